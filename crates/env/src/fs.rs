@@ -1,0 +1,177 @@
+//! Files, with what each call survives.
+//!
+//! Two kinds of crash are told apart. After the *process* dies (`kill -9`), every call that returned has
+//! happened. After *power* is lost, only what the doc of a call names as durable is certain; of the rest any
+//! part may be there, in any order, torn at any byte.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How [`Fs::open`] treats a file that is or is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Must be there; opened for reading only.
+    Read,
+    /// Must be there; opened for reading and writing.
+    ReadWrite,
+    /// Must not be there; made empty, for reading and writing.
+    CreateNew,
+    /// Made empty, or emptied if it was there; for reading and writing.
+    CreateOrTruncate,
+}
+
+/// A file system. Paths are used as given; the caller joins them.
+///
+/// Errors are `std::io::Error`s. A full disk is [`io::ErrorKind::StorageFull`] or
+/// [`io::ErrorKind::QuotaExceeded`].
+pub trait Fs: Send + Sync {
+    /// Opens a file. The *name* of a new file is durable after [`Fs::sync_dir`] of its directory.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+
+    /// Makes a directory and those above it. Durable after [`Fs::sync_dir`] of the parent of each.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Names (not paths) of the entries of a directory, sorted.
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Whether something is there by this name.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Renames a file over another, atomically for readers. Durable, old name gone and new name there, after
+    /// [`Fs::sync_dir`] of the directories; before that, power loss may undo it, also out of order with other
+    /// renames.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name. Durable after [`Fs::sync_dir`]; before that, power loss may bring it back.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name. Durable after [`Fs::sync_dir`].
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes the entries of a directory (creations, renames, removals) durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the lock file `path` for this process until the guard is dropped or the process dies.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] while another holder, in this process or another, has it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>>;
+
+    /// Bytes that an unprivileged writer may still add to the file system that holds `path`.
+    fn available_bytes(&self, path: &Path) -> io::Result<u64>;
+
+    /// What was asked of this file system so far.
+    fn counters(&self) -> &IoCounters;
+}
+
+/// A held lock. Dropping it releases it.
+pub trait DirLock: Send + Sync {}
+
+/// An open file. All positions are absolute; any number of threads may call at once.
+pub trait File: Send + Sync {
+    /// Reads into `buf` from `offset`; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// As [`File::read_at`], but only if it need not wait for the device: `None` when it would. Never waits.
+    fn read_at_nowait(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
+
+    /// Writes all of `bytes` at `offset`, growing the file. Durable after [`File::sync_data`].
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `parts`, one after the other, at `offset`: one system call where the platform can.
+    fn write_vectored_at(&self, parts: &[io::IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.write_at(part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes every byte written before the call durable, and the file's length as far as reading them back
+    /// needs it (`fdatasync`). After an error other than a full disk, nothing may be assumed of what was
+    /// written since the last success, also not by calling again.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Asks the device to begin writing this range, without waiting and without any promise: it spreads the
+    /// cost of a later [`File::sync_data`].
+    fn start_writeback(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Cuts or extends with zeros to `len` bytes. Durable after [`File::sync_data`].
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Tells the system that this range will not be read again soon, so that it need not stay in memory.
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()>;
+}
+
+impl dyn File + '_ {
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.read_at(buf, offset)? == buf.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+}
+
+/// Counts of calls since start, for tests and metrics. Relaxed: a reader may see them a little late.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    /// Calls of [`File::read_at`], and of [`File::read_at_nowait`] that found their bytes.
+    pub reads: AtomicU64,
+    /// Bytes they returned.
+    pub read_bytes: AtomicU64,
+    /// Calls of [`File::read_at_nowait`] that would have waited.
+    pub reads_would_wait: AtomicU64,
+    /// Calls of [`File::write_at`] and [`File::write_vectored_at`].
+    pub writes: AtomicU64,
+    /// Bytes they wrote.
+    pub written_bytes: AtomicU64,
+    /// Calls of [`File::sync_data`] and [`Fs::sync_dir`].
+    pub syncs: AtomicU64,
+}
+
+/// A reading of [`IoCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// See [`IoCounters::reads`].
+    pub reads: u64,
+    /// See [`IoCounters::read_bytes`].
+    pub read_bytes: u64,
+    /// See [`IoCounters::reads_would_wait`].
+    pub reads_would_wait: u64,
+    /// See [`IoCounters::writes`].
+    pub writes: u64,
+    /// See [`IoCounters::written_bytes`].
+    pub written_bytes: u64,
+    /// See [`IoCounters::syncs`].
+    pub syncs: u64,
+}
+
+impl IoCounters {
+    /// Reads all counts.
+    pub fn counts(&self) -> IoCounts {
+        IoCounts {
+            reads: self.reads.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            reads_would_wait: self.reads_would_wait.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The outside world as traits: [`Fs`] and [`File`] with the durability of each call, [`Clock`].
+//!
+//! **Promise.** Code written against these traits runs unchanged on a real disk ([`OsFs`]), in memory with
+//! crashes ([`MemFs`]) and under injected faults ([`FaultFs`]). What a trait method promises to survive, the
+//! in-memory file system keeps through [`MemFs::crash`], and *only* that.
+//!
+//! **Caveats.** A file system that lies about `fdatasync` is not modelled. Reads are positional: there is no
+//! cursor to share.
+
+#![warn(missing_docs)]
+
+mod clock;
+mod fault;
+mod fs;
+mod mem;
+mod os;
+
+pub use clock::{Clock, ManualClock};
+pub use fault::{Fault, FaultFs, FaultPlan};
+pub use fs::{DirLock, File, Fs, IoCounters, IoCounts, OpenMode};
+pub use mem::MemFs;
+pub use os::{OsClock, OsFs};
+
+use std::sync::Arc;
+
+/// A file system and a clock: all that the engine needs of the world.
+#[derive(Clone)]
+pub struct Env {
+    /// Where files live.
+    pub fs: Arc<dyn Fs>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Env {
+    /// The real file system and the real clock.
+    pub fn os() -> Self {
+        Self { fs: Arc::new(OsFs::new()), clock: Arc::new(OsClock::new()) }
+    }
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Env")
+    }
+}

@@ -1,0 +1,24 @@
+//! The small vocabulary that every room of veche shares.
+//!
+//! Nothing here does I/O, reads a clock, draws entropy or starts a thread; nothing here knows of keys on
+//! disk, of nodes or of HTTP. What is here is what two rooms must agree on to talk at all:
+//!
+//! * [`Version`] and [`Hlc`]: the order of writes within a key;
+//! * [`Cell`]: what a key holds at one version;
+//! * [`Instant`], [`WallTime`], [`Now`]: time as an argument;
+//! * [`Rng`]: randomness as an argument;
+//! * [`codec`]: integers to and from bytes;
+//! * [`BoundedQueue`]: a queue that says no.
+
+mod cell;
+pub mod codec;
+mod queue;
+mod rng;
+mod time;
+mod version;
+
+pub use cell::{Cell, CellKind, CellMeta, CellRef};
+pub use queue::{BoundedQueue, QueueFull};
+pub use rng::Rng;
+pub use time::{Instant, Now, WallTime};
+pub use version::{Hlc, NodeTag, Version, VersionParseError};

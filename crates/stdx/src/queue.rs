@@ -1,0 +1,69 @@
+//! A queue with a bound.
+
+use std::collections::VecDeque;
+
+/// A first-in, first-out queue that holds at most `limit` items and refuses the next.
+#[derive(Debug)]
+pub struct BoundedQueue<T> {
+    items: VecDeque<T>,
+    limit: usize,
+}
+
+/// The queue was full; the item comes back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct QueueFull<T>(pub T);
+
+impl<T> BoundedQueue<T> {
+    /// An empty queue for at most `limit` items. It allocates as it grows.
+    pub const fn new(limit: usize) -> Self {
+        Self { items: VecDeque::new(), limit }
+    }
+
+    /// Appends `item`.
+    ///
+    /// # Errors
+    /// [`QueueFull`] with the item when `limit` items wait.
+    pub fn push(&mut self, item: T) -> Result<(), QueueFull<T>> {
+        if self.items.len() == self.limit {
+            return Err(QueueFull(item));
+        }
+        self.items.push_back(item);
+        Ok(())
+    }
+
+    /// Takes the oldest item.
+    pub fn pop(&mut self) -> Option<T> {
+        self.items.pop_front()
+    }
+
+    /// Items that wait.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The most items that may wait.
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_refuses_and_gives_the_item_back() {
+        let mut queue = BoundedQueue::new(2);
+        assert_eq!(queue.push(1), Ok(()));
+        assert_eq!(queue.push(2), Ok(()));
+        assert_eq!(queue.push(3), Err(QueueFull(3)));
+        assert_eq!(queue.pop(), Some(1));
+        assert_eq!(queue.push(3), Ok(()));
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some(2), Some(3), None]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Time as an argument.
+//!
+//! Nothing below `env` and the binaries reads a clock: whoever calls passes [`Now`]. Real clocks and the
+//! simulator's virtual one fill it alike.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point on the monotonic clock of one process, in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The start of the clock.
+    pub const ZERO: Self = Self(0);
+
+    /// The instant `nanos` nanoseconds after the start of the clock.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the start of the clock.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time passed since `earlier`; zero when `earlier` is later.
+    pub fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub<Self> for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Duration::from_nanos(self.0))
+    }
+}
+
+/// A wall-clock time, in microseconds since 1970-01-01T00:00:00Z. It may jump; nothing is measured with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WallTime(u64);
+
+impl WallTime {
+    /// 2020-01-01T00:00:00Z, where versions begin to count.
+    pub const EPOCH_2020: Self = Self(1_577_836_800_000_000);
+    /// 2101-01-01T00:00:00Z, the first time that no expiry may reach.
+    pub const EXPIRY_END: Self = Self(4_133_980_800_000_000);
+
+    /// The time `micros` microseconds after the Unix epoch.
+    pub const fn from_micros_since_unix_epoch(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn micros_since_unix_epoch(self) -> u64 {
+        self.0
+    }
+
+    /// This time and `micros` microseconds more; the greatest time where that is past the end.
+    pub const fn saturating_add_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// This time and `duration` more; the greatest time where that is past the end.
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        self.saturating_add_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// This time less `duration`; the Unix epoch where that is before it.
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Debug for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// Both clocks, read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Now {
+    /// What durations and deadlines are measured by.
+    pub mono: Instant,
+    /// What versions and expiries are made of.
+    pub wall: WallTime,
+}
