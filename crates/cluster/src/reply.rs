@@ -1,0 +1,77 @@
+//! What a user is told.
+
+use std::time::Duration;
+use stdx::{Cell, Version, WallTime};
+
+/// How many replicas answered, of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    /// Replicas that answered.
+    pub got: u8,
+    /// Replicas that hold the key.
+    pub from: u8,
+}
+
+/// The one answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A read found this live value.
+    Found {
+        /// The newest cell among the answers.
+        cell: Cell,
+        /// Who answered.
+        acks: Acks,
+    },
+    /// A read found no live value: nothing, a tombstone, or an expired value.
+    Missing {
+        /// Who answered.
+        acks: Acks,
+    },
+    /// A write was stored.
+    Written {
+        /// Under this version.
+        version: Version,
+        /// A replica found it already superseded by a greater version.
+        superseded: bool,
+        /// Who answered.
+        acks: Acks,
+    },
+    /// The command failed.
+    Failed(Failure),
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Fewer replicas than `ack` answered in time.
+    NotEnoughReplicas {
+        /// Who answered.
+        acks: Acks,
+        /// How many had to.
+        ack: u8,
+        /// A write that some replica may have stored all the same.
+        maybe_stored: bool,
+    },
+    /// Too much is under way; nothing was sent or stored.
+    Overloaded {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The expiry of a write would lie past [`WallTime::EXPIRY_END`].
+    ExpiryTooLate {
+        /// Where it would lie.
+        expires_at: WallTime,
+    },
+    /// The disk has no room for writes.
+    DiskFull,
+    /// The only copy cannot be read back as it was written.
+    Corrupt {
+        /// Which file, and what is wrong with it.
+        detail: String,
+    },
+    /// The store failed in a way that is neither full nor corrupt.
+    Storage {
+        /// What happened.
+        detail: String,
+    },
+}
