@@ -1,0 +1,44 @@
+//! Writes that become durable and visible together.
+//!
+//! A batch *is* the record that the write-ahead log will hold (see [`crate::wal::record`]): each cell is
+//! encoded once, by the thread that has it, and the log writes those bytes as they are.
+
+use crate::wal::record::RecordBuilder;
+use stdx::CellRef;
+
+/// Cells that are written in one record of the log: after a crash all of them are there, or none.
+#[derive(Debug, Default)]
+pub struct Batch {
+    record: RecordBuilder,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a cell of `key`. Which cell of a key is seen is decided by version, not by the order of calls.
+    pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
+        self.record.push(key, cell);
+    }
+
+    /// Cells in the batch.
+    pub fn len(&self) -> usize {
+        self.record.cells()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it will take in the log, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.record.bytes()
+    }
+
+    pub(crate) fn into_record(self) -> RecordBuilder {
+        self.record
+    }
+}

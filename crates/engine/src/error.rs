@@ -1,0 +1,101 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An error of the engine.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb: `"read"`, `"sync"`.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::sync::Arc<io::Error>,
+    },
+    /// Bytes on disk are not what was written.
+    #[error("{} is corrupt at byte {offset}: {detail}", path.display())]
+    Corrupt {
+        /// In which file.
+        path: PathBuf,
+        /// Where the bad part begins.
+        offset: u64,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The disk has no room for writes. Reads go on; writes do again when there is room.
+    #[error("the disk is full: {} cannot grow", path.display())]
+    Full {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// More waits than may wait. Nothing was stored.
+    #[error("writes wait for flush and compaction; try again in {retry_after:?}")]
+    Overloaded {
+        /// When there will be room.
+        retry_after: Duration,
+    },
+    /// An earlier failure left the durability of writes unknown: the process must end and recover.
+    #[error("the store stopped after a failed write to disk: {reason}")]
+    Poisoned {
+        /// The failure.
+        reason: String,
+    },
+    /// Another process, or another engine of this one, has the directory.
+    #[error("{} is in use by another process", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// What was asked makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Try again later.
+    Retry,
+    /// Ask for something else.
+    Invalid,
+    /// Nothing, until whoever holds it lets go.
+    Unavailable,
+    /// Restore the file, or read another replica.
+    Corrupt,
+    /// Make room.
+    Full,
+    /// Look at the disk, then restart.
+    Internal,
+}
+
+impl Error {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Poisoned { .. } => ErrorKind::Internal,
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::Full { .. } => ErrorKind::Full,
+            Self::Overloaded { .. } => ErrorKind::Retry,
+            Self::Locked { .. } => ErrorKind::Unavailable,
+            Self::Invalid(_) => ErrorKind::Invalid,
+        }
+    }
+
+    /// The error of a file operation; a full disk becomes [`Error::Full`].
+    pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path: path.to_owned() },
+            _ => Self::Io { operation, path: path.to_owned(), source: source.into() },
+        }
+    }
+
+    /// Bytes that are not what was written.
+    pub(crate) fn corrupt(path: &Path, offset: u64, detail: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_owned(), offset, detail: detail.into() }
+    }
+}

@@ -1,0 +1,32 @@
+//! Ordered iteration.
+//!
+//! Everything that can be walked in key order is a [`Cursor`]: memtables, tables, levels, and merges of
+//! them. A cursor of one source may yield a key several times (a memtable holds every version that was
+//! written to it); a merge yields each key once, with the cell that supersedes all others of it.
+
+mod merge;
+
+pub use merge::MergeCursor;
+
+use crate::Error;
+use stdx::CellRef;
+
+/// A position in an ordered sequence of `(key, cell)`: at an entry, or past the last.
+///
+/// A new cursor is past the last entry until it is sought. After an error the position is past the last.
+pub trait Cursor: Send {
+    /// Moves to the first entry.
+    fn seek_to_first(&mut self) -> Result<(), Error>;
+
+    /// Moves to the first entry whose key is not less than `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<(), Error>;
+
+    /// Moves to the next entry.
+    ///
+    /// # Panics
+    /// May panic when the position is past the last entry.
+    fn advance(&mut self) -> Result<(), Error>;
+
+    /// The entry at the position; `None` past the last. What it borrows lives until the cursor moves.
+    fn entry(&self) -> Option<(&[u8], CellRef<'_>)>;
+}

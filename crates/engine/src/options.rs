@@ -1,0 +1,89 @@
+//! What an operator may choose.
+
+use std::time::Duration;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// After `fdatasync`: it survives the loss of power.
+    #[default]
+    Sync,
+    /// After the operating system has it: it survives the death of the process, not the loss of power.
+    Os,
+}
+
+/// How blocks of tables are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4: fast both ways.
+    #[default]
+    Lz4,
+    /// Zstandard at this level (1 to 19): smaller, slower.
+    Zstd(i32),
+}
+
+/// Options of an engine. The defaults suit a node that shares its machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// When a write is acknowledged.
+    pub durability: Durability,
+    /// What memtables, the block cache and the buffers of jobs may take together, in bytes. At least 16 MiB.
+    pub memory_bytes: u64,
+    /// A memtable of this size is flushed, in bytes. `None`: an eighth of the budget, 64 MiB at most.
+    pub memtable_bytes: Option<u64>,
+    /// How many memtables, the active one included, may exist before writes are refused.
+    pub memtables_max: usize,
+    /// Data blocks are cut at this size before compression, in bytes.
+    pub block_bytes: usize,
+    /// Compression of tables.
+    pub compression: Compression,
+    /// Bits of filter for each key of a table on the last level; upper levels spend more.
+    pub filter_bits_per_key: u32,
+    /// Compaction cuts tables at this size, in bytes.
+    pub table_bytes: u64,
+    /// So many tables in level 0 start a compaction.
+    pub level0_tables: usize,
+    /// Level 1 may hold so many bytes; each level below it `level_growth` times the one above.
+    pub level1_bytes: u64,
+    /// See `level1_bytes`.
+    pub level_growth: u64,
+    /// How long a tombstone is kept at least, so that every replica sees it before it goes.
+    pub tombstone_grace: Duration,
+    /// Size of a segment of the write-ahead log, in bytes.
+    pub wal_segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            memory_bytes: 512 << 20,
+            memtable_bytes: None,
+            memtables_max: 4,
+            block_bytes: 16 << 10,
+            compression: Compression::Lz4,
+            filter_bits_per_key: 10,
+            table_bytes: 64 << 20,
+            level0_tables: 4,
+            level1_bytes: 256 << 20,
+            level_growth: 10,
+            tombstone_grace: Duration::from_secs(10 * 24 * 3600),
+            wal_segment_bytes: 32 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// The size at which a memtable is flushed, in bytes.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 64 << 20))
+    }
+
+    /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs.
+    pub fn cache_bytes(&self) -> u64 {
+        let memtables = self.memtable_bytes() * self.memtables_max as u64;
+        self.memory_bytes.saturating_sub(memtables + self.memory_bytes / 16).max(self.memory_bytes / 8)
+    }
+}

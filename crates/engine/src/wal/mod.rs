@@ -1,0 +1,2 @@
+//! The write-ahead log.
+pub mod record;
