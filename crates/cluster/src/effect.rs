@@ -41,7 +41,8 @@ pub enum Event {
     DeadlinePassed,
     /// A command was refused because too many are under way.
     Refused,
-    /// The wall clock is behind the versions already issued, by more than a second.
+    /// The wall clock is further behind the versions already issued than a restart explains: it was set back.
+    /// Said once, until it has caught up.
     ClockBehind {
         /// The newest version clock issued.
         issued: Hlc,

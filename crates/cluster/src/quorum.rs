@@ -1,8 +1,10 @@
 //! Quorum arithmetic: how many replicas hold a key, and how many of them must answer.
 //!
-//! `from` replicas hold the key, `ack` of them must answer. A read and a write of the same key meet in at
-//! least one replica when `ack(read) + ack(write) > from`.
+//! **Promise.** `from` replicas hold the key, `ack` of them must answer. A read and a write of the same key
+//! meet in at least one replica when `ack(read) + ack(write) > from`. A [`Tally`] counts each replica once,
+//! however often it answers.
 
+use crate::Acks;
 use std::num::NonZeroU8;
 
 /// What a user chose; what was not chosen takes its default.
@@ -31,4 +33,214 @@ pub struct QuorumError {
     pub from: u32,
     /// How many nodes there are.
     pub nodes: u8,
+}
+
+impl QuorumChoice {
+    /// The quorum meant in a cluster of `nodes` nodes: `from` defaults to `default_from`, `ack` to the
+    /// majority of `from`.
+    ///
+    /// # Errors
+    /// [`QuorumError`] unless `1 <= ack <= from <= nodes`.
+    #[inline]
+    pub fn resolve(self, nodes: NonZeroU8, default_from: u8) -> Result<Quorum, QuorumError> {
+        let from = self.from.unwrap_or(u32::from(default_from));
+        let ack = self.ack.unwrap_or(from / 2 + 1);
+        let error = QuorumError { ack, from, nodes: nodes.get() };
+        let quorum = Quorum {
+            ack: u8::try_from(ack).map_err(|_| error)?,
+            from: u8::try_from(from).map_err(|_| error)?,
+        };
+        let holds = 1 <= quorum.ack && quorum.ack <= quorum.from && quorum.from <= nodes.get();
+        if holds { Ok(quorum) } else { Err(error) }
+    }
+}
+
+impl Quorum {
+    /// How many replicas must answer.
+    pub const fn ack(self) -> u8 {
+        self.ack
+    }
+
+    /// How many replicas hold the key.
+    pub const fn from(self) -> u8 {
+        self.from
+    }
+}
+
+/// Counts the answers of the replicas of one key. Replicas are named by their place in the key's preference
+/// list, `0..from`.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    quorum: Quorum,
+    acked: u8,
+    failed: u8,
+    answered: [u64; 4],
+}
+
+impl Tally {
+    /// No answers yet.
+    pub const fn new(quorum: Quorum) -> Self {
+        Self { quorum, acked: 0, failed: 0, answered: [0; 4] }
+    }
+
+    /// Counts a replica that did as asked. Only the first answer of a replica counts.
+    ///
+    /// # Panics
+    /// When `replica` does not hold the key, as [`Tally::fail`].
+    pub fn ack(&mut self, replica: u8) {
+        self.acked += u8::from(self.is_first_answer_of(replica));
+    }
+
+    /// Counts a replica that cannot do as asked.
+    pub fn fail(&mut self, replica: u8) {
+        self.failed += u8::from(self.is_first_answer_of(replica));
+    }
+
+    /// Whether enough replicas did as asked.
+    pub const fn is_reached(&self) -> bool {
+        self.acked >= self.quorum.ack
+    }
+
+    /// Whether too many failed for the quorum ever to be reached.
+    pub const fn is_impossible(&self) -> bool {
+        self.quorum.from - self.failed < self.quorum.ack
+    }
+
+    /// How many did as asked, of how many.
+    pub const fn acks(&self) -> Acks {
+        Acks { got: self.acked, from: self.quorum.from }
+    }
+
+    /// What is counted for.
+    pub const fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    fn is_first_answer_of(&mut self, replica: u8) -> bool {
+        assert!(
+            replica < self.quorum.from,
+            "replica {replica} of {} does not hold the key",
+            self.quorum.from
+        );
+        let (word, bit) = (usize::from(replica / 64), 1 << (replica % 64));
+        let first = self.answered[word] & bit == 0;
+        self.answered[word] |= bit;
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES_MAX: u8 = 5;
+
+    fn resolve(ack: Option<u32>, from: Option<u32>, nodes: u8) -> Result<(u8, u8), QuorumError> {
+        let nodes = NonZeroU8::new(nodes).expect("at least one node");
+        QuorumChoice { ack, from }.resolve(nodes, nodes.get()).map(|quorum| (quorum.ack(), quorum.from()))
+    }
+
+    /// All that clusters of up to [`NODES_MAX`] nodes can form.
+    fn quorums() -> impl Iterator<Item = Quorum> {
+        (1..=NODES_MAX).flat_map(|from| (1..=from).map(move |ack| Quorum { ack, from }))
+    }
+
+    #[test]
+    fn the_default_is_a_majority_of_all_nodes() {
+        let expected = [(1, 1), (2, 2), (2, 3), (3, 4), (3, 5)];
+        for (nodes, expected) in (1..=NODES_MAX).zip(expected) {
+            assert_eq!(resolve(None, None, nodes), Ok(expected));
+        }
+        let choice = QuorumChoice::default().resolve(NonZeroU8::MAX, 3);
+        assert_eq!(choice.map(|quorum| (quorum.ack(), quorum.from())), Ok((2, 3)));
+    }
+
+    #[test]
+    fn every_choice_is_the_quorum_it_says_or_an_error() {
+        let choices = || (0..=u32::from(NODES_MAX) + 2).map(Some).chain([None, Some(256), Some(u32::MAX)]);
+        for nodes in 1..=NODES_MAX {
+            for (ack, from) in choices().flat_map(|ack| choices().map(move |from| (ack, from))) {
+                let from_meant = from.unwrap_or(u32::from(nodes));
+                let ack_meant = ack.unwrap_or(from_meant / 2 + 1);
+                let valid = 1 <= ack_meant && ack_meant <= from_meant && from_meant <= u32::from(nodes);
+                let resolved = resolve(ack, from, nodes);
+                assert_eq!(resolved.is_ok(), valid, "{ack:?}/{from:?} of {nodes}");
+                match resolved {
+                    Ok((ack, from)) => assert_eq!((u32::from(ack), u32::from(from)), (ack_meant, from_meant)),
+                    Err(error) => assert_eq!(error, QuorumError { ack: ack_meant, from: from_meant, nodes }),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_default_of_more_replicas_than_nodes_is_an_error() {
+        assert!(QuorumChoice::default().resolve(NonZeroU8::MIN, 2).is_err());
+    }
+
+    /// Every replica is silent, acknowledges or fails, in every combination, and says so twice.
+    #[test]
+    fn a_tally_counts_each_replica_once() {
+        for quorum in quorums() {
+            for mut answers in 0..3u32.pow(u32::from(quorum.from)) {
+                let mut tally = Tally::new(quorum);
+                let (mut acked, mut failed) = (0, 0);
+                for replica in 0..quorum.from {
+                    match answers % 3 {
+                        0 => {}
+                        1 => {
+                            acked += 1;
+                            tally.ack(replica);
+                            tally.fail(replica);
+                        }
+                        _ => {
+                            failed += 1;
+                            tally.fail(replica);
+                            tally.ack(replica);
+                        }
+                    }
+                    answers /= 3;
+                }
+                assert_eq!(tally.acks(), Acks { got: acked, from: quorum.from });
+                assert_eq!(tally.is_reached(), acked >= quorum.ack);
+                assert_eq!(tally.is_impossible(), failed > quorum.from - quorum.ack);
+                assert!(!(tally.is_reached() && tally.is_impossible()));
+            }
+        }
+    }
+
+    /// The reason for all of it, over every pair of answering sets.
+    #[test]
+    fn overlapping_quorums_meet_in_a_replica() {
+        for (read, write) in quorums().flat_map(|read| quorums().map(move |write| (read, write))) {
+            let from = read.from.max(write.from);
+            if u32::from(read.ack) + u32::from(write.ack) <= u32::from(from) {
+                continue;
+            }
+            for (a, b) in answering(read).flat_map(|a| answering(write).map(move |b| (a, b))) {
+                assert_ne!(a & b, 0, "{read:?} {write:?}");
+            }
+        }
+    }
+
+    /// Sets of replicas, as bits, that reach `quorum`.
+    fn answering(quorum: Quorum) -> impl Iterator<Item = u32> {
+        (0..1u32 << quorum.from).filter(move |set| set.count_ones() >= u32::from(quorum.ack))
+    }
+
+    #[test]
+    fn the_greatest_cluster_is_counted_too() {
+        let quorum = Quorum { ack: 255, from: 255 };
+        let mut tally = Tally::new(quorum);
+        (0..254).for_each(|replica| tally.ack(replica));
+        assert!(!tally.is_reached());
+        tally.ack(254);
+        assert!(tally.is_reached());
+    }
+
+    #[test]
+    #[should_panic(expected = "does not hold the key")]
+    fn a_stranger_is_not_counted() {
+        Tally::new(Quorum { ack: 1, from: 1 }).ack(1);
+    }
 }
