@@ -128,7 +128,7 @@ impl dyn File + '_ {
     }
 }
 
-/// Counts of calls since start, for tests and metrics. Relaxed: a reader may see them a little late.
+/// Counts of calls that succeeded since start, for tests and metrics. Relaxed: a reader may see them a little late.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     /// Calls of [`File::read_at`], and of [`File::read_at_nowait`] that found their bytes.
@@ -163,6 +163,24 @@ pub struct IoCounts {
 }
 
 impl IoCounters {
+    pub(crate) fn count_read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_would_wait(&self) {
+        self.reads_would_wait.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_write(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Reads all counts.
     pub fn counts(&self) -> IoCounts {
         IoCounts {

@@ -10,15 +10,12 @@
 #![warn(missing_docs)]
 
 mod clock;
-mod fault;
 mod fs;
-mod mem;
 mod os;
 
 pub use clock::{Clock, ManualClock};
-pub use fault::{Fault, FaultFs, FaultPlan};
 pub use fs::{DirLock, File, Fs, IoCounters, IoCounts, OpenMode};
-pub use mem::MemFs;
+pub use os::process as os_process;
 pub use os::{OsClock, OsFs};
 
 use std::sync::Arc;

@@ -1,0 +1,155 @@
+//! What the process knows of itself and of the machine it runs on.
+//!
+//! Memory is what a container may use, not what the machine has: the least of the machine's and of every
+//! limit of a control group above this process, in versions 1 and 2 of the interface (kernel
+//! `admin-guide/cgroup-v2.rst`, `memory.max`; `cgroup-v1/memory.rst`, `memory.limit_in_bytes`).
+
+use rustix::io::retry_on_intr;
+use rustix::param::page_size;
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::system::sysinfo;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+/// Where control groups are mounted.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// Lets this process open as many files as its hard limit allows, and gives that number.
+pub fn raise_open_file_limit() -> io::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    }
+    // The kernel bounds this limit by `fs.nr_open`; `None` would mean that it does not.
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Bytes of memory this process may use: the machine's, or less where a control group says so.
+pub fn total_memory_bytes() -> u64 {
+    let machine = sysinfo();
+    // The type of this field is the machine word's.
+    #[allow(clippy::useless_conversion)]
+    let machine_bytes = u64::from(machine.totalram).saturating_mul(u64::from(machine.mem_unit));
+    let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = cgroup_limit_bytes(Path::new(CGROUP_ROOT), &membership);
+    limit.map_or(machine_bytes, |limit| limit.min(machine_bytes))
+}
+
+/// Cores this process may use, by its affinity and the quota of its control group; at least 1.
+pub fn available_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Sets the niceness of the calling thread, from -20 (first) to 19 (last). On Linux it is a thread's own.
+pub fn lower_current_thread_priority(nice: i32) -> io::Result<()> {
+    Ok(setpriority_process(None, nice)?)
+}
+
+/// Bytes of memory this process has in use now; 0 when the system does not say.
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    resident_pages(&statm).unwrap_or(0).saturating_mul(page_size() as u64)
+}
+
+/// 64 bits of the system's entropy. Waits for the entropy pool of a machine that has just booted.
+///
+/// # Panics
+/// When the kernel has no `getrandom` (before Linux 3.17): without it no two nodes can be told apart.
+pub fn entropy_u64() -> u64 {
+    let mut bytes = [0; 8];
+    let filled = retry_on_intr(|| getrandom(&mut bytes[..], GetRandomFlags::empty()));
+    // Requests of up to 256 bytes are answered whole (getrandom(2)).
+    assert_eq!(filled, Ok(bytes.len()), "the kernel must give entropy");
+    u64::from_ne_bytes(bytes)
+}
+
+/// The second field of `/proc/self/statm`.
+fn resident_pages(statm: &str) -> Option<u64> {
+    statm.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The least memory limit of the groups in `membership` (the text of `/proc/self/cgroup`) and of those above
+/// them. Groups that are not visible from inside a container are passed over: the root it sees is its own.
+fn cgroup_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
+    membership.lines().filter_map(|line| line_limit_bytes(root, line)).min()
+}
+
+/// The least limit along one line of `/proc/self/cgroup`: `id:controllers:path`, without controllers for
+/// version 2.
+fn line_limit_bytes(root: &Path, line: &str) -> Option<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let (mount, file) = if controllers.is_empty() {
+        (root.to_path_buf(), "memory.max")
+    } else if controllers.split(',').any(|controller| controller == "memory") {
+        (root.join("memory"), "memory.limit_in_bytes")
+    } else {
+        return None;
+    };
+    let group = mount.join(path.trim_start_matches('/'));
+    let groups = group.ancestors().take_while(|group| group.starts_with(&mount));
+    groups.filter_map(|group| limit_in(&group.join(file))).min()
+}
+
+/// The number in a limit file; `None` for `max` and for a file that is not there.
+fn limit_in(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_machine_has_memory_cores_files_and_entropy() {
+        assert!(total_memory_bytes() > 1 << 20);
+        assert!(resident_bytes() > 1 << 12 && resident_bytes() < total_memory_bytes());
+        assert!(available_cores() >= 1);
+        assert_ne!(entropy_u64(), entropy_u64());
+        let limit = raise_open_file_limit().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(limit));
+    }
+
+    #[test]
+    fn a_thread_is_lowered_alone() {
+        let nice_of_thread =
+            || rustix::process::getpriority_process(None).expect("a thread may read its own niceness");
+        let before = nice_of_thread();
+        let lowered = std::thread::spawn(move || {
+            lower_current_thread_priority(19).unwrap();
+            nice_of_thread()
+        });
+        assert_eq!(lowered.join().unwrap(), 19);
+        assert_eq!(nice_of_thread(), before);
+    }
+
+    #[test]
+    fn the_least_limit_on_the_way_up_counts_in_version_2() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("pod/box")).unwrap();
+        fs::write(root.path().join("pod/box/memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("pod/memory.max"), "4096\n").unwrap();
+        assert_eq!(cgroup_limit_bytes(root.path(), "0::/pod/box\n"), Some(4096));
+        assert_eq!(cgroup_limit_bytes(root.path(), "0::/\n"), None);
+    }
+
+    #[test]
+    fn the_memory_controller_counts_in_version_1() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("memory")).unwrap();
+        fs::write(root.path().join("memory/memory.limit_in_bytes"), "8192\n").unwrap();
+        let membership = "5:cpu,cpuacct:/\n4:memory:/docker/not-visible-here\n";
+        assert_eq!(cgroup_limit_bytes(root.path(), membership), Some(8192));
+    }
+
+    #[test]
+    fn a_strange_membership_limits_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        for membership in ["", "0", "0:", "::", "0::/../..", "0::\n\n"] {
+            assert_eq!(cgroup_limit_bytes(root.path(), membership), None, "{membership:?}");
+        }
+    }
+}
