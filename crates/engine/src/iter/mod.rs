@@ -1,8 +1,8 @@
 //! Ordered iteration.
 //!
 //! Everything that can be walked in key order is a [`Cursor`]: memtables, tables, levels, and merges of
-//! them. A cursor of one source may yield a key several times (a memtable holds every version that was
-//! written to it); a merge yields each key once, with the cell that supersedes all others of it.
+//! them. Each yields a key once, with the cell that supersedes all others of it that the source holds (and,
+//! for a memtable, shows): so a merge need only compare sources with each other.
 
 mod merge;
 
@@ -11,7 +11,7 @@ pub use merge::MergeCursor;
 use crate::Error;
 use stdx::CellRef;
 
-/// A position in an ordered sequence of `(key, cell)`: at an entry, or past the last.
+/// A position in a sequence of `(key, cell)` with ascending keys, each once: at an entry, or past the last.
 ///
 /// A new cursor is past the last entry until it is sought. After an error the position is past the last.
 pub trait Cursor: Send {
@@ -29,4 +29,22 @@ pub trait Cursor: Send {
 
     /// The entry at the position; `None` past the last. What it borrows lives until the cursor moves.
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)>;
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn seek_to_first(&mut self) -> Result<(), Error> {
+        (**self).seek_to_first()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+        (**self).seek(key)
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        (**self).advance()
+    }
+
+    fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
+        (**self).entry()
+    }
 }

@@ -1,0 +1,191 @@
+//! Memory that is taken in small pieces and given back all at once.
+//!
+//! **Promise.** A piece stays where it is until the arena goes. [`Arena::bytes`] is what the arena holds of
+//! the global allocator, to the byte.
+//!
+//! **Mechanism.** Chunks of one size; a piece is one `fetch_add` on the current chunk. When that overshoots,
+//! whoever notices makes a new chunk and swings the current one to it; who loses that race frees its own.
+//! Values too large to share a chunk are allocated alone, as [`Bytes`], so that a reader can take them
+//! without a copy.
+//!
+//! **Caveats.** What is left of a chunk when a piece does not fit is lost: less than an eighth of it.
+
+use super::sync::{AtomicPtr, AtomicUsize, Ordering};
+use bytes::Bytes;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+/// Pieces begin at multiples of this.
+pub(super) const PIECE_ALIGN: usize = 8;
+/// The greatest piece: every node with its key, its tower and a small value.
+pub(super) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
+/// Values longer than this share of a chunk are allocated alone.
+const LARGE_VALUE_SHARE: usize = 32;
+
+const CHUNK_BYTES_MIN: usize = 256 << 10;
+const CHUNK_BYTES_MAX: usize = 2 << 20;
+/// About so many chunks make up the capacity.
+const CHUNKS: usize = 32;
+const CACHE_LINE: usize = 64;
+
+/// See the module.
+pub(super) struct Arena {
+    current: AtomicPtr<Chunk>,
+    large: AtomicPtr<LargeValue>,
+    bytes: AtomicUsize,
+    chunk_bytes: usize,
+}
+
+/// The head of a chunk; the pieces follow it.
+#[repr(C)]
+struct Chunk {
+    used: AtomicUsize,
+    older: *mut Chunk,
+}
+
+/// Where the first piece of a chunk begins.
+const CHUNK_HEAD: usize = size_of::<Chunk>().next_multiple_of(CACHE_LINE);
+
+/// A value with an allocation of its own.
+pub(super) struct LargeValue {
+    pub(super) bytes: Bytes,
+    older: *mut LargeValue,
+}
+
+// SAFETY: what the pointers lead to is owned by the arena, reached by other threads only through the atomics,
+// and freed only by `drop`, which has the arena to itself.
+unsafe impl Send for Arena {}
+// SAFETY: as above; pieces are handed out once each, so no two threads are given the same memory.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An arena that is to hold about `capacity_bytes`. It holds one chunk from the start.
+    pub(super) fn new(capacity_bytes: usize) -> Self {
+        let chunk_bytes =
+            (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        Self {
+            current: AtomicPtr::new(Chunk::allocate(chunk_bytes, ptr::null_mut()).as_ptr()),
+            large: AtomicPtr::new(ptr::null_mut()),
+            bytes: AtomicUsize::new(chunk_bytes),
+            chunk_bytes,
+        }
+    }
+
+    /// Uninitialised memory of `bytes` bytes, aligned to [`PIECE_ALIGN`], that is nobody else's for as long
+    /// as the arena lives.
+    ///
+    /// # Panics
+    /// When `bytes` is greater than [`PIECE_BYTES_MAX`].
+    pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+        assert!(bytes <= PIECE_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
+        let bytes = bytes.next_multiple_of(PIECE_ALIGN);
+        loop {
+            let chunk = self.current.load(Ordering::Acquire);
+            // SAFETY: `current` is never null, and chunks are freed only by `drop`.
+            let at = unsafe { &(*chunk).used }.fetch_add(bytes, Ordering::Relaxed);
+            if at + bytes <= self.chunk_bytes {
+                // SAFETY: `at + bytes` is within the chunk, whose allocation `chunk` has the provenance of.
+                return unsafe { NonNull::new_unchecked(chunk.cast::<u8>().add(at)) };
+            }
+            self.grow(chunk);
+        }
+    }
+
+    /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
+    pub(super) fn is_large(&self, bytes: usize) -> bool {
+        bytes > self.chunk_bytes / LARGE_VALUE_SHARE
+    }
+
+    /// Copies `value` to an allocation of its own, which lives as long as the arena.
+    pub(super) fn keep_large(&self, value: &[u8]) -> NonNull<LargeValue> {
+        self.bytes.fetch_add(value.len() + size_of::<LargeValue>(), Ordering::Relaxed);
+        let bytes = Bytes::from(value.to_vec().into_boxed_slice());
+        let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
+        let mut newest = self.large.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: `kept` came from a box just now, and nobody else knows it before the exchange succeeds.
+            unsafe { (*kept).older = newest };
+            match self.large.compare_exchange(newest, kept, Ordering::Release, Ordering::Relaxed) {
+                // SAFETY: a box is never null.
+                Ok(_) => return unsafe { NonNull::new_unchecked(kept) },
+                Err(newer) => newest = newer,
+            }
+        }
+    }
+
+    /// What the arena holds of the global allocator, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What of [`Arena::bytes`] is taken or lost: all but the rest of the current chunk.
+    pub(super) fn bytes_used(&self) -> usize {
+        let bytes = self.bytes();
+        let chunk = self.current.load(Ordering::Acquire);
+        // SAFETY: `current` is never null, and chunks are freed only by `drop`.
+        let used = unsafe { &(*chunk).used }.load(Ordering::Relaxed);
+        bytes.saturating_sub(self.chunk_bytes.saturating_sub(used))
+    }
+
+    /// Puts a new chunk in the place of `full`, unless somebody did.
+    #[cold]
+    fn grow(&self, full: *mut Chunk) {
+        if self.current.load(Ordering::Acquire) != full {
+            return;
+        }
+        let fresh = Chunk::allocate(self.chunk_bytes, full);
+        match self.current.compare_exchange(full, fresh.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => {
+                self.bytes.fetch_add(self.chunk_bytes, Ordering::Relaxed);
+            }
+            // SAFETY: `fresh` was allocated with this size just now, and nobody else has seen it.
+            Err(_) => unsafe { Chunk::free(fresh.as_ptr(), self.chunk_bytes) },
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let mut large = self.large.load(Ordering::Acquire);
+        while !large.is_null() {
+            // SAFETY: each was leaked from a box by `keep_large`, is in the list once, and has no reader left.
+            let value = unsafe { Box::from_raw(large) };
+            large = value.older;
+        }
+        let mut chunk = self.current.load(Ordering::Acquire);
+        while !chunk.is_null() {
+            // SAFETY: each chunk is in the list once, was allocated with this size, and has no reader left.
+            unsafe {
+                let older = (*chunk).older;
+                Chunk::free(chunk, self.chunk_bytes);
+                chunk = older;
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, CACHE_LINE).expect("the size of a chunk is far below the limit")
+    }
+
+    fn allocate(bytes: usize, older: *mut Self) -> NonNull<Self> {
+        let layout = Self::layout(bytes);
+        // SAFETY: the layout has a size.
+        let at = unsafe { alloc(layout) };
+        let Some(chunk) = NonNull::new(at.cast::<Self>()) else { handle_alloc_error(layout) };
+        // SAFETY: the allocation is ours, aligned to a cache line and longer than the head.
+        unsafe { chunk.write(Self { used: AtomicUsize::new(CHUNK_HEAD), older }) };
+        chunk
+    }
+
+    /// # Safety
+    /// `chunk` came from [`Chunk::allocate`] with the same `bytes`, and nothing refers to it any more.
+    unsafe fn free(chunk: *mut Self, bytes: usize) {
+        // SAFETY: as the caller promises. The head is dropped for the atomics of the schedule tests.
+        unsafe {
+            ptr::drop_in_place(chunk);
+            dealloc(chunk.cast(), Self::layout(bytes));
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The nodes of a memtable: how keys and cells lie in the arena.
+//!
+//! **Promise.** The handles [`KeyNode`] and [`CellNode`] are safe to use: what they show was written before
+//! it could be reached, never changes but for the links, and lives as long as their lifetime says.
+//!
+//! **Mechanism.** A key node is one piece of the arena, and holds the first cell of its key:
+//!
+//! ```text
+//!        links of levels height-1 .. 1 | KeyHead: link of level 0, newest cell, key length
+//!                                      | key, padded with zeros to 8 bytes at least
+//!                                      | CellHead: next cell, sequence, version, value length, flags, from
+//!                                      | [expiry] value, or the address of a large value
+//! ```
+//!
+//! The handle points at the link of level 0, so that a search finds a link and the first bytes of the key
+//! within one cache line. A later cell of the key is a piece of its own, from `CellHead` on.
+//!
+//! **Soundness** rests on one rule, which the privacy of this module's parent holds: nodes are linked only to
+//! nodes of the same arena, and whoever holds a handle of lifetime `'a` has borrowed that arena for `'a`.
+
+use super::arena::{Arena, LargeValue, PIECE_ALIGN};
+use super::sync::{AtomicPtr, Ordering};
+use crate::sequence::Sequence;
+use bytes::Bytes;
+use std::cmp::Ordering as Order;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::slice;
+use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
+
+/// The greatest height of a tower: with a quarter of the nodes going up a level, enough for 16 million keys.
+pub(super) const HEIGHT_MAX: usize = 12;
+/// The longest key, in bytes.
+pub(super) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+const PREFIX_BYTES: usize = size_of::<u64>();
+const EXPIRY_BYTES: usize = size_of::<u64>();
+const LINK_BYTES: usize = size_of::<Link>();
+
+const FLAG_TOMBSTONE: u8 = 1;
+const FLAG_EXPIRES: u8 = 2;
+const FLAG_LARGE: u8 = 4;
+
+type Link = AtomicPtr<KeyHead>;
+
+/// The fixed part of a key node.
+#[repr(C)]
+pub(super) struct KeyHead {
+    next: Link,
+    cells: AtomicPtr<CellHead>,
+    key_bytes: u32,
+}
+
+/// The fixed part of a cell.
+#[repr(C)]
+struct CellHead {
+    next: AtomicPtr<CellHead>,
+    sequence: u64,
+    hlc: u64,
+    tag: u64,
+    value_bytes: u32,
+    flags: u8,
+    from: u8,
+}
+
+const _: () = assert!(align_of::<KeyHead>() <= PIECE_ALIGN && align_of::<CellHead>() <= PIECE_ALIGN);
+
+/// A key to look for, with what makes comparing cheap.
+#[derive(Clone, Copy)]
+pub(super) struct Probe<'k> {
+    key: &'k [u8],
+    prefix: u64,
+}
+
+impl<'k> Probe<'k> {
+    pub(super) fn new(key: &'k [u8]) -> Self {
+        let mut prefix = [0; PREFIX_BYTES];
+        let known = key.len().min(PREFIX_BYTES);
+        prefix[..known].copy_from_slice(&key[..known]);
+        Self { key, prefix: u64::from_be_bytes(prefix) }
+    }
+}
+
+/// A key of the memtable and the cells under it.
+#[derive(Clone, Copy)]
+pub(super) struct KeyNode<'a> {
+    head: NonNull<KeyHead>,
+    arena: PhantomData<&'a Arena>,
+}
+
+// SAFETY: a handle is a shared borrow of memory whose only changing parts are atomics.
+unsafe impl Send for KeyNode<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for KeyNode<'_> {}
+
+impl PartialEq for KeyNode<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.head == other.head
+    }
+}
+
+impl<'a> KeyNode<'a> {
+    /// A node without cells that is less than every key and has links on all levels.
+    pub(super) fn sentinel(arena: &'a Arena) -> Self {
+        Self::allocate(arena, HEIGHT_MAX, &[], 0).0
+    }
+
+    /// A node of `height` levels, linked nowhere yet, with one cell.
+    pub(super) fn new(
+        arena: &'a Arena,
+        height: usize,
+        key: &[u8],
+        sequence: Sequence,
+        cell: &CellRef<'_>,
+    ) -> (Self, CellNode<'a>) {
+        let body = CellBody::new(arena, cell);
+        let (node, at) = Self::allocate(arena, height, key, body.piece_bytes());
+        // SAFETY: `allocate` left that much room at `at`, aligned, for nobody but us.
+        let first = unsafe { body.write(at, sequence) };
+        node.head_ref().cells.store(first.head.as_ptr(), Ordering::Relaxed);
+        (node, first)
+    }
+
+    /// A node without cells, and the address of `spare_bytes` behind it.
+    fn allocate(arena: &'a Arena, height: usize, key: &[u8], spare_bytes: usize) -> (Self, NonNull<u8>) {
+        assert!((1..=HEIGHT_MAX).contains(&height), "a tower of {height} levels");
+        assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes in a memtable", key.len());
+        let tower_bytes = (height - 1) * LINK_BYTES;
+        let key_bytes = key.len().max(PREFIX_BYTES).next_multiple_of(PIECE_ALIGN);
+        let head_bytes = tower_bytes + size_of::<KeyHead>();
+        let piece = arena.allocate(head_bytes + key_bytes + spare_bytes);
+        // SAFETY: all of it lies within the piece, which is ours alone; the parts are aligned, for the piece
+        // is and every part's length is a multiple of the alignment.
+        unsafe {
+            for level in 0..height - 1 {
+                piece.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
+            }
+            let head = piece.add(tower_bytes).cast::<KeyHead>();
+            head.write(KeyHead {
+                next: AtomicPtr::new(ptr::null_mut()),
+                cells: AtomicPtr::new(ptr::null_mut()),
+                key_bytes: key.len() as u32,
+            });
+            let key_at = piece.add(head_bytes);
+            key_at.cast::<[u8; PREFIX_BYTES]>().write([0; PREFIX_BYTES]);
+            key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            (Self { head, arena: PhantomData }, key_at.add(key_bytes))
+        }
+    }
+
+    /// The handle of an address that [`KeyNode::address`] gave.
+    ///
+    /// # Safety
+    /// The arena of the node lives for `'a`.
+    pub(super) unsafe fn at(head: NonNull<KeyHead>) -> Self {
+        Self { head, arena: PhantomData }
+    }
+
+    /// Where the node is; see [`KeyNode::at`].
+    pub(super) fn address(self) -> NonNull<KeyHead> {
+        self.head
+    }
+
+    /// The key.
+    pub(super) fn key(self) -> &'a [u8] {
+        let bytes = self.head_ref().key_bytes as usize;
+        // SAFETY: `allocate` wrote so many bytes there, and nothing changes them for `'a`.
+        unsafe { slice::from_raw_parts(self.key_at().as_ptr(), bytes) }
+    }
+
+    /// Whether the key is less than, equal to or greater than the probe's.
+    pub(super) fn compare(self, probe: &Probe<'_>) -> Order {
+        // SAFETY: `allocate` wrote at least these bytes, and nothing changes them for `'a`.
+        let prefix = u64::from_be_bytes(unsafe { self.key_at().cast::<[u8; PREFIX_BYTES]>().read() });
+        prefix.cmp(&probe.prefix).then_with(|| self.key().cmp(probe.key))
+    }
+
+    /// The next node on `level`, which must be one that this node has.
+    pub(super) fn next(self, level: usize) -> Option<KeyNode<'a>> {
+        Self::from_link(self.link(level).load(Ordering::Acquire))
+    }
+
+    /// Sets the next node on `level`, before anybody else can see this one.
+    pub(super) fn set_next(self, level: usize, next: Option<KeyNode<'a>>) {
+        self.link(level).store(Self::to_link(next), Ordering::Relaxed);
+    }
+
+    /// Puts `new` behind this node on `level` if `next` is still what follows.
+    pub(super) fn link_next(self, level: usize, next: Option<KeyNode<'a>>, new: KeyNode<'a>) -> bool {
+        let link = self.link(level);
+        let next = Self::to_link(next);
+        link.compare_exchange(next, new.head.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The cells of the key, each before those that it supersedes.
+    pub(super) fn cells(self) -> impl Iterator<Item = CellNode<'a>> {
+        let mut next = CellNode::from_link(self.head_ref().cells.load(Ordering::Acquire));
+        std::iter::from_fn(move || {
+            let cell = next?;
+            next = CellNode::from_link(cell.head_ref().next.load(Ordering::Acquire));
+            Some(cell)
+        })
+    }
+
+    /// Puts `new` in its place among the cells of this key. Whether one that supersedes it was there.
+    pub(super) fn insert_cell(self, new: CellNode<'a>) -> bool {
+        let mut link = &self.head_ref().cells;
+        let mut superseded = false;
+        loop {
+            let next = link.load(Ordering::Acquire);
+            match CellNode::from_link(next) {
+                Some(cell) if cell.precedes(new) => {
+                    superseded = superseded || cell.cell().supersedes(&new.cell());
+                    link = &cell.head_ref().next;
+                }
+                _ => {
+                    new.head_ref().next.store(next, Ordering::Relaxed);
+                    let new = new.head.as_ptr();
+                    if link.compare_exchange(next, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                        return superseded;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the processor to fetch what a walk along level 0 reads of this node.
+    pub(super) fn prefetch(self) {
+        prefetch(self.head.as_ptr().cast());
+        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(64));
+        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(128));
+    }
+
+    fn link(self, level: usize) -> &'a Link {
+        // SAFETY: the links of higher levels lie below the head, the one of level 0 is its first field;
+        // callers ask only for levels the node was made with, as they came here by a link of that level.
+        unsafe { self.head.cast::<Link>().sub(level).as_ref() }
+    }
+
+    fn head_ref(self) -> &'a KeyHead {
+        // SAFETY: the head was written by `allocate`, lives for `'a`, and only its atomics change.
+        unsafe { self.head.as_ref() }
+    }
+
+    fn key_at(self) -> NonNull<u8> {
+        // SAFETY: the key follows the head within the piece.
+        unsafe { self.head.add(1).cast() }
+    }
+
+    fn from_link(head: *mut KeyHead) -> Option<Self> {
+        NonNull::new(head).map(|head| Self { head, arena: PhantomData })
+    }
+
+    fn to_link(node: Option<Self>) -> *mut KeyHead {
+        node.map_or(ptr::null_mut(), |node| node.head.as_ptr())
+    }
+}
+
+/// One cell of a key.
+#[derive(Clone, Copy)]
+pub(super) struct CellNode<'a> {
+    head: NonNull<CellHead>,
+    arena: PhantomData<&'a Arena>,
+}
+
+// SAFETY: a handle is a shared borrow of memory whose only changing part is an atomic.
+unsafe impl Send for CellNode<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for CellNode<'_> {}
+
+impl<'a> CellNode<'a> {
+    /// A cell, linked nowhere yet.
+    pub(super) fn new(arena: &'a Arena, sequence: Sequence, cell: &CellRef<'_>) -> Self {
+        let body = CellBody::new(arena, cell);
+        let piece = arena.allocate(body.piece_bytes());
+        // SAFETY: the piece has that many bytes, is aligned, and is ours alone.
+        unsafe { body.write(piece, sequence) }
+    }
+
+    /// When it was committed.
+    pub(super) fn sequence(self) -> Sequence {
+        Sequence(self.head_ref().sequence)
+    }
+
+    /// The cell, borrowed from the arena.
+    pub(super) fn cell(self) -> CellRef<'a> {
+        let value = match self.large_value() {
+            Some(large) => &large.bytes,
+            // SAFETY: the value was written there, so long, by `CellBody::write`, and never changes.
+            None => unsafe {
+                slice::from_raw_parts(self.value_at().as_ptr(), self.head_ref().value_bytes as usize)
+            },
+        };
+        CellRef { meta: self.meta(), value }
+    }
+
+    /// The cell, for keeps: a small value is copied, a large one shared.
+    pub(super) fn to_cell(self) -> Cell {
+        let value = match self.large_value() {
+            Some(large) => large.bytes.clone(),
+            None => Bytes::copy_from_slice(self.cell().value),
+        };
+        Cell { meta: self.meta(), value }
+    }
+
+    /// Whether this cell stands before `other` of the same key: the superseding cell first, and of equal ones
+    /// the one committed later.
+    fn precedes(self, other: Self) -> bool {
+        match self.version().cmp(&other.version()) {
+            Order::Greater => true,
+            Order::Less => false,
+            Order::Equal if self.cell().supersedes(&other.cell()) => true,
+            Order::Equal => !other.cell().supersedes(&self.cell()) && self.sequence() > other.sequence(),
+        }
+    }
+
+    fn version(self) -> Version {
+        let head = self.head_ref();
+        Version::new(Hlc::from_bits(head.hlc), NodeTag(head.tag))
+    }
+
+    fn meta(self) -> CellMeta {
+        let head = self.head_ref();
+        let kind = if head.flags & FLAG_TOMBSTONE == 0 { CellKind::Value } else { CellKind::Tombstone };
+        let expires_at = (head.flags & FLAG_EXPIRES != 0).then(|| {
+            // SAFETY: the flag says that `CellBody::write` put an aligned expiry right behind the head.
+            WallTime::from_micros_since_unix_epoch(unsafe { self.head.add(1).cast::<u64>().read() })
+        });
+        CellMeta { version: self.version(), kind, expires_at, from: head.from }
+    }
+
+    fn large_value(self) -> Option<&'a LargeValue> {
+        (self.head_ref().flags & FLAG_LARGE != 0).then(|| {
+            // SAFETY: the flag says that `CellBody::write` put the address of a large value of the same arena
+            // there; it lives and stays as it is for `'a`.
+            unsafe { self.value_at().cast::<NonNull<LargeValue>>().read().as_ref() }
+        })
+    }
+
+    fn value_at(self) -> NonNull<u8> {
+        let expiry = if self.head_ref().flags & FLAG_EXPIRES == 0 { 0 } else { EXPIRY_BYTES };
+        // SAFETY: the value follows the head and, if there is one, the expiry, within the piece.
+        unsafe { self.head.add(1).cast::<u8>().add(expiry) }
+    }
+
+    fn head_ref(self) -> &'a CellHead {
+        // SAFETY: the head was written by `CellBody::write`, lives for `'a`, and only its atomic changes.
+        unsafe { self.head.as_ref() }
+    }
+
+    fn from_link(head: *mut CellHead) -> Option<Self> {
+        NonNull::new(head).map(|head| Self { head, arena: PhantomData })
+    }
+}
+
+/// A cell about to be written: its value is in the arena already if it is large.
+struct CellBody<'c, 'a> {
+    cell: &'c CellRef<'c>,
+    large: Option<NonNull<LargeValue>>,
+    arena: PhantomData<&'a Arena>,
+}
+
+impl<'c, 'a> CellBody<'c, 'a> {
+    fn new(arena: &'a Arena, cell: &'c CellRef<'c>) -> Self {
+        assert!(u32::try_from(cell.value.len()).is_ok(), "a value of {} bytes", cell.value.len());
+        let large = arena.is_large(cell.value.len()).then(|| arena.keep_large(cell.value));
+        Self { cell, large, arena: PhantomData }
+    }
+
+    fn piece_bytes(&self) -> usize {
+        let expiry = if self.cell.meta.expires_at.is_some() { EXPIRY_BYTES } else { 0 };
+        let value = self.large.map_or(self.cell.value.len(), |large| size_of_val(&large));
+        size_of::<CellHead>() + expiry + value
+    }
+
+    /// # Safety
+    /// At `at`, aligned to [`PIECE_ALIGN`], are [`CellBody::piece_bytes`] bytes of the arena that nobody else
+    /// knows of.
+    unsafe fn write(self, at: NonNull<u8>, sequence: Sequence) -> CellNode<'a> {
+        let meta = &self.cell.meta;
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let head = at.cast::<CellHead>();
+        // SAFETY: the caller gives us the room; head and expiry are multiples of the alignment long.
+        unsafe {
+            head.write(CellHead {
+                next: AtomicPtr::new(ptr::null_mut()),
+                sequence: sequence.0,
+                hlc: meta.version.hlc.to_bits(),
+                tag: meta.version.tag.0,
+                value_bytes: self.cell.value.len() as u32,
+                flags: flag(meta.kind == CellKind::Tombstone, FLAG_TOMBSTONE)
+                    | flag(meta.expires_at.is_some(), FLAG_EXPIRES)
+                    | flag(self.large.is_some(), FLAG_LARGE),
+                from: meta.from,
+            });
+            let mut rest = head.add(1).cast::<u8>();
+            if let Some(expires_at) = meta.expires_at {
+                rest.cast::<u64>().write(expires_at.micros_since_unix_epoch());
+                rest = rest.add(EXPIRY_BYTES);
+            }
+            match self.large {
+                Some(large) => rest.cast::<NonNull<LargeValue>>().write(large),
+                None => {
+                    let value = self.cell.value;
+                    rest.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+                }
+            }
+        }
+        CellNode { head, arena: PhantomData }
+    }
+}
+
+/// Asks the processor for the cache line at `address`, which need not be ours.
+fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing and cannot fault; every x86-64 has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
