@@ -1,1 +1,42 @@
-//! placeholder
+//! The load generator: HTTP requests at a server, latencies and CPU per request out.
+//!
+//! **Promise.** A latency is counted from the moment at which the request was *meant* to start, so that a
+//! server that stalls is charged for every request that the stall kept waiting, not only for the one that
+//! happened to be on its way (Tene's "coordinated omission"). The same seed asks for the same keys in the
+//! same order, and the bytes under a key follow from the key, so that any answer can be checked.
+//!
+//! **Mechanism.** [`run`] starts generator threads, pinned when asked. Each owns its connections and one
+//! epoll: no runtime, no channel, because the generator shares the machine with the server that it measures.
+//! What a thread drives is a list of [`Lane`]s: so many connections, a [`Pacing`] (closed loop, or slots at
+//! a constant rate), and a [`WorkloadSpec`] (operations, keys, values). A second lane makes background load
+//! without a connection in common with the first. The parts that decide anything are pure and tested
+//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`].
+//!
+//! **Caveats.** One request in flight a connection: no pipelining. Connections are made by blocking calls,
+//! so that a *re*connection to a server that does not answer stalls its thread; that shows as latency in a
+//! lane with a rate. Linux only.
+
+#![warn(missing_docs)]
+
+pub mod affinity;
+mod client;
+mod clock;
+mod connection;
+mod driver;
+pub mod keys;
+mod load;
+pub mod machine;
+pub mod process;
+pub mod recorder;
+pub mod report;
+pub mod response;
+pub mod schedule;
+pub mod stats;
+pub mod values;
+mod workload;
+pub mod zipf;
+
+pub use client::{Answer, fetch};
+pub use load::{Lane, LoadError, RunSpec, run};
+pub use schedule::Pacing;
+pub use workload::{Mix, Operation, WorkloadSpec};

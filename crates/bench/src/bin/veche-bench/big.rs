@@ -1,0 +1,100 @@
+//! A data set much larger than the memory budget: memory, reads of absent keys, opening after `kill -9`.
+
+use crate::measure::{Load, measure, preload};
+use crate::servers::{Durability, Home, Layout, number_at, numbers_about, status};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::keys::KeyOrder;
+use bench::process::{Server, resident};
+use bench::stats::rounds;
+use bench::{Operation, Pacing};
+use std::time::Instant;
+
+const LAYOUT: Layout = Layout::PINNED;
+const NAME: &str = "big";
+const VALUE_BYTES: usize = 1024;
+const CONNECTIONS: usize = 64;
+const MEMORY: &str = "512MiB";
+const MEMORY_BYTES: f64 = (512 << 20) as f64;
+const KILLS: u64 = 3;
+/// Where the status says how many `read_at` calls `env` counted.
+const READS: &str = "storage.io.reads";
+/// Where the status says what the engine accounts for, in bytes.
+const ACCOUNTED: &str = "storage.memory.used_bytes";
+
+/// Measures, and adds the rows.
+pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+    let mut server = home.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
+    preload(&server, LAYOUT, KeyOrder::Scattered, options.big_keys(), VALUE_BYTES)?;
+    let load = |operation| Load {
+        operation,
+        connections: CONNECTIONS,
+        pacing: Pacing::Closed,
+        keys: options.big_keys(),
+        value_bytes: VALUE_BYTES,
+        seed: 1,
+    };
+    for operation in [Operation::Get, Operation::Put, Operation::Get] {
+        let sample = measure(&server, LAYOUT, options.seconds(), &[load(operation)])?;
+        println!(
+            "  {} on the big set: {:.0}/s, p99.9 {:.0} us",
+            operation.name(),
+            sample.per_second,
+            sample.p999_us
+        );
+    }
+    memory_rows(&server, table)?;
+    absent_row(&server, options, load(Operation::GetMissing), table)?;
+    let mut opened = Vec::new();
+    for _ in 0..KILLS {
+        measure(&server, LAYOUT, options.seconds(), &[load(Operation::Put)])?;
+        server.kill()?;
+        let begun = Instant::now();
+        server = home.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
+        opened.push(begun.elapsed().as_secs_f64());
+    }
+    let note = "seconds from exec to status 200, after kill -9 right behind a write load".to_owned();
+    table.row("open after kill -9", Target::AtMost(2.0), rounds(&opened), note);
+    Ok(())
+}
+
+fn memory_rows(server: &Server, table: &mut Table) -> Outcome<()> {
+    let status = status(server)?;
+    let accounted = number_at(&status, ACCOUNTED).and_then(|bytes| rounds(&[bytes / MEMORY_BYTES]));
+    let note = match accounted {
+        Some(_) => String::new(),
+        None => format!("status has no {ACCOUNTED}; it has {:?}", numbers_about(&status, &["memory"])),
+    };
+    table.row("own accounting / budget", Target::AtMost(1.1), accounted, note);
+    let memory = resident(server.pid())?;
+    let mib = |bytes: u64| bytes >> 20;
+    let note = format!(
+        "MiB: now {}, anonymous {}, peak {}",
+        mib(memory.now),
+        mib(memory.anonymous),
+        mib(memory.peak)
+    );
+    table.row(
+        "peak resident memory / budget",
+        Target::AtMost(1.3),
+        rounds(&[memory.peak as f64 / MEMORY_BYTES]),
+        note,
+    );
+    Ok(())
+}
+
+fn absent_row(server: &Server, options: &Options, load: Load, table: &mut Table) -> Outcome<()> {
+    measure(server, LAYOUT, options.seconds(), &[load])?;
+    let load = Load { seed: load.seed + 1, ..load };
+    let before = number_at(&status(server)?, READS);
+    let sample = measure(server, LAYOUT, options.seconds(), &[load])?;
+    let after = number_at(&status(server)?, READS);
+    let per_get = before.zip(after).map(|(before, after)| (after - before) / sample.answers.max(1) as f64);
+    let note = match per_get {
+        Some(_) => format!("{:.0} GET/s, p99.9 {:.0} us", sample.per_second, sample.p999_us),
+        None => format!("status has no {READS}"),
+    };
+    let value = per_get.and_then(|per_get| rounds(&[per_get]));
+    table.row("GET of absent keys: read_at calls a request", Target::AtMost(0.02), value, note);
+    Ok(())
+}

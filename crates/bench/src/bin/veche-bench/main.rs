@@ -1,0 +1,127 @@
+//! The HTTP rows of the benchmark, by one command: veche against the bare hyper floor, in one run.
+//!
+//! Every number is a ratio within this run, the median of interleaved rounds. First table: the server on core 0
+//! with one I/O thread, the generator on core 1. Second: nothing pinned, two threads each. `--big` adds the
+//! rows on a data set much larger than memory. See `bench/README.md` for what each row means.
+
+mod big;
+mod cost;
+mod measure;
+mod servers;
+mod table;
+mod tail;
+
+use bench::machine::Machine;
+use clap::Parser;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use table::Table;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What a step gives back, or why the benchmark stops.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Benchmarks veche over HTTP against a bare hyper server.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// A smoke run: seconds instead of minutes, numbers without meaning.
+    #[arg(long)]
+    quick: bool,
+    /// Also the rows on 10 GB with a budget of 512 MiB.
+    #[arg(long)]
+    big: bool,
+    /// Only the big rows.
+    #[arg(long, conflicts_with = "big")]
+    only_big: bool,
+    /// Skip the second, unpinned table.
+    #[arg(long)]
+    pinned_only: bool,
+    /// Rounds of each measurement.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Seconds of each measurement in a round.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Keys of the small data set.
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Keys of the big data set, 1 KiB each.
+    #[arg(long)]
+    big_keys: Option<u64>,
+    /// `--memory` of the server whose tail is measured: small, so that it flushes often.
+    #[arg(long, default_value = "256MiB")]
+    tail_memory: String,
+    /// Writes of 1 KiB a second beside the reads whose tail is measured.
+    #[arg(long, default_value_t = 10_000)]
+    tail_writes: u64,
+    /// Where data directories and logs go; a directory of its own is made in it and removed at the end.
+    #[arg(long, default_value = "target/bench-data")]
+    dir: PathBuf,
+    /// The server; by default the one beside this program.
+    #[arg(long)]
+    veche: Option<PathBuf>,
+    /// The floor; by default the one beside this program.
+    #[arg(long)]
+    floor: Option<PathBuf>,
+    /// Also write the table to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Options {
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 2 } else { 7 })
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds.unwrap_or(if self.quick { 0.5 } else { 5.0 })
+    }
+
+    fn keys(&self) -> u64 {
+        self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
+    }
+
+    fn big_keys(&self) -> u64 {
+        self.big_keys.unwrap_or(if self.quick { 50_000 } else { 10_000_000 })
+    }
+}
+
+fn main() -> ExitCode {
+    match benchmark(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("veche-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn benchmark(options: &Options) -> Outcome<()> {
+    let mut table = Table::new(Machine::here(), format!("{options:?}"));
+    println!("{}\n{options:?}\n", table.machine);
+    let mut layouts = vec![servers::Layout::PINNED];
+    if !options.pinned_only {
+        layouts.push(servers::Layout::UNPINNED);
+    }
+    let home = servers::Home::make(options)?;
+    if !options.only_big {
+        for layout in layouts {
+            table.section(layout.title);
+            cost::rows(options, &home, layout, &mut table)?;
+            tail::rows(options, &home, layout, &mut table)?;
+        }
+    }
+    if options.big || options.only_big {
+        table.section("10 GB data set, --memory 512MiB (size as given)");
+        big::rows(options, &home, &mut table)?;
+    }
+    println!("\n{table}");
+    if let Some(path) = &options.json {
+        fs::write(path, serde_json::to_vec_pretty(&table)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! One measurement: a run of the generator with the server's CPU time beside it.
+
+use crate::Outcome;
+use crate::servers::Layout;
+use bench::keys::KeyOrder;
+use bench::process::{CpuMeter, Server};
+use bench::recorder::micros;
+use bench::report::LaneReport;
+use bench::values::Sizes;
+use bench::{Lane, Mix, Operation, Pacing, RunSpec, WorkloadSpec, run};
+use std::time::{Duration, Instant};
+
+const PRELOAD_CONNECTIONS: usize = 64;
+const WARMUP: Duration = Duration::from_millis(300);
+
+/// A lane of one operation over uniform keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) operation: Operation,
+    pub(crate) connections: usize,
+    pub(crate) pacing: Pacing,
+    pub(crate) keys: u64,
+    pub(crate) value_bytes: usize,
+    pub(crate) seed: u64,
+}
+
+impl Load {
+    fn lane(&self, name: &str) -> Lane {
+        Lane {
+            name: name.to_owned(),
+            connections: self.connections,
+            pacing: self.pacing,
+            workload: WorkloadSpec {
+                mix: Mix::only(self.operation),
+                keys: self.keys,
+                order: KeyOrder::Uniform,
+                sizes: Sizes::Fixed(self.value_bytes),
+                seed: self.seed,
+            },
+            requests: None,
+            verify: false,
+            retry: false,
+        }
+    }
+}
+
+/// What a measurement gave for its first lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// The server's, over the answers of all lanes.
+    pub(crate) cpu_us: f64,
+    /// With those of the warm-up.
+    pub(crate) answers: u64,
+    pub(crate) per_second: f64,
+    pub(crate) p999_us: f64,
+    /// The part of one core that the generator used: near 1, it and not the server was measured.
+    pub(crate) generator_busy: f64,
+}
+
+/// Runs the lanes for so long.
+pub(crate) fn measure(server: &Server, layout: Layout, seconds: f64, loads: &[Load]) -> Outcome<Sample> {
+    let spec = RunSpec {
+        target: server.address(),
+        threads: layout.generator_threads,
+        cores: layout.generator_cores.to_vec(),
+        warmup: WARMUP,
+        duration: Some(Duration::try_from_secs_f64(seconds)?),
+        lanes: loads.iter().map(|load| load.lane(load.operation.name())).collect(),
+    };
+    let (server_cpu, own_cpu) = (CpuMeter::start(server.pid())?, CpuMeter::start(std::process::id())?);
+    let begun = Instant::now();
+    let results = run(&spec)?;
+    let (server_spent, own_spent) = (server_cpu.spent()?, own_cpu.spent()?);
+    for (load, result) in loads.iter().zip(&results) {
+        let done = result.recorder.with_status(load.operation.expected_status());
+        if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
+            println!("  not all went well:\n{}", LaneReport::new(result));
+        }
+    }
+    let answers: u64 = results.iter().map(|result| result.recorder.answers_with_warmup()).sum();
+    let first = &results[0];
+    Ok(Sample {
+        cpu_us: server_spent.as_secs_f64() * 1e6 / answers.max(1) as f64,
+        answers: first.recorder.answers_with_warmup(),
+        per_second: first.answers_per_second(),
+        p999_us: micros(first.recorder.latency().value_at_quantile(0.999)),
+        generator_busy: own_spent.as_secs_f64()
+            / begun.elapsed().as_secs_f64()
+            / layout.generator_threads as f64,
+    })
+}
+
+/// Stores every key once.
+pub(crate) fn preload(
+    server: &Server,
+    layout: Layout,
+    order: KeyOrder,
+    keys: u64,
+    value_bytes: usize,
+) -> Outcome<()> {
+    let load = Load {
+        operation: Operation::Put,
+        connections: PRELOAD_CONNECTIONS,
+        pacing: Pacing::Closed,
+        keys,
+        value_bytes,
+        seed: 0,
+    };
+    let mut lane = load.lane("preload");
+    lane.workload.order = order;
+    lane.requests = Some(keys);
+    lane.retry = true;
+    let spec = RunSpec {
+        target: server.address(),
+        threads: layout.generator_threads,
+        cores: layout.generator_cores.to_vec(),
+        warmup: Duration::ZERO,
+        duration: None,
+        lanes: vec![lane],
+    };
+    let result = run(&spec)?.remove(0);
+    println!("  preload of {}: {:.0} PUT/s", server.address(), result.answers_per_second());
+    if result.recorder.with_status(Operation::Put.expected_status()) == keys {
+        Ok(())
+    } else {
+        Err(format!("the preload did not store every key:\n{}", LaneReport::new(&result)).into())
+    }
+}

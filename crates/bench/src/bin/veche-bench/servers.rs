@@ -1,0 +1,179 @@
+//! The servers under test: their command lines, their places, their end.
+
+use crate::{Options, Outcome};
+use bench::fetch;
+use bench::process::Server;
+use serde_json::Value;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who runs where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) title: &'static str,
+    pub(crate) server_cores: &'static [usize],
+    pub(crate) server_threads: usize,
+    pub(crate) generator_cores: &'static [usize],
+    pub(crate) generator_threads: usize,
+}
+
+impl Layout {
+    /// One I/O thread on core 0, the generator on core 1.
+    pub(crate) const PINNED: Self = Self {
+        title: "pinned: server on core 0 with one I/O thread, generator on core 1",
+        server_cores: &[0],
+        server_threads: 1,
+        generator_cores: &[1],
+        generator_threads: 1,
+    };
+    /// Two threads each, wherever the kernel puts them.
+    pub(crate) const UNPINNED: Self = Self {
+        title: "unpinned: two I/O threads, two generator threads",
+        server_cores: &[],
+        server_threads: 2,
+        generator_cores: &[],
+        generator_threads: 2,
+    };
+}
+
+/// When a write of veche is acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Durability {
+    Sync,
+    Os,
+}
+
+impl Durability {
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Os => "os",
+        }
+    }
+}
+
+/// A directory of this run's own; removed with everything in it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    dir: PathBuf,
+    veche: PathBuf,
+    floor: PathBuf,
+}
+
+impl Home {
+    pub(crate) fn make(options: &Options) -> Outcome<Self> {
+        let dir = options.dir.join(format!("run-{}", std::process::id()));
+        fs::create_dir_all(&dir).map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
+        let veche = program(options.veche.as_deref(), "veche")?;
+        let floor = program(options.floor.as_deref(), "veche-floor")?;
+        Ok(Self { dir, veche, floor })
+    }
+
+    /// Starts the floor.
+    pub(crate) fn floor(&self, layout: Layout) -> Outcome<Server> {
+        let address = free_address()?;
+        let args = ["--listen".to_owned(), address.to_string(), threads(layout)];
+        self.start("floor", &self.floor, &args, layout, address)
+    }
+
+    /// Starts veche on the data directory `name`, new or as it was left.
+    pub(crate) fn veche(
+        &self,
+        name: &str,
+        layout: Layout,
+        durability: Durability,
+        memory: Option<&str>,
+    ) -> Outcome<Server> {
+        let address = free_address()?;
+        let data = self.dir.join(name);
+        let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string(), threads(layout)];
+        args.push(format!("--data={}", data.display()));
+        args.push(format!("--durability={}", durability.flag()));
+        args.extend(memory.map(|memory| format!("--memory={memory}")));
+        self.start(name, &self.veche, &args, layout, address)
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        program: &Path,
+        args: &[String],
+        layout: Layout,
+        address: SocketAddr,
+    ) -> Outcome<Server> {
+        println!("  starting {} {} on cores {:?}", program.display(), args.join(" "), layout.server_cores);
+        let log = self.dir.join(format!("{name}.log"));
+        let mut server = Server::spawn(program, args, layout.server_cores, &log, address)?;
+        server.wait_until_ready(READY_WITHIN).map_err(|error| {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            format!("{name}: {error}\n{said}")
+        })?;
+        Ok(server)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            eprintln!("{} stays behind: {error}", self.dir.display());
+        }
+    }
+}
+
+fn threads(layout: Layout) -> String {
+    format!("--threads={}", layout.server_threads)
+}
+
+fn program(given: Option<&Path>, name: &str) -> Outcome<PathBuf> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => std::env::current_exe()?.with_file_name(name),
+    };
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(format!("{} is not there: build it first", path.display()).into())
+    }
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> Outcome<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// What `/v0/status` says; `null` when it is not JSON.
+pub(crate) fn status(server: &Server) -> Outcome<Value> {
+    let answer = fetch(server.address(), "GET", "/v0/status", b"", STATUS_TIMEOUT)?;
+    Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
+}
+
+/// The number at a path of names with dots between them.
+pub(crate) fn number_at(status: &Value, path: &str) -> Option<f64> {
+    path.split('.').try_fold(status, |value, name| value.get(name))?.as_f64()
+}
+
+/// All numbers in `status` whose path holds one of `words`, by path.
+pub(crate) fn numbers_about(status: &Value, words: &[&str]) -> Vec<(String, f64)> {
+    let mut found = Vec::new();
+    collect("", status, &mut found);
+    found.retain(|(path, _)| words.iter().any(|word| path.contains(word)));
+    found
+}
+
+fn collect(path: &str, value: &Value, found: &mut Vec<(String, f64)>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect(&path, value, found);
+            }
+        }
+        Value::Number(number) => found.extend(number.as_f64().map(|number| (path.to_owned(), number))),
+        _ => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! The tail of reads while writes make the server flush and compact.
+
+use crate::measure::{Load, measure, preload};
+use crate::servers::{Durability, Home, Layout, numbers_about, status};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::keys::KeyOrder;
+use bench::stats::{ratio, rounds};
+use bench::{Operation, Pacing};
+use serde_json::Value;
+
+const VALUE_BYTES: usize = 100;
+const WRITTEN_BYTES: usize = 1024;
+const CONNECTIONS: usize = 64;
+const WRITERS: usize = 16;
+/// A round must be long enough for flushes to fall into it.
+const ROUND_FACTOR: f64 = 2.0;
+
+/// Measures, and adds the row.
+pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+    let name = format!("tail-{}", layout.server_threads);
+    let server = home.veche(&name, layout, Durability::Sync, Some(&options.tail_memory))?;
+    preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
+    let load = |operation, connections, pacing, value_bytes, seed| Load {
+        operation,
+        connections,
+        pacing,
+        keys: options.keys(),
+        value_bytes,
+        seed,
+    };
+    let seconds = options.seconds() * ROUND_FACTOR;
+    let top = measure(
+        &server,
+        layout,
+        options.seconds(),
+        &[load(Operation::Get, CONNECTIONS, Pacing::Closed, VALUE_BYTES, 0)],
+    )?;
+    let rate = Pacing::Rate(((top.per_second / 2.0) as u64).max(1));
+    println!(
+        "  top rate {:.0} GET/s; reads at half of it, {} writes/s of {WRITTEN_BYTES} B",
+        top.per_second, options.tail_writes
+    );
+    let before = status(&server)?;
+    let (mut quiet, mut loud) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds() as u64 {
+        let reads = load(Operation::Get, CONNECTIONS, rate, VALUE_BYTES, round);
+        let writes = load(Operation::Put, WRITERS, Pacing::Rate(options.tail_writes), WRITTEN_BYTES, !round);
+        quiet.push(measure(&server, layout, seconds, &[reads])?.p999_us);
+        loud.push(measure(&server, layout, seconds, &[reads, writes])?.p999_us);
+        println!(
+            "  round {round}: p99.9 quiet {:.0} us, beside writes {:.0} us",
+            quiet[quiet.len() - 1],
+            loud[loud.len() - 1]
+        );
+    }
+    let note =
+        format!("us: {:.0} / {:.0}; {}", median(&loud), median(&quiet), work(&before, &status(&server)?));
+    table.row(
+        "GET at half the top rate: p99.9, beside writes / quiet",
+        Target::AtMost(3.0),
+        ratio(&loud, &quiet),
+        note,
+    );
+    Ok(())
+}
+
+fn median(values: &[f64]) -> f64 {
+    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
+}
+
+/// Whether flushes and compactions ran at all, by the server's own counters.
+fn work(before: &Value, after: &Value) -> String {
+    let before = numbers_about(before, &["flush", "compact"]);
+    let grown = numbers_about(after, &["flush", "compact"]).into_iter().filter_map(|(path, now)| {
+        let then = before.iter().find(|(old, _)| *old == path).map_or(0.0, |(_, then)| *then);
+        (now > then).then(|| format!("{path} +{}", now - then))
+    });
+    let grown: Vec<String> = grown.collect();
+    if grown.is_empty() {
+        "NOT PROVEN: status shows no flush or compaction".to_owned()
+    } else {
+        grown.join(", ")
+    }
+}

@@ -1,0 +1,214 @@
+//! Server processes: started on given cores, watched, ended.
+//!
+//! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
+//! those that ended in between. A [`Server`] that is dropped is killed, by its own id, and reaped.
+//!
+//! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds a thread; it is used when the threads of
+//! the start are all still there. Else, and on kernels without it, `/proc/<pid>/stat` with its clock ticks,
+//! which keeps the time of threads that ended.
+
+use crate::affinity::while_pinned;
+use crate::client::fetch;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+const PROBE_PAUSE: Duration = Duration::from_millis(2);
+
+/// CPU time of a process from a moment on.
+#[derive(Debug)]
+pub struct CpuMeter {
+    pid: u32,
+    ticks: Duration,
+    threads: BTreeMap<u32, Duration>,
+}
+
+impl CpuMeter {
+    /// A meter that begins now.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn start(pid: u32) -> io::Result<Self> {
+        Ok(Self { pid, ticks: cpu_ticks(pid)?, threads: cpu_by_thread(pid) })
+    }
+
+    /// User and system time since the start.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn spent(&self) -> io::Result<Duration> {
+        let ticks = cpu_ticks(self.pid)?.saturating_sub(self.ticks);
+        let now = cpu_by_thread(self.pid);
+        let all_there =
+            !self.threads.is_empty() && self.threads.keys().all(|thread| now.contains_key(thread));
+        if !all_there {
+            return Ok(ticks);
+        }
+        let since = |(thread, spent): (&u32, &Duration)| {
+            spent.saturating_sub(self.threads.get(thread).copied().unwrap_or_default())
+        };
+        Ok(now.iter().map(since).sum())
+    }
+}
+
+/// `utime` and `stime` of all threads, ended ones too.
+fn cpu_ticks(pid: u32) -> io::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    ticks_of_stat(&stat)
+        .map(|ticks| Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
+}
+
+/// Fields 14 and 15, counted behind the command, which may hold anything.
+fn ticks_of_stat(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// Empty where the kernel does not tell.
+fn cpu_by_thread(pid: u32) -> BTreeMap<u32, Duration> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let spent = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let nanos = text.split_ascii_whitespace().next()?.parse().ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, Duration::from_nanos(nanos)))
+    };
+    tasks.flatten().filter_map(spent).collect()
+}
+
+/// Resident memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident {
+    /// Now, in bytes.
+    pub now: u64,
+    /// The most so far, in bytes.
+    pub peak: u64,
+    /// The part of `now` that is not backed by files, in bytes.
+    pub anonymous: u64,
+}
+
+/// Reads `/proc/<pid>/status`.
+///
+/// # Errors
+/// When there is no such process.
+pub fn resident(pid: u32) -> io::Result<Resident> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    match (field("VmRSS:"), field("VmHWM:"), field("RssAnon:")) {
+        (Some(now), Some(peak), Some(anonymous)) => Ok(Resident { now, peak, anonymous }),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/status has no VmRSS"))),
+    }
+}
+
+/// A server process that this one started.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a server on these cores (none: all), its output going to the file `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started or its log not be made.
+    pub fn spawn(
+        program: &Path,
+        args: &[String],
+        cores: &[usize],
+        log: &Path,
+        address: SocketAddr,
+    ) -> io::Result<Self> {
+        let out = fs::File::options().create(true).append(true).open(log)?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let child = while_pinned(cores, || command.spawn()).map_err(|error| {
+            io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
+        })?;
+        Ok(Self { child, address })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `/v0/status` answers `200`. Returns how long that took.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] after `limit`; [`ErrorKind::BrokenPipe`] when the process ended.
+    pub fn wait_until_ready(&mut self, limit: Duration) -> io::Result<Duration> {
+        let begun = Instant::now();
+        loop {
+            if fetch(self.address, "GET", "/v0/status", b"", PROBE_TIMEOUT)
+                .is_ok_and(|answer| answer.status == 200)
+            {
+                return Ok(begun.elapsed());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::new(ErrorKind::BrokenPipe, format!("the server ended: {status}")));
+            }
+            if begun.elapsed() > limit {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the server does not become ready"));
+            }
+            std::thread::sleep(PROBE_PAUSE);
+        }
+    }
+
+    /// Ends the process at once, as `kill -9` does, and waits for it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn kill(mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only for a process that was reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_any_command_name() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 152 0 0 0 30 12 0 0 20 0 1 0 100 1 1 1";
+        assert_eq!(ticks_of_stat(stat), Some(42));
+        assert_eq!(ticks_of_stat("7 (a"), None);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_spends_time() {
+        let pid = std::process::id();
+        let memory = resident(pid).unwrap();
+        assert!(memory.now > 0 && memory.peak >= memory.anonymous);
+        let meter = CpuMeter::start(pid).unwrap();
+        let before = meter.spent().unwrap();
+        let mut sum = 0u64;
+        while meter.spent().unwrap() <= before + Duration::from_millis(20) {
+            sum = (0..100_000u64).fold(sum, |sum, i| sum.wrapping_mul(31).wrapping_add(i));
+        }
+        assert_ne!(sum, 1);
+    }
+}

@@ -1,0 +1,412 @@
+//! HTTP/1.1 responses, as far as a client on a kept-alive connection meets them.
+//!
+//! **Promise.** [`ResponseParser::advance`] finds the same response in the same bytes, in whatever pieces
+//! they arrive, and consumes not one byte of what follows it. Bodies by `Content-Length`, by chunks, and up to
+//! the end of the connection; interim `1xx` responses are passed over.
+//!
+//! **Mechanism.** A state machine. Heads and chunk lines are parsed by `httparse`, out of the caller's buffer
+//! when they arrive whole, else out of a carry-over; bodies are handed on without being kept.
+//!
+//! **Caveats.** Trailers are read and dropped. The parser trusts its peer as little as is needed not to
+//! hang or grow: heads, chunk lines and trailers are bounded by [`HEAD_BYTES_MAX`].
+
+use httparse::{EMPTY_HEADER, Status};
+use std::fmt;
+
+/// The longest head, chunk line or trailer section, in bytes.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+const HEADERS_MAX: usize = 64;
+
+/// What a response's head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// Whether the connection may carry another request.
+    pub keep_alive: bool,
+}
+
+/// The bytes are not a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedResponse(&'static str);
+
+impl fmt::Display for MalformedResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed response: {}", self.0)
+    }
+}
+
+impl std::error::Error for MalformedResponse {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Sized { left: u64 },
+    ChunkLine,
+    ChunkData { left: u64 },
+    Trailers,
+    UntilClose,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Framing {
+    Sized(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// Parses the responses of one connection.
+#[derive(Debug)]
+pub struct ResponseParser {
+    state: State,
+    response: Response,
+    carried: Vec<u8>,
+}
+
+impl Default for ResponseParser {
+    fn default() -> Self {
+        Self { state: State::Head, response: Response { status: 0, keep_alive: true }, carried: Vec::new() }
+    }
+}
+
+impl ResponseParser {
+    /// Parses on with `input`. Returns how much of it was consumed, and the response once its last byte was:
+    /// without one, all was consumed. Body bytes go to `body` as they come.
+    ///
+    /// # Errors
+    /// [`MalformedResponse`]; the connection is then of no further use.
+    pub fn advance(
+        &mut self,
+        input: &[u8],
+        mut body: impl FnMut(&[u8]),
+    ) -> Result<(usize, Option<Response>), MalformedResponse> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let (used, next) = match self.state {
+                State::Head => self.head(rest)?,
+                State::Sized { left } => body_piece(rest, left, &mut body, |left| State::Sized { left }),
+                State::ChunkLine => self.chunk_line(rest)?,
+                State::ChunkData { left } => self.chunk_data(rest, left, &mut body)?,
+                State::Trailers => self.trailers(rest)?,
+                State::UntilClose => {
+                    body(rest);
+                    (rest.len(), Step::Starved)
+                }
+            };
+            at += used;
+            match next {
+                Step::To(state) => self.state = state,
+                Step::Starved => return Ok((input.len(), None)),
+                Step::Done => {
+                    self.state = State::Head;
+                    return Ok((at, Some(self.response)));
+                }
+            }
+        }
+    }
+
+    /// The connection was closed: completes a response that reaches to the end of the connection.
+    ///
+    /// # Errors
+    /// [`MalformedResponse`] when a response was cut short. `None`: the connection was idle.
+    pub fn finish(&mut self) -> Result<Option<Response>, MalformedResponse> {
+        match self.state {
+            State::UntilClose => {
+                self.state = State::Head;
+                Ok(Some(self.response))
+            }
+            State::Head if self.carried.is_empty() => Ok(None),
+            _ => Err(MalformedResponse("the connection was closed inside it")),
+        }
+    }
+
+    /// Whether none of a response's bytes has arrived yet.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Head && self.carried.is_empty()
+    }
+
+    fn head(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+        let Some((used, (response, framing))) = with_carry(&mut self.carried, rest, parse_head)? else {
+            return Ok((rest.len(), Step::Starved));
+        };
+        self.response = response;
+        let step = match framing {
+            _ if (100..200).contains(&response.status) => Step::To(State::Head),
+            Framing::Sized(0) => Step::Done,
+            Framing::Sized(left) => Step::To(State::Sized { left }),
+            Framing::Chunked => Step::To(State::ChunkLine),
+            Framing::UntilClose => {
+                self.response.keep_alive = false;
+                Step::To(State::UntilClose)
+            }
+        };
+        Ok((used, step))
+    }
+
+    fn chunk_line(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+        let parse = |bytes: &[u8]| match httparse::parse_chunk_size(bytes) {
+            Ok(Status::Complete(parsed)) => Ok(Some(parsed)),
+            Ok(Status::Partial) => Ok(None),
+            Err(_) => Err(MalformedResponse("a chunk without a size")),
+        };
+        Ok(match with_carry(&mut self.carried, rest, parse)? {
+            None => (rest.len(), Step::Starved),
+            Some((used, 0)) => (used, Step::To(State::Trailers)),
+            Some((used, left)) => (used, Step::To(State::ChunkData { left })),
+        })
+    }
+
+    /// A chunk's bytes, then the line end behind them, which is carried over when it is torn.
+    fn chunk_data(
+        &mut self,
+        rest: &[u8],
+        left: u64,
+        body: &mut impl FnMut(&[u8]),
+    ) -> Result<(usize, Step), MalformedResponse> {
+        if left > 0 {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+            body(&rest[..len]);
+            let left = left - len as u64;
+            return Ok((len, if len == 0 { Step::Starved } else { Step::To(State::ChunkData { left }) }));
+        }
+        let parse = |bytes: &[u8]| match bytes {
+            [b'\r', b'\n', ..] => Ok(Some((2, ()))),
+            [] | [b'\r'] => Ok(None),
+            _ => Err(MalformedResponse("a chunk longer than its size")),
+        };
+        Ok(match with_carry(&mut self.carried, rest, parse)? {
+            Some((used, ())) => (used, Step::To(State::ChunkLine)),
+            None => (rest.len(), Step::Starved),
+        })
+    }
+
+    fn trailers(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+        let parse = |bytes: &[u8]| {
+            let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+            match httparse::parse_headers(bytes, &mut headers) {
+                Ok(Status::Complete((len, _))) => Ok(Some((len, ()))),
+                Ok(Status::Partial) => Ok(None),
+                Err(_) => Err(MalformedResponse("trailers that are none")),
+            }
+        };
+        Ok(match with_carry(&mut self.carried, rest, parse)? {
+            Some((used, ())) => (used, Step::Done),
+            None => (rest.len(), Step::Starved),
+        })
+    }
+}
+
+/// Where the state machine goes next.
+enum Step {
+    To(State),
+    /// The input is used up and more is needed.
+    Starved,
+    Done,
+}
+
+fn body_piece(
+    rest: &[u8],
+    left: u64,
+    body: &mut impl FnMut(&[u8]),
+    state: impl FnOnce(u64) -> State,
+) -> (usize, Step) {
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+    body(&rest[..len]);
+    match left - len as u64 {
+        0 => (len, Step::Done),
+        _ if len == 0 => (0, Step::Starved),
+        left => (len, Step::To(state(left))),
+    }
+}
+
+/// An element and its length in bytes; `None`: it is not complete.
+type Parsed<T> = Result<Option<(usize, T)>, MalformedResponse>;
+
+/// Parses an element at the start of what was carried over and `rest`. When it is complete: how much of
+/// `rest` belongs to it, and what it is. When it is not: all of `rest` is carried over.
+fn with_carry<T>(carried: &mut Vec<u8>, rest: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<T> {
+    if carried.is_empty() {
+        if let Some(parsed) = parse(rest)? {
+            return Ok(Some(parsed));
+        }
+        carried.extend_from_slice(&rest[..rest.len().min(HEAD_BYTES_MAX + 1)]);
+    } else {
+        let before = carried.len();
+        carried.extend_from_slice(&rest[..rest.len().min(HEAD_BYTES_MAX + 1)]);
+        if let Some((len, parsed)) = parse(carried)? {
+            carried.clear();
+            return Ok(Some((len - before, parsed)));
+        }
+    }
+    if carried.len() > HEAD_BYTES_MAX {
+        return Err(MalformedResponse("a head, chunk line or trailer that does not end"));
+    }
+    Ok(None)
+}
+
+fn parse_head(bytes: &[u8]) -> Parsed<(Response, Framing)> {
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Response::new(&mut headers);
+    let len = match head.parse(bytes) {
+        Ok(Status::Complete(len)) => len,
+        Ok(Status::Partial) => return Ok(None),
+        Err(_) => return Err(MalformedResponse("its head")),
+    };
+    let status = head.code.ok_or(MalformedResponse("no status"))?;
+    let mut keep_alive = head.version == Some(1);
+    let mut framing = Framing::UntilClose;
+    for header in head.headers.iter() {
+        if header.name.eq_ignore_ascii_case("content-length") && !matches!(framing, Framing::Chunked) {
+            framing = Framing::Sized(number(header.value)?);
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            framing = Framing::Chunked;
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            keep_alive = !header.value.eq_ignore_ascii_case(b"close");
+        }
+    }
+    if status == 204 || status == 304 {
+        framing = Framing::Sized(0);
+    }
+    Ok(Some((len, (Response { status, keep_alive }, framing))))
+}
+
+fn number(text: &[u8]) -> Result<u64, MalformedResponse> {
+    let text = std::str::from_utf8(text).map_err(|_| MalformedResponse("its Content-Length"))?;
+    text.trim().parse().map_err(|_| MalformedResponse("its Content-Length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Body {
+        Sized(Vec<u8>),
+        Chunked(Vec<Vec<u8>>),
+    }
+
+    impl Body {
+        fn bytes(&self) -> Vec<u8> {
+            match self {
+                Self::Sized(bytes) => bytes.clone(),
+                Self::Chunked(chunks) => chunks.concat(),
+            }
+        }
+
+        fn encode(&self, status: u16) -> Vec<u8> {
+            let mut out = format!("HTTP/1.1 {status} Some Reason\r\nDate: today\r\n").into_bytes();
+            match self {
+                Self::Sized(bytes) => {
+                    out.extend(format!("content-length: {}\r\n\r\n", bytes.len()).bytes());
+                    out.extend(bytes);
+                }
+                Self::Chunked(chunks) => {
+                    out.extend(b"Transfer-Encoding: chunked\r\n\r\n");
+                    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+                        out.extend(format!("{:x};name=value\r\n", chunk.len()).bytes());
+                        out.extend(chunk);
+                        out.extend(b"\r\n");
+                    }
+                    out.extend(b"0\r\nTrailer: one\r\n\r\n");
+                }
+            }
+            out
+        }
+    }
+
+    fn bodies() -> impl Strategy<Value = Body> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..60);
+        prop_oneof![
+            bytes().prop_map(Body::Sized),
+            proptest::collection::vec(bytes(), 0..4).prop_map(Body::Chunked),
+        ]
+    }
+
+    /// All responses in `pieces`, with their bodies.
+    fn parse_all<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Vec<(u16, Vec<u8>)>, MalformedResponse> {
+        let (mut parser, mut body, mut all) = (ResponseParser::default(), Vec::new(), Vec::new());
+        for piece in pieces {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let (used, response) = parser.advance(rest, |bytes| body.extend_from_slice(bytes))?;
+                rest = &rest[used..];
+                if let Some(response) = response {
+                    all.push((response.status, std::mem::take(&mut body)));
+                }
+            }
+        }
+        assert!(parser.is_idle(), "the last response is not complete");
+        Ok(all)
+    }
+
+    proptest! {
+        #[test]
+        fn responses_are_the_same_however_they_are_split(
+            sent in proptest::collection::vec((200u16..300, bodies()), 1..4),
+        ) {
+            let sent: Vec<(u16, Body)> =
+                sent.into_iter().filter(|(status, _)| *status != 204).collect();
+            let expected: Vec<_> = sent.iter().map(|(status, body)| (*status, body.bytes())).collect();
+            let mut stream = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
+            stream.extend(sent.iter().flat_map(|(status, body)| body.encode(*status)));
+            if sent.is_empty() {
+                return Ok(());
+            }
+            for cut in 0..=stream.len() {
+                let (head, tail) = stream.split_at(cut);
+                prop_assert_eq!(parse_all([head, tail])?, expected.clone(), "cut at {}", cut);
+            }
+            prop_assert_eq!(parse_all(stream.chunks(1))?, expected);
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>, cut: prop::sample::Index) {
+            let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
+            let mut parser = ResponseParser::default();
+            for piece in [head, tail] {
+                match parser.advance(piece, |_| {}) {
+                    Ok((used, response)) => prop_assert!(used <= piece.len() && (response.is_some() || used == piece.len())),
+                    Err(_) => return Ok(()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_without_a_length_ends_with_the_connection() {
+        let mut parser = ResponseParser::default();
+        let mut body = Vec::new();
+        let read = parser.advance(b"HTTP/1.0 200 OK\r\n\r\nabc", |bytes| body.extend_from_slice(bytes));
+        assert_eq!(read, Ok((22, None)));
+        assert_eq!(parser.finish(), Ok(Some(Response { status: 200, keep_alive: false })));
+        assert_eq!(body, b"abc");
+    }
+
+    #[test]
+    fn a_response_cut_short_is_an_error_and_an_idle_connection_none() {
+        let mut parser = ResponseParser::default();
+        assert_eq!(parser.finish(), Ok(None));
+        parser.advance(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", |_| {}).unwrap();
+        assert!(parser.finish().is_err());
+    }
+
+    #[test]
+    fn connection_close_is_heard() {
+        let mut parser = ResponseParser::default();
+        let bytes = b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let (_, response) = parser.advance(bytes, |_| {}).unwrap();
+        assert_eq!(response, Some(Response { status: 503, keep_alive: false }));
+    }
+
+    #[test]
+    fn a_head_without_an_end_is_refused() {
+        let mut parser = ResponseParser::default();
+        let endless = [b"HTTP/1.1 200 OK\r\nname: ".as_slice(), &[b'x'; 2 * HEAD_BYTES_MAX]].concat();
+        assert!(endless.chunks(1_000).any(|piece| parser.advance(piece, |_| {}).is_err()));
+    }
+}

@@ -1,0 +1,206 @@
+//! When requests are meant to start.
+//!
+//! **Promise.** With a rate, slot `k` of a run is meant to start at exactly `start + k / rate`, whatever the
+//! server does; the slots go round the connections. A slot whose connection is still busy waits, and its
+//! request's latency counts from the slot, not from the moment it could be sent at last.
+//!
+//! **Mechanism.** [`Schedule::release`] moves the slots that are due into a bounded backlog per connection;
+//! [`Schedule::take`] gives a free connection its oldest. In a closed loop there are no slots: a free
+//! connection may always start, now.
+//!
+//! **Caveats.** A slot that finds its connection's backlog full is refused and counted: past that point the
+//! server is lost anyway, and the count says so.
+
+use std::str::FromStr;
+use std::time::Duration;
+use stdx::{BoundedQueue, Instant};
+
+/// Slots that may wait for one connection. A minute's worth at 1,000 requests/s on each.
+pub const BACKLOG_MAX: usize = 60_000;
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// What starts a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum Pacing {
+    /// The answer to the one before.
+    Closed,
+    /// The clock: so many requests each second, over all connections of the lane.
+    Rate(u64),
+}
+
+impl FromStr for Pacing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(0) | Err(_) => Err(format!("{text:?} is no rate: a whole number of requests/s, at least 1")),
+            Ok(rate) => Ok(Self::Rate(rate)),
+        }
+    }
+}
+
+/// Which of a lane's slots are this thread's: every `of`-th, from `index`.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// This thread.
+    pub index: u64,
+    /// All threads.
+    pub of: u64,
+}
+
+/// The schedule of one lane's connections on one thread.
+#[derive(Debug)]
+pub struct Schedule {
+    rate: Option<u64>,
+    start: Instant,
+    end: Instant,
+    share: Share,
+    released: u64,
+    backlogs: Vec<BoundedQueue<Instant>>,
+    refused: u64,
+}
+
+impl Schedule {
+    /// A schedule that begins at `start`; at `end` nothing starts any more.
+    ///
+    /// # Panics
+    /// Without connections.
+    pub fn new(pacing: Pacing, connections: usize, share: Share, start: Instant, end: Instant) -> Self {
+        assert!(connections > 0, "a schedule needs a connection");
+        let rate = match pacing {
+            Pacing::Closed => None,
+            Pacing::Rate(rate) => Some(rate),
+        };
+        let backlogs = (0..connections).map(|_| BoundedQueue::new(BACKLOG_MAX)).collect();
+        Self { rate, start, end, share, released: 0, backlogs, refused: 0 }
+    }
+
+    /// Hands every slot that is due at `now` to its connection, and calls `due` with that connection.
+    pub fn release(&mut self, now: Instant, mut due: impl FnMut(usize)) {
+        while let Some(intended) = self.next_release().filter(|intended| *intended <= now) {
+            let connection = (self.released % self.backlogs.len() as u64) as usize;
+            self.released += 1;
+            if self.backlogs[connection].push(intended).is_err() {
+                self.refused += 1;
+            }
+            due(connection);
+        }
+    }
+
+    /// The intended start of the request that a free connection should send at `now`, if there is one.
+    pub fn take(&mut self, connection: usize, now: Instant) -> Option<Instant> {
+        match self.rate {
+            Some(_) => self.backlogs[connection].pop(),
+            None => (now < self.end).then_some(now),
+        }
+    }
+
+    /// When the next slot is due. `None` in a closed loop and after the last slot.
+    pub fn next_release(&self) -> Option<Instant> {
+        let slot = u128::from(self.released * self.share.of + self.share.index);
+        let nanos = slot * NANOS_PER_SECOND / u128::from(self.rate?);
+        let intended = self.start + Duration::from_nanos(u64::try_from(nanos).ok()?);
+        (intended < self.end).then_some(intended)
+    }
+
+    /// Takes a slot that still waits, on any connection.
+    pub fn abandon_one(&mut self) -> Option<Instant> {
+        self.backlogs.iter_mut().find_map(BoundedQueue::pop)
+    }
+
+    /// Slots that found their connection's backlog full.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::{Outcome, Recorder};
+    use crate::workload::Operation;
+
+    const ALONE: Share = Share { index: 0, of: 1 };
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    /// Runs one connection in virtual time against a server that answers in `service` but not at all in
+    /// `1 s .. 1.5 s`, for two seconds in all.
+    fn against_a_stall(pacing: Pacing, service: Duration) -> Recorder {
+        let mut schedule = Schedule::new(pacing, 1, ALONE, at(0), at(2_000));
+        let mut recorder = Recorder::new(at(0));
+        let mut now = at(0);
+        loop {
+            schedule.release(now, |_| {});
+            if let Some(intended) = schedule.take(0, now) {
+                now = now + service;
+                if now > at(1_000) && now < at(1_500) {
+                    now = at(1_500);
+                }
+                recorder.answer(Operation::Get, intended, now, Outcome::of_status(200));
+            } else if let Some(next) = schedule.next_release() {
+                now = next;
+            } else {
+                return recorder;
+            }
+        }
+    }
+
+    #[test]
+    fn a_stall_is_charged_to_every_request_that_was_meant_to_start_in_it() {
+        let recorder = against_a_stall(Pacing::Rate(1_000), Duration::from_micros(100));
+        let latency = recorder.latency();
+        assert_eq!(latency.len(), 2_000);
+        // 500 slots fell into the stall; their waits are spread evenly over its length, and the queue they
+        // left drains ten times as fast as it grew.
+        let beyond_100_ms = latency.count_between(100_000_000, u64::MAX);
+        assert!((400..470).contains(&beyond_100_ms), "{beyond_100_ms} requests waited 100 ms");
+        assert!((498_000_000..502_000_000).contains(&latency.max()), "{}", latency.max());
+    }
+
+    /// The mistake that the schedule is there to avoid, as the closed loop makes it.
+    #[test]
+    fn a_closed_loop_sees_the_same_stall_once() {
+        let latency = against_a_stall(Pacing::Closed, Duration::from_micros(100)).latency();
+        assert_eq!(latency.count_between(10_000_000, u64::MAX), 1);
+    }
+
+    #[test]
+    fn slots_of_all_threads_together_are_the_rate_and_none_is_the_end_or_later() {
+        let mut slots = Vec::new();
+        for index in 0..3 {
+            let share = Share { index, of: 3 };
+            let mut schedule = Schedule::new(Pacing::Rate(7), 2, share, at(100), at(1_100));
+            schedule.release(at(5_000), |_| {});
+            slots.extend(std::iter::from_fn(|| schedule.abandon_one()));
+        }
+        slots.sort();
+        let expected: Vec<Instant> =
+            (0..7).map(|k| at(100) + Duration::from_nanos(k * 1_000_000_000 / 7)).collect();
+        assert_eq!(slots, expected);
+    }
+
+    #[test]
+    fn slots_go_round_the_connections_and_a_busy_one_keeps_its_own() {
+        let mut schedule = Schedule::new(Pacing::Rate(1_000), 2, ALONE, at(0), at(10));
+        let mut due = Vec::new();
+        schedule.release(at(3), |connection| due.push(connection));
+        assert_eq!(due, [0, 1, 0, 1]);
+        assert_eq!(schedule.take(1, at(3)), Some(at(1)));
+        assert_eq!(schedule.take(1, at(3)), Some(at(3)));
+        assert_eq!(schedule.take(1, at(3)), None);
+        assert_eq!(schedule.take(0, at(3)), Some(at(0)));
+    }
+
+    #[test]
+    fn a_full_backlog_refuses_the_newest_and_counts() {
+        let millis = BACKLOG_MAX as u64 + 5;
+        let mut schedule = Schedule::new(Pacing::Rate(1_000), 1, ALONE, at(0), at(millis));
+        schedule.release(at(millis), |_| {});
+        assert_eq!(schedule.refused(), 5);
+        assert_eq!(schedule.take(0, at(millis)), Some(at(0)));
+    }
+}

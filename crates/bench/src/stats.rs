@@ -1,0 +1,48 @@
+//! Medians of rounds, and how far the rounds lie apart.
+
+/// The median and the extremes of some rounds.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Rounds {
+    /// The middle value; the mean of the two middle ones for an even number.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+/// Sums up rounds. `None` without any.
+pub fn rounds(values: &[f64]) -> Option<Rounds> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
+    let middle = sorted.len() / 2;
+    let median =
+        if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+    Some(Rounds { median, min, max })
+}
+
+/// The median of `a / b`, round by round: what both had in common in a round cancels out. `None` when either
+/// has no rounds.
+pub fn ratio(a: &[f64], b: &[f64]) -> Option<Rounds> {
+    let quotients: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+    rounds(&quotients)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_no_rounds() {
+        assert_eq!(rounds(&[3.0, 1.0, 2.0]), Some(Rounds { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(rounds(&[4.0, 1.0, 2.0, 3.0]).map(|rounds| rounds.median), Some(2.5));
+        assert_eq!(rounds(&[]), None);
+    }
+
+    #[test]
+    fn a_ratio_pairs_the_rounds() {
+        let paired = ratio(&[1.0, 10.0, 100.0], &[2.0, 20.0, 200.0]);
+        assert_eq!(paired, Some(Rounds { median: 0.5, min: 0.5, max: 0.5 }));
+    }
+}
