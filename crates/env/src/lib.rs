@@ -11,10 +11,12 @@
 
 mod clock;
 mod fs;
+mod mem;
 mod os;
 
 pub use clock::{Clock, ManualClock};
 pub use fs::{DirLock, File, Fs, IoCounters, IoCounts, OpenMode};
+pub use mem::MemFs;
 pub use os::process as os_process;
 pub use os::{OsClock, OsFs};
 
