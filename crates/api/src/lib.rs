@@ -1,1 +1,25 @@
-//! placeholder
+//! The meaning of HTTP: requests to commands, replies to responses; no I/O.
+//!
+//! **Promise.** What `docs/http-api.md` says of paths, parameters, headers and statuses is decided here and
+//! nowhere else. Bad input is a [`Problem`] that says what was wrong and what to do, never a panic.
+//!
+//! **Mechanism.** The way of a request through this crate:
+//!
+//! 1. [`decode_head`] makes a [`Decoded`] of the head; a body follows with [`Entity::into_command`];
+//! 2. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong.
+//!
+//! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of bodies are the
+//! caller's.
+
+mod decode;
+mod encode;
+mod problem;
+mod status;
+
+pub use decode::{Action, Asked, Decoded, Entity, IfNoneMatch, Rules, decode_head};
+pub use encode::{Answer, encode, encode_status};
+pub use problem::Problem;
+pub use status::{
+    ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
+    QuorumStatus, ServingState, Status, StorageStatus,
+};

@@ -176,7 +176,7 @@ fn check_reply(is_read: bool, reply: &Reply) {
         Reply::Found { acks, .. } | Reply::Missing { acks } => assert!(is_read && acks.got == acks.from),
         Reply::Written { acks, .. } => assert!(!is_read && acks.got == acks.from),
         Reply::Failed(Failure::NotEnoughReplicas { maybe_stored, .. }) => {
-            assert!(!(is_read && *maybe_stored), "a read stores nothing")
+            assert!(!(is_read && *maybe_stored), "a read stores nothing");
         }
         Reply::Failed(Failure::ExpiryTooLate { .. }) => assert!(!is_read),
         Reply::Failed(_) => {}

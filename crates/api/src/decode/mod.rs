@@ -1,0 +1,229 @@
+//! Requests to commands.
+//!
+//! **Promise.** A request is understood in full or refused: an unknown path, method, parameter or precondition is
+//! never ignored. What the head alone shows to be wrong is refused before a body is read.
+//!
+//! **Mechanism.** [`decode_head`] looks at path, method, headers and query, in that order. A `PUT` gets its
+//! value from [`Entity::into_command`] when the body is there.
+//!
+//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning and is ignored. A `Range` header is
+//! ignored, as HTTP allows: the answer is the whole value.
+
+mod if_none_match;
+mod query;
+
+use crate::Problem;
+use bytes::Bytes;
+use cluster::{Command, Key, Lifetime, Quorum};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, Version, header};
+pub use if_none_match::IfNoneMatch;
+use query::Parameters;
+use std::num::NonZeroU8;
+
+const ENTITY_PATH: &str = "/v0/entity";
+const ENTITY_METHODS: &str = "GET, HEAD, PUT, DELETE";
+const STATUS_PATH: &str = "/v0/status";
+const STATUS_METHODS: &str = "GET, HEAD";
+
+/// What a request is held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// How many nodes there are.
+    pub nodes: NonZeroU8,
+    /// `from`, where a request does not say it.
+    pub default_from: u8,
+    /// The largest value.
+    pub value_bytes_max: usize,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// One entity.
+    Entity(Entity),
+    /// How the node is.
+    Status {
+        /// The headers alone.
+        is_head: bool,
+    },
+}
+
+/// A request for one entity, without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entity {
+    /// What is to be done.
+    pub action: Action,
+    /// With which key.
+    pub key: Key,
+    /// On how many replicas.
+    pub quorum: Quorum,
+    /// When the value need not be sent.
+    pub if_none_match: Option<IfNoneMatch>,
+}
+
+/// What is to be done with an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Read it.
+    Get,
+    /// Read it, but send its headers alone.
+    Head,
+    /// Write it.
+    Put {
+        /// How long the value lives.
+        lifetime: Lifetime,
+    },
+    /// Delete it.
+    Delete,
+}
+
+/// What [`encode`](crate::encode) must know of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// What was to be done.
+    pub action: Action,
+    /// When the value need not be sent.
+    pub if_none_match: Option<IfNoneMatch>,
+}
+
+impl Entity {
+    /// Whether the body of the request is the value.
+    pub const fn takes_value(&self) -> bool {
+        matches!(self.action, Action::Put { .. })
+    }
+
+    /// The command, and what the encoder must remember of it. `value` counts for a `PUT` only.
+    pub fn into_command(self, value: Bytes) -> (Command, Asked) {
+        let Self { action, key, quorum, if_none_match } = self;
+        let command = match action {
+            Action::Get | Action::Head => Command::Get { key, quorum },
+            Action::Put { lifetime } => Command::Put { key, value, lifetime, quorum },
+            Action::Delete => Command::Delete { key, quorum },
+        };
+        (command, Asked { action, if_none_match })
+    }
+}
+
+/// The method, before the parameters are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Get,
+    Head,
+    Put,
+    Delete,
+}
+
+/// Understands the head of a request.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
+    match parts.uri.path() {
+        ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
+        STATUS_PATH => decode_status(parts),
+        _ => Err(Problem::bad_request(format!("There is no such path. Use {ENTITY_PATH} or {STATUS_PATH}."))),
+    }
+}
+
+fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
+    let verb = match parts.method {
+        Method::GET => Verb::Get,
+        Method::HEAD => Verb::Head,
+        Method::PUT => Verb::Put,
+        Method::DELETE => Verb::Delete,
+        _ => return Err(Problem::method_not_allowed(ENTITY_METHODS)),
+    };
+    let is_read = matches!(verb, Verb::Get | Verb::Head);
+    check_headers(parts, is_read)?;
+    if verb == Verb::Put {
+        check_value_headers(parts, rules)?;
+    }
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default())?;
+    let action = match verb {
+        Verb::Put => Action::Put { lifetime: parameters.lifetime()? },
+        _ if parameters.has_lifetime() => {
+            return Err(Problem::bad_request(
+                "Only a PUT takes a ttl. Leave it out, or set it when you write.",
+            ));
+        }
+        Verb::Get => Action::Get,
+        Verb::Head => Action::Head,
+        Verb::Delete => Action::Delete,
+    };
+    let quorum = parameters.quorum(rules)?;
+    let key = parameters.key()?;
+    let if_none_match = if is_read { if_none_match(parts)? } else { None };
+    Ok(Entity { action, key, quorum, if_none_match })
+}
+
+fn decode_status(parts: &Parts) -> Result<Decoded, Problem> {
+    let is_head = match parts.method {
+        Method::GET => false,
+        Method::HEAD => true,
+        _ => return Err(Problem::method_not_allowed(STATUS_METHODS)),
+    };
+    check_headers(parts, false)?;
+    match parts.uri.query() {
+        None | Some("") => Ok(Decoded::Status { is_head }),
+        Some(_) => Err(Problem::bad_request("This path takes no parameters. Leave them out.")),
+    }
+}
+
+/// Refuses what may not be ignored.
+fn check_headers(parts: &Parts, may_if_none_match: bool) -> Result<(), Problem> {
+    for (name, value) in &parts.headers {
+        match *name {
+            header::IF_NONE_MATCH if may_if_none_match => {}
+            header::IF_NONE_MATCH
+            | header::IF_MATCH
+            | header::IF_MODIFIED_SINCE
+            | header::IF_UNMODIFIED_SINCE
+            | header::IF_RANGE => {
+                let detail = format!(
+                    "The precondition {name} is not supported here. Leave it out; \
+                     If-None-Match works on GET and HEAD of {ENTITY_PATH}."
+                );
+                return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
+            }
+            header::EXPECT if parts.version >= Version::HTTP_11 => check_expect(value)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_expect(value: &HeaderValue) -> Result<(), Problem> {
+    if value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+        return Ok(());
+    }
+    let detail = "The only expectation that can be met is 100-continue. Leave the Expect header out.";
+    Err(Problem::new(StatusCode::EXPECTATION_FAILED, detail))
+}
+
+fn check_value_headers(parts: &Parts, rules: &Rules) -> Result<(), Problem> {
+    if parts.headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Problem::bad_request(
+            "A PUT replaces the whole value; it cannot write the part that Content-Range names. \
+             Send the whole value without Content-Range.",
+        ));
+    }
+    let Some(value) = parts.headers.get(header::CONTENT_LENGTH) else {
+        return Ok(());
+    };
+    let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Err(Problem::bad_request("Content-Length is not a number. Send the length of the value."));
+    };
+    match text.parse::<usize>() {
+        Ok(len) if len <= rules.value_bytes_max => Ok(()),
+        _ => Err(Problem::value_too_large(rules.value_bytes_max)),
+    }
+}
+
+fn if_none_match(parts: &Parts) -> Result<Option<IfNoneMatch>, Problem> {
+    if !parts.headers.contains_key(header::IF_NONE_MATCH) {
+        return Ok(None);
+    }
+    IfNoneMatch::parse(parts.headers.get_all(header::IF_NONE_MATCH)).map(Some)
+}

@@ -1,0 +1,273 @@
+//! Replies to responses.
+//!
+//! `ETag` carries the version of what was found or written, `Veche-Acks` who answered, `Veche-Superseded: 1` that
+//! a write met a greater version. The answer to a `HEAD` has the headers of the answer to the `GET`.
+
+use crate::{Action, Asked, Problem, ServingState, Status};
+use bytes::Bytes;
+use cluster::{Acks, Failure, Reply};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use std::time::Duration;
+use stdx::{Cell, Version};
+
+pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
+const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
+const CONTENT_TYPE_VALUE: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const CONTENT_TYPE_JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// `"`, the version, `"`.
+const ETAG_LEN: usize = 2 * Version::ENCODED_LEN + 2;
+
+/// How long a user should wait for a node that starts or stops.
+const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A response, and the reason phrase where it is not the usual one of the status.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status, headers, body.
+    pub response: Response<Bytes>,
+    /// The reason phrase, if it is not the status's own.
+    pub reason: Option<&'static str>,
+}
+
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        Self { response, reason: None }
+    }
+}
+
+/// The response to what was asked.
+pub fn encode(reply: Reply, asked: &Asked) -> Answer {
+    let is_head = asked.action == Action::Head;
+    match reply {
+        Reply::Found { cell, acks } => encode_found(cell, acks, asked).into(),
+        Reply::Missing { acks } => {
+            let detail = "There is no such key: it was never written, was deleted, or has expired.";
+            Problem::new(StatusCode::NOT_FOUND, detail).with_acks(acks).to_answer(is_head)
+        }
+        Reply::Written { version, superseded, acks } => {
+            let is_delete = asked.action == Action::Delete;
+            let status = if is_delete { StatusCode::ACCEPTED } else { StatusCode::CREATED };
+            let mut response = respond(status, Bytes::new(), version, acks);
+            if superseded {
+                response.headers_mut().insert(VECHE_SUPERSEDED, HeaderValue::from_static("1"));
+            }
+            response.into()
+        }
+        Reply::Failed(failure) => problem_of(failure, asked).to_answer(is_head),
+    }
+}
+
+/// The response to `GET /v0/status`: `503` unless the node serves.
+pub fn encode_status(status: &Status, is_head: bool) -> Answer {
+    let document = Bytes::from(serde_json::to_vec(status).expect("strings and numbers are JSON"));
+    let document_len = document.len();
+    let mut response = Response::new(if is_head { Bytes::new() } else { document });
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+    if status.state != ServingState::Serving {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        let secs = NOT_SERVING_RETRY_AFTER.as_secs();
+        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(secs));
+    }
+    response.into()
+}
+
+pub(crate) fn acks_value(acks: Acks) -> HeaderValue {
+    match acks {
+        Acks { got: 1, from: 1 } => HeaderValue::from_static("1/1"),
+        Acks { got, from } => {
+            HeaderValue::try_from(format!("{got}/{from}")).expect("digits and a slash are a header value")
+        }
+    }
+}
+
+fn encode_found(cell: Cell, acks: Acks, asked: &Asked) -> Response<Bytes> {
+    let version = cell.meta.version;
+    if asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version)) {
+        return respond(StatusCode::NOT_MODIFIED, Bytes::new(), version, acks);
+    }
+    let value_len = cell.value.len();
+    let body = if asked.action == Action::Head { Bytes::new() } else { cell.value };
+    let mut response = respond(StatusCode::OK, body, version, acks);
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_VALUE);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(value_len));
+    response
+}
+
+fn respond(status: StatusCode, body: Bytes, version: Version, acks: Acks) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(ETAG, etag(version));
+    response.headers_mut().insert(VECHE_ACKS, acks_value(acks));
+    response
+}
+
+fn etag(version: Version) -> HeaderValue {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'"'; ETAG_LEN];
+    for (pair, byte) in text[1..ETAG_LEN - 1].chunks_exact_mut(2).zip(version.to_bytes()) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 0xf)];
+    }
+    HeaderValue::from_bytes(&text).expect("hexadecimal digits in quotes are a header value")
+}
+
+fn problem_of(failure: Failure, asked: &Asked) -> Problem {
+    let is_write = matches!(asked.action, Action::Put { .. } | Action::Delete);
+    match failure {
+        Failure::NotEnoughReplicas { acks, ack, maybe_stored } => {
+            let outcome = match (is_write, maybe_stored) {
+                (true, true) => {
+                    "The write may have been stored on some replicas: repeat it, or read the key to find out."
+                }
+                (true, false) => "Nothing was stored. Try again.",
+                (false, _) => "Try again, or read with a smaller ack.",
+            };
+            let Acks { got, from } = acks;
+            let detail = format!(
+                "{got} of the key's {from} replicas answered in time, but ack asks for {ack}. {outcome}"
+            );
+            Problem::not_enough_replicas(acks, detail)
+        }
+        Failure::Overloaded { retry_after } => Problem::unavailable(
+            retry_after,
+            "The node has more to do than it can take in. Nothing was done. Try again after the time in Retry-After.",
+        ),
+        Failure::ExpiryTooLate { .. } => Problem::bad_request(
+            "With this ttl the value would expire after the year 2100. Nothing was stored. \
+             Use a smaller ttl, or none for a value that never expires.",
+        ),
+        Failure::DiskFull => Problem::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "The disk has no room for writes. Nothing was stored. Make room; reads go on meanwhile.",
+        ),
+        Failure::Corrupt { detail } => internal(format!(
+            "The only copy cannot be read back as it was written: {detail}. \
+             Restore the file from a backup, or run `veche verify` to see what else is damaged."
+        )),
+        Failure::Storage { detail } => {
+            let outcome = if is_write { " The write may have been stored." } else { "" };
+            internal(format!("The store failed: {detail}.{outcome} See the log of the node."))
+        }
+    }
+}
+
+fn internal(detail: String) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IfNoneMatch;
+    use stdx::{Hlc, NodeTag};
+
+    const VERSION: Version = Version::new(Hlc::from_bits(0x0123_4567_89ab_cdef), NodeTag(0xf));
+    const VERSION_ETAG: &str = "\"0123456789abcdef000000000000000f\"";
+    const ACKS: Acks = Acks { got: 1, from: 1 };
+
+    fn asked(action: Action) -> Asked {
+        Asked { action, if_none_match: None }
+    }
+
+    fn put() -> Asked {
+        asked(Action::Put { lifetime: cluster::Lifetime::Forever })
+    }
+
+    fn found() -> Reply {
+        Reply::Found { cell: Cell::value(VERSION, 1, Bytes::from_static(b"value")), acks: ACKS }
+    }
+
+    fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+        answer.response.headers().get(name).map(|value| value.to_str().expect("text"))
+    }
+
+    #[test]
+    fn a_value_is_answered_with_its_version() {
+        let answer = encode(found(), &asked(Action::Get));
+        assert_eq!(answer.response.status(), 200);
+        assert_eq!(answer.response.body(), "value");
+        assert_eq!(header(&answer, "etag"), Some(VERSION_ETAG));
+        assert_eq!(header(&answer, "veche-acks"), Some("1/1"));
+        assert_eq!(header(&answer, "content-type"), Some("application/octet-stream"));
+        assert_eq!(header(&answer, "content-length"), Some("5"));
+    }
+
+    #[test]
+    fn head_is_get_without_the_body() {
+        for reply in [found(), Reply::Missing { acks: ACKS }, Reply::Failed(Failure::DiskFull)] {
+            let get = encode(reply.clone(), &asked(Action::Get)).response;
+            let head = encode(reply, &asked(Action::Head)).response;
+            assert_eq!(get.status(), head.status());
+            assert_eq!(get.headers(), head.headers());
+            assert!(head.body().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_matching_version_is_not_sent_again() {
+        for (condition, status) in [("*", 304), (VERSION_ETAG, 304), ("\"0\"", 200)] {
+            let value = HeaderValue::from_str(condition).expect("a header value");
+            let if_none_match = IfNoneMatch::parse([&value]).expect("a list of entity tags");
+            let asked = Asked { action: Action::Get, if_none_match: Some(if_none_match) };
+            let answer = encode(found(), &asked);
+            assert_eq!(answer.response.status(), status, "{condition}");
+            assert_eq!(answer.response.body().is_empty(), status == 304);
+            assert_eq!(header(&answer, "etag"), Some(VERSION_ETAG));
+            assert_eq!(header(&answer, "veche-acks"), Some("1/1"));
+        }
+    }
+
+    #[test]
+    fn writes_are_answered_with_their_version() {
+        for (asked, status) in [(put(), 201), (asked(Action::Delete), 202)] {
+            for superseded in [false, true] {
+                let acks = Acks { got: 2, from: 3 };
+                let answer = encode(Reply::Written { version: VERSION, superseded, acks }, &asked);
+                assert_eq!(answer.response.status(), status);
+                assert_eq!(header(&answer, "etag"), Some(VERSION_ETAG));
+                assert_eq!(header(&answer, "veche-acks"), Some("2/3"));
+                assert_eq!(header(&answer, "veche-superseded"), superseded.then_some("1"));
+                assert!(answer.response.body().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_key_says_who_answered() {
+        let answer = encode(Reply::Missing { acks: ACKS }, &asked(Action::Get));
+        assert_eq!(answer.response.status(), 404);
+        assert_eq!(header(&answer, "veche-acks"), Some("1/1"));
+        assert_eq!(header(&answer, "content-type"), Some("application/problem+json"));
+    }
+
+    #[test]
+    fn failures_say_what_to_do() {
+        let detail = || "000007.sst at 4096".to_owned();
+        let not_enough = |maybe_stored| Failure::NotEnoughReplicas {
+            acks: Acks { got: 0, from: 1 },
+            ack: 1,
+            maybe_stored,
+        };
+        let cases = [
+            (not_enough(true), 504, "may have been stored"),
+            (not_enough(false), 504, "Nothing was stored"),
+            (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
+            (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
+            (Failure::DiskFull, 507, "Nothing was stored"),
+            (Failure::Corrupt { detail: detail() }, 500, "000007.sst"),
+            (Failure::Storage { detail: detail() }, 500, "may have been stored"),
+        ];
+        for (failure, status, says) in cases {
+            let answer = encode(Reply::Failed(failure.clone()), &put());
+            let body = std::str::from_utf8(answer.response.body()).expect("JSON").to_owned();
+            assert_eq!(answer.response.status(), status, "{failure:?}");
+            assert!(body.contains(says), "{failure:?}: {body}");
+            assert_eq!(answer.reason, (status == 504).then_some("Not Enough Replicas"));
+            assert_eq!(header(&answer, "retry-after"), (status == 503).then_some("2"));
+            assert_eq!(header(&answer, "veche-acks"), (status == 504).then_some("0/1"));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Problems: what a user is told when a request is not done.
+//!
+//! **Promise.** Each says in `detail`, in plain English, what was wrong and what to do. The body is a problem
+//! document (RFC 9457) of the type `about:blank`, which is left out.
+
+use crate::Answer;
+use crate::encode::acks_value;
+use bytes::Bytes;
+use cluster::Acks;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::time::Duration;
+
+const CONTENT_TYPE_PROBLEM: &str = "application/problem+json";
+const RETRY_AFTER_SECS_MAX: u64 = 30;
+
+/// What was wrong with a request or went wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    reason: Option<&'static str>,
+    detail: Cow<'static, str>,
+    allow: Option<&'static str>,
+    retry_after_secs: Option<u64>,
+    acks: Option<Acks>,
+}
+
+/// The document.
+#[derive(Serialize)]
+struct Document<'a> {
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+impl Problem {
+    /// A problem of this status. `detail` says what was wrong and what to do.
+    pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        let detail = detail.into();
+        Self { status, reason: None, detail, allow: None, retry_after_secs: None, acks: None }
+    }
+
+    /// `400`: the request is malformed or asks for what cannot be.
+    pub fn bad_request(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// `413`: a value of more than `bytes_max` bytes.
+    pub fn value_too_large(bytes_max: usize) -> Self {
+        let detail = format!(
+            "The value is larger than {bytes_max} bytes, the most that this node accepts. Nothing was stored. \
+             Store it in parts, or raise the limit in the node's configuration."
+        );
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    /// `503` with `Retry-After`: not now.
+    pub fn unavailable(retry_after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
+        let secs = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+        let retry_after_secs = Some(secs.clamp(1, RETRY_AFTER_SECS_MAX));
+        Self { retry_after_secs, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+    }
+
+    pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
+        let detail = format!("This path has no such method. Use one of: {allow}.");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    }
+
+    pub(crate) fn not_enough_replicas(acks: Acks, detail: String) -> Self {
+        let reason = Some("Not Enough Replicas");
+        Self { reason, acks: Some(acks), ..Self::new(StatusCode::GATEWAY_TIMEOUT, detail) }
+    }
+
+    pub(crate) fn with_acks(self, acks: Acks) -> Self {
+        Self { acks: Some(acks), ..self }
+    }
+
+    /// The status of the response.
+    pub const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What was wrong and what to do.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The response. To a `HEAD` it has no body, but the headers that a `GET` would have got.
+    pub fn to_answer(&self, is_head: bool) -> Answer {
+        let document = self.document();
+        let document_len = document.len();
+        let mut response = Response::new(if is_head { Bytes::new() } else { document });
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_PROBLEM));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        if let Some(secs) = self.retry_after_secs {
+            headers.insert(RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if let Some(acks) = self.acks {
+            headers.insert(crate::encode::VECHE_ACKS, acks_value(acks));
+        }
+        Answer { response, reason: self.reason }
+    }
+
+    /// The response as bytes, for a connection that ends with it.
+    pub fn to_http1_bytes(&self) -> Bytes {
+        let answer = self.to_answer(false);
+        let mut out = Vec::with_capacity(512);
+        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status.as_u16(), self.title()).as_bytes());
+        for (name, value) in answer.response.headers() {
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"connection: close\r\n\r\n");
+        out.extend_from_slice(answer.response.body());
+        out.into()
+    }
+
+    fn title(&self) -> &'static str {
+        self.reason.or(self.status.canonical_reason()).unwrap_or("Error")
+    }
+
+    fn document(&self) -> Bytes {
+        let document =
+            Document { title: self.title(), status: self.status.as_u16(), detail: self.detail.as_ref() };
+        serde_json::to_vec(&document).expect("strings and a number are JSON").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_says_status_title_and_detail() {
+        let problem = Problem::bad_request("It says \"no\".");
+        let answer = problem.to_answer(false);
+        assert_eq!(answer.response.status(), 400);
+        assert_eq!(answer.response.headers()[CONTENT_TYPE], "application/problem+json");
+        assert_eq!(
+            answer.response.body(),
+            &r#"{"title":"Bad Request","status":400,"detail":"It says \"no\"."}"#
+        );
+    }
+
+    #[test]
+    fn a_head_request_gets_the_headers_alone() {
+        let problem = Problem::bad_request("No.");
+        let (get, head) = (problem.to_answer(false).response, problem.to_answer(true).response);
+        assert_eq!(get.headers(), head.headers());
+        assert_eq!(head.headers()[CONTENT_LENGTH], get.body().len().to_string().as_str());
+        assert!(head.body().is_empty());
+    }
+
+    #[test]
+    fn retry_after_is_1_to_30_whole_seconds() {
+        for (millis, expected) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (99_000, "30")] {
+            let answer = Problem::unavailable(Duration::from_millis(millis), "Wait.").to_answer(false);
+            assert_eq!(answer.response.headers()[RETRY_AFTER], expected, "{millis} ms");
+        }
+    }
+
+    #[test]
+    fn a_refusal_in_bytes_ends_the_connection() {
+        let bytes = Problem::bad_request("No.").to_http1_bytes();
+        let document = r#"{"title":"Bad Request","status":400,"detail":"No."}"#;
+        let expected = format!(
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n{document}",
+            document.len()
+        );
+        assert_eq!(bytes, expected);
+    }
+}

@@ -1,0 +1,263 @@
+//! The contract's rows about requests: what is understood as what, and what is refused with which status.
+
+use api::{Action, Decoded, Entity, Rules, decode_head};
+use bytes::Bytes;
+use cluster::{Command, Key, Lifetime, QuorumChoice};
+use http::request::Parts;
+use http::{Request, Version};
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+const VALUE_BYTES_MAX: usize = 1_000;
+
+fn rules(nodes: u8) -> Rules {
+    let nodes = NonZeroU8::new(nodes).expect("at least one node");
+    Rules { nodes, default_from: nodes.get(), value_bytes_max: VALUE_BYTES_MAX }
+}
+
+fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
+    let request = Request::builder().method(method).uri(target);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    request.body(()).expect("a request").into_parts().0
+}
+
+fn entity(method: &str, target: &str) -> Entity {
+    match decode_head(&parts(method, target, &[]), &rules(5)) {
+        Ok(Decoded::Entity(entity)) => entity,
+        other => panic!("{method} {target}: {other:?}"),
+    }
+}
+
+fn status_with(method: &str, target: &str, headers: &[(&str, &str)]) -> u16 {
+    match decode_head(&parts(method, target, headers), &rules(5)) {
+        Ok(_) => 200,
+        Err(problem) => {
+            assert!(problem.detail().ends_with('.'), "{}", problem.detail());
+            problem.status().as_u16()
+        }
+    }
+}
+
+fn status(method: &str, target: &str) -> u16 {
+    status_with(method, target, &[])
+}
+
+#[test]
+fn methods_are_actions() {
+    assert_eq!(entity("GET", "/v0/entity?id=k").action, Action::Get);
+    assert_eq!(entity("HEAD", "/v0/entity?id=k").action, Action::Head);
+    assert_eq!(entity("PUT", "/v0/entity?id=k").action, Action::Put { lifetime: Lifetime::Forever });
+    assert_eq!(entity("DELETE", "/v0/entity?id=k").action, Action::Delete);
+    let lifetime = Lifetime::For(Duration::from_millis(1_500));
+    assert_eq!(entity("PUT", "/v0/entity?id=k&ttl=1500").action, Action::Put { lifetime });
+}
+
+#[test]
+fn other_methods_are_refused_with_those_allowed() {
+    for (target, allow) in [("/v0/entity", "GET, HEAD, PUT, DELETE"), ("/v0/status", "GET, HEAD")] {
+        for method in ["POST", "PATCH", "OPTIONS", "TRACE", "BREW"] {
+            let problem = decode_head(&parts(method, target, &[]), &rules(1)).expect_err("not allowed");
+            let answer = problem.to_answer(false);
+            assert_eq!(answer.response.status(), 405);
+            assert_eq!(answer.response.headers()["allow"], allow);
+        }
+    }
+    assert_eq!(status("PUT", "/v0/status"), 405);
+}
+
+#[test]
+fn unknown_paths_are_bad_requests() {
+    let paths = [
+        "/",
+        "/v0",
+        "/v0/",
+        "/v0/entity/",
+        "/v0/entities?start=a",
+        "/metrics",
+        "//v0/entity",
+        "/v0/%65ntity",
+    ];
+    for path in paths {
+        assert_eq!(status("GET", path), 400, "{path}");
+        assert_eq!(status("POST", path), 400, "{path}");
+    }
+    assert_eq!(status("OPTIONS", "*"), 400);
+    assert_eq!(status("CONNECT", "host:80"), 400);
+}
+
+#[test]
+fn absolute_targets_are_understood() {
+    assert_eq!(entity("GET", "http://host:8080/v0/entity?id=k").key.as_bytes(), b"k");
+}
+
+#[test]
+fn keys_are_percent_decoded() {
+    let cases: [(&str, &[u8]); 8] = [
+        ("k", b"k"),
+        ("a+b", b"a b"),
+        ("a%2Bb%2b", b"a+b+"),
+        ("%00%ff", b"\x00\xff"),
+        ("a=b==", b"a=b=="),
+        ("a/b?c", b"a/b?c"),
+        ("%26ack%3D1", b"&ack=1"),
+        ("caf\u{e9}", "caf\u{e9}".as_bytes()),
+    ];
+    for (id, key) in cases {
+        assert_eq!(entity("GET", &format!("/v0/entity?id={id}")).key.as_bytes(), key, "{id}");
+    }
+}
+
+#[test]
+fn what_is_no_key_is_refused() {
+    let bad = [
+        "", "?", "?id", "?id=", "?id=%", "?id=%4", "?id=a%zz", "?id=%+1", "?id=%-1", "?Id=k", "?%69d=k",
+        "?ack=1",
+    ];
+    for query in bad {
+        assert_eq!(status("GET", &format!("/v0/entity{query}")), 400, "{query}");
+    }
+    for (len, expected) in [(Key::LEN_MAX, 200), (Key::LEN_MAX + 1, 414)] {
+        assert_eq!(status("GET", &format!("/v0/entity?id={}", "k".repeat(len))), expected);
+        assert_eq!(status("PUT", &format!("/v0/entity?id={}", "%00".repeat(len))), expected);
+    }
+}
+
+#[test]
+fn quorums_are_resolved() {
+    let cases = [
+        ("", (3, 5)),
+        ("&ack=1", (1, 5)),
+        ("&from=3", (2, 3)),
+        ("&ack=1&from=2", (1, 2)),
+        ("&from=2&ack=2", (2, 2)),
+        ("&replicas=2/3", (2, 3)),
+        ("&replicas=2%2f3", (2, 3)),
+        ("&ack=%31", (1, 5)),
+        ("&&ack=1&", (1, 5)),
+    ];
+    for (query, expected) in cases {
+        let quorum = entity("GET", &format!("/v0/entity?id=k{query}")).quorum;
+        assert_eq!((quorum.ack(), quorum.from()), expected, "{query}");
+    }
+}
+
+#[test]
+fn what_is_no_quorum_is_refused() {
+    let bad = [
+        "ack=0",
+        "from=0",
+        "ack=6",
+        "from=6",
+        "ack=3&from=2",
+        "ack=",
+        "ack",
+        "ack=x",
+        "ack=-1",
+        "ack=+1",
+        "ack=1.0",
+        "ack=99999999999999999999",
+        "from=4294967297",
+        "ack=1&ack=1",
+        "from=3&from=3",
+        "replicas=2/3&ack=2",
+        "replicas=2/3&from=3",
+        "replicas=2",
+        "replicas=2/",
+        "replicas=/3",
+        "replicas=2/3/3",
+        "replicas=3/2",
+        "replicas=0/1",
+        "replicas=1/6",
+        "replicas=1/2&replicas=1/2",
+        "id=k",
+        "quorum=1",
+        "=1",
+    ];
+    for query in bad {
+        for method in ["GET", "HEAD", "PUT", "DELETE"] {
+            assert_eq!(status(method, &format!("/v0/entity?id=k&{query}")), 400, "{method} {query}");
+        }
+    }
+}
+
+#[test]
+fn one_node_forms_only_one_of_one() {
+    let accepts =
+        |query: &str| decode_head(&parts("GET", &format!("/v0/entity?id=k{query}"), &[]), &rules(1)).is_ok();
+    for query in ["", "&ack=1", "&from=1", "&ack=1&from=1", "&replicas=1/1"] {
+        assert!(accepts(query), "{query}");
+    }
+    for query in ["&ack=2", "&from=2", "&ack=1&from=2", "&replicas=2/2"] {
+        assert!(!accepts(query), "{query}");
+    }
+}
+
+#[test]
+fn lifetimes_are_milliseconds_of_a_write() {
+    for query in ["ttl=0", "ttl=", "ttl=-1", "ttl=1.5", "ttl=1s", "ttl=99999999999999999999", "ttl=1&ttl=1"] {
+        assert_eq!(status("PUT", &format!("/v0/entity?id=k&{query}")), 400, "{query}");
+    }
+    for method in ["GET", "HEAD", "DELETE"] {
+        assert_eq!(status(method, "/v0/entity?id=k&ttl=1"), 400, "{method}");
+    }
+}
+
+#[test]
+fn preconditions_are_honoured_or_refused() {
+    let tag = "\"0\"";
+    for method in ["GET", "HEAD"] {
+        assert_eq!(status_with(method, "/v0/entity?id=k", &[("if-none-match", tag)]), 200);
+        assert_eq!(status_with(method, "/v0/entity?id=k", &[("if-none-match", "unquoted")]), 400);
+    }
+    for method in ["PUT", "DELETE"] {
+        assert_eq!(status_with(method, "/v0/entity?id=k", &[("if-none-match", "*")]), 501);
+    }
+    for name in ["if-match", "if-modified-since", "if-unmodified-since", "if-range"] {
+        for method in ["GET", "HEAD", "PUT", "DELETE"] {
+            assert_eq!(status_with(method, "/v0/entity?id=k", &[(name, tag)]), 501, "{method} {name}");
+        }
+        assert_eq!(status_with("GET", "/v0/status", &[(name, tag)]), 501);
+    }
+}
+
+#[test]
+fn declared_lengths_are_held_to_the_limit_before_the_body() {
+    for (len, expected) in
+        [("0", 200), ("1000", 200), ("1001", 413), ("99999999999999999999", 413), ("x", 400)]
+    {
+        assert_eq!(status_with("PUT", "/v0/entity?id=k", &[("content-length", len)]), expected, "{len}");
+        assert_eq!(status_with("GET", "/v0/entity?id=k", &[("content-length", len)]), 200, "{len}");
+    }
+    assert_eq!(status_with("PUT", "/v0/entity?id=k", &[("content-range", "bytes 0-1/2")]), 400);
+}
+
+#[test]
+fn only_one_expectation_can_be_met() {
+    for (value, expected) in [("100-continue", 200), ("100-Continue", 200), ("200-ok", 417)] {
+        assert_eq!(status_with("PUT", "/v0/entity?id=k", &[("expect", value)]), expected, "{value}");
+    }
+    let mut parts = parts("PUT", "/v0/entity?id=k", &[("expect", "200-ok")]);
+    parts.version = Version::HTTP_10;
+    assert!(decode_head(&parts, &rules(1)).is_ok(), "HTTP/1.0 knows no expectations");
+}
+
+#[test]
+fn status_takes_no_parameters() {
+    let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(1)).ok();
+    assert_eq!(decoded("GET", "/v0/status"), Some(Decoded::Status { is_head: false }));
+    assert_eq!(decoded("HEAD", "/v0/status?"), Some(Decoded::Status { is_head: true }));
+    assert_eq!(decoded("GET", "/v0/status?verbose=1"), None);
+}
+
+#[test]
+fn an_entity_becomes_a_command() {
+    let key = Key::new(Bytes::from_static(b"k")).expect("a key");
+    let quorum = QuorumChoice::default().resolve(rules(5).nodes, 5).expect("a quorum");
+    let value = Bytes::from_static(b"v");
+    let command = |method| entity(method, "/v0/entity?id=k").into_command(value.clone()).0;
+    assert_eq!(command("GET"), Command::Get { key: key.clone(), quorum });
+    assert_eq!(command("HEAD"), Command::Get { key: key.clone(), quorum });
+    assert_eq!(command("DELETE"), Command::Delete { key: key.clone(), quorum });
+    let lifetime = Lifetime::Forever;
+    assert_eq!(command("PUT"), Command::Put { key, value: value.clone(), lifetime, quorum });
+}
