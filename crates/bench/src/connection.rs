@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// A send buffer above this is given back after its request.
 const OUT_BYTES_KEPT: usize = 64 * 1024;
 
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, waiting for at most [`CONNECT_TIMEOUT`].
+    /// Connects, waiting for at most [`CONNECT_TIMEOUT`]: a lost first packet is sent again after one second.
     pub(crate) fn open(target: SocketAddr) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;

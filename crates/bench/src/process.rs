@@ -3,9 +3,9 @@
 //! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
 //! those that ended in between. A [`Server`] that is dropped is killed, by its own id, and reaped.
 //!
-//! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds a thread; it is used when the threads of
-//! the start are all still there. Else, and on kernels without it, `/proc/<pid>/stat` with its clock ticks,
-//! which keeps the time of threads that ended.
+//! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds of the threads that live;
+//! `/proc/<pid>/stat` counts clock ticks, and keeps those of threads that ended. When the ticks are more than
+//! the threads account for, threads have ended (or the kernel has no `schedstat`), and the ticks are taken.
 
 use crate::affinity::while_pinned;
 use crate::client::fetch;
@@ -43,32 +43,34 @@ impl CpuMeter {
     /// When the process is gone.
     pub fn spent(&self) -> io::Result<Duration> {
         let ticks = cpu_ticks(self.pid)?.saturating_sub(self.ticks);
-        let now = cpu_by_thread(self.pid);
-        let all_there =
-            !self.threads.is_empty() && self.threads.keys().all(|thread| now.contains_key(thread));
-        if !all_there {
-            return Ok(ticks);
-        }
-        let since = |(thread, spent): (&u32, &Duration)| {
-            spent.saturating_sub(self.threads.get(thread).copied().unwrap_or_default())
+        let since = |(thread, spent): (u32, Duration)| {
+            spent.saturating_sub(self.threads.get(&thread).copied().unwrap_or_default())
         };
-        Ok(now.iter().map(since).sum())
+        let of_living: Duration = cpu_by_thread(self.pid).into_iter().map(since).sum();
+        Ok(if ticks > of_living + tick() * TICKS_OFF_MAX { ticks } else { of_living })
     }
+}
+
+/// A reading counts whole ticks of user and of system time, so a difference is off by less than two of each.
+const TICKS_OFF_MAX: u32 = 4;
+
+fn tick() -> Duration {
+    Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1)
 }
 
 /// `utime` and `stime` of all threads, ended ones too.
 fn cpu_ticks(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ticks_of_stat(&stat)
-        .map(|ticks| Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        .map(|ticks| tick() * ticks)
         .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
 }
 
 /// Fields 14 and 15, counted behind the command, which may hold anything.
-fn ticks_of_stat(stat: &str) -> Option<u64> {
+fn ticks_of_stat(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+    Some(fields.next()?.parse::<u32>().ok()? + fields.next()?.parse::<u32>().ok()?)
 }
 
 /// Empty where the kernel does not tell.

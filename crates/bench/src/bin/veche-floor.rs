@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use socket2::{Domain, Socket, Type};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
@@ -30,6 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const ACKS: HeaderValue = HeaderValue::from_static("1/1");
 const VERSION: HeaderValue = HeaderValue::from_static("\"0123456789abcdef0123456789abcdef\"");
+const BACKLOG: i32 = 1024;
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// A bare hyper server that answers from a hash map.
@@ -47,7 +49,7 @@ type Map = RwLock<HashMap<Box<[u8]>, Bytes>>;
 
 fn main() -> io::Result<()> {
     let options = Options::parse();
-    let listener = TcpListener::bind(options.listen)?;
+    let listener = listen(options.listen)?;
     let map = Arc::new(Map::default());
     let threads: Vec<IoThread> = (0..options.threads.max(1)).map(|_| IoThread::start(map.clone())).collect();
     loop {
@@ -57,6 +59,15 @@ fn main() -> io::Result<()> {
             thread.take(socket)?;
         }
     }
+}
+
+/// More connections at once than the default backlog of the standard library takes.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// The way to an I/O thread, and how many connections it has.
