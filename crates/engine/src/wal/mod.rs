@@ -1,10 +1,337 @@
-//! The write-ahead log.
+//! The write-ahead log: what a store reads back after a crash.
+//!
+//! **Promise.** Once [`Wal::append`] has returned under [`Durability::Sync`], its records are replayed by every
+//! later [`Wal::open`], through the death of the process and the loss of power at any moment, until their
+//! segment is released. A record is replayed whole or not at all; what `append` refused with [`Error::Full`]
+//! never is. Damage to what was durable is an error that names file and offset, not a shorter log.
+//!
+//! **Mechanism.** The log is a chain of *segments*: files that are prepared ahead ([`Spares`]) and used again
+//! once they are released. A segment holds *groups*: a header and the [`Record`]s of all writers that shared
+//! one sync. Three things in the headers carry the promise:
+//!
+//! * the *epoch* of the segment and the offset of the group: what an earlier use of the file left there is
+//!   never taken for a group of this one;
+//! * a *digest* over the checksums of the group's records: an old record under a new header is found, in
+//!   whatever order the device wrote their sectors;
+//! * the *durable offset* at the time of writing: a bad group below the greatest that any header names is
+//!   damage, one at or above it is the torn tail of the last crash ([`replay`]).
+//!
+//! A segment's header names the segment before it with its durable length, so a tail that was cut stays cut,
+//! and a missing file is seen. It is durable, and then the segment's name is, before the first group is
+//! written: a segment never lacks a header. Before that, all of the segment before it is durable.
+//!
+//! When nothing comes for a while, a *closing record* ([`Wal::idle`]) names everything as durable, so that
+//! damage to the last group is found too.
+//!
+//! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
+//! first group that did not reach the disk on. Damage to the very last group, before the next group or a
+//! closing record, looks like a torn tail. The format is drawn in `docs/storage-format/wal.md`.
 
 mod checksum;
+mod format;
+mod names;
 pub mod record;
+mod recovery;
+pub mod replay;
+mod segment;
+mod spares;
 
+pub use format::{Epoch, Link, SegmentHeader, SegmentId};
 pub use record::{Record, RecordBuilder, RecordCells};
+pub use replay::replay_bytes;
+pub use spares::Spares;
 
-/// Names a segment of the log; ids grow and are never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct SegmentId(pub u64);
+use crate::{Durability, Error, ErrorKind};
+use env::{File, Fs, OpenMode};
+use format::{GROUP_HEADER_LEN, GroupHeader};
+use names::{SpareNumber, segment_path, spare_path, unfinished_path};
+use recovery::LastSegment;
+use segment::Segment;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The least size of a segment, in bytes: room for its header and a small group.
+pub const SEGMENT_BYTES_MIN: u64 = 1024;
+
+/// Options of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalOptions {
+    /// A segment takes groups up to this size, in bytes; a group that is longer has one of its own.
+    pub segment_bytes: u64,
+    /// Whether a group is synced before it is acknowledged.
+    pub durability: Durability,
+    /// How many files may wait to become segments.
+    pub spares_max: usize,
+}
+
+/// What [`Wal::open`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalRecovery {
+    /// Segments that were read.
+    pub segments: u64,
+    /// Records that were replayed.
+    pub records: u64,
+    /// Cells in them.
+    pub cells: u64,
+    /// Bytes of the segments, up to the end of the last whole group of each.
+    pub bytes: u64,
+    /// Bytes that were cut from the last segment: a group that a crash tore, and what was written behind it.
+    /// What cannot be told from bytes of an earlier use of the file is not counted.
+    pub cut_bytes: u64,
+}
+
+/// Takes one replayed record.
+pub type Replay<'a> = &'a mut dyn FnMut(SegmentId, RecordCells<'_>) -> Result<(), Error>;
+
+/// An open log. See the module.
+pub struct Wal {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    options: WalOptions,
+    spares: Arc<Spares>,
+    /// Segments that take no more groups and were not released, oldest first.
+    sealed: VecDeque<SegmentId>,
+    /// The segment that takes groups. None after a full disk kept one from being made.
+    active: Option<Segment>,
+    /// What the next segment continues.
+    tail: Tail,
+    /// The next segment's id.
+    next: SegmentId,
+    /// The failure after which nothing may be written.
+    failure: Option<String>,
+}
+
+/// What a new segment says of the segment before it.
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    link: Option<Link>,
+    last_group: Option<(Epoch, Option<GroupHeader>)>,
+}
+
+impl Wal {
+    /// Replays every segment from `floor` on that lies in `dir` (which is made if need be), oldest first, and
+    /// begins a segment behind them. Segments below the floor are left to [`Spares::step`].
+    ///
+    /// With a full disk the log opens without a segment: every append is refused until there is room.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when what was durable is damaged or missing; errors of the file system, and of
+    /// `replay`.
+    pub fn open(
+        fs: &Arc<dyn Fs>,
+        dir: &Path,
+        options: &WalOptions,
+        floor: SegmentId,
+        replay: Replay<'_>,
+    ) -> Result<(Self, WalRecovery), Error> {
+        if options.segment_bytes < SEGMENT_BYTES_MIN {
+            return Err(Error::Invalid(format!("a segment has at least {SEGMENT_BYTES_MIN} bytes")));
+        }
+        make_dir(&**fs, dir)?;
+        let listing = recovery::list(&**fs, dir, floor)?;
+        let (last, recovery) = recovery::recover(&**fs, dir, floor, &listing.live, replay)?;
+        // Whatever the directory shows must stay so: groups may go into what is there already.
+        fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+
+        let known = listing.live.iter().chain(&listing.released).max();
+        let next = known.map_or(floor, |last| SegmentId(last.0 + 1).max(floor));
+        let sizes = (options.segment_bytes, options.spares_max);
+        let spares = Spares::new(fs.clone(), dir.to_owned(), sizes, listing.spares);
+        spares.release(listing.released);
+        let mut wal = Self {
+            fs: fs.clone(),
+            dir: dir.to_owned(),
+            options: *options,
+            spares: Arc::new(spares),
+            sealed: listing.live.into(),
+            active: None,
+            tail: Tail::default(),
+            next,
+            failure: None,
+        };
+        wal.continue_after(last)?;
+        Ok((wal, recovery))
+    }
+
+    /// Writes the records as one group, and under [`Durability::Sync`] makes it durable. Returns the segment
+    /// that holds it. Without records, nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: none of the records was or will be stored; the log stays usable. After any other error
+    /// their fate is unknown until the log is opened again: nothing more can be written ([`Error::Poisoned`]).
+    pub fn append(&mut self, records: &[&Record]) -> Result<SegmentId, Error> {
+        self.check_usable()?;
+        if records.is_empty() {
+            return Ok(self.segment());
+        }
+        let length: u64 = records.iter().map(|record| record.bytes().len() as u64).sum();
+        let result = self.append_group(records, GROUP_HEADER_LEN as u64 + length);
+        self.noting_failure(result)
+    }
+
+    /// The segment that takes the next group, or will when there is room for it. It never goes back.
+    pub fn segment(&self) -> SegmentId {
+        self.active.as_ref().map_or(self.next, |segment| segment.id)
+    }
+
+    /// Makes every group durable and writes a closing record, if groups came since the last one. To be called
+    /// when nothing was written for a while, and before the log is dropped.
+    ///
+    /// # Errors
+    /// As [`Wal::append`]; with [`Error::Full`] there is no closing record, and nothing is lost.
+    pub fn idle(&mut self) -> Result<(), Error> {
+        self.check_usable()?;
+        let result = self.active.as_mut().map_or(Ok(()), Segment::close);
+        self.noting_failure(result)
+    }
+
+    /// Segments below `floor` are not needed any more, and this is durably known: they will not be replayed.
+    /// The segment that takes groups is kept. Does no I/O: [`Spares::step`] recycles or removes the files.
+    pub fn release(&mut self, floor: SegmentId) {
+        let released = self.sealed.partition_point(|id| *id < floor);
+        self.spares.release(self.sealed.drain(..released));
+    }
+
+    /// The files that wait to become segments, for the worker that prepares them.
+    pub fn spares(&self) -> Arc<Spares> {
+        self.spares.clone()
+    }
+
+    fn append_group(&mut self, records: &[&Record], bytes: u64) -> Result<SegmentId, Error> {
+        let segment_bytes = self.options.segment_bytes;
+        if self.active.as_ref().is_some_and(|segment| !segment.has_room(bytes, segment_bytes)) {
+            self.seal()?;
+        }
+        if self.active.is_none() {
+            self.begin(bytes)?;
+        }
+        let segment = self.active.as_mut().expect("a segment was begun");
+        segment.append(records, self.options.durability)?;
+        Ok(segment.id)
+    }
+
+    /// Ends the active segment. From here on it takes no group, whatever becomes of the next segment: that
+    /// one's header, which may be on disk already, says where this one ends.
+    fn seal(&mut self) -> Result<(), Error> {
+        if let Some(segment) = &mut self.active {
+            segment.sync()?;
+            self.tail = Tail { link: Some(segment.link()), last_group: Some(segment.last_group()) };
+            self.sealed.push_back(segment.id);
+            self.active = None;
+        }
+        Ok(())
+    }
+
+    /// Makes the next segment, for a first group of `bytes`. After [`Error::Full`] it can be tried again, with
+    /// the same id: should the name be on disk already, it is replaced.
+    fn begin(&mut self, bytes: u64) -> Result<(), Error> {
+        let id = self.next;
+        let header =
+            SegmentHeader { id, epoch: Epoch::of(id, self.tail.last_group), previous: self.tail.link };
+        let path = segment_path(&self.dir, id);
+        let file = self.make_file(&header, &path, bytes)?;
+        self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
+        self.active = Some(Segment::new(id, header.epoch, path, file));
+        self.next = SegmentId(id.0 + 1);
+        Ok(())
+    }
+
+    /// A file of this name whose header is durable: a spare, or a new one when there is none or the group is
+    /// too long for it.
+    fn make_file(&self, header: &SegmentHeader, path: &Path, bytes: u64) -> Result<Arc<dyn File>, Error> {
+        let fits_spare = format::SEGMENT_HEADER_LEN as u64 + bytes <= self.options.segment_bytes;
+        let spare = if fits_spare { self.spares.take() } else { None };
+        let (from, mode) = match spare {
+            Some(number) => (spare_path(&self.dir, number), OpenMode::ReadWrite),
+            None => (unfinished_path(path), OpenMode::CreateOrTruncate),
+        };
+        let file =
+            write_header(&*self.fs, &from, mode, header).inspect_err(|_| self.discard(spare, &from))?;
+        self.fs.rename(&from, path).map_err(|error| Error::io("rename", &from, error))?;
+        Ok(file)
+    }
+
+    /// Undoes the beginning of a segment that has no name yet.
+    fn discard(&self, spare: Option<SpareNumber>, unfinished: &Path) {
+        match spare {
+            Some(number) => self.spares.put_back(number),
+            // Should this fail, the next start removes it.
+            None => drop(self.fs.remove_file(unfinished)),
+        }
+    }
+
+    /// Goes on behind what was read: in the last segment when it has no group, so that starting again and
+    /// again makes no files, else in a new one.
+    fn continue_after(&mut self, last: Option<LastSegment>) -> Result<(), Error> {
+        if let Some(last) = last {
+            if last.has_no_group {
+                self.sealed.pop_back();
+                return self.begin_again(last);
+            }
+            self.tail = Tail { link: Some(last.link()), last_group: Some(last.last_group()) };
+        }
+        match self.begin(0) {
+            Err(error) if error.kind() == ErrorKind::Full => {
+                tracing::warn!(%error, "the write-ahead log opened without a segment to write to");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// What a torn first group left behind has the epoch of the groups to come, so it must not stay.
+    fn begin_again(&mut self, last: LastSegment) -> Result<(), Error> {
+        let cut = last.file.set_len(last.len).and_then(|()| last.file.sync_data());
+        cut.map_err(|error| Error::io("cut", &last.path, error))?;
+        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file));
+        Ok(())
+    }
+
+    fn check_usable(&self) -> Result<(), Error> {
+        match &self.failure {
+            Some(reason) => Err(Error::Poisoned { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn noting_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result
+            && error.kind() != ErrorKind::Full
+        {
+            self.failure = Some(error.to_string());
+        }
+        result
+    }
+}
+
+impl std::fmt::Debug for Wal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wal")
+            .field("dir", &self.dir)
+            .field("segment", &self.segment())
+            .finish_non_exhaustive()
+    }
+}
+
+fn write_header(
+    fs: &dyn Fs,
+    path: &Path,
+    mode: OpenMode,
+    header: &SegmentHeader,
+) -> Result<Arc<dyn File>, Error> {
+    let file = fs.open(path, mode).map_err(|error| Error::io("open", path, error))?;
+    (file.write_at(&header.encode(), 0)).map_err(|error| Error::io("write", path, error))?;
+    file.sync_data().map_err(|error| Error::io("sync", path, error))?;
+    Ok(file)
+}
+
+fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), Error> {
+    fs.create_dir_all(dir).map_err(|error| Error::io("create", dir, error))?;
+    match dir.parent() {
+        Some(parent) if parent != Path::new("") => {
+            fs.sync_dir(parent).map_err(|error| Error::io("sync", parent, error))
+        }
+        _ => Ok(()),
+    }
+}

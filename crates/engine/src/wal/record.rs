@@ -85,6 +85,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// The checksum in its header.
+    pub(super) fn crc(&self) -> u32 {
+        u32::from_le_bytes(*self.bytes.first_chunk().expect("a sealed record has a header"))
+    }
+
     /// What the log writes: header and cells.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -309,7 +314,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
-        let cells = [(b"key".to_vec(), b"value".to_vec(), Some(7), false, 3, 9), (vec![0], vec![], None, true, 1, 2)];
+        let cells =
+            [(b"key".to_vec(), b"value".to_vec(), Some(7), false, 3, 9), (vec![0], vec![], None, true, 1, 2)];
         let bytes = seal(&cells).bytes().to_vec();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();

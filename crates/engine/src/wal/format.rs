@@ -1,0 +1,201 @@
+//! Headers of segments and groups: the bytes between the records.
+//!
+//! Drawn byte by byte in `docs/storage-format/wal.md`. Nothing here touches a file.
+
+use super::checksum::crc32c;
+use stdx::codec::{Reader, Truncated};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Names a segment of the log; ids grow and are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SegmentId(pub u64);
+
+/// Tells the groups of one use of a file from what earlier uses left in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch of segment `id`. It depends on all that was ever logged before, so that who chooses values
+    /// cannot foresee it, and no two uses of a file have the same.
+    pub(super) fn of(id: SegmentId, previous: Option<(Self, Option<GroupHeader>)>) -> Self {
+        let (epoch, last_group) = previous.unwrap_or((Self(0), None));
+        let seed = match last_group {
+            Some(header) => xxh3_64_with_seed(&header.encode(), epoch.0),
+            None => epoch.0,
+        };
+        Self(xxh3_64_with_seed(&id.0.to_le_bytes(), seed))
+    }
+}
+
+/// The segment before another, and how much of it is durable: all that will ever be read of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Which segment.
+    pub id: SegmentId,
+    /// Its durable length, in bytes.
+    pub len: u64,
+}
+
+/// What a segment begins with: one sector of the disk, so that it is written whole or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Which segment.
+    pub id: SegmentId,
+    /// The epoch of its groups.
+    pub epoch: Epoch,
+    /// The segment before it, if there ever was one.
+    pub previous: Option<Link>,
+}
+
+/// What a group begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
+    /// The epoch of the segment.
+    pub epoch: Epoch,
+    /// How many records follow; none for a closing record.
+    pub records: u32,
+    /// Where in the file this header lies, in bytes.
+    pub offset: u64,
+    /// Length of the records, in bytes.
+    pub length: u64,
+    /// Every byte of the segment below this offset was durable when the group was written.
+    pub durable: u64,
+    /// CRC32C over the checksums of the records: binds the header to these records and no others.
+    pub digest: u32,
+}
+
+/// Length of a segment's header, in bytes; its first group begins here.
+pub const SEGMENT_HEADER_LEN: usize = 512;
+/// Length of a group's header, in bytes.
+pub const GROUP_HEADER_LEN: usize = 48;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"vecheWAL";
+const FORMAT_VERSION: u32 = 1;
+const SEGMENT_CHECKED_LEN: usize = 48;
+const FLAG_HAS_PREVIOUS: u32 = 1 << 0;
+
+const GROUP_MAGIC: [u8; 4] = *b"vGRP";
+const GROUP_CHECKED_LEN: usize = 44;
+
+/// Length of what all group headers of a segment begin with.
+pub(super) const GROUP_START_LEN: usize = 12;
+
+/// What all group headers of a segment begin with: to search for them.
+pub(super) fn group_start(epoch: Epoch) -> [u8; GROUP_START_LEN] {
+    let mut start = [0; GROUP_START_LEN];
+    start[..4].copy_from_slice(&GROUP_MAGIC);
+    start[4..].copy_from_slice(&epoch.0.to_le_bytes());
+    start
+}
+
+impl SegmentHeader {
+    pub(super) fn encode(&self) -> [u8; SEGMENT_HEADER_LEN] {
+        let mut bytes = [0; SEGMENT_HEADER_LEN];
+        let flags = if self.previous.is_some() { FLAG_HAS_PREVIOUS } else { 0 };
+        let previous = self.previous.unwrap_or(Link { id: SegmentId(0), len: 0 });
+        bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.epoch.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&previous.id.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&previous.len.to_le_bytes());
+        let crc = crc32c(&bytes[..SEGMENT_CHECKED_LEN]);
+        bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the start of `bytes`, or what is wrong with it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let short = |_: Truncated| "the file ends inside the segment's header".to_owned();
+        let bytes = bytes.get(..SEGMENT_HEADER_LEN).ok_or_else(|| short(Truncated))?;
+        let mut reader = Reader::new(bytes);
+        if reader.array().map_err(short)? != SEGMENT_MAGIC {
+            return Err("this is not a segment of a write-ahead log".to_owned());
+        }
+        let version = reader.u32().map_err(short)?;
+        if version != FORMAT_VERSION {
+            return Err(format!("its format version is {version}, known is {FORMAT_VERSION}"));
+        }
+        let flags = reader.u32().map_err(short)?;
+        let id = SegmentId(reader.u64().map_err(short)?);
+        let epoch = Epoch(reader.u64().map_err(short)?);
+        let link = Link { id: SegmentId(reader.u64().map_err(short)?), len: reader.u64().map_err(short)? };
+        let expected = reader.u32().map_err(short)?;
+        let got = crc32c(&bytes[..SEGMENT_CHECKED_LEN]);
+        if got != expected {
+            return Err(format!(
+                "the checksum of the segment's header is {expected:08x}, its bytes give {got:08x}"
+            ));
+        }
+        let previous = (flags & FLAG_HAS_PREVIOUS != 0).then_some(link);
+        Ok(Self { id, epoch, previous })
+    }
+}
+
+impl GroupHeader {
+    pub(super) fn encode(&self) -> [u8; GROUP_HEADER_LEN] {
+        let mut bytes = [0; GROUP_HEADER_LEN];
+        bytes[0..12].copy_from_slice(&group_start(self.epoch));
+        bytes[12..16].copy_from_slice(&self.records.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.length.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.durable.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.digest.to_le_bytes());
+        let crc = crc32c(&bytes[..GROUP_CHECKED_LEN]);
+        bytes[44..48].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a group of `epoch` that lies at `offset` of `segment`; `None` for anything else.
+    pub(super) fn decode(segment: &[u8], offset: usize, epoch: Epoch) -> Option<Self> {
+        let bytes = segment.get(offset..)?.get(..GROUP_HEADER_LEN)?;
+        let fields = |mut reader: Reader<'_>| -> Result<(Self, u32), Truncated> {
+            let records = reader.u32()?;
+            let (offset, length, durable) = (reader.u64()?, reader.u64()?, reader.u64()?);
+            Ok((Self { epoch, records, offset, length, durable, digest: reader.u32()? }, reader.u32()?))
+        };
+        let (start, rest) = bytes.split_at(GROUP_START_LEN);
+        let (header, crc) = fields(Reader::new(rest)).ok()?;
+        let is_ours = start == group_start(epoch)
+            && crc == crc32c(&bytes[..GROUP_CHECKED_LEN])
+            && header.offset == offset as u64
+            && header.durable <= header.offset;
+        is_ours.then_some(header)
+    }
+
+    /// Where the group ends, in bytes from the start of the file.
+    pub(super) fn end(&self) -> u64 {
+        self.offset.saturating_add(GROUP_HEADER_LEN as u64).saturating_add(self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn segment_headers_round_trip(id: u64, epoch: u64, link: Option<(u64, u64)>) {
+            let previous = link.map(|(id, len)| Link { id: SegmentId(id), len });
+            let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(epoch), previous };
+            prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        }
+
+        #[test]
+        fn group_headers_round_trip_only_at_their_offset_and_epoch(
+            epoch: u64, records: u32, offset in 0usize..200, length: u64, back in 0u64..200, digest: u32,
+        ) {
+            let durable = (offset as u64).saturating_sub(back);
+            let epoch = Epoch(epoch);
+            let header = GroupHeader { epoch, records, offset: offset as u64, length, durable, digest };
+            let mut segment = vec![0; offset];
+            segment.extend_from_slice(&header.encode());
+            prop_assert_eq!(GroupHeader::decode(&segment, offset, epoch), Some(header));
+            prop_assert_eq!(GroupHeader::decode(&segment, offset, Epoch(!epoch.0)), None);
+            segment.insert(0, 0);
+            prop_assert_eq!(GroupHeader::decode(&segment, offset + 1, epoch), None);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Reading the log back when it is opened.
+//!
+//! **Promise.** Every record that was acknowledged is replayed, in order, or an error names the file and the
+//! place. What was replayed is durable when [`recover`] returns, so that what a reader sees after a start is
+//! not lost by the next crash.
+//!
+//! **Mechanism.** Each segment's header names the one before it and that one's durable length. So the chain of
+//! headers is read first: it shows missing segments, and where all segments but the last end. Only the last
+//! can have a torn tail ([`replay_bytes`]). Its end is written again before it is synced: after a failed sync,
+//! the system may take pages for clean that the device never saw, and would sync nothing.
+//!
+//! **Caveats.** A whole segment is in memory while it is read. The torn tail stays in the file; the header of
+//! the segment that follows keeps it from ever being read.
+
+use super::format::{Epoch, GroupHeader, Link, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
+use super::names::{self, Named, SpareNumber, segment_path, spare_path};
+use super::replay::{SegmentContents, SegmentEnd, replay_bytes};
+use super::spares::read_header;
+use super::{Replay, WalRecovery};
+use crate::Error;
+use env::{File, Fs, OpenMode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the directory holds.
+pub(super) struct Listing {
+    /// Segments that are needed, oldest first.
+    pub(super) live: Vec<SegmentId>,
+    /// Segments below the floor.
+    pub(super) released: Vec<SegmentId>,
+    /// Files that may become segments.
+    pub(super) spares: Vec<SpareNumber>,
+}
+
+/// The last segment, as it was read.
+pub(super) struct LastSegment {
+    pub(super) id: SegmentId,
+    pub(super) header: SegmentHeader,
+    pub(super) last_group: Option<GroupHeader>,
+    pub(super) file: Arc<dyn File>,
+    pub(super) path: PathBuf,
+    /// All that is believed of it, all durable, in bytes.
+    pub(super) len: u64,
+    pub(super) has_no_group: bool,
+}
+
+impl LastSegment {
+    pub(super) fn link(&self) -> Link {
+        Link { id: self.id, len: self.len }
+    }
+
+    pub(super) fn last_group(&self) -> (Epoch, Option<GroupHeader>) {
+        (self.header.epoch, self.last_group)
+    }
+}
+
+/// Sorts what is in the directory, and removes what a crash left unfinished.
+pub(super) fn list(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<Listing, Error> {
+    let mut listing = Listing { live: Vec::new(), released: Vec::new(), spares: Vec::new() };
+    for name in fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))? {
+        match names::parse(&name) {
+            Some(Named::Segment(id)) if id >= floor => listing.live.push(id),
+            Some(Named::Segment(id)) => listing.released.push(id),
+            Some(Named::Spare(number)) if is_second_name(fs, &spare_path(dir, number), floor)? => {
+                remove(fs, &spare_path(dir, number))?;
+            }
+            Some(Named::Spare(number)) => listing.spares.push(number),
+            Some(Named::Unfinished) => remove(fs, &dir.join(name))?,
+            None => {}
+        }
+    }
+    listing.live.sort_unstable();
+    Ok(listing)
+}
+
+/// Replays the live segments.
+pub(super) fn recover(
+    fs: &dyn Fs,
+    dir: &Path,
+    floor: SegmentId,
+    live: &[SegmentId],
+    replay: Replay<'_>,
+) -> Result<(Option<LastSegment>, WalRecovery), Error> {
+    let headers = read_chain(fs, dir, floor, live)?;
+    let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
+    let mut last = None;
+    for (i, header) in headers.iter().enumerate() {
+        let next = headers.get(i + 1).and_then(|next| next.previous);
+        let end = next.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len));
+        last = recover_segment(fs, dir, header.id, end, &mut recovery, replay)?;
+    }
+    Ok((last, recovery))
+}
+
+/// A crash in the middle of a rename can leave a spare's name on what is now a live segment.
+fn is_second_name(fs: &dyn Fs, path: &Path, floor: SegmentId) -> Result<bool, Error> {
+    let file = fs.open(path, OpenMode::Read).map_err(|error| Error::io("open", path, error))?;
+    let header = read_header(&*file).map_err(|error| Error::io("read", path, error))?;
+    Ok(header.is_some_and(|header| header.id >= floor))
+}
+
+fn remove(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+    fs.remove_file(path).map_err(|error| Error::io("remove", path, error))
+}
+
+/// Reads the headers of the live segments; each must name the one before it.
+fn read_chain(
+    fs: &dyn Fs,
+    dir: &Path,
+    floor: SegmentId,
+    live: &[SegmentId],
+) -> Result<Vec<SegmentHeader>, Error> {
+    let mut headers: Vec<SegmentHeader> = Vec::with_capacity(live.len());
+    for &id in live {
+        let path = segment_path(dir, id);
+        let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
+        let mut bytes = [0; SEGMENT_HEADER_LEN];
+        let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
+        let header =
+            SegmentHeader::decode(&bytes[..len]).map_err(|detail| Error::corrupt(&path, 0, detail))?;
+        if header.id != id {
+            let detail = format!("the header is that of segment {:016x}", header.id.0);
+            return Err(Error::corrupt(&path, 0, detail));
+        }
+        check_predecessor(dir, floor, headers.last(), &header)?;
+        headers.push(header);
+    }
+    Ok(headers)
+}
+
+fn check_predecessor(
+    dir: &Path,
+    floor: SegmentId,
+    before: Option<&SegmentHeader>,
+    header: &SegmentHeader,
+) -> Result<(), Error> {
+    let expected = before.map(|before| before.id);
+    let named = header.previous.map(|link| link.id);
+    // Before the first live segment there may have been others, but only below the floor.
+    if expected == named || (expected.is_none() && named < Some(floor)) {
+        return Ok(());
+    }
+    let id = header.id.0;
+    Err(match named {
+        Some(missing) if Some(missing) > expected => Error::corrupt(
+            &segment_path(dir, missing),
+            0,
+            format!("it is missing: segment {id:016x} follows it"),
+        ),
+        _ => Error::corrupt(&segment_path(dir, header.id), 0, "it does not follow the segment before it"),
+    })
+}
+
+/// Replays one segment; returns it when it is the last.
+fn recover_segment(
+    fs: &dyn Fs,
+    dir: &Path,
+    id: SegmentId,
+    end: SegmentEnd,
+    recovery: &mut WalRecovery,
+    replay: Replay<'_>,
+) -> Result<Option<LastSegment>, Error> {
+    let path = segment_path(dir, id);
+    let mode = if end == SegmentEnd::Torn { OpenMode::ReadWrite } else { OpenMode::Read };
+    let file = fs.open(&path, mode).map_err(|error| Error::io("open", &path, error))?;
+    let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
+    let contents =
+        replay_bytes(&bytes, end).map_err(|damage| Error::corrupt(&path, damage.offset, damage.detail))?;
+    for cells in &contents {
+        replay(id, cells)?;
+    }
+    recovery.add(&contents);
+    if end != SegmentEnd::Torn {
+        return Ok(None);
+    }
+    make_durable(&*file, &contents).map_err(|error| Error::io("sync", &path, error))?;
+    if contents.cut_bytes > 0 {
+        let (file, offset, cut_bytes) = (path.display(), contents.len, contents.cut_bytes);
+        tracing::warn!(%file, offset, cut_bytes, "cut the torn tail of the write-ahead log");
+    }
+    let (header, last_group, len) = (contents.header, contents.last_group, contents.len);
+    let has_no_group = contents.groups == 0;
+    Ok(Some(LastSegment { id, header, last_group, file, path, len, has_no_group }))
+}
+
+/// The file, or what of it is needed.
+fn read_up_to(file: &dyn File, end: SegmentEnd) -> std::io::Result<Vec<u8>> {
+    let len = match end {
+        SegmentEnd::Known(len) => len.min(file.len()?),
+        SegmentEnd::Torn => file.len()?,
+    };
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Writes again what no header names as durable, and syncs it.
+fn make_durable(file: &dyn File, contents: &SegmentContents<'_>) -> std::io::Result<()> {
+    let doubtful = contents.bytes_from(contents.durable);
+    if !doubtful.is_empty() {
+        file.write_at(doubtful, contents.durable)?;
+    }
+    file.sync_data()
+}
+
+impl WalRecovery {
+    fn add(&mut self, contents: &SegmentContents<'_>) {
+        self.records += contents.records;
+        self.cells += contents.cells;
+        self.bytes += contents.len;
+        self.cut_bytes += contents.cut_bytes;
+    }
+}

@@ -1,0 +1,181 @@
+//! The segment that takes groups.
+//!
+//! **Promise.** Below `position` lie whole groups, and nothing else that a reader would take for one lies
+//! behind it. What [`Segment::append`] returned for is durable when `durable` has reached its end.
+
+use super::checksum::Digest;
+use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, SEGMENT_HEADER_LEN, SegmentId};
+use super::record::Record;
+use crate::{Durability, Error, ErrorKind};
+use env::File;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Without syncs, the device is asked to begin writing each time so many bytes were written.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
+pub(super) struct Segment {
+    pub(super) id: SegmentId,
+    pub(super) epoch: Epoch,
+    pub(super) path: PathBuf,
+    file: Arc<dyn File>,
+    /// Where the next group goes.
+    position: u64,
+    /// Everything below is durable.
+    durable: u64,
+    /// Writing of everything below was asked for.
+    written_back: u64,
+    last_group: Option<GroupHeader>,
+    /// Whether nothing came since the last closing record.
+    closed: bool,
+}
+
+impl Segment {
+    /// A segment whose header is durable and behind which no group lies.
+    pub(super) fn new(id: SegmentId, epoch: Epoch, path: PathBuf, file: Arc<dyn File>) -> Self {
+        let position = SEGMENT_HEADER_LEN as u64;
+        Self {
+            id,
+            epoch,
+            path,
+            file,
+            position,
+            durable: position,
+            written_back: position,
+            last_group: None,
+            closed: true,
+        }
+    }
+
+    /// Whether a group of `bytes`, header included, and a closing record behind it stay within
+    /// `segment_bytes`. The first group always fits: one that is too long has a segment of its own.
+    pub(super) fn has_room(&self, bytes: u64, segment_bytes: u64) -> bool {
+        let is_first = self.position == SEGMENT_HEADER_LEN as u64;
+        is_first || self.position + bytes + GROUP_HEADER_LEN as u64 <= segment_bytes
+    }
+
+    /// Writes the records as one group.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: the group is gone, as if it had never come. After any other error it may be there or
+    /// not, and the segment must not be used again.
+    pub(super) fn append(&mut self, records: &[&Record], durability: Durability) -> Result<(), Error> {
+        let header = self.header_of(records);
+        let before = self.position;
+        let result = self.write(&header, records).and_then(|()| self.settle(durability));
+        match result {
+            Ok(()) => {
+                self.last_group = Some(header);
+                self.closed = false;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Full => self.take_back_to(before).and(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes all groups durable and says so in a closing record, unless one is there already.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        if self.closed {
+            return Ok(());
+        }
+        self.sync()?;
+        let header = self.header_of(&[]);
+        let before = self.position;
+        match self.write(&header, &[]).and_then(|()| self.sync()) {
+            Ok(()) => {
+                self.last_group = Some(header);
+                self.closed = true;
+                Ok(())
+            }
+            Err(error) => {
+                // It may be on disk, and may stay: it says what is true, and the next group overwrites it.
+                self.position = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes everything below the position durable.
+    pub(super) fn sync(&mut self) -> Result<(), Error> {
+        if self.durable < self.position {
+            self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))?;
+            self.durable = self.position;
+        }
+        Ok(())
+    }
+
+    /// What a next segment has to say of this one.
+    ///
+    /// # Panics
+    /// When not all of it is durable.
+    pub(super) fn link(&self) -> Link {
+        assert_eq!(self.durable, self.position, "a segment is linked to when all of it is durable");
+        Link { id: self.id, len: self.position }
+    }
+
+    /// What the next segment's epoch depends on.
+    pub(super) fn last_group(&self) -> (Epoch, Option<GroupHeader>) {
+        (self.epoch, self.last_group)
+    }
+
+    fn header_of(&self, records: &[&Record]) -> GroupHeader {
+        let mut digest = Digest::new();
+        for record in records {
+            digest.add(record.crc());
+        }
+        GroupHeader {
+            epoch: self.epoch,
+            records: u32::try_from(records.len()).expect("a group has fewer than 2^32 records"),
+            offset: self.position,
+            length: records.iter().map(|record| record.bytes().len() as u64).sum(),
+            durable: self.durable,
+            digest: digest.finish(),
+        }
+    }
+
+    fn write(&mut self, header: &GroupHeader, records: &[&Record]) -> Result<(), Error> {
+        let header_bytes = header.encode();
+        let mut parts = Vec::with_capacity(records.len() + 1);
+        parts.push(IoSlice::new(&header_bytes));
+        parts.extend(records.iter().map(|record| IoSlice::new(record.bytes())));
+        (self.file.write_vectored_at(&parts, self.position))
+            .map_err(|error| Error::io("write", &self.path, error))?;
+        self.position = header.end();
+        Ok(())
+    }
+
+    fn settle(&mut self, durability: Durability) -> Result<(), Error> {
+        match durability {
+            Durability::Sync => self.sync()?,
+            Durability::Os => self.start_writeback(),
+        }
+        Ok(())
+    }
+
+    /// Makes sure that no reader finds the group that a full disk did not take, also after a crash. What is
+    /// cut off needs no room; the room that was prepared there is lost.
+    fn take_back_to(&mut self, position: u64) -> Result<(), Error> {
+        let undone = self.file.set_len(position).and_then(|()| self.file.sync_data());
+        // Here a full disk is no excuse: whether the group will be read again is unknown.
+        undone.map_err(|error| Error::Io {
+            operation: "take back an unfinished group of",
+            path: self.path.clone(),
+            source: error.into(),
+        })?;
+        self.position = position;
+        self.durable = position;
+        self.written_back = self.written_back.min(position);
+        Ok(())
+    }
+
+    /// Spreads the cost of the sync at the end of the segment. Promises nothing, so its failure is nothing:
+    /// that sync reports it.
+    fn start_writeback(&mut self) {
+        if self.position - self.written_back >= WRITEBACK_BYTES {
+            let _ = self.file.start_writeback(self.written_back, self.position - self.written_back);
+            self.written_back = self.position;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Files that wait to become segments.
+//!
+//! **Promise.** Appending never waits for a file to be filled or removed: a background worker does both, by
+//! [`Spares::step`], and hands over through a list that is locked for a moment only.
+//!
+//! **Mechanism.** Released segments are renamed to spares while there are fewer than the bound, else removed.
+//! When no spare is ready, one is filled with zeros, piece by piece: overwriting written blocks makes the
+//! sync of a group cheaper than extending a file does. What a recycled file held needs no wiping: its groups
+//! have another epoch.
+//!
+//! **Caveats.** A spare's name is durable before the spare is handed out, so that a file never has two names
+//! of which one is live. Spares take room on the disk: the bound times the size of a segment.
+
+use super::format::{SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
+use super::names::{SpareNumber, segment_path, spare_path, unfinished_path};
+use crate::Error;
+use env::{File, Fs, OpenMode};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Zeros are written in pieces of this size.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Spare segments of one log. See the module.
+pub struct Spares {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    segment_bytes: u64,
+    spares_max: usize,
+    shared: Mutex<Shared>,
+    /// Held through a step's I/O: one worker at a time.
+    work: Mutex<Work>,
+}
+
+/// What the log and the worker hand each other. Never held through I/O.
+#[derive(Default)]
+struct Shared {
+    ready: Vec<SpareNumber>,
+    released: VecDeque<SegmentId>,
+}
+
+struct Work {
+    next: SpareNumber,
+    filling: Option<Filling>,
+}
+
+/// A file that is being filled with zeros.
+struct Filling {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    written: u64,
+}
+
+impl Spares {
+    /// The spares `found` in the directory, and segments that are to be recycled or removed.
+    pub(super) fn new(
+        fs: Arc<dyn Fs>,
+        dir: PathBuf,
+        (segment_bytes, spares_max): (u64, usize),
+        found: Vec<SpareNumber>,
+    ) -> Self {
+        let next = SpareNumber(found.iter().max().map_or(0, |last| last.0 + 1));
+        Self {
+            fs,
+            dir,
+            segment_bytes,
+            spares_max,
+            shared: Mutex::new(Shared { ready: found, released: VecDeque::new() }),
+            work: Mutex::new(Work { next, filling: None }),
+        }
+    }
+
+    /// How many files are ready.
+    pub fn ready(&self) -> usize {
+        self.shared.lock().ready.len()
+    }
+
+    /// Does a part of what there is to do: recycles or removes one released segment, or fills at most
+    /// `budget_bytes` (at least one piece) of a spare. True when there is more to do.
+    ///
+    /// # Errors
+    /// Those of the file system. [`Error::Full`] leaves everything as it was; call again when there is room.
+    pub fn step(&self, budget_bytes: u64) -> Result<bool, Error> {
+        let mut work = self.work.lock();
+        let released = self.shared.lock().released.front().copied();
+        match released {
+            Some(id) => {
+                self.recycle(id, &mut work)?;
+                self.shared.lock().released.pop_front();
+            }
+            None if self.wants_filling() => self.fill(&mut work, budget_bytes)?,
+            None => return Ok(false),
+        }
+        Ok(!self.shared.lock().released.is_empty() || self.wants_filling())
+    }
+
+    /// Segments that nobody needs any more.
+    pub(super) fn release(&self, ids: impl IntoIterator<Item = SegmentId>) {
+        self.shared.lock().released.extend(ids);
+    }
+
+    /// A file to make a segment of.
+    pub(super) fn take(&self) -> Option<SpareNumber> {
+        self.shared.lock().ready.pop()
+    }
+
+    /// A file that was taken and is still a spare.
+    pub(super) fn put_back(&self, spare: SpareNumber) {
+        self.shared.lock().ready.push(spare);
+    }
+
+    fn wants_filling(&self) -> bool {
+        self.spares_max > 0 && self.ready() == 0
+    }
+
+    fn recycle(&self, id: SegmentId, work: &mut Work) -> Result<(), Error> {
+        let path = segment_path(&self.dir, id);
+        // A step that failed half way is done again: then the file may be gone already.
+        if !self.fs.exists(&path).map_err(|error| Error::io("look for", &path, error))? {
+            return Ok(());
+        }
+        if self.ready() < self.spares_max && self.is_recyclable(id, &path)? {
+            return self.make_ready(&path, work);
+        }
+        self.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))
+    }
+
+    /// Whether the file has the size of a spare and the name of its contents. A crash in the middle of a
+    /// rename can leave two names for one file, and the other may be live: then only this name must go.
+    fn is_recyclable(&self, id: SegmentId, path: &Path) -> Result<bool, Error> {
+        let file = self.fs.open(path, OpenMode::Read).map_err(|error| Error::io("open", path, error))?;
+        let len = file.len().map_err(|error| Error::io("measure", path, error))?;
+        if len < self.segment_bytes / 2 || len > self.segment_bytes.saturating_mul(2) {
+            return Ok(false);
+        }
+        let header = read_header(&*file).map_err(|error| Error::io("read", path, error))?;
+        Ok(header.is_some_and(|header| header.id == id))
+    }
+
+    fn make_ready(&self, path: &Path, work: &mut Work) -> Result<(), Error> {
+        let number = work.next;
+        work.next = SpareNumber(number.0 + 1);
+        let spare = spare_path(&self.dir, number);
+        self.fs.rename(path, &spare).map_err(|error| Error::io("rename", path, error))?;
+        self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
+        self.shared.lock().ready.push(number);
+        Ok(())
+    }
+
+    fn fill(&self, work: &mut Work, budget_bytes: u64) -> Result<(), Error> {
+        let mut filling = match work.filling.take() {
+            Some(filling) => filling,
+            None => self.begin_filling(work.next)?,
+        };
+        let result = self.write_zeros(&mut filling, budget_bytes);
+        if let Err(error) = result {
+            // The room it took is more use to others; should this fail, the next start removes it.
+            let _ = self.fs.remove_file(&filling.path);
+            return Err(Error::io("fill", &filling.path, error));
+        }
+        if filling.written < self.segment_bytes {
+            work.filling = Some(filling);
+            return Ok(());
+        }
+        filling.file.sync_data().map_err(|error| Error::io("sync", &filling.path, error))?;
+        self.make_ready(&filling.path, work)
+    }
+
+    fn begin_filling(&self, number: SpareNumber) -> Result<Filling, Error> {
+        let path = unfinished_path(&spare_path(&self.dir, number));
+        let file = self.fs.open(&path, OpenMode::CreateOrTruncate);
+        Ok(Filling { file: file.map_err(|error| Error::io("create", &path, error))?, path, written: 0 })
+    }
+
+    fn write_zeros(&self, filling: &mut Filling, budget_bytes: u64) -> std::io::Result<()> {
+        static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
+        let end =
+            filling.written.saturating_add(budget_bytes.max(PIECE_BYTES as u64)).min(self.segment_bytes);
+        let begin = filling.written;
+        while filling.written < end {
+            let len = (end - filling.written).min(PIECE_BYTES as u64);
+            filling.file.write_at(&ZEROS[..len as usize], filling.written)?;
+            filling.written += len;
+        }
+        filling.file.start_writeback(begin, end - begin)
+    }
+}
+
+impl std::fmt::Debug for Spares {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spares").field("dir", &self.dir).field("ready", &self.ready()).finish_non_exhaustive()
+    }
+}
+
+/// The header at the start of a file; `None` when there is none that is whole.
+pub(super) fn read_header(file: &dyn File) -> std::io::Result<Option<SegmentHeader>> {
+    let mut bytes = [0; SEGMENT_HEADER_LEN];
+    let len = file.read_at(&mut bytes, 0)?;
+    Ok(SegmentHeader::decode(&bytes[..len]).ok())
+}
