@@ -10,11 +10,13 @@
 #![warn(missing_docs)]
 
 mod clock;
+mod fault;
 mod fs;
 mod mem;
 mod os;
 
 pub use clock::{Clock, ManualClock};
+pub use fault::{Fault, FaultFs, FaultPlan, Operation, OperationKind, OperationMatch};
 pub use fs::{DirLock, File, Fs, IoCounters, IoCounts, OpenMode};
 pub use mem::MemFs;
 pub use os::process as os_process;

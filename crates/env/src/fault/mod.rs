@@ -1,0 +1,193 @@
+//! A file system that fails on demand.
+//!
+//! **Promise.** [`FaultFs`] passes every call on to another file system, unless its [`FaultPlan`] names a fault
+//! for it. Calls are numbered from 0 in the order in which they begin, those on open files included; so a test
+//! runs once to learn how many there are ([`FaultFs::operations`]), then once for each number with
+//! [`FaultPlan::stop_after`], and has stopped at every place where the process can. A call that fails by a
+//! plan has had no effect; a torn write alone has half of one.
+//!
+//! **Caveats.** A failed sync leaves the bytes unsynced; they do not vanish from memory as the kernel's may. A
+//! file keeps the path by which it was opened when it is renamed. Dropping a lock is not a call: it
+//! always works. Nothing here sleeps: a delay calls what the test gives.
+
+mod file;
+mod plan;
+
+use crate::fs::{DirLock, File, Fs, IoCounters, OpenMode};
+use file::FaultFile;
+use parking_lot::RwLock;
+use plan::Stopped;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use plan::{Fault, FaultPlan, Operation, OperationKind, OperationMatch};
+
+/// A file system with faults. Clones share the plan and the count.
+#[derive(Clone)]
+pub struct FaultFs {
+    inner: Arc<dyn Fs>,
+    faults: Arc<Faults>,
+}
+
+/// What a file system shares with its open files.
+struct Faults {
+    plan: RwLock<Arc<FaultPlan>>,
+    operations: AtomicU64,
+}
+
+/// How a call that may go on goes on.
+enum Course {
+    AsAsked,
+    /// A read with this bit of what it read turned over.
+    FlipBit(u64),
+    /// A write of this many bytes, which then fails.
+    Tear(usize),
+}
+
+impl FaultFs {
+    /// `inner`, with the faults of `plan`.
+    pub fn new(inner: Arc<dyn Fs>, plan: FaultPlan) -> Self {
+        let faults = Faults { plan: RwLock::new(Arc::new(plan)), operations: AtomicU64::new(0) };
+        Self { inner, faults: Arc::new(faults) }
+    }
+
+    /// Has `plan` decide from the next call on, also for open files. Numbering goes on.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        *self.faults.plan.write() = Arc::new(plan);
+    }
+
+    /// Ends all faults.
+    pub fn clear(&self) {
+        self.set_plan(FaultPlan::none());
+    }
+
+    /// How many calls have begun: the number of the next one.
+    pub fn operations(&self) -> u64 {
+        self.faults.operations.load(Ordering::Relaxed)
+    }
+
+    /// Whether this error says that the process has stopped by [`Fault::Stop`] or [`Fault::Tear`].
+    pub fn is_stop(error: &io::Error) -> bool {
+        match error.get_ref() {
+            Some(inner) => inner.is::<Stopped>(),
+            None => false,
+        }
+    }
+
+    fn check(&self, kind: OperationKind, path: &Path) -> io::Result<()> {
+        self.faults.check(kind, path)
+    }
+}
+
+impl Fs for FaultFs {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        self.check(OperationKind::Open, path)?;
+        let file = self.inner.open(path, mode)?;
+        Ok(Arc::new(FaultFile::new(file, path, Arc::clone(&self.faults))))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.check(OperationKind::CreateDir, path)?;
+        self.inner.create_dir_all(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.check(OperationKind::ReadDir, path)?;
+        self.inner.read_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.check(OperationKind::Exists, path)?;
+        self.inner.exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.faults.check_pair(OperationKind::Rename, from, to)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check(OperationKind::Remove, path)?;
+        self.inner.remove_file(path)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.faults.check_pair(OperationKind::Link, from, to)?;
+        self.inner.hard_link(from, to)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.check(OperationKind::SyncDir, path)?;
+        self.inner.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
+        self.check(OperationKind::Lock, path)?;
+        self.inner.lock(path)
+    }
+
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.check(OperationKind::AvailableBytes, path)?;
+        self.inner.available_bytes(path)
+    }
+
+    fn counters(&self) -> &IoCounters {
+        self.inner.counters()
+    }
+}
+
+impl Faults {
+    /// Begins a call that neither reads nor writes bytes: it fails or goes on as asked.
+    fn check(&self, kind: OperationKind, path: &Path) -> io::Result<()> {
+        self.begin_pair(kind, path, None, 0)?.without_bytes()
+    }
+
+    fn check_pair(&self, kind: OperationKind, from: &Path, to: &Path) -> io::Result<()> {
+        self.begin_pair(kind, from, Some(to), 0)?.without_bytes()
+    }
+
+    fn begin(&self, kind: OperationKind, path: &Path, len: usize) -> io::Result<Course> {
+        self.begin_pair(kind, path, None, len)
+    }
+
+    /// Numbers a call, asks the plan, and carries out what can be carried out before it.
+    fn begin_pair(
+        &self,
+        kind: OperationKind,
+        path: &Path,
+        to: Option<&Path>,
+        len: usize,
+    ) -> io::Result<Course> {
+        let number = self.operations.fetch_add(1, Ordering::Relaxed);
+        // Cloned, so that a plan may replace itself and a delay holds up nobody else.
+        let plan = Arc::clone(&self.plan.read());
+        match plan.decide(&Operation { number, kind, path, to, len }) {
+            None => Ok(Course::AsAsked),
+            Some(Fault::Error(kind)) => Err(io::Error::new(kind, "injected fault")),
+            Some(Fault::DeviceError) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Some(Fault::Stop) => Err(stopped()),
+            Some(Fault::Tear { bytes }) => Ok(Course::Tear(bytes)),
+            Some(Fault::FlipBit { bit }) => Ok(Course::FlipBit(bit)),
+            Some(Fault::Delay { duration, wait }) => {
+                wait(duration);
+                Ok(Course::AsAsked)
+            }
+        }
+    }
+}
+
+impl Course {
+    /// For a call that has no bytes to tear or to turn over: torn, it stops before its effect.
+    fn without_bytes(self) -> io::Result<()> {
+        match self {
+            Self::AsAsked | Self::FlipBit(_) => Ok(()),
+            Self::Tear(_) => Err(stopped()),
+        }
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::other(Stopped)
+}
