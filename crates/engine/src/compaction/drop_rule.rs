@@ -1,0 +1,156 @@
+//! When a cell may go.
+//!
+//! A tombstone hides the older cells of its key: those in other tables of this node, and those on replicas
+//! that have not heard of the delete. It may go when both are certain not to come back:
+//!
+//! * it has been dead for the *grace period*, in which every replica hears of it;
+//! * nothing outside of what is being merged can hold a cell of its key at its version or below: no table
+//!   (see [`Outside`](super::outside)), no memtable, and no record of the log that a recovery would replay.
+//!
+//! That the merge writes to the last level proves nothing: levels are not ordered by version, so the older
+//! cell may well lie *above*, written late by a hint or a repair.
+//!
+//! A value past its expiry is not seen any more but still hides what is older, so it becomes a tombstone of
+//! the same version, which keeps the expiry: its grace period counts from there. Its bytes go at once.
+
+use super::Horizon;
+use crate::Error;
+use stdx::{CellKind, CellMeta, WallTime};
+
+/// What becomes of a cell that survived a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is written as it is.
+    Keep,
+    /// A tombstone of its version, see [`tombstone_of`], is written in its place.
+    Bury,
+    /// It goes.
+    Drop,
+}
+
+/// From when on the cell is dead and its grace period counts: the expiry of a value, the time of a delete.
+/// `None` for a value without expiry.
+///
+/// Never before the time of its version: a value that was written with an expiry in the past is still news
+/// to the replicas.
+pub fn dead_from(cell: &CellMeta) -> Option<WallTime> {
+    let written = cell.version.hlc.wall();
+    match (cell.kind, cell.expires_at) {
+        (_, Some(expires_at)) => Some(expires_at.max(written)),
+        (CellKind::Tombstone, None) => Some(written),
+        (CellKind::Value, None) => None,
+    }
+}
+
+/// The tombstone that an expired value becomes.
+pub fn tombstone_of(cell: &CellMeta) -> CellMeta {
+    CellMeta { kind: CellKind::Tombstone, ..*cell }
+}
+
+/// Judges a cell that superseded all others of its key in a merge. `outside_may_hold` tells whether a table
+/// outside of the merge may hold a cell of the key at this version or below; it is asked last.
+///
+/// # Errors
+/// Those of `outside_may_hold`.
+#[inline]
+pub fn judge(
+    cell: &CellMeta,
+    horizon: &Horizon,
+    outside_may_hold: impl FnOnce() -> Result<bool, Error>,
+) -> Result<Verdict, Error> {
+    let Some(dead_from) = dead_from(cell).filter(|dead_from| *dead_from <= horizon.now) else {
+        return Ok(Verdict::Keep);
+    };
+    let heard_of = dead_from.saturating_add(horizon.grace) <= horizon.now;
+    if heard_of && cell.version < horizon.version_min && !outside_may_hold()? {
+        return Ok(Verdict::Drop);
+    }
+    Ok(if cell.kind == CellKind::Value { Verdict::Bury } else { Verdict::Keep })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use stdx::{Hlc, NodeTag, Version};
+
+    const GRACE: Duration = Duration::from_secs(100);
+
+    fn at(second: u64) -> WallTime {
+        WallTime::EPOCH_2020.saturating_add(Duration::from_secs(second))
+    }
+
+    fn version(second: u64) -> Version {
+        Version::new(Hlc::at(at(second)), NodeTag(7))
+    }
+
+    fn horizon(now: u64, version_min: Version) -> Horizon {
+        Horizon { now: at(now), grace: GRACE, version_min }
+    }
+
+    fn expiring(written: u64, expires: u64) -> CellMeta {
+        CellMeta { expires_at: Some(at(expires)), ..CellMeta::value(version(written), 1) }
+    }
+
+    /// The verdict while no memtable and no table outside holds anything.
+    fn alone(cell: &CellMeta, now: u64) -> Verdict {
+        judge(cell, &horizon(now, Version::MAX), || Ok(false)).expect("no table is asked")
+    }
+
+    #[test]
+    fn a_tombstone_goes_when_its_grace_has_passed() {
+        let tombstone = CellMeta::tombstone(version(10), 1);
+        assert_eq!(alone(&tombstone, 109), Verdict::Keep);
+        assert_eq!(alone(&tombstone, 110), Verdict::Drop);
+    }
+
+    #[test]
+    fn the_bottom_level_alone_proves_nothing() {
+        let tombstone = CellMeta::tombstone(version(10), 1);
+        let verdict = judge(&tombstone, &horizon(1_000, Version::MAX), || Ok(true));
+        assert_eq!(verdict.unwrap(), Verdict::Keep, "an older cell may lie in a table above");
+    }
+
+    #[test]
+    fn a_memtable_or_the_log_may_hold_what_it_hides() {
+        let tombstone = CellMeta::tombstone(version(10), 1);
+        for (least, expected) in [(9, Verdict::Keep), (10, Verdict::Keep), (11, Verdict::Drop)] {
+            let verdict = judge(&tombstone, &horizon(1_000, version(least)), || Ok(false));
+            assert_eq!(verdict.unwrap(), expected, "least version {least} in a memtable");
+        }
+    }
+
+    #[test]
+    fn an_expired_value_is_buried_and_its_grace_counts_from_the_expiry() {
+        let value = expiring(10, 500);
+        assert_eq!(alone(&value, 499), Verdict::Keep);
+        assert_eq!(alone(&value, 500), Verdict::Bury);
+        assert_eq!(alone(&value, 600), Verdict::Drop);
+        let buried = tombstone_of(&value);
+        assert!(!buried.is_live_at(at(0)), "also for a clock that was set back");
+        assert_eq!(alone(&buried, 599), Verdict::Keep);
+        assert_eq!(alone(&buried, 600), Verdict::Drop);
+    }
+
+    #[test]
+    fn an_expiry_before_the_write_does_not_shorten_the_grace() {
+        let value = expiring(500, 10);
+        assert_eq!(alone(&value, 599), Verdict::Bury);
+        assert_eq!(alone(&value, 600), Verdict::Drop);
+    }
+
+    #[test]
+    fn a_living_value_stays_whatever_its_age() {
+        assert_eq!(alone(&CellMeta::value(version(0), 1), 1_000_000), Verdict::Keep);
+        assert_eq!(alone(&expiring(0, 2_000_000), 1_000_000), Verdict::Keep);
+    }
+
+    #[test]
+    fn tables_are_asked_only_when_all_else_allows_it() {
+        let tombstone = CellMeta::tombstone(version(10), 1);
+        for horizon in [horizon(109, Version::MAX), horizon(1_000, version(10))] {
+            let verdict = judge(&tombstone, &horizon, || panic!("asked"));
+            assert_eq!(verdict.unwrap(), Verdict::Keep);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Writing a memtable to level 0, step by step.
+
+use super::job::CELL_COST_BYTES;
+use super::output::Outputs;
+use super::{JobContext, Step};
+use crate::Error;
+use crate::iter::Cursor;
+use crate::manifest::VersionEdit;
+use crate::memtable::MemtableCursor;
+
+/// A flush under way: the cells of one memtable go to one table, as they are. What is dead is left to
+/// compaction, which sees more.
+///
+/// A flush that is dropped before it is done leaves a file behind that no manifest names; the next open
+/// removes it.
+pub struct FlushJob {
+    cursor: MemtableCursor,
+    has_begun: bool,
+    outputs: Outputs,
+}
+
+impl FlushJob {
+    /// A flush of all that `cursor` yields that has done nothing yet.
+    pub fn new(cursor: MemtableCursor, context: JobContext) -> Self {
+        Self { cursor, has_begun: false, outputs: context.outputs(0, u64::MAX) }
+    }
+
+    /// Goes on for about `budget_bytes` of keys and values. The edit at the end adds the table, if there was
+    /// a cell to write; the caller adds the floor of the log. After an error the job is over, and what it had
+    /// written is removed.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Io`] of the table that is written.
+    pub fn step(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+        let stepped = self.write_some(budget_bytes);
+        if stepped.is_err() {
+            self.outputs.discard();
+        }
+        stepped
+    }
+
+    fn write_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+        if !self.has_begun {
+            self.cursor.seek_to_first()?;
+            self.has_begun = true;
+        }
+        let mut spent_bytes = 0;
+        while let Some((key, cell)) = self.cursor.entry() {
+            if spent_bytes >= budget_bytes {
+                return Ok(Step::More);
+            }
+            spent_bytes += (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            self.outputs.add(key, cell)?;
+            self.cursor.advance()?;
+        }
+        let added = self.outputs.finish()?.into_iter().map(|meta| (0, meta)).collect();
+        Ok(Step::Done(VersionEdit {
+            added,
+            next_table_id: Some(self.outputs.next_table_id()),
+            ..VersionEdit::default()
+        }))
+    }
+}

@@ -1,0 +1,236 @@
+//! Carrying out a plan, step by step.
+
+use super::drop_rule::{Verdict, judge, tombstone_of};
+use super::output::{OutputOptions, Outputs};
+use super::outside::Outside;
+use super::picker::GRANDPARENT_TABLES_MAX;
+use super::{Horizon, Plan};
+use crate::iter::{Cursor, LevelCursor, MergeCursor};
+use crate::manifest::{LEVELS, Levels, VersionEdit};
+use crate::sstable::{Reading, Table, TableOptions};
+use crate::{Error, Options};
+use bytes::Bytes;
+use env::Env;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use stdx::{CellRef, Version, WallTime};
+
+/// What a cell costs of a budget besides its bytes.
+pub(super) const CELL_COST_BYTES: u64 = 32;
+/// Bits of filter that a key costs more in level 0, where a read asks every table.
+const LEVEL0_FILTER_BITS_MORE: u32 = 6;
+/// Bits of filter that a key costs more on a level that is not the last: all together they are few.
+const UPPER_FILTER_BITS_MORE: u32 = 4;
+
+/// What a job needs of the engine, as it is when the job begins.
+pub struct JobContext {
+    /// The file system.
+    pub env: Env,
+    /// Where tables are.
+    pub tables_dir: PathBuf,
+    /// Gives ids to new tables.
+    pub next_table_id: Arc<AtomicU64>,
+    /// How tables of the last level are written.
+    pub table_options: TableOptions,
+    /// The options of the engine.
+    pub options: Options,
+    /// See [`Horizon::version_min`]; `None` when there is no such cell. To be read not later than `levels`.
+    pub memtable_version_min: Option<Version>,
+    /// The live tables.
+    pub levels: Arc<Levels>,
+    /// The time.
+    pub wall: WallTime,
+}
+
+impl JobContext {
+    /// What judges dead cells.
+    pub fn horizon(&self) -> Horizon {
+        Horizon {
+            now: self.wall,
+            grace: self.options.tombstone_grace,
+            version_min: self.memtable_version_min.unwrap_or(Version::MAX),
+        }
+    }
+
+    /// How tables for `level` are written, cut at `table_bytes`.
+    pub(super) fn outputs(self, level: usize, table_bytes: u64) -> Outputs {
+        let base = self.table_options.filter_bits_per_key;
+        let more = match level {
+            0 => LEVEL0_FILTER_BITS_MORE,
+            _ if level + 1 >= self.levels.depth() => 0,
+            _ => UPPER_FILTER_BITS_MORE,
+        };
+        let filter_bits_per_key = if base == 0 { 0 } else { base + more };
+        Outputs::new(OutputOptions {
+            env: self.env,
+            dir: self.tables_dir,
+            next_table_id: self.next_table_id,
+            table: TableOptions { filter_bits_per_key, ..self.table_options },
+            table_bytes,
+        })
+    }
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum Step {
+    /// There is more to do.
+    More,
+    /// All is written and durable; it becomes live with this edit.
+    Done(VersionEdit),
+}
+
+/// A compaction under way.
+///
+/// A job that is dropped before it is done leaves files behind that no manifest names; the next open removes
+/// them.
+pub struct Job {
+    plan: Plan,
+    horizon: Horizon,
+    outside: Outside,
+    merge: MergeCursor<LevelCursor>,
+    has_begun: bool,
+    grandparents: Grandparents,
+    outputs: Outputs,
+    dropped_version_max: Option<Version>,
+}
+
+impl Job {
+    /// A job that has done nothing yet.
+    pub fn new(plan: Plan, context: JobContext) -> Self {
+        let horizon = context.horizon();
+        let table_bytes = context.options.table_bytes;
+        Self {
+            outside: Outside::of(&plan, &context.levels, &horizon),
+            merge: MergeCursor::new(sources(&plan)),
+            has_begun: false,
+            grandparents: Grandparents::of(&plan, &context.levels, table_bytes),
+            outputs: context.outputs(plan.output_level, table_bytes),
+            dropped_version_max: None,
+            horizon,
+            plan,
+        }
+    }
+
+    /// Goes on for about `budget_bytes` of keys and values. After an error the job is over, and what it had
+    /// written is removed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::Io`] of a table that is read, [`Error::Full`] and [`Error::Io`] of
+    /// those that are written.
+    pub fn step(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+        if self.plan.moves {
+            return Ok(Step::Done(self.plan.edit()));
+        }
+        let stepped = self.merge_some(budget_bytes);
+        if stepped.is_err() {
+            self.outputs.discard();
+        }
+        stepped
+    }
+
+    /// The plan that is carried out.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The greatest version of a tombstone that was dropped. A cell of that version or below which is written
+    /// while the job runs was not known to it: then its edit must not be installed.
+    pub fn dropped_version_max(&self) -> Option<Version> {
+        self.dropped_version_max
+    }
+
+    fn merge_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+        if !self.has_begun {
+            self.merge.seek_to_first()?;
+            self.has_begun = true;
+        }
+        let mut spent_bytes = 0;
+        while let Some((key, cell)) = self.merge.entry() {
+            if spent_bytes >= budget_bytes {
+                return Ok(Step::More);
+            }
+            spent_bytes += (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            let version = cell.meta.version;
+            let kept = match judge(&cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
+                Verdict::Keep => Some(cell),
+                Verdict::Bury => Some(CellRef { meta: tombstone_of(&cell.meta), value: &[] }),
+                Verdict::Drop => None,
+            };
+            match kept {
+                Some(cell) => {
+                    if self.grandparents.cut_before(key) {
+                        self.outputs.cut()?;
+                    }
+                    self.outputs.add(key, cell)?;
+                }
+                None => self.dropped_version_max = self.dropped_version_max.max(Some(version)),
+            }
+            self.merge.advance()?;
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Step, Error> {
+        let level = self.plan.output_level as u8;
+        let mut edit = self.plan.edit();
+        edit.added = self.outputs.finish()?.into_iter().map(|meta| (level, meta)).collect();
+        edit.next_table_id = Some(self.outputs.next_table_id());
+        Ok(Step::Done(edit))
+    }
+}
+
+/// A source for each table of level 0, and one for all tables of another level.
+fn sources(plan: &Plan) -> Vec<LevelCursor> {
+    let mut sources = Vec::new();
+    for input in &plan.inputs {
+        let runs: Vec<Vec<Arc<Table>>> = match input.level {
+            0 => input.tables.iter().map(|table| vec![Arc::clone(table)]).collect(),
+            _ => vec![input.tables.clone()],
+        };
+        sources.extend(runs.into_iter().map(|run| LevelCursor::new(run, Reading::Bulk)));
+    }
+    sources
+}
+
+/// Where outputs are cut so that none overlaps too much of the level below theirs.
+struct Grandparents {
+    /// The greatest key and the file length of each table there.
+    tables: Vec<(Bytes, u64)>,
+    next: usize,
+    overlap_bytes: u64,
+    overlap_bytes_max: u64,
+}
+
+impl Grandparents {
+    fn of(plan: &Plan, levels: &Levels, table_bytes: u64) -> Self {
+        let (min, max) = plan.key_range();
+        let below = plan.output_level + 1;
+        let tables = (below < LEVELS).then(|| levels.overlapping(below, &min, &max));
+        Self {
+            tables: tables
+                .into_iter()
+                .flatten()
+                .map(|table| (table.meta().key_max.clone(), table.meta().file_bytes))
+                .collect(),
+            next: 0,
+            overlap_bytes: 0,
+            overlap_bytes_max: table_bytes.saturating_mul(GRANDPARENT_TABLES_MAX),
+        }
+    }
+
+    /// Whether the output that would take `key` overlaps too much already.
+    #[inline]
+    fn cut_before(&mut self, key: &[u8]) -> bool {
+        while self.tables.get(self.next).is_some_and(|(key_max, _)| key_max < key) {
+            self.overlap_bytes += self.tables[self.next].1;
+            self.next += 1;
+        }
+        let cuts = self.overlap_bytes > self.overlap_bytes_max;
+        if cuts {
+            self.overlap_bytes = 0;
+        }
+        cuts
+    }
+}

@@ -1,0 +1,74 @@
+//! The tables beside a merge that may hold what a tombstone hides.
+
+use super::{Horizon, Plan};
+use crate::Error;
+use crate::manifest::{Described, LEVELS, Levels};
+use crate::sstable::{Lookup, Table, Wait};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stdx::{Hlc, NodeTag, Version};
+
+/// A table that can be asked for the version at which it holds a key.
+pub(super) trait Neighbour: Described {
+    /// The version of the key's cell in the table, if it has one.
+    fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error>;
+}
+
+impl Neighbour for Table {
+    fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error> {
+        match self.get(key, hash, Wait::Allowed)? {
+            Lookup::Found(cell) => Ok(Some(cell.meta.version)),
+            Lookup::Absent => Ok(None),
+            Lookup::WouldWait => unreachable!("waiting is allowed"),
+        }
+    }
+}
+
+/// All tables outside of a plan that overlap it and are old enough to hold what a tombstone of it hides:
+/// above, below and beside it.
+///
+/// They stay the right ones while the plan runs: what another compaction makes of them holds no cell that
+/// they did not. Tables flushed meanwhile hold what was in memtables, for which [`Horizon::version_min`]
+/// speaks.
+pub(super) struct Outside<T = Table> {
+    levels: [Vec<Arc<T>>; LEVELS],
+}
+
+impl<T: Neighbour> Outside<T> {
+    pub(super) fn of(plan: &Plan<T>, levels: &Levels<T>, horizon: &Horizon) -> Self {
+        let inputs: BTreeSet<_> = plan.tables().map(|table| table.meta().id).collect();
+        let (min, max) = plan.key_range();
+        // What is past its grace period is older than this.
+        let old = Version::new(
+            Hlc::at(horizon.now.saturating_sub(horizon.grace).saturating_add_micros(1)),
+            NodeTag(0),
+        );
+        let counts = |table: &&Arc<T>| table.meta().version_min < old && !inputs.contains(&table.meta().id);
+        Self {
+            levels: std::array::from_fn(|level| {
+                levels.overlapping(level, &min, &max).filter(counts).cloned().collect()
+            }),
+        }
+    }
+
+    /// Whether one of them holds a cell of `key` at `version` or below.
+    pub(super) fn may_hold(&self, key: &[u8], version: Version) -> Result<bool, Error> {
+        let hash = crate::memtable::hash_key(key);
+        for (level, tables) in self.levels.iter().enumerate() {
+            // Without overlap only the first table that does not end before the key can hold it.
+            let from =
+                if level == 0 { 0 } else { tables.partition_point(|table| table.meta().key_max < key) };
+            let count = if level == 0 { tables.len() } else { 1 };
+            for table in tables[from..].iter().take(count) {
+                let meta = table.meta();
+                if meta.covers(key)
+                    && meta.version_min <= version
+                    && table.version_of(key, hash)?.is_some_and(|held| held <= version)
+                {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,125 @@
+//! The files around a manifest: its name, its header, and `CURRENT`, which says which manifest counts.
+
+use crate::Error;
+use env::{Fs, OpenMode};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const CURRENT: &str = "CURRENT";
+const CURRENT_NEXT: &str = "CURRENT.tmp";
+const PREFIX: &str = "manifest-";
+
+/// Magic, format version, number, checksum.
+pub(super) const HEADER_BYTES: usize = 8 + 4 + 8 + 4;
+const MAGIC: [u8; 8] = *b"vechemft";
+const FORMAT_VERSION: u32 = 1;
+/// No file of a manifest is longer, in bytes.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+
+/// The path of manifest `number`.
+pub(super) fn manifest_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(manifest_name(number))
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("{PREFIX}{number:016x}")
+}
+
+/// The path of `CURRENT`.
+pub(super) fn current_path(dir: &Path) -> PathBuf {
+    dir.join(CURRENT)
+}
+
+fn manifest_number(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()?;
+    (manifest_name(number) == name).then_some(number)
+}
+
+/// The numbers of all manifests in the directory, whether they count or not.
+pub(super) fn manifest_numbers(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Vec<u64>, Error> {
+    let names = fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))?;
+    Ok(names.iter().filter_map(|name| manifest_number(name)).collect())
+}
+
+/// The number of the manifest that counts; `None` when there was never one.
+pub(super) fn read_current(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<u64>, Error> {
+    let path = current_path(dir);
+    let Some(bytes) = read_file(fs, &path)? else { return Ok(None) };
+    let named = std::str::from_utf8(&bytes).ok().and_then(|text| text.split_once(' '));
+    let number =
+        named.and_then(|(name, _)| manifest_number(name)).filter(|number| bytes == current_text(*number));
+    match number {
+        Some(number) => Ok(Some(number)),
+        None => Err(Error::corrupt(&path, 0, "it does not name a manifest with the checksum of that name")),
+    }
+}
+
+/// Makes manifest `number` the one that counts. Durable after the directory was synced.
+pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), Error> {
+    let next = dir.join(CURRENT_NEXT);
+    let written = fs.open(&next, OpenMode::CreateOrTruncate).and_then(|file| {
+        file.write_at(&current_text(number), 0)?;
+        file.sync_data()
+    });
+    written.map_err(|error| Error::io("write", &next, error))?;
+    let path = current_path(dir);
+    fs.rename(&next, &path).map_err(|error| Error::io("replace", &path, error))
+}
+
+fn current_text(number: u64) -> Vec<u8> {
+    let name = manifest_name(number);
+    let checksum = crc_fast::crc32_iscsi(name.as_bytes());
+    format!("{name} {checksum:08x}\n").into_bytes()
+}
+
+/// The header of manifest `number`.
+pub(super) fn header(number: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[12..20].copy_from_slice(&number.to_le_bytes());
+    let checksum = crc_fast::crc32_iscsi(&header[..20]);
+    header[20..].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// What is wrong with the header of manifest `number`, if anything.
+pub(super) fn header_fault(bytes: &[u8], number: u64) -> Option<&'static str> {
+    let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return Some("it is shorter than its header");
+    };
+    let sealed = crc_fast::crc32_iscsi(&found[..20]).to_le_bytes() == found[20..];
+    match () {
+        () if found[..8] != MAGIC => Some("it is not a manifest"),
+        () if !sealed => Some("the checksum of its header does not match"),
+        () if found[8..12] != FORMAT_VERSION.to_le_bytes() => Some("its format version is not known"),
+        () if *found != header(number) => Some("it is another manifest than its name says"),
+        () => None,
+    }
+}
+
+/// All bytes of a file; `None` when it is not there.
+pub(super) fn read_file(fs: &Arc<dyn Fs>, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let file = match fs.open(path, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("open", path, error)),
+    };
+    let len = file.len().map_err(|error| Error::io("measure", path, error))?;
+    if len > FILE_BYTES_MAX {
+        return Err(Error::corrupt(path, 0, format!("it has {len} bytes, more than any manifest")));
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+    Ok(Some(bytes))
+}
+
+/// Removes all manifests but `number`. One that stays does no harm.
+pub(super) fn remove_others(fs: &Arc<dyn Fs>, dir: &Path, number: u64) {
+    for other in manifest_numbers(fs, dir).unwrap_or_default() {
+        if other != number {
+            let _stale_and_harmless = fs.remove_file(&manifest_path(dir, other));
+        }
+    }
+}

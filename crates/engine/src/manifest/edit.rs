@@ -1,0 +1,120 @@
+//! The step from one set of live tables to the next.
+
+use crate::sstable::{TableId, TableMeta};
+use crate::wal::SegmentId;
+use bytes::Bytes;
+use stdx::WallTime;
+use stdx::codec::{Reader, Truncated, put_bytes, put_varint, put_version};
+
+/// What changes in the set of live tables, all of it at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionEdit {
+    /// Tables that become live, with their levels.
+    pub added: Vec<(u8, TableMeta)>,
+    /// Tables that no longer are, with the levels they leave. A table in both lists moves.
+    pub removed: Vec<(u8, TableId)>,
+    /// No table with this id or a greater one was begun before this edit.
+    pub next_table_id: Option<TableId>,
+    /// Recovery replays the log from this segment; what came before is in tables.
+    pub wal_floor: Option<SegmentId>,
+}
+
+/// Tags of the parts of an encoded edit.
+mod tag {
+    pub(super) const ADDED: u8 = 1;
+    pub(super) const REMOVED: u8 = 2;
+    pub(super) const NEXT_TABLE_ID: u8 = 3;
+    pub(super) const WAL_FLOOR: u8 = 4;
+}
+
+impl VersionEdit {
+    /// Tables that are gone after this edit: removed and not added to another level.
+    pub fn dropped(&self) -> impl Iterator<Item = TableId> + '_ {
+        let moves = |id: TableId| self.added.iter().any(|(_, meta)| meta.id == id);
+        self.removed.iter().map(|(_, id)| *id).filter(move |id| !moves(*id))
+    }
+
+    /// Appends the encoded edit.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for (level, id) in &self.removed {
+            out.extend_from_slice(&[tag::REMOVED, *level]);
+            put_varint(out, id.0);
+        }
+        for (level, meta) in &self.added {
+            out.extend_from_slice(&[tag::ADDED, *level]);
+            encode_meta(meta, out);
+        }
+        if let Some(id) = self.next_table_id {
+            out.push(tag::NEXT_TABLE_ID);
+            put_varint(out, id.0);
+        }
+        if let Some(segment) = self.wal_floor {
+            out.push(tag::WAL_FLOOR);
+            put_varint(out, segment.0);
+        }
+    }
+
+    /// The edit that these bytes encode, all of them.
+    ///
+    /// # Errors
+    /// What cannot be understood.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut reader = Reader::new(bytes);
+        let mut edit = Self::default();
+        while !reader.is_empty() {
+            edit.decode_part(&mut reader)?;
+        }
+        Ok(edit)
+    }
+
+    fn decode_part(&mut self, reader: &mut Reader<'_>) -> Result<(), String> {
+        let ends = |Truncated| "the edit ends inside a part".to_owned();
+        match reader.u8().map_err(ends)? {
+            tag::ADDED => {
+                let level = reader.u8().map_err(ends)?;
+                self.added.push((level, decode_meta(reader).map_err(ends)?));
+            }
+            tag::REMOVED => {
+                let level = reader.u8().map_err(ends)?;
+                self.removed.push((level, TableId(reader.varint().map_err(ends)?)));
+            }
+            tag::NEXT_TABLE_ID => self.next_table_id = Some(TableId(reader.varint().map_err(ends)?)),
+            tag::WAL_FLOOR => self.wal_floor = Some(SegmentId(reader.varint().map_err(ends)?)),
+            other => return Err(format!("the edit has a part of unknown kind {other}")),
+        }
+        Ok(())
+    }
+}
+
+fn encode_meta(meta: &TableMeta, out: &mut Vec<u8>) {
+    for count in [meta.id.0, meta.file_bytes, meta.data_bytes, meta.cells, meta.tombstones, meta.expiring] {
+        put_varint(out, count);
+    }
+    put_bytes(out, &meta.key_min);
+    put_bytes(out, &meta.key_max);
+    put_version(out, meta.version_min);
+    put_version(out, meta.version_max);
+    out.push(u8::from(meta.droppable_from.is_some()));
+    if let Some(wall) = meta.droppable_from {
+        put_varint(out, wall.micros_since_unix_epoch());
+    }
+}
+
+fn decode_meta(reader: &mut Reader<'_>) -> Result<TableMeta, Truncated> {
+    Ok(TableMeta {
+        id: TableId(reader.varint()?),
+        file_bytes: reader.varint()?,
+        data_bytes: reader.varint()?,
+        cells: reader.varint()?,
+        tombstones: reader.varint()?,
+        expiring: reader.varint()?,
+        key_min: Bytes::copy_from_slice(reader.length_prefixed()?),
+        key_max: Bytes::copy_from_slice(reader.length_prefixed()?),
+        version_min: reader.version()?,
+        version_max: reader.version()?,
+        droppable_from: match reader.u8()? {
+            0 => None,
+            _ => Some(WallTime::from_micros_since_unix_epoch(reader.varint()?)),
+        },
+    })
+}

@@ -1,0 +1,212 @@
+//! The live tables in memory, level by level.
+//!
+//! Level 0 holds tables as they were flushed: their key ranges overlap. In every other level the ranges do
+//! not overlap and ascend. A level says *nothing* about versions: a late write is flushed to level 0 with a
+//! version smaller than what lies below it. So a read takes from all tables that may hold its key the cell
+//! with the greatest version, and may stop early only because of version bounds, never because of a level.
+
+use super::VersionEdit;
+use crate::sstable::{Table, TableId, TableMeta};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use stdx::Version;
+
+/// Levels 0 to 6.
+pub const LEVELS: usize = 7;
+
+/// What a table tells of itself without being read. The picker needs no more, so tests give it bare
+/// [`TableMeta`]s.
+pub trait Described {
+    /// The description.
+    fn meta(&self) -> &TableMeta;
+}
+
+impl Described for TableMeta {
+    fn meta(&self) -> &TableMeta {
+        self
+    }
+}
+
+impl Described for Table {
+    fn meta(&self) -> &TableMeta {
+        Table::meta(self)
+    }
+}
+
+/// The live tables at one moment. Immutable; [`Levels::apply`] makes the next.
+pub struct Levels<T = Table> {
+    levels: [Arc<[Arc<T>]>; LEVELS],
+    version_max_from: [Version; LEVELS],
+}
+
+impl<T> Clone for Levels<T> {
+    fn clone(&self) -> Self {
+        Self { levels: self.levels.clone(), version_max_from: self.version_max_from }
+    }
+}
+
+impl<T: Described> Default for Levels<T> {
+    fn default() -> Self {
+        Self::of(std::array::from_fn(|_| Arc::from([])))
+    }
+}
+
+impl<T: Described> Levels<T> {
+    /// The tables of a level: in level 0 those with the greatest versions first, in all others by key.
+    ///
+    /// # Panics
+    /// When there is no such level, as for every method below.
+    pub fn level(&self, level: usize) -> &[Arc<T>] {
+        &self.levels[level]
+    }
+
+    /// All tables with their levels.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)))
+    }
+
+    /// Levels from the first to the deepest that holds a table: all that a reader has to look at.
+    pub fn depth(&self) -> usize {
+        self.levels.iter().rposition(|tables| !tables.is_empty()).map_or(0, |deepest| deepest + 1)
+    }
+
+    /// Length of all files of a level, in bytes.
+    pub fn bytes(&self, level: usize) -> u64 {
+        self.level(level).iter().map(|table| table.meta().file_bytes).sum()
+    }
+
+    /// The greatest version in this level and all below it. A reader that has found a newer one stops here.
+    pub fn version_max_from(&self, level: usize) -> Version {
+        self.version_max_from[level]
+    }
+
+    /// The tables of a level that may hold `key`: any number in level 0, at most one in another.
+    #[inline]
+    pub fn candidates<'a>(&'a self, level: usize, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<T>> + 'a {
+        self.overlapping(level, key, key)
+    }
+
+    /// The tables of a level whose key ranges meet `min..=max`.
+    pub fn overlapping<'a>(
+        &'a self,
+        level: usize,
+        min: &'a [u8],
+        max: &'a [u8],
+    ) -> impl Iterator<Item = &'a Arc<T>> + 'a {
+        let tables = self.level(level);
+        let tables = if level == 0 { tables } else { sorted_overlap(tables, min, max) };
+        tables.iter().filter(move |table| table.meta().overlaps(min, max))
+    }
+
+    /// The levels after `edit`. A table that the edit removes from one level and adds to another is kept as
+    /// it is; every other added one is opened with `open`.
+    ///
+    /// # Errors
+    /// What is wrong with the edit: it removes what is not there, adds what is there already, names a level
+    /// that does not exist or makes tables of a level overlap.
+    pub fn apply(
+        &self,
+        edit: &VersionEdit,
+        open: &mut dyn FnMut(&TableMeta) -> Arc<T>,
+    ) -> Result<Self, String> {
+        if let Some((level, meta)) = edit.added.iter().find(|(level, _)| usize::from(*level) >= LEVELS) {
+            return Err(format!("table {} is added to level {level}, which does not exist", meta.id.0));
+        }
+        let mut removed = BTreeMap::new();
+        let mut levels = self.levels.clone();
+        for (level, tables) in levels.iter_mut().enumerate() {
+            let leaving = edit.removed.iter().filter(|(from, _)| usize::from(*from) == level);
+            let leaving: BTreeSet<_> = leaving.map(|(_, id)| *id).collect();
+            if !leaving.is_empty() {
+                *tables = take(level, tables, &leaving, &mut removed)?;
+            }
+        }
+        for (level, tables) in levels.iter_mut().enumerate() {
+            let coming = edit.added.iter().filter(|(to, _)| usize::from(*to) == level);
+            let opened: Vec<_> = coming
+                .map(|(_, meta)| removed.get(&meta.id).map_or_else(|| open(meta), Arc::clone))
+                .collect();
+            if !opened.is_empty() {
+                *tables = joined(level, tables, opened)?;
+            }
+        }
+        Ok(Self::of(levels))
+    }
+
+    fn of(levels: [Arc<[Arc<T>]>; LEVELS]) -> Self {
+        let mut version_max_from = [Version::MIN; LEVELS];
+        let mut greatest = Version::MIN;
+        for level in (0..LEVELS).rev() {
+            greatest =
+                levels[level].iter().map(|table| table.meta().version_max).fold(greatest, Version::max);
+            version_max_from[level] = greatest;
+        }
+        Self { levels, version_max_from }
+    }
+}
+
+impl<T: Described> fmt::Debug for Levels<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(
+                self.levels
+                    .iter()
+                    .map(|tables| tables.iter().map(|table| table.meta().id.0).collect::<Vec<_>>()),
+            )
+            .finish()
+    }
+}
+
+/// `tables` less those that are `leaving`, which go to `removed`.
+fn take<T: Described>(
+    level: usize,
+    tables: &[Arc<T>],
+    leaving: &BTreeSet<TableId>,
+    removed: &mut BTreeMap<TableId, Arc<T>>,
+) -> Result<Arc<[Arc<T>]>, String> {
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        tables.iter().cloned().partition(|table| leaving.contains(&table.meta().id));
+    if let Some(id) = leaving.iter().find(|id| gone.iter().all(|table| table.meta().id != **id)) {
+        return Err(format!("table {} is removed from level {level}, where it is not", id.0));
+    }
+    removed.extend(gone.into_iter().map(|table| (table.meta().id, table)));
+    Ok(kept.into())
+}
+
+/// `tables` and `coming` in the order of `level`, if they may be in one level.
+fn joined<T: Described>(
+    level: usize,
+    tables: &[Arc<T>],
+    coming: Vec<Arc<T>>,
+) -> Result<Arc<[Arc<T>]>, String> {
+    let mut all: Vec<_> = tables.iter().cloned().chain(coming).collect();
+    if let Some(table) = all.iter().find(|table| table.meta().key_min > table.meta().key_max) {
+        return Err(format!("the least key of table {} is above its greatest", table.meta().id.0));
+    }
+    if level == 0 {
+        all.sort_by_key(|table| std::cmp::Reverse((table.meta().version_max, table.meta().id)));
+    } else {
+        all.sort_by(|a, b| a.meta().key_min.cmp(&b.meta().key_min));
+    }
+    for pair in all.windows(2) {
+        let (a, b) = (pair[0].meta(), pair[1].meta());
+        if a.id == b.id {
+            return Err(format!("table {} is twice in level {level}", a.id.0));
+        }
+        if level > 0 && a.key_max >= b.key_min {
+            return Err(format!("tables {} and {} overlap in level {level}", a.id.0, b.id.0));
+        }
+    }
+    Ok(all.into())
+}
+
+/// The part of `tables`, sorted and without overlap, that meets `min..=max`.
+fn sorted_overlap<'a, T: Described>(tables: &'a [Arc<T>], min: &[u8], max: &[u8]) -> &'a [Arc<T>] {
+    let from = tables.partition_point(|table| table.meta().key_max < min);
+    let count = tables[from..].partition_point(|table| table.meta().key_min <= max);
+    &tables[from..from + count]
+}

@@ -1,0 +1,299 @@
+//! The file of all edits since a snapshot.
+//!
+//! **Promise.** An edit is durable when [`Manifest::append`] returns; one whose append failed with
+//! [`Error::Full`] will never be seen again, and the next may be tried. Damage to anything that was durable is
+//! found at the next open, also in the last edit.
+//!
+//! **Mechanism.** Edits are frames, synced one by one. After the sync a *mark* is written behind the last
+//! frame, without another sync: it says that all before it was durable. The next frame overwrites it. So
+//! a bad frame at the end was torn by a crash and is cut, while a bad frame with a mark or another frame
+//! behind it is damage. A new manifest begins with a snapshot and counts once `CURRENT` names it; the old
+//! one counts until then.
+//!
+//! **Caveats.** The mark reaches the disk when the system writes it. Until then, damage to the very last edit
+//! that comes together with a loss of power is taken for a torn write.
+
+use super::VersionEdit;
+use super::current::{
+    current_path, header, manifest_numbers, manifest_path, read_current, read_file, remove_others,
+    write_current,
+};
+use super::frame::{self, Kind};
+use super::state::{Replayed, State, replay};
+use crate::Error;
+use crate::sstable::{TableId, TableMeta, file_name};
+use crate::wal::SegmentId;
+use env::{File, Fs, OpenMode};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A manifest is written anew when it is longer than this, and than twice its snapshot, in bytes.
+const OUTGROWN_BYTES_MIN: u64 = 1 << 20;
+
+/// What a data directory held when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The live tables with their levels. [`Levels::apply`](super::Levels::apply) takes them.
+    pub tables: Vec<(u8, TableMeta)>,
+    /// No file of a table has this id or a greater one.
+    pub next_table_id: TableId,
+    /// The log is to be replayed from here.
+    pub wal_floor: SegmentId,
+    /// Files of tables that are not live: a job was interrupted. They may be removed.
+    pub orphans: Vec<PathBuf>,
+    /// Bytes of an interrupted write that were cut from the end of the manifest.
+    pub cut_bytes: u64,
+}
+
+/// The manifest of an open data directory.
+pub struct Manifest {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    state: State,
+    /// The manifest that counts.
+    tail: Tail,
+    /// No manifest has this number or a greater one.
+    next_number: u64,
+    /// Whether a loss of power may still bring the previous manifest back.
+    switch_is_unsynced: bool,
+    /// Why nothing can be appended any more.
+    broken: Option<String>,
+}
+
+/// A manifest file, and where its next frame goes.
+struct Tail {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    number: u64,
+    len: u64,
+    snapshot_len: u64,
+}
+
+impl Manifest {
+    /// Opens the manifest of `dir`, an existing directory, or begins one if there was none. To be called
+    /// before anything else is put into the directory. Tables are in `tables/` below it, the log in `wal/`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the manifest is damaged, a live table is not there, or there is data without a
+    /// manifest; [`Error::Full`] and [`Error::Io`].
+    pub fn open(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
+        let replayed = match read_current(fs, dir)? {
+            Some(number) => read_manifest(fs, dir, number)?,
+            None => begun(fs, dir)?,
+        };
+        let Replayed { mut state, cut_bytes } = replayed;
+        let orphans = find_orphans(fs, dir, &mut state)?;
+        let numbers = manifest_numbers(fs, dir)?;
+        let number = numbers.into_iter().max().map_or(1, |last| last + 1);
+        let tail = Tail::begin(fs, dir, number, &state)?;
+        write_current(fs, dir, number)?;
+        fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+        remove_others(fs, dir, number);
+        let recovered = Recovered {
+            tables: state.tables.values().cloned().collect(),
+            next_table_id: state.next_table_id,
+            wal_floor: state.wal_floor,
+            orphans,
+            cut_bytes,
+        };
+        let manifest = Self {
+            fs: Arc::clone(fs),
+            dir: dir.to_owned(),
+            state,
+            tail,
+            next_number: number + 1,
+            switch_is_unsynced: false,
+            broken: None,
+        };
+        Ok((manifest, recovered))
+    }
+
+    /// Makes an edit durable. The tables it adds must be durable already, their names too.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: the edit did not happen and never will; another may be tried. Any other error: it is
+    /// not known whether it happened, and nothing can be appended any more.
+    ///
+    /// # Panics
+    /// When the edit cannot follow those before it.
+    pub fn append(&mut self, edit: &VersionEdit) -> Result<(), Error> {
+        if let Some(reason) = &self.broken {
+            return Err(Error::Poisoned { reason: reason.clone() });
+        }
+        self.prepare()?;
+        self.state.check_edit(edit).unwrap_or_else(|broken| panic!("an edit breaks the manifest: {broken}"));
+        if let Err(error) = self.tail.append(edit) {
+            return Err(self.undo(error));
+        }
+        self.state.apply(edit);
+        self.tail.mark();
+        Ok(())
+    }
+
+    /// Begins a new manifest if this one has grown too long, and sees to it that the one that counts will do
+    /// so after a loss of power.
+    fn prepare(&mut self) -> Result<(), Error> {
+        if self.tail.is_outgrown() {
+            match self.switch() {
+                // There is still the old one; the next edit tries again.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => return Err(self.break_with(error)),
+            }
+        }
+        if self.switch_is_unsynced {
+            match self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error)) {
+                Ok(()) => self.switch_is_unsynced = false,
+                Err(error @ Error::Full { .. }) => return Err(error),
+                Err(error) => return Err(self.break_with(error)),
+            }
+            remove_others(&self.fs, &self.dir, self.tail.number);
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self) -> Result<(), Error> {
+        let number = self.next_number;
+        self.next_number += 1;
+        let begun = Tail::begin(&self.fs, &self.dir, number, &self.state);
+        let switched = begun.and_then(|tail| write_current(&self.fs, &self.dir, number).map(|()| tail));
+        match switched {
+            Ok(tail) => {
+                self.tail = tail;
+                self.switch_is_unsynced = true;
+                Ok(())
+            }
+            Err(error) => {
+                remove_others(&self.fs, &self.dir, self.tail.number);
+                Err(error)
+            }
+        }
+    }
+
+    /// Cuts off what a failed append may have left, so that it is never taken for an edit.
+    fn undo(&mut self, error: Error) -> Error {
+        if !matches!(error, Error::Full { .. }) {
+            return self.break_with(error);
+        }
+        match self.tail.cut() {
+            Ok(()) => {
+                self.tail.mark();
+                error
+            }
+            Err(failed) => {
+                let reason = format!("{error}; then: {failed}");
+                self.broken = Some(reason.clone());
+                Error::Poisoned { reason }
+            }
+        }
+    }
+
+    fn break_with(&mut self, error: Error) -> Error {
+        self.broken = Some(error.to_string());
+        error
+    }
+}
+
+impl Tail {
+    /// A new file that holds `state`, durable, its name too.
+    fn begin(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, Error> {
+        let path = manifest_path(dir, number);
+        let mut bytes = header(number).to_vec();
+        for edit in state.snapshot() {
+            let offset = bytes.len() as u64;
+            frame::put(&mut bytes, number, offset, Kind::Edit, |out| edit.encode(out));
+        }
+        let len = bytes.len() as u64;
+        frame::put(&mut bytes, number, len, Kind::Mark, |_| {});
+        let file = fs.open(&path, OpenMode::CreateNew).map_err(|error| Error::io("create", &path, error))?;
+        let written =
+            file.write_at(&bytes, 0).and_then(|()| file.sync_data()).and_then(|()| fs.sync_dir(dir));
+        match written {
+            Ok(()) => Ok(Self { file, path, number, len, snapshot_len: len }),
+            Err(error) => {
+                let _named_by_nothing = fs.remove_file(&path);
+                Err(Error::io("write", &path, error))
+            }
+        }
+    }
+
+    fn append(&mut self, edit: &VersionEdit) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, self.number, self.len, Kind::Edit, |out| edit.encode(out));
+        self.file.write_at(&bytes, self.len).map_err(|error| Error::io("write", &self.path, error))?;
+        self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Says that all before is durable. Without the mark an edit is as durable, only damage to it may pass
+    /// for a torn write: so that it could not be written is no error.
+    fn mark(&self) {
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, self.number, self.len, Kind::Mark, |_| {});
+        let _only_a_help = self.file.write_at(&bytes, self.len);
+    }
+
+    /// Takes off everything behind the last edit, durably.
+    fn cut(&self) -> Result<(), Error> {
+        let cut = self.file.set_len(self.len).and_then(|()| self.file.sync_data());
+        cut.map_err(|error| Error::io("cut", &self.path, error))
+    }
+
+    fn is_outgrown(&self) -> bool {
+        self.len > OUTGROWN_BYTES_MIN.max(self.snapshot_len * 2)
+    }
+}
+
+fn read_manifest(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<Replayed, Error> {
+    let path = manifest_path(dir, number);
+    match read_file(fs, &path)? {
+        Some(bytes) => replay(&bytes, number, &path),
+        None => Err(Error::corrupt(&path, 0, "CURRENT names it, but it is not there")),
+    }
+}
+
+/// The state of a directory without `CURRENT`, in which there must be no data.
+fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Replayed, Error> {
+    for data in ["tables", "wal"] {
+        if !names_in(fs, &dir.join(data))?.is_empty() {
+            let detail = format!("it is not there, but {data}/ holds data");
+            return Err(Error::corrupt(&current_path(dir), 0, detail));
+        }
+    }
+    Ok(Replayed { state: State::empty(), cut_bytes: 0 })
+}
+
+/// Files of tables that are not live. Sees to it that their ids are not given out again.
+fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<PathBuf>, Error> {
+    let tables_dir = dir.join("tables");
+    let mut missing: BTreeSet<TableId> = state.tables.keys().copied().collect();
+    let mut orphans = Vec::new();
+    for name in names_in(fs, &tables_dir)? {
+        let Some(id) = table_id(&name) else { continue };
+        state.next_table_id = state.next_table_id.max(TableId(id.0.saturating_add(1)));
+        if !missing.remove(&id) {
+            orphans.push(tables_dir.join(name));
+        }
+    }
+    match missing.first() {
+        Some(id) => {
+            Err(Error::corrupt(&tables_dir.join(file_name(*id)), 0, "it is a live table, but is not there"))
+        }
+        None => Ok(orphans),
+    }
+}
+
+fn table_id(name: &str) -> Option<TableId> {
+    let id = TableId(u64::from_str_radix(name.strip_suffix(".sst")?, 16).ok()?);
+    (file_name(id) == name).then_some(id)
+}
+
+fn names_in(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Vec<String>, Error> {
+    match fs.read_dir(dir) {
+        Ok(names) => Ok(names),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io("list", dir, error)),
+    }
+}

@@ -1,0 +1,120 @@
+//! All that a manifest says, and how it is read from one.
+
+use super::frame::{self, Kind};
+use super::{Levels, VersionEdit, current};
+use crate::Error;
+use crate::sstable::{TableId, TableMeta};
+use crate::wal::SegmentId;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A snapshot is written in edits of about this size, in bytes.
+const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
+
+/// The sum of all edits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) tables: BTreeMap<TableId, (u8, TableMeta)>,
+    pub(super) next_table_id: TableId,
+    pub(super) wal_floor: SegmentId,
+}
+
+impl State {
+    /// Before the first edit.
+    pub(super) fn empty() -> Self {
+        Self { tables: BTreeMap::new(), next_table_id: TableId(0), wal_floor: SegmentId(0) }
+    }
+
+    /// Whether `edit` can follow what came before it; why not, if it cannot.
+    pub(super) fn check_edit(&self, edit: &VersionEdit) -> Result<(), String> {
+        for (level, id) in &edit.removed {
+            if self.tables.get(id).is_none_or(|(held, _)| held != level) {
+                return Err(format!("table {} is removed from level {level}, where it is not", id.0));
+            }
+        }
+        let stays =
+            |id| self.tables.contains_key(id) && edit.removed.iter().all(|(_, removed)| removed != id);
+        match edit.added.iter().find(|(_, meta)| stays(&meta.id)) {
+            Some((_, meta)) => Err(format!("table {} is added, but is there already", meta.id.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds an edit that [`State::check_edit`] allows.
+    pub(super) fn apply(&mut self, edit: &VersionEdit) {
+        for (_, id) in &edit.removed {
+            self.tables.remove(id);
+        }
+        for (level, meta) in &edit.added {
+            self.tables.insert(meta.id, (*level, meta.clone()));
+            self.next_table_id = self.next_table_id.max(TableId(meta.id.0.saturating_add(1)));
+        }
+        self.next_table_id = self.next_table_id.max(edit.next_table_id.unwrap_or(TableId(0)));
+        self.wal_floor = self.wal_floor.max(edit.wal_floor.unwrap_or(SegmentId(0)));
+    }
+
+    /// The state as edits on nothing.
+    pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
+        let mut edits = vec![VersionEdit {
+            next_table_id: Some(self.next_table_id),
+            wal_floor: Some(self.wal_floor),
+            ..VersionEdit::default()
+        }];
+        let mut bytes = 0;
+        for (level, meta) in self.tables.values() {
+            if bytes > SNAPSHOT_EDIT_BYTES {
+                edits.push(VersionEdit::default());
+                bytes = 0;
+            }
+            bytes += size_of::<TableMeta>() + meta.key_min.len() + meta.key_max.len();
+            edits.last_mut().expect("it began with one").added.push((*level, meta.clone()));
+        }
+        edits
+    }
+
+    /// Whether the tables can be levels.
+    fn check(&self) -> Result<(), String> {
+        let added = self.tables.values().cloned().collect();
+        let all = VersionEdit { added, ..VersionEdit::default() };
+        Levels::<TableMeta>::default().apply(&all, &mut |meta| Arc::new(meta.clone())).map(drop)
+    }
+}
+
+/// What a manifest says.
+#[derive(Debug)]
+pub(super) struct Replayed {
+    pub(super) state: State,
+    /// Bytes at the end that an interrupted write left.
+    pub(super) cut_bytes: u64,
+}
+
+/// Reads all edits of manifest `number`. A frame that is not to be believed ends it, unless one that is comes
+/// later: then what lies between was durable once, and is damaged.
+pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<Replayed, Error> {
+    if let Some(fault) = current::header_fault(bytes, number) {
+        return Err(Error::corrupt(path, 0, fault));
+    }
+    let mut state = State::empty();
+    let mut offset = current::HEADER_BYTES;
+    let mut end = offset;
+    while let Some(frame) = frame::at(&bytes[offset..], number, offset as u64) {
+        end = offset + frame.len();
+        if frame.kind == Kind::Mark {
+            break;
+        }
+        let edit = VersionEdit::decode(frame.payload).and_then(|edit| state.check_edit(&edit).map(|()| edit));
+        state.apply(&edit.map_err(|detail| Error::corrupt(path, offset as u64, detail))?);
+        offset = end;
+    }
+    if end == offset && has_frame_after(bytes, number, offset) {
+        return Err(Error::corrupt(path, offset as u64, "an edit is damaged that was durable"));
+    }
+    state.check().map_err(|detail| Error::corrupt(path, offset as u64, detail))?;
+    Ok(Replayed { state, cut_bytes: (bytes.len() - end) as u64 })
+}
+
+/// Whether a frame to be believed begins anywhere after `offset`.
+fn has_frame_after(bytes: &[u8], number: u64, offset: usize) -> bool {
+    (offset + 1..bytes.len()).any(|later| frame::at(&bytes[later..], number, later as u64).is_some())
+}
