@@ -28,7 +28,8 @@ pub struct CellMeta {
     pub version: Version,
     /// Value or tombstone.
     pub kind: CellKind,
-    /// From this time on the value counts as deleted. Tombstones have none.
+    /// From this time on the value counts as deleted. A tombstone has one only if compaction made it of an
+    /// expired value: then it is the expiry of that value.
     pub expires_at: Option<WallTime>,
     /// `from` of the write: how many nodes hold the key. At least 1.
     pub from: u8,
@@ -48,6 +49,19 @@ impl CellMeta {
     /// Whether a reader at `wall` sees a value: not a tombstone, not expired.
     pub fn is_live_at(&self, wall: WallTime) -> bool {
         self.kind == CellKind::Value && self.expires_at.is_none_or(|expires_at| wall < expires_at)
+    }
+
+    /// From when on the cell is dead, and its grace period counts: the time of a delete, the expiry of a
+    /// value. `None` for a value without expiry.
+    ///
+    /// Never before the time of the version: a write with an expiry in the past is still news to the replicas.
+    pub fn dead_from(&self) -> Option<WallTime> {
+        let written = self.version.hlc.wall();
+        match (self.kind, self.expires_at) {
+            (_, Some(expires_at)) => Some(expires_at.max(written)),
+            (CellKind::Tombstone, None) => Some(written),
+            (CellKind::Value, None) => None,
+        }
     }
 }
 

@@ -31,8 +31,8 @@ pub struct TableMeta {
     pub version_min: Version,
     /// The greatest version.
     pub version_max: Version,
-    /// The earliest time at which compaction could drop something: the least of tombstones' version times and
-    /// expiries; `None` when there is neither.
+    /// When the first of its cells was or will be dead: the least [`CellMeta::dead_from`](stdx::CellMeta::dead_from);
+    /// `None` when there is none.
     pub droppable_from: Option<WallTime>,
 }
 
