@@ -15,7 +15,7 @@
 
 use super::Horizon;
 use crate::Error;
-use stdx::{CellKind, CellMeta, WallTime};
+use stdx::{CellKind, CellMeta};
 
 /// What becomes of a cell that survived a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,20 +26,6 @@ pub enum Verdict {
     Bury,
     /// It goes.
     Drop,
-}
-
-/// From when on the cell is dead and its grace period counts: the expiry of a value, the time of a delete.
-/// `None` for a value without expiry.
-///
-/// Never before the time of its version: a value that was written with an expiry in the past is still news
-/// to the replicas.
-pub fn dead_from(cell: &CellMeta) -> Option<WallTime> {
-    let written = cell.version.hlc.wall();
-    match (cell.kind, cell.expires_at) {
-        (_, Some(expires_at)) => Some(expires_at.max(written)),
-        (CellKind::Tombstone, None) => Some(written),
-        (CellKind::Value, None) => None,
-    }
 }
 
 /// The tombstone that an expired value becomes.
@@ -58,7 +44,7 @@ pub fn judge(
     horizon: &Horizon,
     outside_may_hold: impl FnOnce() -> Result<bool, Error>,
 ) -> Result<Verdict, Error> {
-    let Some(dead_from) = dead_from(cell).filter(|dead_from| *dead_from <= horizon.now) else {
+    let Some(dead_from) = cell.dead_from().filter(|dead_from| *dead_from <= horizon.now) else {
         return Ok(Verdict::Keep);
     };
     let heard_of = dead_from.saturating_add(horizon.grace) <= horizon.now;
@@ -72,7 +58,7 @@ pub fn judge(
 mod tests {
     use super::*;
     use std::time::Duration;
-    use stdx::{Hlc, NodeTag, Version};
+    use stdx::{Hlc, NodeTag, Version, WallTime};
 
     const GRACE: Duration = Duration::from_secs(100);
 

@@ -41,8 +41,8 @@ pub struct Recovered {
     pub next_table_id: TableId,
     /// The log is to be replayed from here.
     pub wal_floor: SegmentId,
-    /// Files of tables that are not live: a job was interrupted. They may be removed.
-    pub orphans: Vec<PathBuf>,
+    /// Tables that have a file but are not live: a job was interrupted. The files may be removed.
+    pub orphans: Vec<TableId>,
     /// Bytes of an interrupted write that were cut from the end of the manifest.
     pub cut_bytes: u64,
 }
@@ -72,13 +72,13 @@ struct Tail {
 }
 
 impl Manifest {
-    /// Opens the manifest of `dir`, an existing directory, or begins one if there was none. To be called
-    /// before anything else is put into the directory. Tables are in `tables/` below it, the log in `wal/`.
+    /// Recovers the manifest of `dir`, an existing directory, or begins one if there was none. To be called
+    /// before there is data in the directory: tables are in `tables/` below it, the log in `wal/`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the manifest is damaged, a live table is not there, or there is data without a
     /// manifest; [`Error::Full`] and [`Error::Io`].
-    pub fn open(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
+    pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
         let replayed = match read_current(fs, dir)? {
             Some(number) => read_manifest(fs, dir, number)?,
             None => begun(fs, dir)?,
@@ -265,8 +265,8 @@ fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Replayed, Error> {
     Ok(Replayed { state: State::empty(), cut_bytes: 0 })
 }
 
-/// Files of tables that are not live. Sees to it that their ids are not given out again.
-fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<PathBuf>, Error> {
+/// Tables that have a file but are not live. Sees to it that their ids are not given out again.
+fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<TableId>, Error> {
     let tables_dir = dir.join("tables");
     let mut missing: BTreeSet<TableId> = state.tables.keys().copied().collect();
     let mut orphans = Vec::new();
@@ -274,7 +274,7 @@ fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<P
         let Some(id) = table_id(&name) else { continue };
         state.next_table_id = state.next_table_id.max(TableId(id.0.saturating_add(1)));
         if !missing.remove(&id) {
-            orphans.push(tables_dir.join(name));
+            orphans.push(id);
         }
     }
     match missing.first() {
