@@ -1,0 +1,100 @@
+//! What the blocks of a table have in common.
+
+use super::data_block::DataBlock;
+use super::filter::FilterBlock;
+use super::frame::FrameKind;
+use super::index_block::IndexBlock;
+use crate::cache::{BlockKind, CachedBlock};
+use std::sync::Arc;
+
+/// What is wrong with a block whose checksum matches: it was written wrong, or made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// A decoded block of a table.
+pub(crate) trait Block: Sized {
+    /// What it is for.
+    const KIND: BlockKind;
+    /// What its frame says it is.
+    const FRAME: FrameKind;
+
+    /// Takes the uncompressed bytes of a block, and checks its frame (not yet each entry).
+    fn decode(bytes: Vec<u8>) -> Result<Self, Malformed>;
+
+    /// What it takes on the heap, itself included, in bytes.
+    fn heap_bytes(&self) -> usize;
+
+    /// Whether the cache should hold it.
+    fn is_kept(&self) -> bool {
+        true
+    }
+
+    fn into_cached(block: Arc<Self>) -> CachedBlock;
+
+    fn from_cached(block: CachedBlock) -> Option<Arc<Self>>;
+}
+
+macro_rules! cached_as {
+    ($variant:ident) => {
+        fn into_cached(block: Arc<Self>) -> CachedBlock {
+            CachedBlock::$variant(block)
+        }
+
+        #[inline]
+        fn from_cached(block: CachedBlock) -> Option<Arc<Self>> {
+            match block {
+                CachedBlock::$variant(block) => Some(block),
+                _ => None,
+            }
+        }
+    };
+}
+
+impl Block for DataBlock {
+    const KIND: BlockKind = BlockKind::Data;
+    const FRAME: FrameKind = FrameKind::Data;
+
+    fn decode(bytes: Vec<u8>) -> Result<Self, Malformed> {
+        DataBlock::decode(bytes)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.as_ref().len()
+    }
+
+    fn is_kept(&self) -> bool {
+        !self.is_huge()
+    }
+
+    cached_as!(Data);
+}
+
+impl Block for IndexBlock {
+    const KIND: BlockKind = BlockKind::Index;
+    const FRAME: FrameKind = FrameKind::Index;
+
+    fn decode(bytes: Vec<u8>) -> Result<Self, Malformed> {
+        IndexBlock::decode(&bytes)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.content_bytes()
+    }
+
+    cached_as!(Index);
+}
+
+impl Block for FilterBlock {
+    const KIND: BlockKind = BlockKind::Filter;
+    const FRAME: FrameKind = FrameKind::Filter;
+
+    fn decode(bytes: Vec<u8>) -> Result<Self, Malformed> {
+        FilterBlock::decode(&bytes)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.content_bytes()
+    }
+
+    cached_as!(Filter);
+}

@@ -1,0 +1,151 @@
+//! The two ends of a table file, and the meta block.
+//!
+//! ```text
+//! header:  magic 8 | format version u32 | table id u64 | crc u32
+//! tail:    top offset u64 | top length u32 | meta offset u64 | meta length u32 | table id u64 | crc u32
+//!          | format version u32 | magic 8
+//! ```
+
+use super::block::Malformed;
+use super::meta::{TableId, TableMeta};
+use bytes::Bytes;
+use stdx::codec::{Reader, Truncated, put_bytes, put_varint, put_version};
+use stdx::{Version, WallTime};
+
+const MAGIC: [u8; 8] = *b"vechesst";
+const FORMAT_VERSION: u32 = 1;
+/// Length of the header, and so where the first data block begins.
+pub(super) const HEADER_BYTES: u64 = 24;
+/// Checksum, format version and magic: what the checksum of the tail does not cover.
+const UNCOVERED_BYTES: usize = 16;
+/// Length of the tail.
+pub(super) const TAIL_BYTES: u64 = 48;
+
+/// A part of the file: one framed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+impl Extent {
+    /// The part between two offsets, both within `HEADER_BYTES..=limit` and in order.
+    pub(super) fn between(start: u64, end: u64, limit: u64) -> Result<Self, Malformed> {
+        if HEADER_BYTES <= start && start < end && end <= limit {
+            return Ok(Self { offset: start, bytes: end - start });
+        }
+        Err(Malformed("a block would be outside of its file"))
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// The header of the table `id`.
+pub(super) fn header(id: TableId) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&id.0.to_le_bytes());
+    out.extend_from_slice(&crc_fast::crc32_iscsi(&out).to_le_bytes());
+    out
+}
+
+/// What the tail says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) top: Extent,
+    pub(super) meta: Extent,
+    pub(super) id: TableId,
+}
+
+impl Tail {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(TAIL_BYTES as usize);
+        for extent in [self.top, self.meta] {
+            out.extend_from_slice(&extent.offset.to_le_bytes());
+            out.extend_from_slice(&(extent.bytes as u32).to_le_bytes());
+        }
+        out.extend_from_slice(&self.id.0.to_le_bytes());
+        out.extend_from_slice(&crc_fast::crc32_iscsi(&out).to_le_bytes());
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&MAGIC);
+        out
+    }
+
+    /// The tail of a file of `file_bytes`.
+    pub(super) fn decode(bytes: &[u8; TAIL_BYTES as usize], file_bytes: u64) -> Result<Self, Malformed> {
+        Self::fields(bytes, file_bytes).unwrap_or(Err(Malformed("the tail is too short")))
+    }
+
+    fn fields(bytes: &[u8], file_bytes: u64) -> Result<Result<Self, Malformed>, Truncated> {
+        let mut reader = Reader::new(bytes);
+        let covered = &bytes[..bytes.len() - UNCOVERED_BYTES];
+        let (top, top_len) = (reader.u64()?, u64::from(reader.u32()?));
+        let (meta, meta_len) = (reader.u64()?, u64::from(reader.u32()?));
+        let id = TableId(reader.u64()?);
+        let (crc, format, magic) = (reader.u32()?, reader.u32()?, reader.array::<8>()?);
+        if magic != MAGIC {
+            return Ok(Err(Malformed("the file does not end as a table does")));
+        }
+        if format != FORMAT_VERSION {
+            return Ok(Err(Malformed("the format version is unknown")));
+        }
+        if crc_fast::crc32_iscsi(covered) != crc {
+            return Ok(Err(Malformed("the checksum of the tail does not match")));
+        }
+        let limit = file_bytes.saturating_sub(TAIL_BYTES);
+        let extent = |offset: u64, len: u64| Extent::between(offset, offset.saturating_add(len), limit);
+        let extents = extent(top, top_len).and_then(|top| Ok((top, extent(meta, meta_len)?)));
+        Ok(extents.map(|(top, meta)| Self { top, meta, id }))
+    }
+}
+
+/// The contents of the meta block: all of `meta` but the id and the length of the file, which the tail and
+/// the file itself tell.
+pub(super) fn encode_meta(meta: &TableMeta) -> Vec<u8> {
+    let mut out = Vec::new();
+    for count in [meta.data_bytes, meta.cells, meta.tombstones, meta.expiring] {
+        put_varint(&mut out, count);
+    }
+    put_bytes(&mut out, &meta.key_min);
+    put_bytes(&mut out, &meta.key_max);
+    put_version(&mut out, meta.version_min);
+    put_version(&mut out, meta.version_max);
+    out.push(u8::from(meta.droppable_from.is_some()));
+    let droppable_from = meta.droppable_from.map_or(0, WallTime::micros_since_unix_epoch);
+    out.extend_from_slice(&droppable_from.to_le_bytes());
+    out
+}
+
+/// The inverse of [`encode_meta`].
+pub(super) fn decode_meta(bytes: &[u8], id: TableId, file_bytes: u64) -> Result<TableMeta, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let meta = read_meta(&mut reader, id, file_bytes);
+    match meta {
+        Ok(meta) if reader.is_empty() => Ok(meta),
+        _ => Err(Malformed("the meta block does not hold what it should")),
+    }
+}
+
+fn read_meta(reader: &mut Reader<'_>, id: TableId, file_bytes: u64) -> Result<TableMeta, Truncated> {
+    let [data_bytes, cells, tombstones, expiring] =
+        [reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?];
+    let [key_min, key_max] =
+        [reader.length_prefixed()?, reader.length_prefixed()?].map(Bytes::copy_from_slice);
+    let [version_min, version_max]: [Version; 2] = [reader.version()?, reader.version()?];
+    let (droppable, at) = (reader.u8()? != 0, reader.u64()?);
+    Ok(TableMeta {
+        id,
+        file_bytes,
+        data_bytes,
+        cells,
+        tombstones,
+        expiring,
+        key_min,
+        key_max,
+        version_min,
+        version_max,
+        droppable_from: droppable.then(|| WallTime::from_micros_since_unix_epoch(at)),
+    })
+}

@@ -1,0 +1,81 @@
+//! A table out of bytes in memory: the entry point of fuzzers and of tests that damage tables.
+
+use super::table::{Table, read_meta};
+use super::{Reading, TableMeta, Wait};
+use crate::Error;
+use crate::cache::BlockCache;
+use crate::iter::Cursor;
+use bytes::Bytes;
+use env::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Reads a table in every way there is: its footer, all blocks, by cursor, by seek and by key.
+///
+/// # Errors
+/// When the bytes are not a table, which is the answer to most bytes. It never panics.
+pub fn check_bytes(bytes: &[u8]) -> Result<TableMeta, Error> {
+    let path = PathBuf::from("bytes.sst");
+    let file: Arc<dyn File> = Arc::new(BytesFile(Bytes::copy_from_slice(bytes)));
+    let meta = Arc::new(read_meta(&*file, &path)?);
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let table = Arc::new(Table::from_file(file, path, meta.clone(), cache, Arc::new(|_| ())));
+    walk(&table)?;
+    table.verify(&mut |_| ())?;
+    Ok((*meta).clone())
+}
+
+fn walk(table: &Arc<Table>) -> Result<(), Error> {
+    let mut cursor = table.cursor(Reading::Cached);
+    let mut other = table.cursor(Reading::Bulk);
+    cursor.seek_to_first()?;
+    while let Some((key, _)) = cursor.entry() {
+        table.get(key, xxh3_64(key), Wait::Never)?;
+        table.may_contain(key, xxh3_64(key))?;
+        other.seek(key)?;
+        cursor.advance()?;
+    }
+    Ok(())
+}
+
+/// Bytes as a file that cannot be written.
+struct BytesFile(Bytes);
+
+impl File for BytesFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.0.len());
+        let len = buf.len().min(self.0.len() - start);
+        buf[..len].copy_from_slice(&self.0[start..start + len]);
+        Ok(len)
+    }
+
+    fn read_at_nowait(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.read_at(buf, offset).map(Some)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn start_writeback(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn forget(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Index blocks: ordered keys, each with one or more numbers.
+//!
+//! ```text
+//! heads u64 each | ends u32 each | columns u64 each | prefix | keys | entries u32 | columns u8 | prefix length u16
+//! ```
+//!
+//! The block stands in memory as arrays of numbers: the eight bytes of each key behind the prefix that all
+//! share (its *head*, see [`head`]), where each key ends, and the columns. A search is a binary search over
+//! heads; keys are touched only where heads are equal. Numbers must ascend within a column, which is checked
+//! once, when the block is decoded.
+
+use super::block::Malformed;
+use super::separator::{head, shared_prefix};
+use std::cmp::Ordering;
+use stdx::codec::Reader;
+
+const TRAILER_BYTES: usize = 7;
+
+/// Collects the entries of one index block with `COLUMNS` numbers each.
+#[derive(Default)]
+pub(super) struct IndexBlockBuilder {
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+    columns: Vec<u64>,
+}
+
+impl IndexBlockBuilder {
+    /// Adds a key, greater than the one before, with its numbers: as many as every other entry has.
+    pub(super) fn add(&mut self, key: &[u8], columns: &[u64]) {
+        self.keys.extend_from_slice(key);
+        self.ends.push(self.keys.len());
+        self.columns.extend_from_slice(columns);
+    }
+
+    /// About what the block will take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.len() + self.ends.len() * 12 + self.columns.len() * 8
+    }
+
+    /// Ends the block and begins the next.
+    pub(super) fn finish(&mut self) -> Vec<u8> {
+        let entries = self.ends.len();
+        assert!(entries > 0, "an index block has an entry at least");
+        let columns = self.columns.len() / entries;
+        let prefix = shared_prefix(self.key(0), self.key(entries - 1));
+        let mut out = Vec::with_capacity(self.bytes() + prefix + TRAILER_BYTES);
+        for entry in 0..entries {
+            out.extend_from_slice(&head(&self.key(entry)[prefix..]).to_le_bytes());
+        }
+        for (entry, end) in self.ends.iter().enumerate() {
+            out.extend_from_slice(&((end - (entry + 1) * prefix) as u32).to_le_bytes());
+        }
+        self.columns.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        out.extend_from_slice(&self.key(0)[..prefix]);
+        for entry in 0..entries {
+            out.extend_from_slice(&self.key(entry)[prefix..]);
+        }
+        out.extend_from_slice(&(entries as u32).to_le_bytes());
+        out.push(columns as u8);
+        out.extend_from_slice(&(prefix as u16).to_le_bytes());
+        *self = Self::default();
+        out
+    }
+
+    fn key(&self, entry: usize) -> &[u8] {
+        let start = if entry == 0 { 0 } else { self.ends[entry - 1] };
+        &self.keys[start..self.ends[entry]]
+    }
+}
+
+/// A decoded index block.
+pub(crate) struct IndexBlock {
+    heads: Box<[u64]>,
+    /// Where each key ends in `keys`.
+    ends: Box<[u32]>,
+    numbers: Box<[u64]>,
+    columns: usize,
+    prefix: Box<[u8]>,
+    keys: Box<[u8]>,
+}
+
+impl IndexBlock {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let too_short = Malformed("the index is shorter than its trailer says");
+        let (body, &[e0, e1, e2, e3, columns, p0, p1]) =
+            bytes.split_last_chunk::<TRAILER_BYTES>().ok_or(too_short)?;
+        let entries = u32::from_le_bytes([e0, e1, e2, e3]) as usize;
+        let columns = usize::from(columns);
+        let prefix_len = usize::from(u16::from_le_bytes([p0, p1]));
+        if entries == 0 || columns == 0 {
+            return Err(Malformed("the index has no entries"));
+        }
+        let mut reader = Reader::new(body);
+        let mut words = |count: usize| reader.bytes(count * 8).map(numbers).map_err(|_| too_short);
+        let heads = words(entries)?;
+        let ends = reader.bytes(entries * 4).map_err(|_| too_short)?;
+        let ends: Box<[u32]> = ends.as_chunks().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
+        let numbers = reader.bytes(entries * columns * 8).map(numbers).map_err(|_| too_short)?;
+        let prefix = reader.bytes(prefix_len).map_err(|_| too_short)?.into();
+        let keys: Box<[u8]> = reader.rest().into();
+        if !ends.is_sorted() || ends.last().is_none_or(|&end| end as usize != keys.len()) {
+            return Err(Malformed("the keys of the index do not fit into it"));
+        }
+        let block = Self { heads, ends, numbers, columns, prefix, keys };
+        match (1..entries)
+            .all(|entry| (0..columns).all(|c| block.number(entry - 1, c) <= block.number(entry, c)))
+        {
+            true => Ok(block),
+            false => Err(Malformed("the offsets in the index do not ascend")),
+        }
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.heads.len()
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// A number of an entry. 0 out of bounds, which no caller asks for.
+    #[inline]
+    pub(super) fn number(&self, entry: usize, column: usize) -> u64 {
+        self.numbers.get(entry * self.columns + column).copied().unwrap_or_default()
+    }
+
+    /// The first entry whose key is not less than `key`; the number of entries when all are less.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> usize {
+        let rest = match key.split_at_checked(self.prefix.len()) {
+            Some((start, rest)) if start == &*self.prefix => rest,
+            _ if key < &*self.prefix => return 0,
+            _ => return self.entries(),
+        };
+        let sought = head(rest);
+        let mut start = self.heads.partition_point(|&head| head < sought);
+        let mut end = start + self.heads[start..].partition_point(|&head| head == sought);
+        while start < end {
+            let middle = start.midpoint(end);
+            match self.suffix(middle).cmp(rest) {
+                Ordering::Less => start = middle + 1,
+                _ => end = middle,
+            }
+        }
+        start
+    }
+
+    /// The key of an entry.
+    pub(super) fn key(&self, entry: usize) -> Vec<u8> {
+        [&self.prefix, self.suffix(entry)].concat()
+    }
+
+    fn suffix(&self, entry: usize) -> &[u8] {
+        let start = if entry == 0 { 0 } else { self.ends[entry - 1] as usize };
+        self.keys.get(start..self.ends[entry] as usize).unwrap_or_default()
+    }
+
+    pub(super) fn content_bytes(&self) -> usize {
+        self.heads.len() * 8
+            + self.ends.len() * 4
+            + self.numbers.len() * 8
+            + self.prefix.len()
+            + self.keys.len()
+    }
+}
+
+fn numbers(bytes: &[u8]) -> Box<[u64]> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+impl std::fmt::Debug for IndexBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexBlock").field("entries", &self.entries()).finish_non_exhaustive()
+    }
+}

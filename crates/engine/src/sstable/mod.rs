@@ -1,0 +1,111 @@
+//! Sorted tables: immutable files of cells in key order, each key once.
+//!
+//! **Promise.** A table that was finished reads back exactly the cells that were added to it, or says that
+//! the file is corrupt: every byte that is believed was covered by a checksum that also covers *where* it
+//! belongs (table and offset), so a block that is at the wrong place is found too. Reading never panics,
+//! whatever the bytes are. A point read that finds its blocks in the cache allocates only the value it
+//! returns.
+//!
+//! **Mechanism.** Cells are packed into *data blocks*, cut at a size before compression. Runs of data blocks
+//! form a *partition*, with a [`FilterBlock`] (a Bloom filter of its keys) and an [`IndexBlock`] (the greatest
+//! key of each data block, and where it is) behind them; the *top index* says where partitions are. A get goes
+//! top index, filter, index, data block, and stops at the filter for most keys that are not there. Of an open
+//! table only the top index is held, if it is small ([`table::TOP_PINNED_BYTES_MAX`]); everything else is
+//! loaded through the [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the data.
+//!
+//! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] walks it. The format, byte by byte:
+//! `docs/storage-format/table.md`.
+//!
+//! **Caveats.** Keys are at most 65,535 bytes and values 512 MiB; blocks are decoded whole, so a value is in
+//! memory whole, twice while it is decompressed. A partition's filter is loaded whole (up to 160 KiB).
+
+mod block;
+mod compress;
+mod cursor;
+mod data_block;
+mod filter;
+mod format;
+mod frame;
+mod from_bytes;
+mod index_block;
+mod meta;
+mod separator;
+mod summary;
+mod table;
+mod verify;
+mod window;
+mod writer;
+
+pub(crate) use block::Block;
+pub use cursor::TableCursor;
+pub(crate) use data_block::DataBlock;
+pub(crate) use filter::FilterBlock;
+pub use from_bytes::check_bytes;
+pub(crate) use index_block::IndexBlock;
+pub use meta::{TableId, TableMeta};
+pub use table::Table;
+pub use writer::TableWriter;
+
+use crate::Compression;
+use std::sync::Arc;
+use stdx::Cell;
+
+/// The longest key a table can hold, in bytes.
+pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
+/// The longest value a table can hold, in bytes.
+pub const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Data blocks are cut at this size before compression, in bytes. A block has one cell at least.
+    pub block_bytes: usize,
+    /// How blocks are compressed; a block that would not shrink by an eighth is left as it is.
+    pub compression: Compression,
+    /// Bits of filter for each key. 0: no filter.
+    pub filter_bits_per_key: u32,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { block_bytes: 16 << 10, compression: Compression::Lz4, filter_bits_per_key: 10 }
+    }
+}
+
+/// Whether a read may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It may.
+    Allowed,
+    /// It may not: what is neither in the block cache nor in the system's is [`Lookup::WouldWait`].
+    Never,
+}
+
+/// What a point read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The cell of the key. It may be a tombstone or expired.
+    Found(Cell),
+    /// The table does not have the key.
+    Absent,
+    /// The disk must be asked, and the caller said [`Wait::Never`].
+    WouldWait,
+}
+
+/// How a cursor reads its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Through the block cache, reading ahead when blocks in a row are not there: for scans of users.
+    Cached,
+    /// In large pieces, past the cache, which the system is told to forget: for compaction.
+    Bulk,
+}
+
+/// Is told the id of an obsolete table when nobody reads it any more. It runs inside `Drop`, so it only
+/// notes the id; the file is removed elsewhere.
+pub type Trash = Arc<dyn Fn(TableId) + Send + Sync>;
+
+/// The name of a table's file in the directory of tables.
+pub fn file_name(id: TableId) -> String {
+    format!("{:016x}.sst", id.0)
+}

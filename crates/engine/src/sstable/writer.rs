@@ -1,0 +1,231 @@
+//! Writing a table.
+
+use super::compress::Compressor;
+use super::data_block::{DataBlockBuilder, is_huge};
+use super::filter::FilterBlock;
+use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, encode_meta, header};
+use super::frame::{FrameKind, Place, seal};
+use super::index_block::IndexBlockBuilder;
+use super::meta::{TableId, TableMeta};
+use super::separator::separator_len;
+use super::summary::Summary;
+use super::{KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX};
+use crate::{Compression, Error};
+use env::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use stdx::CellRef;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes are handed to the system in pieces of at least this size.
+const WRITE_BYTES: usize = 256 << 10;
+/// After so many bytes the device is asked to begin, so that the sync at the end has little left to do.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+/// A partition ends when its index is this large...
+const PARTITION_INDEX_BYTES: usize = 8 << 10;
+/// ... or when it has so many keys: 80 KiB of filter at 10 bits each.
+const PARTITION_KEYS: usize = 1 << 16;
+
+/// Writes the cells of one table, in key order.
+///
+/// What it holds in memory is one block, one partition's index and hashes, and the buffer of the file: under
+/// 2 MiB while values are small. After an error the file is of no use: drop the writer and remove it.
+pub struct TableWriter {
+    file: BufferedFile,
+    id: TableId,
+    options: TableOptions,
+    compressor: Compressor,
+    summary: Summary,
+    block: DataBlockBuilder,
+    /// Hashes of the keys of the partition that is being filled.
+    hashes: Vec<u64>,
+    index: IndexBlockBuilder,
+    top: IndexBlockBuilder,
+}
+
+impl TableWriter {
+    /// A writer of the table `id` into `file`, which is new and empty; `path` is for errors.
+    pub fn new(file: Arc<dyn File>, path: PathBuf, id: TableId, options: TableOptions) -> Self {
+        Self {
+            file: BufferedFile::new(file, path, header(id)),
+            id,
+            options,
+            compressor: Compressor::new(options.compression),
+            summary: Summary::default(),
+            block: DataBlockBuilder::default(),
+            hashes: Vec::new(),
+            index: IndexBlockBuilder::default(),
+            top: IndexBlockBuilder::default(),
+        }
+    }
+
+    /// Adds a cell.
+    ///
+    /// # Errors
+    /// When the file cannot be written; [`Error::Full`] when the disk has no room.
+    ///
+    /// # Panics
+    /// When `key` is not greater than the key before, or key or value are larger than a table can hold.
+    pub fn add(&mut self, key: &[u8], cell: CellRef<'_>) -> Result<(), Error> {
+        assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes", key.len());
+        assert!(cell.value.len() <= VALUE_BYTES_MAX, "a value of {} bytes", cell.value.len());
+        assert!(self.summary.key_last().is_none_or(|last| last < key), "keys are added in ascending order");
+        if self.must_cut_before(key, &cell) {
+            self.finish_block(Some(key))?;
+        }
+        self.block.add(key, cell);
+        self.hashes.push(xxh3_64(key));
+        self.summary.add(key, &cell);
+        Ok(())
+    }
+
+    /// Cells that were added.
+    pub fn cells(&self) -> u64 {
+        self.summary.cells()
+    }
+
+    /// About what the file would take if the table were finished now, in bytes; the block being filled counts
+    /// uncompressed.
+    pub fn file_bytes_estimate(&self) -> u64 {
+        let filter_bits = self.hashes.len() as u64 * u64::from(self.options.filter_bits_per_key);
+        let pending = self.block.bytes() + self.index.bytes() + self.top.bytes();
+        self.file.position() + pending as u64 + filter_bits / 8 + TAIL_BYTES
+    }
+
+    /// Writes what is left and makes the contents durable; the name is the caller's to sync.
+    ///
+    /// # Errors
+    /// As [`TableWriter::add`].
+    ///
+    /// # Panics
+    /// When no cell was added.
+    pub fn finish(mut self) -> Result<TableMeta, Error> {
+        assert!(self.cells() > 0, "a table holds a cell at least");
+        self.finish_block(None)?;
+        let top = self.top.finish();
+        let top = self.put(FrameKind::Index, &top)?;
+        let mut meta = std::mem::take(&mut self.summary).finish(self.id, 0);
+        self.compressor = Compressor::new(Compression::None);
+        let meta_extent = self.put(FrameKind::Meta, &encode_meta(&meta))?;
+        self.file.buffer.extend(Tail { top, meta: meta_extent, id: self.id }.encode());
+        meta.file_bytes = self.file.position();
+        self.file.finish()?;
+        Ok(meta)
+    }
+
+    fn must_cut_before(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
+        !self.block.is_empty()
+            && (self.block.is_huge()
+                || is_huge(cell)
+                || self.block.bytes_with(key, cell) > self.options.block_bytes
+                || !self.block.has_room_for(cell.meta.version.tag))
+    }
+
+    /// Writes the block that was filled; `next` is the first key behind it.
+    fn finish_block(&mut self, next: Option<&[u8]>) -> Result<(), Error> {
+        let last = self.summary.key_last().expect("a block that is not empty has a last key");
+        let separator = match next.and_then(|next| Some(&next[..separator_len(last, next)?])) {
+            Some(short) => short,
+            None => last,
+        };
+        let raw = self.block.finish(last);
+        let extent = self.file.put(FrameKind::Data, self.id, raw, &mut self.compressor)?;
+        self.block.clear();
+        self.index.add(separator, &[extent.end()]);
+        let full = self.index.bytes() >= PARTITION_INDEX_BYTES || self.hashes.len() >= PARTITION_KEYS;
+        if full || next.is_none() {
+            let separator = separator.to_vec();
+            self.finish_partition(&separator)?;
+        }
+        Ok(())
+    }
+
+    /// Writes filter and index of the data blocks since the last partition.
+    fn finish_partition(&mut self, separator: &[u8]) -> Result<(), Error> {
+        let filter_at = self.file.position();
+        if self.options.filter_bits_per_key > 0 {
+            let mut filter = Vec::new();
+            FilterBlock::build(&self.hashes, self.options.filter_bits_per_key).encode(&mut filter);
+            self.file.put(FrameKind::Filter, self.id, &filter, &mut Compressor::new(Compression::None))?;
+        }
+        self.hashes.clear();
+        let index = self.index.finish();
+        let index = self.put(FrameKind::Index, &index)?;
+        self.top.add(separator, &[filter_at, index.offset, index.end()]);
+        Ok(())
+    }
+
+    fn put(&mut self, kind: FrameKind, raw: &[u8]) -> Result<Extent, Error> {
+        self.file.put(kind, self.id, raw, &mut self.compressor)
+    }
+}
+
+/// Appends to a file in large pieces.
+struct BufferedFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// What was handed to the system.
+    written: u64,
+    /// Up to where the device was asked to begin.
+    started: u64,
+}
+
+impl BufferedFile {
+    fn new(file: Arc<dyn File>, path: PathBuf, header: Vec<u8>) -> Self {
+        debug_assert_eq!(header.len() as u64, HEADER_BYTES);
+        Self { file, path, buffer: header, written: 0, started: 0 }
+    }
+
+    fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Appends a framed block.
+    fn put(
+        &mut self,
+        kind: FrameKind,
+        table: TableId,
+        raw: &[u8],
+        compressor: &mut Compressor,
+    ) -> Result<Extent, Error> {
+        let offset = self.position();
+        seal(&mut self.buffer, kind, Place { table, offset }, raw, compressor)
+            .map_err(|error| Error::io("compress", &self.path, error))?;
+        let extent = Extent { offset, bytes: self.position() - offset };
+        if self.buffer.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(extent)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file
+            .write_at(&self.buffer, self.written)
+            .map_err(|error| Error::io("write", &self.path, error))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * WRITE_BYTES);
+        if self.written - self.started >= WRITEBACK_BYTES {
+            self.file
+                .start_writeback(self.started, self.written - self.started)
+                .map_err(|error| Error::io("write back", &self.path, error))?;
+            self.started = self.written;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))
+    }
+}
+
+impl std::fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableWriter")
+            .field("id", &self.id)
+            .field("cells", &self.cells())
+            .finish_non_exhaustive()
+    }
+}
