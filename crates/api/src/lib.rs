@@ -5,19 +5,23 @@
 //!
 //! **Mechanism.** The way of a request through this crate:
 //!
-//! 1. [`decode_head`] makes a [`Decoded`] of the head; a body follows with [`Entity::into_command`];
-//! 2. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong.
+//! 1. [`HeadCheck`] sees each byte before the HTTP library does and refuses requests that two readers might
+//!    understand differently;
+//! 2. [`decode_head`] makes a [`Decoded`] of the head; a body follows with [`Entity::into_command`];
+//! 3. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong.
 //!
 //! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of bodies are the
 //! caller's.
 
 mod decode;
 mod encode;
+mod head_check;
 mod problem;
 mod status;
 
 pub use decode::{Action, Asked, Decoded, Entity, IfNoneMatch, Rules, decode_head};
 pub use encode::{Answer, encode, encode_status};
+pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;
 pub use status::{
     ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,

@@ -1,0 +1,157 @@
+//! Chunked bodies: sizes, extensions, data, trailers (RFC 9112, section 7.1).
+
+use super::Step;
+use super::lines::Lines;
+use crate::Problem;
+use http::StatusCode;
+use httparse::{EMPTY_HEADER, Status};
+
+/// Digits of a chunk size; 16 of them are 64 bits.
+const SIZE_DIGITS_MAX: u8 = 16;
+/// The largest chunk; see `BODY_BYTES_MAX`.
+const CHUNK_BYTES_MAX: u64 = i64::MAX as u64;
+/// Extensions of all chunks of a body, in bytes. The library takes fewer than twice as many.
+const EXTENSION_BYTES_MAX: u32 = 8 << 10;
+/// Trailers of a body, in bytes. The library takes fewer than twice as many.
+const TRAILER_BYTES_MAX: usize = 8 << 10;
+/// Trailer lines of a body.
+const TRAILERS_MAX: usize = 32;
+
+/// Where a chunked body is.
+#[derive(Debug, Default)]
+pub(super) struct Chunked {
+    place: Place,
+    extension_bytes: u32,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// In the size.
+    Size { digits: u8, size: u64 },
+    /// In what may follow a size.
+    Extension { size: u64 },
+    /// Behind the CR of a size line.
+    SizeLf { size: u64 },
+    /// In the data; so many bytes are to come, at least 1.
+    Data { left: u64 },
+    /// Behind the data.
+    DataCr,
+    /// Behind the CR of the data.
+    DataLf,
+    /// Behind the last chunk.
+    Trailers(Lines),
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Size { digits: 0, size: 0 }
+    }
+}
+
+impl Chunked {
+    /// Takes as many of the bytes that wait as are right.
+    pub(super) fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
+        let mut passed = 0;
+        while let Some(&byte) = waiting.get(passed) {
+            match &mut self.place {
+                Place::Trailers(_) if passed > 0 => break,
+                Place::Trailers(lines) => return find_trailers(lines, waiting),
+                Place::Data { left } => {
+                    let len = ((waiting.len() - passed) as u64).min(*left);
+                    *left -= len;
+                    passed += len as usize;
+                    if *left == 0 {
+                        self.place = Place::DataCr;
+                    }
+                }
+                _ => match self.step_byte(byte) {
+                    Ok(()) => passed += 1,
+                    Err(problem) if passed == 0 => return Err(problem),
+                    Err(_) => break,
+                },
+            }
+        }
+        Ok(Step::Pass(passed))
+    }
+
+    fn step_byte(&mut self, byte: u8) -> Result<(), Problem> {
+        self.place = match (&self.place, byte) {
+            (&Place::Size { digits, size }, byte) if byte.is_ascii_hexdigit() => {
+                next_digit(digits, size, byte).ok_or_else(|| malformed("a chunk size that is too large"))?
+            }
+            (&Place::Size { digits: 1.., size }, b'\r') => Place::SizeLf { size },
+            (&Place::Size { digits: 1.., size }, b';') => Place::Extension { size },
+            (&Place::Extension { size }, b'\r') => Place::SizeLf { size },
+            (&Place::Extension { size }, b'\t' | b' '..=0x7e | 0x80..) => {
+                self.extension_bytes += 1;
+                if self.extension_bytes > EXTENSION_BYTES_MAX {
+                    return Err(malformed("chunk extensions that are too long"));
+                }
+                Place::Extension { size }
+            }
+            (Place::SizeLf { size: 0 }, b'\n') => Place::Trailers(Lines::default()),
+            (&Place::SizeLf { size }, b'\n') => Place::Data { left: size },
+            (Place::DataCr, b'\r') => Place::DataLf,
+            (Place::DataLf, b'\n') => Place::default(),
+            (Place::Size { .. }, _) => {
+                return Err(malformed("a chunk size that is not a hexadecimal number"));
+            }
+            (Place::Extension { .. }, _) => {
+                return Err(malformed("a control character in a chunk extension"));
+            }
+            (Place::SizeLf { .. } | Place::DataCr | Place::DataLf, _) => {
+                return Err(malformed("a chunk that does not end in CR LF where its size says"));
+            }
+            (Place::Data { .. } | Place::Trailers(_), _) => unreachable!("neither is taken byte by byte"),
+        };
+        Ok(())
+    }
+}
+
+fn next_digit(digits: u8, size: u64, byte: u8) -> Option<Place> {
+    let digit = u64::from(char::from(byte).to_digit(16)?);
+    let size = size.checked_mul(16)? + digit;
+    (digits < SIZE_DIGITS_MAX && size <= CHUNK_BYTES_MAX).then_some(Place::Size { digits: digits + 1, size })
+}
+
+/// Lets the trailers pass once they are complete.
+fn find_trailers(lines: &mut Lines, waiting: &[u8]) -> Result<Step, Problem> {
+    if waiting.starts_with(b"\r\n") {
+        return Ok(Step::End(2));
+    }
+    let window = &waiting[..waiting.len().min(TRAILER_BYTES_MAX)];
+    match lines.find_end(window, 0)? {
+        Some(end) => check_trailers(&window[..end]).map(|()| Step::End(end)),
+        None if waiting.len() > window.len() => Err(trailers_too_large()),
+        None => Ok(Step::NeedMore),
+    }
+}
+
+fn check_trailers(trailers: &[u8]) -> Result<(), Problem> {
+    let mut headers = [EMPTY_HEADER; TRAILERS_MAX];
+    let headers = match httparse::parse_headers(trailers, &mut headers) {
+        Ok(Status::Complete((len, headers))) if len == trailers.len() => headers,
+        Err(httparse::Error::TooManyHeaders) => return Err(trailers_too_large()),
+        Ok(_) | Err(_) => return Err(malformed("a malformed trailer")),
+    };
+    let frames = |name: &str| {
+        ["content-length", "transfer-encoding", "host"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    if headers.iter().any(|header| frames(header.name)) {
+        return Err(malformed("a trailer that belongs to the head"));
+    }
+    Ok(())
+}
+
+fn malformed(what: &str) -> Problem {
+    Problem::bad_request(format!(
+        "The body has {what}. Nothing was stored. Send well-formed chunks, or a Content-Length."
+    ))
+}
+
+fn trailers_too_large() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "The body has too many or too long trailers. Nothing was stored. Send none.",
+    )
+}

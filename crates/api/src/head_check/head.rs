@@ -1,0 +1,289 @@
+//! Judges a complete head: may it pass, and what follows it.
+
+use super::HeadLimits;
+use crate::Problem;
+use http::{StatusCode, Uri};
+use httparse::{Error, Header, ParserConfig, Request, Status};
+use std::mem::MaybeUninit;
+
+/// The longest request target: a key of the greatest length, all of it percent-encoded, and as much again as
+/// anybody needs for the rest.
+const TARGET_BYTES_MAX: usize = 32 << 10;
+
+/// The greatest length of a body; beyond it arithmetic on lengths might overflow in some reader.
+const BODY_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// What follows a head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Framing {
+    /// Its body.
+    pub(super) body: Body,
+    /// Whether nothing may pass behind it.
+    pub(super) is_last: bool,
+}
+
+/// The body that follows a head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// No body.
+    None,
+    /// Of this length, at least 1.
+    Sized(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// What the headers say about the connection.
+#[derive(Default)]
+struct Findings<'a> {
+    content_length: Option<&'a [u8]>,
+    transfer_encoding: Option<&'a [u8]>,
+    host: Option<&'a [u8]>,
+    has_connection: bool,
+    has_close: bool,
+}
+
+/// Judges `head`, which ends with its empty line.
+pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Framing, Problem> {
+    let mut headers = [MaybeUninit::<Header<'_>>::uninit(); HeadLimits::HEADERS_MAX];
+    let mut request = Request::new(&mut []);
+    let parsed = ParserConfig::default().parse_request_with_uninit_headers(
+        &mut request,
+        head,
+        &mut headers[..limits.headers_max],
+    );
+    match parsed {
+        Ok(Status::Complete(len)) if len == head.len() => {}
+        Ok(_) => return Err(Problem::bad_request("The request is malformed: its head ends too early.")),
+        Err(error) => return Err(problem_of(error, limits)),
+    }
+    check_target(request.path.unwrap_or_default())?;
+    let findings = Findings::of(request.headers)?;
+    let is_http_11 = request.version == Some(1);
+    check_host(findings.host, is_http_11)?;
+    // What follows a CONNECT is a tunnel to the library; here is none, so nothing may follow.
+    let is_last = findings.is_last(is_http_11) || request.method == Some("CONNECT");
+    Ok(Framing { body: findings.body(is_http_11)?, is_last })
+}
+
+impl<'a> Findings<'a> {
+    #[inline]
+    fn of(headers: &[Header<'a>]) -> Result<Self, Problem> {
+        let mut findings = Self::default();
+        for header in headers {
+            match header.name.len() {
+                4 if header.name.eq_ignore_ascii_case("host") => {
+                    set_once(&mut findings.host, header.value, TWO_HOSTS)?;
+                }
+                10 if header.name.eq_ignore_ascii_case("connection") => {
+                    findings.has_connection = true;
+                    findings.has_close |= has_token(header.value, b"close");
+                }
+                14 if header.name.eq_ignore_ascii_case("content-length") => {
+                    set_once(&mut findings.content_length, header.value, TWO_LENGTHS)?;
+                }
+                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                    set_once(&mut findings.transfer_encoding, header.value, TWO_CODINGS)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(findings)
+    }
+
+    fn body(&self, is_http_11: bool) -> Result<Body, Problem> {
+        match (self.content_length, self.transfer_encoding) {
+            (None, None) => Ok(Body::None),
+            (Some(length), None) => Ok(match parse_length(length)? {
+                0 => Body::None,
+                length => Body::Sized(length),
+            }),
+            (None, Some(coding)) if is_http_11 => check_coding(coding).map(|()| Body::Chunked),
+            (None, Some(_)) => Err(Problem::bad_request(
+                "HTTP/1.0 has no Transfer-Encoding. Send the length of the body as Content-Length, or HTTP/1.1.",
+            )),
+            (Some(_), Some(_)) => Err(Problem::bad_request(
+                "The request has both Content-Length and Transfer-Encoding. Send one of them.",
+            )),
+        }
+    }
+
+    /// Only said where every reader would end the connection.
+    fn is_last(&self, is_http_11: bool) -> bool {
+        self.has_close || (!is_http_11 && !self.has_connection)
+    }
+}
+
+const TWO_HOSTS: &str = "The request has more than one Host header. Send one.";
+const TWO_LENGTHS: &str = "The request has more than one Content-Length header. Send one.";
+const TWO_CODINGS: &str = "The request has more than one Transfer-Encoding header. Send one.";
+
+fn set_once<'a>(place: &mut Option<&'a [u8]>, value: &'a [u8], problem: &'static str) -> Result<(), Problem> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Problem::bad_request(problem)),
+    }
+}
+
+fn has_token(list: &[u8], token: &[u8]) -> bool {
+    list.is_ascii()
+        && list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+fn parse_length(text: &[u8]) -> Result<u64, Problem> {
+    let mut length = 0u64;
+    for &byte in text {
+        let digit = u64::from(byte.wrapping_sub(b'0'));
+        length = match length.checked_mul(10).and_then(|length| length.checked_add(digit)) {
+            Some(length) if digit <= 9 && length <= BODY_BYTES_MAX => length,
+            _ => return Err(bad_length()),
+        };
+    }
+    if text.is_empty() { Err(bad_length()) } else { Ok(length) }
+}
+
+fn bad_length() -> Problem {
+    Problem::bad_request("Content-Length is not one whole number. Send the length of the body, in bytes.")
+}
+
+fn check_coding(coding: &[u8]) -> Result<(), Problem> {
+    if coding.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let mut codings = coding.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let is_list = codings.clone().all(is_token);
+    if is_list && codings.any(|coding| !coding.eq_ignore_ascii_case(b"chunked")) {
+        return Err(Problem::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "The only transfer coding that is understood is chunked. Send the body in chunks or with a Content-Length.",
+        ));
+    }
+    Err(Problem::bad_request("Transfer-Encoding is malformed. Write: chunked."))
+}
+
+fn is_token(text: &[u8]) -> bool {
+    !text.is_empty()
+        && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+}
+
+fn check_host(host: Option<&[u8]>, is_http_11: bool) -> Result<(), Problem> {
+    let Some(host) = host else {
+        return if is_http_11 {
+            Err(Problem::bad_request("The request has no Host header, which HTTP/1.1 demands. Send it."))
+        } else {
+            Ok(())
+        };
+    };
+    let is_host_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(byte);
+    if host.iter().all(is_host_byte) {
+        return Ok(());
+    }
+    Err(Problem::bad_request("The Host header is not a host with an optional port. Send the node's address."))
+}
+
+fn check_target(target: &str) -> Result<(), Problem> {
+    if target.len() > TARGET_BYTES_MAX {
+        let detail = format!(
+            "The target of the request is longer than {TARGET_BYTES_MAX} bytes, more than any key needs. \
+             Send a shorter one."
+        );
+        return Err(Problem::new(StatusCode::URI_TOO_LONG, detail));
+    }
+    let bytes = target.as_bytes();
+    if bytes.first() == Some(&b'/') && bytes.iter().fold(true, |all, byte| all & IS_PLAIN[usize::from(*byte)])
+    {
+        return Ok(());
+    }
+    if bytes.contains(&b'#') {
+        return Err(Problem::bad_request(
+            "The target of the request has a #, which no reader may see. Write it as %23 where it belongs to the key.",
+        ));
+    }
+    match Uri::try_from(target) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Problem::bad_request(format!(
+            "The target of the request is malformed: {error}. Percent-encode every byte that is not plain text."
+        ))),
+    }
+}
+
+/// Bytes of which every target that begins with `/` is well formed (RFC 3986: unreserved, reserved but `#`, `%`).
+static IS_PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0u8;
+    while byte < 0x7f {
+        plain[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'/' | b'?' | b'@')
+            || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+        byte += 1;
+    }
+    plain
+};
+
+fn problem_of(error: Error, limits: HeadLimits) -> Problem {
+    match error {
+        Error::TooManyHeaders => Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            format!("The request has more than {} headers. Send fewer.", limits.headers_max),
+        ),
+        Error::Version => Problem::bad_request(
+            "The request line names no version that is spoken here. Send HTTP/1.1 or HTTP/1.0.",
+        ),
+        Error::HeaderName => Problem::bad_request(
+            "A header is malformed: a name is followed by its colon at once, and no line begins with a space.",
+        ),
+        Error::HeaderValue => {
+            Problem::bad_request("A header has a value with characters that are not allowed.")
+        }
+        Error::Token | Error::NewLine | Error::Status => Problem::bad_request(
+            "The request line is malformed. Write: <method> <target> HTTP/1.1, with single spaces.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(head: &str) -> Result<Framing, u16> {
+        judge(head.as_bytes(), HeadLimits::default()).map_err(|problem| problem.status().as_u16())
+    }
+
+    fn body(headers: &str) -> Result<Body, u16> {
+        judged(&format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: h\r\n{headers}\r\n"))
+            .map(|framing| framing.body)
+    }
+
+    #[test]
+    fn the_headers_say_what_follows() {
+        assert_eq!(body(""), Ok(Body::None));
+        assert_eq!(body("Content-Length: 0\r\n"), Ok(Body::None));
+        assert_eq!(body("content-length:\t007 \r\n"), Ok(Body::Sized(7)));
+        assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::Chunked));
+    }
+
+    #[test]
+    fn only_a_sure_end_is_the_end() {
+        let is_last = |version: &str, connection: &str| {
+            judged(&format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"))
+                .map(|framing| framing.is_last)
+        };
+        assert_eq!(is_last("1.1", ""), Ok(false));
+        assert_eq!(is_last("1.1", "Connection: keep-alive\r\n"), Ok(false));
+        assert_eq!(is_last("1.1", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"), Ok(false));
+        assert_eq!(is_last("1.1", "Connection: foo, Close\r\n"), Ok(true));
+        assert_eq!(is_last("1.1", "Connection: close\r\nConnection: keep-alive\r\n"), Ok(true));
+        assert_eq!(is_last("1.0", ""), Ok(true));
+        assert_eq!(is_last("1.0", "Connection: keep-alive\r\n"), Ok(false));
+    }
+
+    #[test]
+    fn plain_targets_are_those_of_the_library() {
+        for byte in (0..=255u8).filter(|byte| IS_PLAIN[usize::from(*byte)]) {
+            for target in [format!("/{}", char::from(byte)), format!("/?{}", char::from(byte))] {
+                let uri = Uri::try_from(target.as_str()).expect("a plain target");
+                assert_eq!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), Some(target.as_str()));
+            }
+        }
+    }
+}
