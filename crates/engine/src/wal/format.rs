@@ -49,25 +49,25 @@ pub struct SegmentHeader {
 
 /// What a group begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupHeader {
+pub(super) struct GroupHeader {
     /// The epoch of the segment.
-    pub epoch: Epoch,
+    pub(super) epoch: Epoch,
     /// How many records follow; none for a closing record.
-    pub records: u32,
+    pub(super) records: u32,
     /// Where in the file this header lies, in bytes.
-    pub offset: u64,
+    pub(super) offset: u64,
     /// Length of the records, in bytes.
-    pub length: u64,
+    pub(super) length: u64,
     /// Every byte of the segment below this offset was durable when the group was written.
-    pub durable: u64,
+    pub(super) durable: u64,
     /// CRC32C over the checksums of the records: binds the header to these records and no others.
-    pub digest: u32,
+    pub(super) digest: u32,
 }
 
 /// Length of a segment's header, in bytes; its first group begins here.
-pub const SEGMENT_HEADER_LEN: usize = 512;
+pub(super) const SEGMENT_HEADER_LEN: usize = 512;
 /// Length of a group's header, in bytes.
-pub const GROUP_HEADER_LEN: usize = 48;
+pub(super) const GROUP_HEADER_LEN: usize = 48;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"vecheWAL";
 const FORMAT_VERSION: u32 = 1;

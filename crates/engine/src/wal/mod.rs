@@ -109,6 +109,14 @@ struct Tail {
     last_group: Option<(Epoch, Option<GroupHeader>)>,
 }
 
+/// Reads all that [`Wal::open`] would replay from `floor` on, and changes nothing.
+///
+/// # Errors
+/// As [`Wal::open`].
+pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Error> {
+    recovery::inspect(&**fs, dir, floor)
+}
+
 impl Wal {
     /// Replays every segment from `floor` on that lies in `dir` (which is made if need be), oldest first, and
     /// begins a segment behind them. Segments below the floor are left to [`Spares::step`].

@@ -84,12 +84,30 @@ pub(super) fn recover(
     let headers = read_chain(fs, dir, floor, live)?;
     let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
     let mut last = None;
-    for (i, header) in headers.iter().enumerate() {
-        let next = headers.get(i + 1).and_then(|next| next.previous);
-        let end = next.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len));
+    for (header, end) in with_ends(&headers) {
         last = recover_segment(fs, dir, header.id, end, &mut recovery, replay)?;
     }
     Ok((last, recovery))
+}
+
+/// Reads the live segments as [`recover`] does, and changes nothing.
+pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Error> {
+    let names = fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))?;
+    let live = names.iter().filter_map(|name| match names::parse(name) {
+        Some(Named::Segment(id)) if id >= floor => Some(id),
+        _ => None,
+    });
+    let mut live: Vec<SegmentId> = live.collect();
+    live.sort_unstable();
+    let headers = read_chain(fs, dir, floor, &live)?;
+    let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
+    for (header, end) in with_ends(&headers) {
+        let path = segment_path(dir, header.id);
+        let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
+        let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
+        recovery.add(&contents_of(&bytes, &path, end)?);
+    }
+    Ok(recovery)
 }
 
 /// A crash in the middle of a rename can leave a spare's name on what is now a live segment.
@@ -164,8 +182,7 @@ fn recover_segment(
     let mode = if end == SegmentEnd::Torn { OpenMode::ReadWrite } else { OpenMode::Read };
     let file = fs.open(&path, mode).map_err(|error| Error::io("open", &path, error))?;
     let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
-    let contents =
-        replay_bytes(&bytes, end).map_err(|damage| Error::corrupt(&path, damage.offset, damage.detail))?;
+    let contents = contents_of(&bytes, &path, end)?;
     for cells in &contents {
         replay(id, cells)?;
     }
@@ -181,6 +198,18 @@ fn recover_segment(
     let (header, last_group, len) = (contents.header, contents.last_group, contents.len);
     let has_no_group = contents.groups == 0;
     Ok(Some(LastSegment { id, header, last_group, file, path, len, has_no_group }))
+}
+
+/// Each segment with where it ends: only the last can have a torn tail.
+fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader, SegmentEnd)> {
+    headers.iter().enumerate().map(|(i, header)| {
+        let next = headers.get(i + 1).and_then(|next| next.previous);
+        (header, next.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len)))
+    })
+}
+
+fn contents_of<'a>(bytes: &'a [u8], path: &Path, end: SegmentEnd) -> Result<SegmentContents<'a>, Error> {
+    replay_bytes(bytes, end).map_err(|damage| Error::corrupt(path, damage.offset, damage.detail))
 }
 
 /// The file, or what of it is needed.

@@ -1,0 +1,267 @@
+//! The process dies or power is lost at every file operation, several lives in a row.
+//!
+//! A *life* opens the log, checks what it replays against what earlier lives were promised, and goes on
+//! appending, closing, releasing and making spares until its file system stops. Between two lives the process
+//! was killed or power was lost.
+
+use crate::support::{OPTIONS, new_disk, open, record, settle_spares, tolerate_full};
+use engine::wal::{SegmentId, Wal, WalOptions};
+use engine::{Durability, Error, ErrorKind};
+use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
+use std::io;
+use std::sync::Arc;
+use stdx::Rng;
+
+/// What one life does at most.
+const STEPS: u64 = 60;
+
+/// More operations than a life has: a life that still ends early does so for lack of room.
+const STOPS_MAX: u64 = 400;
+
+/// Whether the disk ever is full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Room {
+    Plenty,
+    Scarce,
+}
+
+/// What the log has promised so far.
+#[derive(Default)]
+struct Promises {
+    /// Acknowledged records in order, with their segments, as far as they were not released.
+    acknowledged: Vec<(SegmentId, u64)>,
+    /// How many of these survive the loss of power.
+    durable: usize,
+    /// The group of an append that did not return: all of it may be there, or nothing.
+    in_flight: Vec<u64>,
+    floor: SegmentId,
+    /// Whether power was lost since the log last opened.
+    power_lost: bool,
+    next_number: u64,
+}
+
+impl Promises {
+    /// Compares with what was replayed, which is promised from now on.
+    fn check(&mut self, replayed: Vec<(SegmentId, u64)>) {
+        let kept = if self.power_lost { self.durable } else { self.acknowledged.len() };
+        let numbers: Vec<_> = replayed.iter().map(|(_, number)| *number).collect();
+        let acknowledged: Vec<_> = self.acknowledged.iter().map(|(_, number)| *number).collect();
+        let with_in_flight = [acknowledged.clone(), self.in_flight.clone()].concat();
+        let is_prefix = numbers.len() >= kept && acknowledged.starts_with(&numbers);
+        assert!(
+            is_prefix || numbers == with_in_flight,
+            "{numbers:?} of {acknowledged:?} + {:?}",
+            self.in_flight
+        );
+        let common = replayed.len().min(self.acknowledged.len());
+        assert_eq!(replayed[..common], self.acknowledged[..common]);
+        self.durable = replayed.len();
+        self.acknowledged = replayed;
+        self.in_flight.clear();
+        self.power_lost = false;
+    }
+
+    fn release(&mut self, floor: SegmentId) {
+        self.floor = self.floor.max(floor);
+        let before = self.acknowledged.len();
+        self.acknowledged.retain(|(id, _)| *id >= self.floor);
+        self.durable = self.durable.saturating_sub(before - self.acknowledged.len());
+    }
+}
+
+/// Lives until `fs` stops or all steps are done. True when they were.
+fn live(fs: &FaultFs, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> bool {
+    let opened = match open(Arc::new(fs.clone()), options, promises.floor) {
+        Ok(opened) => opened,
+        Err(error) => return stopped(&error),
+    };
+    promises.check(opened.replayed);
+    let mut wal = opened.wal;
+    for _ in 0..STEPS {
+        if let Err(error) = step(&mut wal, options, promises, rng) {
+            return stopped(&error);
+        }
+    }
+    true
+}
+
+fn step(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> Result<(), Error> {
+    match rng.below(100) {
+        0..70 => append(wal, options, promises, rng),
+        70..78 => {
+            let result = wal.idle();
+            if result.is_ok() {
+                promises.durable = promises.acknowledged.len();
+            }
+            tolerate_full(result)
+        }
+        78..86 => {
+            let back = rng.below(3);
+            let floor = SegmentId(wal.segment().0.saturating_sub(back));
+            promises.release(floor);
+            wal.release(floor);
+            Ok(())
+        }
+        _ => tolerate_full(wal.spares().step(1).map(drop)),
+    }
+}
+
+fn append(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> Result<(), Error> {
+    let count = 1 + rng.below(3);
+    let numbers: Vec<_> = (promises.next_number..).take(count as usize).collect();
+    promises.next_number += count;
+    let bytes = if rng.chance(0.03) { 3_000 } else { rng.below(400) };
+    let records: Vec<_> = numbers.iter().map(|number| record(*number, bytes as usize)).collect();
+    promises.in_flight.clone_from(&numbers);
+    let before = wal.segment();
+    let id = match wal.append(&records.iter().collect::<Vec<_>>()) {
+        Err(error) if error.kind() == ErrorKind::Full => {
+            promises.in_flight.clear();
+            return Ok(());
+        }
+        result => result?,
+    };
+    promises.in_flight.clear();
+    if id != before {
+        // A segment that another follows is durable.
+        promises.durable = promises.acknowledged.len();
+    }
+    promises.acknowledged.extend(numbers.into_iter().map(|number| (id, number)));
+    if options.durability == Durability::Sync {
+        promises.durable = promises.acknowledged.len();
+    }
+    Ok(())
+}
+
+/// Only what was injected may end a life: the stop, or a full disk where nothing can be undone or opened.
+fn stopped(error: &Error) -> bool {
+    match error {
+        Error::Io { source, .. } => {
+            assert!(FaultFs::is_stop(source) || source.kind() == io::ErrorKind::StorageFull, "{error}");
+        }
+        Error::Full { .. } => {}
+        error => panic!("{error}"),
+    }
+    false
+}
+
+/// Has the disk be full for some operations, now and then for many in a row.
+fn full_now_and_then(rng: &mut Rng) -> FaultPlan {
+    let seed = rng.next_u64();
+    FaultPlan::on_operation(move |operation| {
+        let is_full = |number, chance| Rng::new(seed ^ number).chance(chance);
+        let takes_room = !matches!(operation.kind, OperationKind::Read | OperationKind::ReadDir);
+        let now = is_full(operation.number, 0.03) || is_full(!(operation.number / 16), 0.1);
+        (takes_room && now).then_some(Fault::Error(io::ErrorKind::StorageFull))
+    })
+}
+
+fn die(disk: &MemFs, promises: &mut Promises, rng: &mut Rng) -> MemFs {
+    let is_killed = rng.chance(0.33);
+    promises.power_lost |= !is_killed;
+    if is_killed { disk.kill() } else { disk.crash(rng) }
+}
+
+/// The first life stops after `stop` operations, the two behind it at random ones; the last must end well.
+/// False when the first did all its steps before.
+fn lives(options: &WalOptions, room: Room, stop: u64, seed: u64) -> bool {
+    let mut rng = Rng::new(seed);
+    let mut promises = Promises::default();
+    let mut disk = new_disk();
+    let mut stop = Some(stop);
+    let mut ended_early = false;
+    for life in 0..4 {
+        let plan = stop.map_or_else(FaultPlan::none, |stop| match rng.chance(0.5) {
+            true => FaultPlan::stop_after(stop).tear_last_write(),
+            false => FaultPlan::stop_after(stop),
+        });
+        let plan = if room == Room::Scarce { plan.and(full_now_and_then(&mut rng)) } else { plan };
+        let fs = FaultFs::new(Arc::new(disk.clone()), plan);
+        let done = live(&fs, options, &mut promises, &mut rng);
+        ended_early |= life == 0 && !done;
+        stop = (life < 2).then(|| rng.below(150));
+        disk = die(&disk, &mut promises, &mut rng);
+    }
+    let last = open(Arc::new(disk), options, promises.floor).expect("nothing stops the last life");
+    promises.check(last.replayed);
+    ended_early
+}
+
+fn lives_at_every_operation(options: &WalOptions, room: Room, seeds: u64) {
+    for seed in 0..seeds {
+        for stop in 0..STOPS_MAX {
+            let seed = seed << 32 | stop;
+            let result = std::panic::catch_unwind(|| lives(options, room, stop, seed));
+            match result {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => panic!("replay with lives(&{options:?}, {room:?}, {stop}, {seed})"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_record_survives_a_stop_at_every_operation() {
+    lives_at_every_operation(&OPTIONS, Room::Plenty, 12);
+}
+
+#[test]
+fn without_syncs_power_loss_takes_the_end_only_and_a_kill_nothing() {
+    lives_at_every_operation(&WalOptions { durability: Durability::Os, ..OPTIONS }, Room::Plenty, 6);
+}
+
+#[test]
+fn a_disk_that_is_full_now_and_then_changes_nothing_of_that() {
+    for durability in [Durability::Sync, Durability::Os] {
+        lives_at_every_operation(&WalOptions { durability, ..OPTIONS }, Room::Scarce, 2);
+    }
+}
+
+#[test]
+fn without_spares_too() {
+    lives_at_every_operation(&WalOptions { spares_max: 0, ..OPTIONS }, Room::Plenty, 3);
+}
+
+/// A process that was killed leaves bytes that only the kernel has; what the next one replays is durable.
+#[test]
+fn what_was_replayed_once_survives_the_loss_of_power() {
+    let options = WalOptions { durability: Durability::Os, segment_bytes: 1 << 16, ..OPTIONS };
+    for seed in 0..50 {
+        let disk = new_disk();
+        let mut first = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        for number in 0..20 {
+            first.wal.append(&[&record(number, 300)]).unwrap();
+        }
+        let killed = disk.kill();
+        assert_eq!(open(Arc::new(killed.clone()), &options, SegmentId(0)).unwrap().replayed.len(), 20);
+        let lost = killed.crash(&mut Rng::new(seed));
+        assert_eq!(open(Arc::new(lost), &options, SegmentId(0)).unwrap().replayed.len(), 20, "seed {seed}");
+    }
+}
+
+/// The worker that makes spares and the log that takes them are different threads.
+#[test]
+fn spares_are_made_while_the_log_takes_them() {
+    let disk = new_disk();
+    let mut log = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let spares = log.wal.spares();
+    let (more, work) = std::sync::mpsc::channel::<()>();
+    let worker = std::thread::spawn(move || {
+        while work.recv().is_ok() {
+            while spares.step(1).expect("spares can be made") {}
+        }
+    });
+    for number in 0..2_000 {
+        log.wal.append(&[&record(number, 200)]).unwrap();
+        log.wal.release(SegmentId(log.wal.segment().0.saturating_sub(2)));
+        more.send(()).expect("the worker waits");
+    }
+    drop(more);
+    worker.join().unwrap();
+    settle_spares(&log.wal);
+    let floor = SegmentId(log.wal.segment().0 - 2);
+    let numbers = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap().numbers();
+    assert_eq!(numbers, (2_000 - numbers.len() as u64..2_000).collect::<Vec<_>>());
+    assert!(disk.file_names().len() <= 3 + OPTIONS.spares_max + 1, "{:?}", disk.file_names());
+}

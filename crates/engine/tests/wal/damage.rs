@@ -1,0 +1,230 @@
+//! Damage to what was durable is found; what merely was never finished is cut.
+
+use crate::support::{OPTIONS, append, new_disk, open, open_mem, record, segment_path};
+use engine::wal::replay::{SegmentEnd, replay_bytes};
+use engine::wal::{SegmentId, WalOptions};
+use engine::{Durability, Error, ErrorKind};
+use env::{Fs, MemFs, OpenMode};
+use proptest::prelude::*;
+use std::sync::Arc;
+use stdx::Rng;
+
+/// A segment of three groups, the last of them two records, and where each group ends.
+fn segment(options: &WalOptions, close: bool) -> (Vec<u8>, Vec<usize>) {
+    let disk = new_disk();
+    let mut log = open(Arc::new(disk.clone()), options, SegmentId(0)).unwrap();
+    let bytes = || disk.read_file(segment_path(SegmentId(0))).unwrap();
+    let mut ends = Vec::new();
+    for number in 0..2 {
+        append(&mut log.wal, number, 30).unwrap();
+        ends.push(bytes().len());
+    }
+    log.wal.append(&[&record(2, 5), &record(3, 6)]).unwrap();
+    ends.push(bytes().len());
+    if close {
+        log.wal.idle().unwrap();
+        ends.push(bytes().len());
+    }
+    (bytes(), ends)
+}
+
+fn records_in(bytes: &[u8]) -> Result<usize, u64> {
+    replay_bytes(bytes, SegmentEnd::Torn)
+        .map(|contents| contents.iter().map(Iterator::count).count())
+        .map_err(|damage| damage.offset)
+}
+
+#[test]
+fn every_flipped_bit_below_the_last_durable_offset_is_damage_and_says_where() {
+    let (bytes, ends) = segment(&OPTIONS, true);
+    let durable = ends[2];
+    for bit in 0..durable * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let begin = ends.iter().rev().find(|end| **end <= bit / 8).copied().unwrap_or(512);
+        match records_in(&flipped) {
+            Err(0) => assert!(bit / 8 < 52, "bit {bit}"),
+            Err(offset) => assert_eq!(offset, begin as u64, "bit {bit}"),
+            // The rest of the header's sector holds nothing.
+            Ok(records) => assert!(records == 4 && (52..512).contains(&(bit / 8)), "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_of_the_closing_record_cost_nothing() {
+    let (bytes, ends) = segment(&OPTIONS, true);
+    for bit in ends[2] * 8..ends[3] * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(records_in(&flipped), Ok(4), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_segment_cut_anywhere_in_its_last_group_loses_that_group_only() {
+    let (bytes, ends) = segment(&OPTIONS, false);
+    for len in ends[1]..ends[2] {
+        assert_eq!(records_in(&bytes[..len]), Ok(2), "cut to {len}");
+    }
+    assert_eq!(records_in(&bytes), Ok(4));
+}
+
+/// Power loss leaves any of the sectors that a synced log had not synced yet: only those of the last group.
+#[test]
+fn any_sectors_of_the_last_group_may_be_missing() {
+    let disk = new_disk();
+    let options = WalOptions { segment_bytes: 1 << 16, ..OPTIONS };
+    let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    append(&mut log.wal, 1, 100).unwrap();
+    let before = disk.read_file(segment_path(SegmentId(0))).unwrap().len();
+    append(&mut log.wal, 2, 1_500).unwrap();
+    let bytes = disk.read_file(segment_path(SegmentId(0))).unwrap();
+    let sectors: Vec<_> = (before / 512..bytes.len().div_ceil(512)).collect();
+    assert!((6..12).contains(&sectors.len()));
+    for lost in 1u32..1 << sectors.len() {
+        let mut torn = bytes.clone();
+        for (_, sector) in sectors.iter().enumerate().filter(|(i, _)| lost & (1 << i) != 0) {
+            let end = ((sector + 1) * 512).min(torn.len());
+            torn[(sector * 512).max(before)..end].fill(0);
+        }
+        assert_eq!(records_in(&torn), Ok(1), "sectors {lost:b} lost");
+    }
+}
+
+/// The header of a new group above the record of an old one, which is whole by itself.
+#[test]
+fn an_old_record_under_a_new_header_is_not_replayed() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    append(&mut log.wal, 1, 600).unwrap();
+    let old = disk.read_file(segment_path(SegmentId(0))).unwrap();
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    append(&mut log.wal, 2, 600).unwrap();
+    let mut torn = disk.read_file(segment_path(SegmentId(0))).unwrap();
+    assert_eq!(torn.len(), old.len());
+    torn[512 + 48..].copy_from_slice(&old[512 + 48..]);
+    assert_eq!(records_in(&torn), Ok(0));
+}
+
+#[test]
+fn without_syncs_a_gap_cuts_all_behind_it() {
+    let (bytes, ends) = segment(&WalOptions { durability: Durability::Os, ..OPTIONS }, false);
+    let mut torn = bytes.clone();
+    torn[ends[0] + 60] ^= 1;
+    let contents = replay_bytes(&torn, SegmentEnd::Torn).unwrap();
+    assert_eq!((contents.records, contents.len), (1, ends[0] as u64));
+    assert_eq!(contents.cut_bytes, (ends[2] - ends[0]) as u64);
+    // A closing record says that all was synced.
+    let (mut bytes, _) = segment(&WalOptions { durability: Durability::Os, ..OPTIONS }, true);
+    bytes[ends[0] + 60] ^= 1;
+    assert_eq!(records_in(&bytes), Err(ends[0] as u64));
+}
+
+#[test]
+fn damage_names_the_file_and_the_place() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    for number in 0..100 {
+        append(&mut log.wal, number, 100).unwrap();
+    }
+    disk.corrupt(segment_path(SegmentId(1)), 600, 3).unwrap();
+    match open(Arc::new(disk), &OPTIONS, SegmentId(0)).err().unwrap() {
+        Error::Corrupt { path, offset: 512, .. } => assert_eq!(path, segment_path(SegmentId(1))),
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn damage_to_the_last_group_of_a_segment_that_another_follows_is_found() {
+    let disk = new_disk();
+    append(&mut open_mem(&disk).wal, 1, 10).unwrap();
+    open_mem(&disk);
+    let last = disk.read_file(segment_path(SegmentId(0))).unwrap().len() as u64 - 1;
+    disk.corrupt(segment_path(SegmentId(0)), last, 0).unwrap();
+    let error = open(Arc::new(disk), &OPTIONS, SegmentId(0)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_missing_a_swapped_and_a_cut_segment_are_found() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    while log.wal.segment() < SegmentId(4) {
+        append(&mut log.wal, 1, 100).unwrap();
+    }
+    let kind_after = |harm: &dyn Fn(&MemFs), floor: u64| {
+        let disk = disk.kill();
+        harm(&disk);
+        open(Arc::new(disk), &OPTIONS, SegmentId(floor)).err().map(|error| error.kind())
+    };
+    let path = |id| segment_path(SegmentId(id));
+    assert_eq!(kind_after(&|_| (), 0), None);
+    assert_eq!(kind_after(&|disk| disk.remove_file(&path(2)).unwrap(), 0), Some(ErrorKind::Corrupt));
+    assert_eq!(kind_after(&|disk| disk.remove_file(&path(0)).unwrap(), 0), Some(ErrorKind::Corrupt));
+    assert_eq!(kind_after(&|disk| disk.remove_file(&path(0)).unwrap(), 1), None);
+    assert_eq!(kind_after(&|disk| disk.rename(&path(2), &path(3)).unwrap(), 0), Some(ErrorKind::Corrupt));
+    let cut = |disk: &MemFs| disk.open(&path(1), OpenMode::ReadWrite).unwrap().set_len(1_000).unwrap();
+    assert_eq!(kind_after(&cut, 0), Some(ErrorKind::Corrupt));
+}
+
+/// What was cut must not come back when the place is written again.
+#[test]
+fn what_was_cut_once_stays_cut() {
+    for seed in 0..200 {
+        let disk = new_disk();
+        let options = WalOptions { durability: Durability::Os, ..OPTIONS };
+        let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        for number in 0..20 {
+            append(&mut log.wal, number, 150).unwrap();
+        }
+        let crashed = disk.crash(&mut Rng::new(seed));
+        let first = open(Arc::new(crashed.clone()), &options, SegmentId(0)).unwrap();
+        let kept = first.numbers();
+        assert_eq!(kept, (0..kept.len() as u64).collect::<Vec<_>>(), "seed {seed}");
+        let mut log = first;
+        let mut expected = kept;
+        for number in 100..103 {
+            append(&mut log.wal, number, 150).unwrap();
+            expected.push(number);
+        }
+        log.wal.idle().unwrap();
+        let again = open(Arc::new(crashed.crash(&mut Rng::new(!seed))), &options, SegmentId(0)).unwrap();
+        assert_eq!(again.numbers(), expected, "seed {seed}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_segment_or_refused(bytes: Vec<u8>, known: Option<u16>) {
+        let end = known.map_or(SegmentEnd::Torn, |len| SegmentEnd::Known(u64::from(len)));
+        prop_assert!(replay_bytes(&bytes, end).is_err(), "no bytes by chance are a header");
+    }
+
+    /// A valid segment with pieces overwritten, moved and cut: what is replayed was written, in its order.
+    #[test]
+    fn a_mutated_segment_gives_a_prefix_or_an_error(
+        mutations in prop::collection::vec((0usize..1200, 0usize..1200, 0usize..64, any::<u8>()), 1..5),
+        cut in 0usize..1200,
+        known: Option<u16>,
+    ) {
+        let (valid, _) = segment(&OPTIONS, true);
+        let mut bytes = valid.clone();
+        for (to, from, len, xor) in mutations {
+            for i in 0..len {
+                let source = valid[(from + i) % valid.len()];
+                let target = (to + i) % valid.len();
+                bytes[target] = source ^ xor;
+            }
+        }
+        bytes.truncate(valid.len().saturating_sub(cut / 4));
+        let end = known.map_or(SegmentEnd::Torn, |len| SegmentEnd::Known(u64::from(len)));
+        if let Ok(contents) = replay_bytes(&bytes, end) {
+            let all = replay_bytes(&valid, SegmentEnd::Torn).unwrap();
+            let replayed: Vec<Vec<_>> = contents.iter().map(Iterator::collect).collect();
+            let expected: Vec<Vec<_>> = all.iter().map(Iterator::collect).collect();
+            prop_assert!(expected.starts_with(&replayed));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The write-ahead log against crashes, damage, full disks and its own past.
+
+mod crash;
+mod damage;
+mod formats;
+mod full;
+mod segments;
+mod support;

@@ -1,0 +1,185 @@
+//! The life of segments: begun, filled, released, used again.
+
+use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
+use engine::Durability;
+use engine::wal::{SegmentId, WalOptions};
+use env::{Fs, MemFs, OsFs};
+use std::sync::Arc;
+use stdx::Rng;
+
+fn files(disk: &MemFs, extension: &str) -> usize {
+    disk.file_names().iter().filter(|path| path.extension().is_some_and(|it| it == extension)).count()
+}
+
+#[test]
+fn what_was_appended_is_replayed_in_order_over_many_segments() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    let mut segments = Vec::new();
+    for number in 0..100 {
+        segments.push((append(&mut log.wal, number, 100).unwrap(), number));
+    }
+    assert!(log.wal.segment() > SegmentId(3), "it rolled");
+    let again = open_mem(&disk.kill());
+    assert_eq!(again.replayed, segments);
+    assert_eq!((again.recovery.cells, again.recovery.cut_bytes), (300, 0));
+}
+
+#[test]
+fn a_group_of_more_records_than_one_system_call_takes_is_one_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let fs: Arc<dyn Fs> = Arc::new(OsFs::new());
+    let records: Vec<_> = (0..3_000).map(|number| record(number, 3)).collect();
+    let mut replayed = 0;
+    for _ in 0..2 {
+        let count = &mut replayed;
+        let (mut wal, recovery) =
+            engine::wal::Wal::open(&fs, directory.path(), &OPTIONS, SegmentId(0), &mut |_, cells| {
+                *count += cells.len();
+                Ok(())
+            })
+            .unwrap();
+        if recovery.records == 0 {
+            wal.append(&records.iter().collect::<Vec<_>>()).unwrap();
+        }
+    }
+    assert_eq!(replayed, 9_000);
+}
+
+#[test]
+fn a_group_longer_than_a_segment_has_one_of_its_own() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    settle_spares(&log.wal);
+    let small = append(&mut log.wal, 1, 10).unwrap();
+    let long = append(&mut log.wal, 2, 50_000).unwrap();
+    let after = append(&mut log.wal, 3, 10).unwrap();
+    assert!(small < long && long < after);
+    assert_eq!(open_mem(&disk.kill()).numbers(), [1, 2, 3]);
+
+    log.wal.release(after);
+    settle_spares(&log.wal);
+    assert!(disk.read_file(segment_path(long)).is_err(), "too long to be a spare, so it was removed");
+}
+
+#[test]
+fn a_group_without_records_writes_nothing() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    let before = disk.counters().counts();
+    assert_eq!(log.wal.append(&[]).unwrap(), log.wal.segment());
+    assert_eq!(disk.counters().counts(), before);
+}
+
+#[test]
+fn starting_again_and_again_makes_no_files() {
+    let disk = new_disk();
+    append(&mut open_mem(&disk).wal, 1, 10).unwrap();
+    open_mem(&disk);
+    let names = disk.file_names();
+    for _ in 0..5 {
+        assert_eq!(open_mem(&disk).numbers(), [1]);
+    }
+    assert_eq!(disk.file_names(), names);
+}
+
+#[test]
+fn released_segments_become_spares_up_to_the_bound_and_are_used_again() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    for number in 0..60 {
+        append(&mut log.wal, number, 100).unwrap();
+    }
+    let floor = log.wal.segment();
+    log.wal.release(floor);
+    settle_spares(&log.wal);
+    assert_eq!((files(&disk, "wal"), files(&disk, "spare")), (1, OPTIONS.spares_max));
+    assert_eq!(log.wal.spares().ready(), OPTIONS.spares_max);
+
+    while log.wal.segment() == floor {
+        append(&mut log.wal, 1_000, 100).unwrap();
+    }
+    assert_eq!(log.wal.spares().ready(), OPTIONS.spares_max - 1);
+    let again = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap();
+    assert!(again.replayed.iter().all(|(id, _)| *id >= floor));
+    assert!(again.numbers().ends_with(&[1_000]));
+}
+
+#[test]
+fn a_spare_is_made_ahead_by_steps() {
+    let disk = new_disk();
+    let options = WalOptions { segment_bytes: 1 << 20, ..OPTIONS };
+    let log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    let mut steps = 1;
+    while log.wal.spares().step(300_000).unwrap() {
+        steps += 1;
+    }
+    assert_eq!((steps, log.wal.spares().ready()), (4, 1));
+    let spare = disk.file_names().into_iter().find(|path| path.extension().unwrap() == "spare").unwrap();
+    assert_eq!(disk.read_file(spare).unwrap(), vec![0; 1 << 20]);
+}
+
+#[test]
+fn an_unfinished_spare_is_removed_at_the_next_start() {
+    let disk = new_disk();
+    let options = WalOptions { segment_bytes: 1 << 20, ..OPTIONS };
+    let log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    assert!(log.wal.spares().step(1).unwrap());
+    assert_eq!(files(&disk, "tmp"), 1);
+    open_mem(&disk.kill().crash(&mut Rng::new(1)));
+    open_mem(&disk);
+    assert_eq!(files(&disk, "tmp"), 0);
+}
+
+/// A crash in the middle of a rename, on a file system that renames in two steps.
+#[test]
+fn a_spare_that_is_a_second_name_of_a_live_segment_is_never_overwritten() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    let id = append(&mut log.wal, 1, 10).unwrap();
+    disk.hard_link(&segment_path(id), &dir().join("0000000000000042.spare")).unwrap();
+    let mut log = open_mem(&disk);
+    for number in 2..100 {
+        append(&mut log.wal, number, 100).unwrap();
+    }
+    assert_eq!(open_mem(&disk).numbers(), (1..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn ids_are_not_used_twice_when_no_segment_is_left() {
+    let disk = new_disk();
+    let log = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(17)).unwrap();
+    assert_eq!(log.wal.segment(), SegmentId(17));
+    let log = open(Arc::new(disk), &OPTIONS, SegmentId(30)).unwrap();
+    assert_eq!(log.wal.segment(), SegmentId(30));
+}
+
+#[test]
+fn one_sync_a_group_and_none_without_durability() {
+    for (durability, syncs) in [(Durability::Sync, 10), (Durability::Os, 0)] {
+        let disk = new_disk();
+        let options = WalOptions { durability, segment_bytes: 1 << 20, ..OPTIONS };
+        let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        let before = disk.counters().counts();
+        for number in 0..10 {
+            append(&mut log.wal, number, 100).unwrap();
+        }
+        let after = disk.counters().counts();
+        assert_eq!((after.syncs - before.syncs, after.writes - before.writes), (syncs, 10));
+        assert_eq!(open(Arc::new(disk.kill()), &options, SegmentId(0)).unwrap().replayed.len(), 10);
+    }
+}
+
+#[test]
+fn an_idle_log_writes_one_closing_record() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    log.wal.idle().unwrap();
+    append(&mut log.wal, 1, 10).unwrap();
+    let before = disk.counters().counts();
+    log.wal.idle().unwrap();
+    log.wal.idle().unwrap();
+    assert_eq!(disk.counters().counts().writes - before.writes, 1);
+    append(&mut log.wal, 2, 10).unwrap();
+    assert_eq!(open_mem(&disk.kill()).numbers(), [1, 2]);
+}

@@ -1,0 +1,98 @@
+//! A log in memory whose records are numbers.
+
+use engine::wal::record::RecordBuilder;
+use engine::wal::{Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
+use engine::{Durability, Error, ErrorKind};
+use env::{Fs, MemFs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
+
+/// Where the log lies.
+pub(crate) fn dir() -> &'static Path {
+    Path::new("/db/wal")
+}
+
+/// An empty disk with a directory for the store.
+pub(crate) fn new_disk() -> MemFs {
+    let disk = MemFs::new();
+    disk.create_dir_all(Path::new("/db")).expect("the directory is made");
+    disk.sync_dir(Path::new("/")).expect("the directory is synced");
+    disk
+}
+
+pub(crate) fn segment_path(id: SegmentId) -> PathBuf {
+    dir().join(format!("{:016x}.wal", id.0))
+}
+
+/// Small segments, so that tests roll.
+pub(crate) const OPTIONS: WalOptions =
+    WalOptions { segment_bytes: 4096, durability: Durability::Sync, spares_max: 2 };
+
+/// A log that was just opened, and what it replayed.
+pub(crate) struct Opened {
+    pub(crate) wal: Wal,
+    pub(crate) recovery: WalRecovery,
+    /// The numbers of the records and the segments they lie in.
+    pub(crate) replayed: Vec<(SegmentId, u64)>,
+}
+
+impl Opened {
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.replayed.iter().map(|(_, number)| *number).collect()
+    }
+}
+
+pub(crate) fn open(fs: Arc<dyn Fs>, options: &WalOptions, floor: SegmentId) -> Result<Opened, Error> {
+    let mut replayed = Vec::new();
+    let (wal, recovery) = Wal::open(&fs, dir(), options, floor, &mut |id, cells| {
+        replayed.push((id, number_of(cells)));
+        Ok(())
+    })?;
+    assert_eq!(recovery.records, replayed.len() as u64);
+    Ok(Opened { wal, recovery, replayed })
+}
+
+pub(crate) fn open_mem(disk: &MemFs) -> Opened {
+    open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).expect("the log opens")
+}
+
+/// The record of a number: three cells, so that a part of one would be seen, and about `bytes` long.
+pub(crate) fn record(number: u64, bytes: usize) -> Record {
+    let version = Version::new(Hlc::from_bits(number), NodeTag(7));
+    let value = vec![number as u8; bytes];
+    let expires_at = Some(WallTime::from_micros_since_unix_epoch(number));
+    let mut builder = RecordBuilder::default();
+    builder.push(&number.to_le_bytes(), CellRef { meta: CellMeta::value(version, 1), value: &value });
+    builder.push(b"tombstone", CellRef { meta: CellMeta::tombstone(version, 2), value: b"" });
+    let meta = CellMeta { expires_at, ..CellMeta::value(version, 3) };
+    builder.push(b"expires", CellRef { meta, value: &value });
+    builder.seal()
+}
+
+/// Appends one group of one record.
+pub(crate) fn append(wal: &mut Wal, number: u64, bytes: usize) -> Result<SegmentId, Error> {
+    wal.append(&[&record(number, bytes)])
+}
+
+/// Steps the spares until there is nothing to do.
+pub(crate) fn settle_spares(wal: &Wal) {
+    while wal.spares().step(1 << 20).expect("spares can be made") {}
+}
+
+/// A full disk is an answer, not a failure.
+pub(crate) fn tolerate_full(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Full => Ok(()),
+        result => result,
+    }
+}
+
+/// The number of a record, all of which must be as [`record`] made it.
+fn number_of(cells: RecordCells<'_>) -> u64 {
+    let cells: Vec<_> = cells.collect();
+    let number = cells[0].1.meta.version.hlc.to_bits();
+    let expected = record(number, cells[0].1.value.len());
+    assert_eq!(cells, expected.iter().collect::<Vec<_>>());
+    number
+}
