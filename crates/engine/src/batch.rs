@@ -4,12 +4,13 @@
 //! encoded once, by the thread that has it, and the log writes those bytes as they are.
 
 use crate::wal::record::RecordBuilder;
-use stdx::CellRef;
+use stdx::{CellKind, CellRef};
 
 /// Cells that are written in one record of the log: after a crash all of them are there, or none.
 #[derive(Debug, Default)]
 pub struct Batch {
     record: RecordBuilder,
+    has_values: bool,
 }
 
 impl Batch {
@@ -20,6 +21,13 @@ impl Batch {
 
     /// Adds a cell of `key`. Which cell of a key is seen is decided by version, not by the order of calls.
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
+        self.has_values |= cell.meta.kind == CellKind::Value;
+        self.record.push(key, cell);
+    }
+
+    /// As [`Batch::put`], for a cell without which the host cannot go on: like a delete it is taken also when the
+    /// disk is nearly full.
+    pub fn put_within_reserve(&mut self, key: &[u8], cell: CellRef<'_>) {
         self.record.push(key, cell);
     }
 
@@ -36,6 +44,11 @@ impl Batch {
     /// What it will take in the log, in bytes.
     pub fn bytes(&self) -> usize {
         self.record.bytes()
+    }
+
+    /// Whether any cell is a value. Deletes alone are taken also when the disk is nearly full.
+    pub(crate) fn has_values(&self) -> bool {
+        self.has_values
     }
 
     pub(crate) fn into_record(self) -> RecordBuilder {

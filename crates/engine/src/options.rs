@@ -1,5 +1,6 @@
 //! What an operator may choose.
 
+use crate::Error;
 use std::time::Duration;
 
 /// When a write is acknowledged.
@@ -75,7 +76,29 @@ impl Default for Options {
     }
 }
 
+/// The least memory budget, in bytes.
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// The least and the greatest size of a block, in bytes.
+const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 256..=1 << 20;
+
 impl Options {
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let sound = [
+            (self.memory_bytes >= MEMORY_BYTES_MIN, "memory_bytes is at least 16 MiB"),
+            (self.memtables_max >= 2, "memtables_max is at least 2: one fills while one is flushed"),
+            (self.memtable_bytes() > 0, "memtable_bytes is at least 1"),
+            (BLOCK_BYTES.contains(&self.block_bytes), "block_bytes is between 256 bytes and 1 MiB"),
+            ((1..=64).contains(&self.filter_bits_per_key), "filter_bits_per_key is between 1 and 64"),
+            (self.table_bytes > 0 && self.level1_bytes > 0, "table_bytes and level1_bytes are at least 1"),
+            (self.level0_tables > 0, "level0_tables is at least 1"),
+            (self.level_growth >= 2, "level_growth is at least 2"),
+        ];
+        match sound.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::Invalid((*rule).to_owned())),
+            None => Ok(()),
+        }
+    }
+
     /// The size at which a memtable is flushed, in bytes.
     pub fn memtable_bytes(&self) -> u64 {
         self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 64 << 20))

@@ -1,0 +1,395 @@
+//! Group commit: many writers, one sync.
+//!
+//! **Promise.** A write is acknowledged after the log holds it durably (or, under `Durability::Os`, after the
+//! operating system has it), and becomes visible at that moment, not before. Cells of one batch become
+//! visible together. A write that failed for lack of space is never seen, also not after a restart.
+//!
+//! **Mechanism.** A writer takes its place in the queue, which gives its cells their sequences and its batch a
+//! memtable, and then inserts the cells itself, while others do the same. Readers do not see them: they look
+//! only at sequences up to the *durable watermark*. Whoever holds the log (a worker of the host, or a
+//! blocked writer) takes all that waits as one group, appends and syncs it, waits for the inserts of the
+//! group, moves the watermark past it and tells the writers. The next group gathers meanwhile.
+//!
+//! When the disk is full the group is cut from the log, its sequences are marked as aborted in their
+//! memtables, and the watermark moves past them. Any other failure of the log poisons the engine.
+//!
+//! **Caveats.** One group is in flight at a time.
+
+use crate::engine::Engine;
+use crate::view::{LoggedMemtable, View};
+use crate::wal::Wal;
+use crate::wal::record::Record;
+use crate::{Batch, Error, Sequence};
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A group takes no further batch once it has so many bytes.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+/// So many bytes may wait to be committed before writes are refused.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// How long a blocking write waits for room before it is refused.
+const BLOCKED_MAX: Duration = Duration::from_secs(10);
+/// A blocking write looks for room at least so often.
+const BLOCKED_SLICE: Duration = Duration::from_millis(10);
+
+/// What a batch came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Positions in the batch of cells that were superseded when they came, in ascending order. Only what the
+    /// active memtable shows is known.
+    pub superseded: Vec<u32>,
+}
+
+/// Called once with what a batch came to.
+pub type Completion = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
+
+/// A batch on its way through the commit.
+pub(crate) struct Pending {
+    record: Record,
+    target: Arc<LoggedMemtable>,
+    first: Sequence,
+    /// Set when all cells are in the memtable.
+    inserted: OnceLock<Committed>,
+    /// Set when the group of the batch is done.
+    outcome: OnceLock<Result<(), Error>>,
+    /// Whom to tell; a blocking writer looks at `outcome` instead.
+    completion: parking_lot::Mutex<Option<Completion>>,
+}
+
+impl Pending {
+    fn last(&self) -> Sequence {
+        self.first.plus(self.record.cells() as u64 - 1)
+    }
+
+    fn insert(&self) {
+        let mut superseded = Vec::new();
+        for (position, (key, cell)) in self.record.iter().enumerate() {
+            if self.target.memtable.insert(self.first.plus(position as u64), key, cell) {
+                superseded.push(position as u32);
+            }
+        }
+        let newly = self.inserted.set(Committed { superseded });
+        assert!(newly.is_ok(), "a batch is inserted once");
+    }
+
+    /// Waits for the thread that is inserting the cells: it began before the group was appended.
+    fn wait_inserted(&self) -> &Committed {
+        loop {
+            if let Some(committed) = self.inserted.get() {
+                return committed;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn result(&self) -> Option<Result<Committed, Error>> {
+        let outcome = self.outcome.get()?;
+        Some(outcome.clone().map(|()| self.wait_inserted().clone()))
+    }
+
+    fn finish(&self, outcome: Result<(), Error>) {
+        let newly = self.outcome.set(outcome);
+        assert!(newly.is_ok(), "a batch is committed once");
+        if let Some(completion) = self.completion.lock().take() {
+            completion(self.result().expect("just set"));
+        }
+    }
+}
+
+/// Batches that have their sequences and wait for the log.
+#[derive(Default)]
+pub(crate) struct CommitQueue {
+    waiting: Vec<Arc<Pending>>,
+    waiting_bytes: usize,
+    /// The greatest sequence given out.
+    last: Sequence,
+    next_memtable_id: u64,
+}
+
+impl CommitQueue {
+    pub(crate) fn new(last: Sequence, next_memtable_id: u64) -> Self {
+        Self { waiting: Vec::new(), waiting_bytes: 0, last, next_memtable_id }
+    }
+
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    pub(crate) fn take_memtable_id(&mut self) -> u64 {
+        self.next_memtable_id += 1;
+        self.next_memtable_id
+    }
+
+    fn push(
+        &mut self,
+        record: Record,
+        target: Arc<LoggedMemtable>,
+        completion: Option<Completion>,
+    ) -> Arc<Pending> {
+        let first = self.last.plus(1);
+        let pending = Arc::new(Pending {
+            record,
+            target,
+            first,
+            inserted: OnceLock::new(),
+            outcome: OnceLock::new(),
+            completion: parking_lot::Mutex::new(completion),
+        });
+        self.last = pending.last();
+        pending.target.extend_to(self.last);
+        self.waiting_bytes += pending.record.bytes().len();
+        self.waiting.push(Arc::clone(&pending));
+        pending
+    }
+
+    fn take_group(&mut self) -> Vec<Arc<Pending>> {
+        let mut bytes = 0;
+        let fits = |pending: &Arc<Pending>| {
+            let takes = bytes < GROUP_BYTES_MAX;
+            bytes += pending.record.bytes().len();
+            takes
+        };
+        let count = self.waiting.iter().map(fits).take_while(|&takes| takes).count();
+        let rest = self.waiting.split_off(count);
+        let group = std::mem::replace(&mut self.waiting, rest);
+        self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
+        group
+    }
+}
+
+impl Engine {
+    /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
+    /// batch is refused, else by whoever commits it (see [`Engine::step_commit`]).
+    pub fn submit(&self, batch: Batch, completion: Completion) {
+        if batch.is_empty() {
+            return completion(Ok(Committed::default()));
+        }
+        let has_values = batch.has_values();
+        let queued = self.enqueue(batch.into_record().seal(), has_values, Some(completion));
+        match queued {
+            Ok(pending) => {
+                pending.insert();
+                self.shared.signals.commit.notify();
+            }
+            Err(refused) => (refused.completion.expect("came with the batch"))(Err(refused.error)),
+        }
+    }
+
+    /// Writes a batch and returns when it is committed. Commits it itself, with all that waits, when nobody
+    /// else is committing.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`] after ten seconds without room, [`Error::Full`], [`Error::Poisoned`].
+    pub fn write(&self, batch: Batch) -> Result<Committed, Error> {
+        if batch.is_empty() {
+            return Ok(Committed::default());
+        }
+        self.pace_writer(batch.bytes() as u64);
+        let has_values = batch.has_values();
+        let mut record = batch.into_record().seal();
+        let mut waited = Duration::ZERO;
+        let pending = loop {
+            match self.enqueue(record, has_values, None) {
+                Ok(pending) => break pending,
+                Err(Refused { error: Error::Overloaded { .. }, record: back, .. })
+                    if waited < BLOCKED_MAX =>
+                {
+                    record = back;
+                    waited += self.make_room()?;
+                }
+                Err(refused) => return Err(refused.error),
+            }
+        };
+        pending.insert();
+        self.commit_until_done(&pending)
+    }
+
+    /// Takes what waits as one group and commits it. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when the log failed now or earlier.
+    pub fn step_commit(&self) -> Result<bool, Error> {
+        let mut wal = self.shared.wal.lock();
+        self.commit_group(&mut wal)
+    }
+
+    /// How long the next group should wait so that writes keep the rate that the backlog permits.
+    pub(crate) fn pause_before_group(&self) -> Duration {
+        match self.shared.commit_queue.lock().waiting_bytes() {
+            0 => Duration::ZERO,
+            bytes => self.pause_before(bytes as u64),
+        }
+    }
+
+    fn pause_before(&self, bytes: u64) -> Duration {
+        let backlog = self.shared.backlog();
+        let now = self.shared.env.clock.now().mono;
+        self.shared.pacer.lock().pause_before(bytes, &backlog, now)
+    }
+
+    /// A blocking writer keeps the rate itself. Without workers it does the work that is owed instead.
+    fn pace_writer(&self, bytes: u64) {
+        if self.shared.signals.has_workers() && self.shared.backlog().is_slowing() {
+            let pause = self.pause_before(bytes);
+            if !pause.is_zero() {
+                self.shared.signals.room.wait(pause);
+            }
+        }
+    }
+
+    /// A blocking writer has no room: works off the backlog itself when nobody else does, else waits a little.
+    fn make_room(&self) -> Result<Duration, Error> {
+        if self.shared.signals.has_workers() {
+            self.shared.signals.room.wait(BLOCKED_SLICE);
+            return Ok(BLOCKED_SLICE);
+        }
+        self.step_commit()?;
+        self.run_jobs()?;
+        Ok(BLOCKED_SLICE)
+    }
+
+    fn commit_until_done(&self, pending: &Pending) -> Result<Committed, Error> {
+        loop {
+            if let Some(result) = pending.result() {
+                return result;
+            }
+            if let Some(mut wal) = self.shared.wal.try_lock() {
+                // The outcome of the group is in `pending`; an error here is the same one.
+                let _ = self.commit_group(&mut wal);
+                MutexGuard::unlock_fair(wal);
+                self.shared.signals.committed.notify();
+                continue;
+            }
+            self.shared
+                .signals
+                .committed
+                .wait_unless(|| pending.outcome.get().is_some() || !self.shared.wal.is_locked());
+        }
+    }
+
+    fn enqueue(
+        &self,
+        record: Record,
+        has_values: bool,
+        completion: Option<Completion>,
+    ) -> Result<Arc<Pending>, Refused> {
+        let mut queue = self.shared.commit_queue.lock();
+        match self.admit(&mut queue, &record, has_values) {
+            Ok(target) => Ok(queue.push(record, target, completion)),
+            Err(error) => Err(Refused { error, record, completion }),
+        }
+    }
+
+    /// The memtable that takes `record`, if it may come at all.
+    fn admit(
+        &self,
+        queue: &mut CommitQueue,
+        record: &Record,
+        has_values: bool,
+    ) -> Result<Arc<LoggedMemtable>, Error> {
+        self.check_poison()?;
+        if has_values && self.shared.disk.is_full() {
+            return Err(Error::Full { path: self.shared.paths.root().to_owned() });
+        }
+        let waits = self.shared.backlog().time_for((queue.waiting_bytes + record.bytes().len()) as u64);
+        if queue.waiting_bytes > QUEUE_BYTES_MAX || waits > crate::pressure::WAIT_MAX {
+            return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
+        }
+        let view = self.shared.view.load();
+        if view.active.memtable.bytes() < self.shared.memtable_bytes {
+            return Ok(Arc::clone(&view.active));
+        }
+        if view.sealed.len() + 1 >= self.shared.options.memtables_max {
+            return Err(Error::Overloaded { retry_after: Duration::from_secs(1) });
+        }
+        drop(view);
+        Ok(self.rotate(queue))
+    }
+
+    /// Seals the active memtable, whatever it holds, and returns the new one. The queue is locked, so no
+    /// sequence is given out meanwhile.
+    pub(crate) fn rotate(&self, queue: &mut CommitQueue) -> Arc<LoggedMemtable> {
+        let fresh = Arc::new(LoggedMemtable::new(queue.take_memtable_id(), self.shared.memtable_bytes));
+        self.shared.install_view(|view| View::rotated(view, Arc::clone(&fresh)));
+        self.shared.signals.flush.notify();
+        fresh
+    }
+
+    fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
+        self.check_poison()?;
+        let group = self.shared.commit_queue.lock().take_group();
+        let Some(newest) = group.last() else { return Ok(false) };
+        let last = newest.last();
+        let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
+        let started = self.shared.env.clock.now().mono;
+        match wal.append(&records) {
+            Ok(segment) => {
+                for pending in &group {
+                    pending.target.logged_in(segment);
+                }
+                self.shared.log_segment.store(segment.0, Ordering::Release);
+                self.shared.counters.group(&group_size(&group), started, self.shared.env.clock.now().mono);
+                self.publish(&group, last, &Ok(()));
+                Ok(true)
+            }
+            Err(full @ Error::Full { .. }) => {
+                for pending in &group {
+                    pending.target.memtable.abort(pending.first..pending.last().plus(1));
+                }
+                self.shared.disk.found_full();
+                self.publish(&group, last, &Err(full));
+                Ok(true)
+            }
+            Err(error) => {
+                let poisoned = self.poison_with(&error);
+                for pending in &group {
+                    pending.finish(Err(poisoned.clone()));
+                }
+                self.fail_waiting(&poisoned);
+                Err(poisoned)
+            }
+        }
+    }
+
+    /// Moves the watermark past the group and tells its writers.
+    fn publish(&self, group: &[Arc<Pending>], last: Sequence, outcome: &Result<(), Error>) {
+        for pending in group {
+            pending.wait_inserted();
+        }
+        self.shared.watermark.store(last.0, Ordering::Release);
+        for pending in group {
+            pending.finish(outcome.clone());
+        }
+    }
+
+    fn fail_waiting(&self, error: &Error) {
+        let waiting = std::mem::take(&mut self.shared.commit_queue.lock().waiting);
+        for pending in waiting {
+            pending.finish(Err(error.clone()));
+        }
+    }
+}
+
+/// What a group amounts to.
+pub(crate) struct GroupSize {
+    pub(crate) batches: u64,
+    pub(crate) cells: u64,
+    pub(crate) bytes: u64,
+}
+
+fn group_size(group: &[Arc<Pending>]) -> GroupSize {
+    GroupSize {
+        batches: group.len() as u64,
+        cells: group.iter().map(|pending| pending.record.cells() as u64).sum(),
+        bytes: group.iter().map(|pending| pending.record.bytes().len() as u64).sum(),
+    }
+}
+
+/// A batch that was not let in.
+struct Refused {
+    error: Error,
+    record: Record,
+    completion: Option<Completion>,
+}

@@ -1,0 +1,261 @@
+//! The engine itself: what its parts share, and how their states change.
+
+use crate::cache::BlockCache;
+use crate::commit::CommitQueue;
+use crate::compaction::Debt;
+use crate::disk::DiskGuard;
+use crate::jobs::Jobs;
+use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::paths::Paths;
+use crate::pressure::{Backlog, Pacer};
+use crate::signals::Signals;
+use crate::sstable::{Table, TableId, TableMeta};
+use crate::stats::Counters;
+use crate::view::{Replayable, View};
+use crate::wal::{SegmentId, Spares, Wal};
+use crate::{Error, Options};
+use arc_swap::ArcSwap;
+use env::{DirLock, Env};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use stdx::Version;
+
+/// A handle on an open engine; clones share it. The directory is released when the last one is dropped.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("dir", &self.shared.paths.root()).finish_non_exhaustive()
+    }
+}
+
+/// What the parts of one engine share.
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) paths: Paths,
+    pub(crate) options: Options,
+    /// The size at which a memtable is sealed, in bytes.
+    pub(crate) memtable_bytes: u64,
+    pub(crate) cache: Arc<BlockCache>,
+    /// What readers look at. Changed only by [`Shared::install_view`].
+    pub(crate) view: ArcSwap<View>,
+    view_change: Mutex<()>,
+    /// Readers see sequences up to this one: all of them are durable, or aborted.
+    pub(crate) watermark: AtomicU64,
+    /// Locked before `wal` is never held: take `wal` first, then `commit_queue`.
+    pub(crate) commit_queue: Mutex<CommitQueue>,
+    /// Whoever holds it commits.
+    pub(crate) wal: Mutex<Wal>,
+    /// The segment that the last group went to.
+    pub(crate) log_segment: AtomicU64,
+    pub(crate) spares: Arc<Spares>,
+    pub(crate) pacer: Mutex<Pacer>,
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) jobs: Jobs,
+    pub(crate) replayable: Mutex<Replayable>,
+    pub(crate) next_table_id: Arc<AtomicU64>,
+    /// Tables that no manifest names and no reader holds any more; their files may go.
+    pub(crate) trash: Arc<Mutex<Vec<TableId>>>,
+    pub(crate) disk: DiskGuard,
+    /// What compaction owes, in bytes, as of the present levels.
+    pub(crate) debt_bytes: AtomicU64,
+    pub(crate) signals: Signals,
+    pub(crate) counters: Counters,
+    poison: OnceLock<String>,
+    _lock: Box<dyn DirLock>,
+}
+
+/// The parts that recovery found or made.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) paths: Paths,
+    pub(crate) options: Options,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) view: View,
+    pub(crate) watermark: crate::Sequence,
+    pub(crate) queue: CommitQueue,
+    pub(crate) wal: Wal,
+    pub(crate) manifest: Manifest,
+    pub(crate) next_table_id: Arc<AtomicU64>,
+    pub(crate) trash: Arc<Mutex<Vec<TableId>>>,
+    pub(crate) disk: DiskGuard,
+    pub(crate) lock: Box<dyn DirLock>,
+}
+
+impl Engine {
+    pub(crate) fn assemble(parts: Parts) -> Self {
+        let debt = Debt::of(&parts.view.levels, &parts.options);
+        let shared = Shared {
+            memtable_bytes: parts.options.memtable_bytes(),
+            view: ArcSwap::from_pointee(parts.view),
+            view_change: Mutex::new(()),
+            watermark: AtomicU64::new(parts.watermark.0),
+            commit_queue: Mutex::new(parts.queue),
+            log_segment: AtomicU64::new(parts.wal.segment().0),
+            spares: parts.wal.spares(),
+            wal: Mutex::new(parts.wal),
+            pacer: Mutex::new(Pacer::default()),
+            manifest: Mutex::new(parts.manifest),
+            jobs: Jobs::default(),
+            replayable: Mutex::new(Replayable::default()),
+            debt_bytes: AtomicU64::new(debt.bytes),
+            signals: Signals::default(),
+            counters: Counters::default(),
+            poison: OnceLock::new(),
+            env: parts.env,
+            paths: parts.paths,
+            options: parts.options,
+            cache: parts.cache,
+            next_table_id: parts.next_table_id,
+            trash: parts.trash,
+            disk: parts.disk,
+            _lock: parts.lock,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// Whether values are refused for lack of space. Reads and deletes go on.
+    pub fn is_full(&self) -> bool {
+        self.shared.disk.is_full()
+    }
+
+    /// What waits for flush and compaction now.
+    pub fn backlog(&self) -> Backlog {
+        self.shared.backlog()
+    }
+
+    /// The greatest version of any cell in the memtables and tables.
+    pub fn version_max(&self) -> Version {
+        let view = self.shared.view.load();
+        let buffered = view.memtables().map(|logged| logged.memtable.version_max()).max();
+        buffered.unwrap_or(Version::MIN).max(view.levels.version_max_from(0))
+    }
+
+    /// Why the engine stopped taking writes for good, if it did. The process should end and recover.
+    pub fn poison(&self) -> Option<&str> {
+        self.shared.poison.get().map(String::as_str)
+    }
+
+    /// Marks the log as complete up to here, so that damage to any of it is found at the next open. Called
+    /// when nothing was written for a while, and before the process ends.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when the log failed now or earlier.
+    pub fn close(&self) -> Result<(), Error> {
+        while self.step_commit()? {}
+        self.step_idle()
+    }
+
+    /// Writes the closing record of the log if groups came since the last one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when the log failed now or earlier.
+    pub fn step_idle(&self) -> Result<(), Error> {
+        self.check_poison()?;
+        match self.shared.wal.lock().idle() {
+            Ok(()) => Ok(()),
+            // The record only helps to tell damage from an interrupted write; there will be another.
+            Err(Error::Full { .. }) => Ok(()),
+            Err(error) => Err(self.poison_with(&error)),
+        }
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<(), Error> {
+        match self.shared.poison.get() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Poisoned { reason: reason.clone() }),
+        }
+    }
+
+    /// Stops the engine: what is durable is no longer known.
+    pub(crate) fn poison_with(&self, error: &Error) -> Error {
+        let reason = self.shared.poison.get_or_init(|| error.to_string()).clone();
+        self.shared.signals.notify_all();
+        Error::Poisoned { reason }
+    }
+}
+
+impl Shared {
+    /// Replaces the view by what `change` makes of it.
+    pub(crate) fn install_view(&self, change: impl FnOnce(&View) -> View) {
+        let _changing = self.view_change.lock();
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    /// The view and a watermark that belong together: no table of the view holds a cell past the watermark.
+    pub(crate) fn consistent_view(&self) -> (Arc<View>, crate::Sequence) {
+        let _no_change = self.view_change.lock();
+        (self.view.load_full(), crate::Sequence(self.watermark.load(Ordering::Acquire)))
+    }
+
+    pub(crate) fn backlog(&self) -> Backlog {
+        let view = self.view.load();
+        let memtables_bytes = self.memtable_bytes * self.options.memtables_max as u64;
+        Backlog {
+            buffered_fraction: view.memtable_bytes() as f64 / memtables_bytes as f64,
+            level0_fraction: view.levels.level(0).len() as f64 / self.options.level0_tables as f64,
+            debt_bytes: self.debt_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The first segment of the log that some memtable of `view` other than `flushed` needs.
+    pub(crate) fn log_floor(&self, flushed: &crate::view::LoggedMemtable) -> SegmentId {
+        // Read before the memtables: a group that comes later goes to this segment or a later one.
+        let current = SegmentId(self.log_segment.load(Ordering::Acquire));
+        let view = self.view.load();
+        let others = view.memtables().filter(|logged| !std::ptr::eq(&***logged, flushed));
+        others.filter_map(|logged| logged.log_from()).min().map_or(current, |floor| floor.min(current))
+    }
+
+    /// Makes an edit of the table set durable and shows it to readers.
+    pub(crate) fn install_edit(
+        &self,
+        edit: &VersionEdit,
+        change: impl FnOnce(&View, Arc<Levels>) -> View,
+    ) -> Result<(), Error> {
+        let mut manifest = self.manifest.lock();
+        manifest.append(edit)?;
+        let old = Arc::clone(&self.view.load().levels);
+        let levels = old.apply(edit, &mut |meta| self.open_table(meta));
+        let levels = Arc::new(levels.unwrap_or_else(|broken| panic!("an edit breaks the levels: {broken}")));
+        self.debt_bytes.store(Debt::of(&levels, &self.options).bytes, Ordering::Relaxed);
+        self.install_view(|view| change(view, Arc::clone(&levels)));
+        drop(manifest);
+        let dropped: BTreeSet<TableId> = edit.dropped().collect();
+        for (_, table) in old.iter().filter(|(_, table)| dropped.contains(&table.meta().id)) {
+            table.mark_obsolete();
+        }
+        self.signals.compact.notify();
+        self.signals.room.notify();
+        Ok(())
+    }
+
+    pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {
+        open_table(&self.env, &self.paths, meta, &self.cache, &self.trash)
+    }
+}
+
+/// A table that puts its id into `trash` when it is obsolete and nobody holds it any more.
+pub(crate) fn open_table(
+    env: &Env,
+    paths: &Paths,
+    meta: &TableMeta,
+    cache: &Arc<BlockCache>,
+    trash: &Arc<Mutex<Vec<TableId>>>,
+) -> Arc<Table> {
+    let trash = Arc::clone(trash);
+    let dropped = Arc::new(move |id| trash.lock().push(id));
+    let fs = Arc::clone(&env.fs);
+    Arc::new(Table::open(fs, paths.table(meta.id), Arc::new(meta.clone()), Arc::clone(cache), dropped))
+}

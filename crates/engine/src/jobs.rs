@@ -1,0 +1,288 @@
+//! Background work, stepped by the host: flush, compaction, upkeep.
+//!
+//! **Promise.** Each step is bounded by a budget. A job that stops anywhere (the process dies, the disk is
+//! full) leaves the live data as it was: its outputs become part of it in one durable edit of the manifest,
+//! and are removed otherwise.
+//!
+//! **Mechanism.** A memtable is flushed when it is sealed and all of it is durable; then the segments of the
+//! log that only it needed are released. Compactions are chosen by the picker; the tables of a running one
+//! are *busy* and not chosen again. Files of tables that nobody holds any more are removed by upkeep.
+//!
+//! **Caveats.** Memtables are flushed one at a time, the oldest first.
+
+use crate::Error;
+use crate::compaction::{self, Busy, FlushJob, Job, JobContext, PlanId, Step};
+use crate::engine::{Engine, Shared};
+use crate::manifest::VersionEdit;
+use crate::sstable::{TableId, TableOptions};
+use crate::view::{LoggedMemtable, View};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What one step of a job did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There was nothing to do.
+    Idle,
+    /// Something was done, and there may be more.
+    Worked,
+}
+
+/// The jobs under way.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    flush: Mutex<Option<Flush>>,
+    compactions: Mutex<Vec<Option<Compaction>>>,
+    busy: Mutex<Busy>,
+}
+
+struct Flush {
+    job: FlushJob,
+    source: Arc<LoggedMemtable>,
+}
+
+struct Compaction {
+    job: Job,
+    plan: PlanId,
+}
+
+/// A budget for steps that nobody is waiting behind, in bytes.
+const STEP_BYTES: u64 = 4 << 20;
+
+impl Engine {
+    /// Works off everything that flush and compaction owe, on this thread.
+    ///
+    /// # Errors
+    /// As [`Engine::step_flush`] and [`Engine::step_compaction`].
+    pub fn run_jobs(&self) -> Result<(), Error> {
+        loop {
+            let flushed = self.step_flush(STEP_BYTES)?;
+            let compacted = self.step_compaction(0, STEP_BYTES)?;
+            let upkept = self.step_upkeep(STEP_BYTES)?;
+            if [flushed, compacted, upkept] == [Progress::Idle; 3] {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Seals the active memtable if it holds anything, and flushes all that is sealed, on this thread.
+    ///
+    /// # Errors
+    /// As [`Engine::step_flush`].
+    pub fn flush(&self) -> Result<(), Error> {
+        while self.step_commit()? {}
+        let mut queue = self.shared.commit_queue.lock();
+        if !self.shared.view.load().active.memtable.is_empty() {
+            self.rotate(&mut queue);
+        }
+        drop(queue);
+        while self.step_flush(STEP_BYTES)? == Progress::Worked {}
+        Ok(())
+    }
+
+    /// Flushes up to about `budget_bytes` of the oldest sealed memtable.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: the job was undone and begins again with the next step. [`Error::Poisoned`] after any
+    /// other failed write.
+    pub fn step_flush(&self, budget_bytes: u64) -> Result<Progress, Error> {
+        self.check_poison()?;
+        let mut slot = self.shared.jobs.flush.lock();
+        if slot.is_none() {
+            *slot = self.begin_flush();
+        }
+        let Some(flush) = slot.as_mut() else { return Ok(Progress::Idle) };
+        let stepped = flush.job.step(budget_bytes);
+        match stepped {
+            Ok(Step::More) => Ok(Progress::Worked),
+            Ok(Step::Done(edit)) => {
+                let flush = slot.take().expect("it was stepped");
+                drop(slot);
+                self.finish_flush(&flush, edit)?;
+                Ok(Progress::Worked)
+            }
+            Err(error) => {
+                *slot = None;
+                Err(self.job_failed(error))
+            }
+        }
+    }
+
+    fn begin_flush(&self) -> Option<Flush> {
+        let view = self.shared.view.load();
+        let source = view.sealed.last()?;
+        let watermark = crate::Sequence(self.shared.watermark.load(Ordering::Acquire));
+        if source.last() > watermark {
+            return None;
+        }
+        let cursor = source.memtable.cursor(watermark);
+        let job = FlushJob::new(cursor, self.job_context());
+        Some(Flush { job, source: Arc::clone(source) })
+    }
+
+    fn finish_flush(&self, flush: &Flush, mut edit: VersionEdit) -> Result<(), Error> {
+        let floor = self.shared.log_floor(&flush.source);
+        edit.wal_floor = Some(floor);
+        // Before the view changes, so that no compaction misses its versions in both places.
+        self.shared.replayable.lock().flushed(&flush.source, floor);
+        let installed =
+            self.shared.install_edit(&edit, |view, levels| View::flushed(view, &flush.source, levels));
+        if let Err(error) = installed {
+            return Err(self.edit_failed(&edit, error));
+        }
+        self.shared.counters.flushed(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+        self.shared.wal.lock().release(floor);
+        Ok(())
+    }
+
+    /// Compacts about `budget_bytes` in `slot`; jobs in different slots run side by side.
+    ///
+    /// # Errors
+    /// [`Error::Full`] or [`Error::Corrupt`]: the job was undone and will be chosen again.
+    /// [`Error::Poisoned`] after any other failed write.
+    pub fn step_compaction(&self, slot: usize, budget_bytes: u64) -> Result<Progress, Error> {
+        self.check_poison()?;
+        let Some(mut compaction) = self.take_compaction(slot) else { return Ok(Progress::Idle) };
+        match compaction.job.step(budget_bytes) {
+            Ok(Step::More) => {
+                self.shared.jobs.compactions.lock()[slot] = Some(compaction);
+                Ok(Progress::Worked)
+            }
+            Ok(Step::Done(edit)) => {
+                let installed = self.shared.install_edit(&edit, View::with_levels);
+                self.end_plan(compaction.plan);
+                if let Err(error) = installed {
+                    return Err(self.edit_failed(&edit, error));
+                }
+                self.shared.counters.compacted(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+                Ok(Progress::Worked)
+            }
+            Err(error) => {
+                drop(compaction.job);
+                self.end_plan(compaction.plan);
+                Err(self.job_failed(error))
+            }
+        }
+    }
+
+    fn take_compaction(&self, slot: usize) -> Option<Compaction> {
+        let mut slots = self.shared.jobs.compactions.lock();
+        if slots.len() <= slot {
+            slots.resize_with(slot + 1, || None);
+        }
+        match slots[slot].take() {
+            Some(running) => Some(running),
+            None => self.begin_compaction(),
+        }
+    }
+
+    fn begin_compaction(&self) -> Option<Compaction> {
+        let context = self.job_context();
+        let mut busy = self.shared.jobs.busy.lock();
+        let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
+        let id = busy.begin(&plan);
+        drop(busy);
+        let job = Job::new(plan, context);
+        Some(Compaction { job, plan: id })
+    }
+
+    fn end_plan(&self, plan: PlanId) {
+        self.shared.jobs.busy.lock().end(plan);
+    }
+
+    fn job_context(&self) -> JobContext {
+        let view = self.shared.view.load_full();
+        // After the view: a memtable that is not in it any more is among the replayable by now.
+        let replayable = self.shared.replayable.lock().version_min();
+        let memtables = view.memtables().filter(|logged| !logged.memtable.is_empty());
+        let version_min = memtables.map(|logged| logged.memtable.version_min()).chain(replayable).min();
+        JobContext {
+            env: self.shared.env.clone(),
+            tables_dir: self.shared.paths.tables(),
+            next_table_id: Arc::clone(&self.shared.next_table_id),
+            table_options: TableOptions {
+                block_bytes: self.shared.options.block_bytes,
+                compression: self.shared.options.compression,
+                filter_bits_per_key: self.shared.options.filter_bits_per_key,
+            },
+            options: self.shared.options.clone(),
+            memtable_version_min: version_min,
+            levels: Arc::clone(&view.levels),
+            wall: self.shared.env.clock.now().wall,
+        }
+    }
+
+    /// Removes files that nobody needs, keeps spare segments of the log ready, looks at the free space.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there is no room for a spare segment; [`Error::Io`] when a file cannot be removed.
+    pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
+        self.check_poison()?;
+        let removed = self.shared.remove_trash()?;
+        let available = self.shared.available_bytes()?;
+        if self.shared.disk.observe(available) {
+            self.tell_disk_changed();
+        }
+        if self.shared.disk.is_full() {
+            return Ok(if removed { Progress::Worked } else { Progress::Idle });
+        }
+        let more = self.shared.spares.step(budget_bytes)?;
+        Ok(if removed || more { Progress::Worked } else { Progress::Idle })
+    }
+
+    /// When the disk has become full, what is in memory is flushed so that its part of the log can go.
+    fn tell_disk_changed(&self) {
+        if !self.shared.disk.is_full() {
+            tracing::info!("the disk has room again: writes go on");
+            return self.shared.signals.room.notify();
+        }
+        tracing::warn!(
+            reserve_bytes = self.shared.disk.reserve_bytes(),
+            "the disk is full: values are refused until there is room, reads and deletes go on"
+        );
+        let mut queue = self.shared.commit_queue.lock();
+        let view = self.shared.view.load();
+        if view.sealed.is_empty() && !view.active.memtable.is_empty() {
+            drop(view);
+            self.rotate(&mut queue);
+        }
+    }
+
+    fn job_failed(&self, error: Error) -> Error {
+        match error {
+            Error::Full { .. } => {
+                self.shared.disk.found_full();
+                error
+            }
+            Error::Corrupt { .. } => error,
+            other => self.poison_with(&other),
+        }
+    }
+
+    /// An edit was not taken: what it would have added is removed.
+    fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
+        let held: BTreeSet<TableId> = edit.removed.iter().map(|(_, id)| *id).collect();
+        let outputs = edit.added.iter().map(|(_, meta)| meta.id).filter(|id| !held.contains(id));
+        self.shared.trash.lock().extend(outputs);
+        self.job_failed(error)
+    }
+}
+
+impl Shared {
+    /// Removes the files of tables that nobody holds.
+    fn remove_trash(&self) -> Result<bool, Error> {
+        let ids = std::mem::take(&mut *self.trash.lock());
+        for &id in &ids {
+            let path = self.paths.table(id);
+            self.env.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+        Ok(!ids.is_empty())
+    }
+
+    fn available_bytes(&self) -> Result<u64, Error> {
+        let root = self.paths.root();
+        self.env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))
+    }
+}

@@ -1,0 +1,200 @@
+//! Opening: from what a crash left on the disk to an engine that serves.
+//!
+//! **Promise.** Every write that was acknowledged is there, and nothing is served that a second crash could
+//! take back: the log is replayed and synced before the first read.
+//!
+//! **Mechanism.** The manifest tells the live tables; none of them is read. Tables that no manifest names are
+//! what an interrupted job left, and are removed. The log is replayed from the manifest's floor into
+//! memtables. So the time to open depends on the log still to be replayed, which the memory for memtables
+//! bounds, not on the data.
+//!
+//! **Caveats.** A log written under a larger memory budget is replayed whole: memtables may then be over
+//! their part of the budget until they are flushed.
+
+use crate::cache::BlockCache;
+use crate::commit::CommitQueue;
+use crate::disk::DiskGuard;
+use crate::engine::{Engine, Parts, open_table};
+use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::paths::Paths;
+use crate::sstable::{TableId, TableMeta};
+use crate::view::{LoggedMemtable, View};
+use crate::wal::record::RecordCells;
+use crate::wal::{SegmentId, Wal, WalOptions};
+use crate::{Error, Options, Sequence};
+use env::Env;
+use parking_lot::Mutex;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use stdx::Version;
+
+/// Segments of the log may take at most this part of the disk that the engine could use, one of them.
+const SEGMENT_SHARE: u64 = 64;
+/// The least size of a segment of the log, in bytes.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Segments of the log kept ready for reuse.
+const SPARE_SEGMENTS: usize = 2;
+
+/// What opening found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Live tables.
+    pub tables: usize,
+    /// Records replayed from the log.
+    pub records: u64,
+    /// Cells in them.
+    pub cells: u64,
+    /// Bytes of the log that were replayed.
+    pub wal_bytes: u64,
+    /// Bytes of an interrupted, never acknowledged write that were cut from the end of the log.
+    pub cut_bytes: u64,
+    /// Files of interrupted jobs that were removed.
+    pub orphans: usize,
+    /// The greatest version found.
+    pub version_max: Version,
+}
+
+impl Engine {
+    /// Opens the engine in `dir`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it, [`Error::Corrupt`] when manifest or log are not what was
+    /// written, [`Error::Full`] when there is no room to begin a log, [`Error::Invalid`] for impossible options.
+    pub fn open(env: Env, dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
+        options.validate()?;
+        let paths = Paths::new(dir);
+        make_dirs(&env, &paths)?;
+        let lock = lock(&env, &paths)?;
+        let (manifest, recovered) = Manifest::recover(&env.fs, paths.root())?;
+        let orphans = remove_orphans(&env, &paths, &recovered.orphans)?;
+
+        let cache = Arc::new(BlockCache::new(options.cache_bytes()));
+        let trash = Arc::new(Mutex::new(Vec::new()));
+        let live = VersionEdit { added: recovered.tables, ..VersionEdit::default() };
+        let mut open = |meta: &TableMeta| open_table(&env, &paths, meta, &cache, &trash);
+        let levels = Levels::default().apply(&live, &mut open).map_err(|broken| {
+            Error::corrupt(paths.root(), 0, format!("the manifest contradicts itself: {broken}"))
+        })?;
+
+        let usable_bytes = usable_bytes(&env, &paths, &live)?;
+        let wal_options = WalOptions {
+            segment_bytes: options.wal_segment_bytes.min(usable_bytes / SEGMENT_SHARE).max(SEGMENT_BYTES_MIN),
+            durability: options.durability,
+            spares_max: SPARE_SEGMENTS,
+        };
+        let mut replay = Replay::new(options.memtable_bytes());
+        let (wal, found) =
+            Wal::open(&env.fs, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
+                replay.record(segment, cells);
+                Ok(())
+            })?;
+
+        let reserve_bytes = options.memtable_bytes() * 2 + options.wal_segment_bytes;
+        let recovery = Recovery {
+            tables: live.added.len(),
+            records: found.records,
+            cells: found.cells,
+            wal_bytes: found.bytes,
+            cut_bytes: found.cut_bytes,
+            orphans,
+            version_max: Version::MIN,
+        };
+        let engine = Self::assemble(Parts {
+            disk: DiskGuard::new(reserve_bytes, usable_bytes),
+            watermark: replay.last,
+            queue: CommitQueue::new(replay.last, replay.next_memtable_id),
+            view: replay.into_view(Arc::new(levels)),
+            next_table_id: Arc::new(AtomicU64::new(recovered.next_table_id.0)),
+            env,
+            paths,
+            options,
+            cache,
+            wal,
+            manifest,
+            trash,
+            lock,
+        });
+        let version_max = engine.version_max();
+        Ok((engine, Recovery { version_max, ..recovery }))
+    }
+}
+
+/// Memtables that fill as the log is replayed.
+struct Replay {
+    memtable_bytes: u64,
+    /// The newest last.
+    memtables: Vec<Arc<LoggedMemtable>>,
+    last: Sequence,
+    next_memtable_id: u64,
+}
+
+impl Replay {
+    fn new(memtable_bytes: u64) -> Self {
+        let first = Arc::new(LoggedMemtable::new(0, memtable_bytes));
+        Self { memtable_bytes, memtables: vec![first], last: Sequence::ZERO, next_memtable_id: 0 }
+    }
+
+    fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
+        let logged = Arc::clone(self.with_room());
+        for (key, cell) in cells {
+            self.last = self.last.plus(1);
+            logged.memtable.insert(self.last, key, cell);
+        }
+        logged.logged_in(segment);
+        logged.extend_to(self.last);
+    }
+
+    fn with_room(&mut self) -> &Arc<LoggedMemtable> {
+        let newest = self.memtables.last().expect("there is always one");
+        if newest.memtable.bytes() >= self.memtable_bytes {
+            self.next_memtable_id += 1;
+            self.memtables.push(Arc::new(LoggedMemtable::new(self.next_memtable_id, self.memtable_bytes)));
+        }
+        self.memtables.last().expect("there is always one")
+    }
+
+    fn into_view(mut self, levels: Arc<Levels>) -> View {
+        let active = self.memtables.pop().expect("there is always one");
+        self.memtables.reverse();
+        View { active, sealed: self.memtables, levels }
+    }
+}
+
+/// The directories, so that they are there also after a loss of power.
+fn make_dirs(env: &Env, paths: &Paths) -> Result<(), Error> {
+    for dir in [paths.wal(), paths.tables()] {
+        env.fs.create_dir_all(&dir).map_err(|error| Error::io("make", &dir, error))?;
+    }
+    let parent = paths.root().parent().filter(|parent| !parent.as_os_str().is_empty());
+    for dir in [Some(paths.root()), parent].into_iter().flatten() {
+        env.fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+    }
+    Ok(())
+}
+
+fn lock(env: &Env, paths: &Paths) -> Result<Box<dyn env::DirLock>, Error> {
+    let path = paths.root().join("LOCK");
+    env.fs.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::Locked { path: paths.root().to_owned() },
+        _ => Error::io("lock", &path, error),
+    })
+}
+
+fn remove_orphans(env: &Env, paths: &Paths, orphans: &[TableId]) -> Result<usize, Error> {
+    for &id in orphans {
+        let path = paths.table(id);
+        env.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    Ok(orphans.len())
+}
+
+/// What the engine has of the disk, and what it could still get.
+fn usable_bytes(env: &Env, paths: &Paths, live: &VersionEdit) -> Result<u64, Error> {
+    let root = paths.root();
+    let available =
+        env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))?;
+    let held: u64 = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
+    Ok(available.saturating_add(held))
+}

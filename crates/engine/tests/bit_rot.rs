@@ -1,0 +1,112 @@
+//! Any bit of any file may flip: then opening or reading fails and names the file, or the answer is right.
+//! Never a wrong answer, never a panic.
+
+mod support;
+
+use engine::{Engine, Error, Options};
+use env::{Env, MemFs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use support::{DIR, World, batch_of, small_options};
+
+const KEYS: u64 = 40;
+/// Bits flipped in each file, spread over it.
+const FLIPS_PER_FILE: u64 = 400;
+
+/// A data directory with tables on several levels, a log and a manifest, closed as a clean stop closes it.
+fn prepared(options: &Options) -> World {
+    let mut world = World::new(11);
+    let engine = world.open(options);
+    for round in 0..400 {
+        let write = world.random_write(KEYS);
+        engine.write(batch_of([&write])).expect("write");
+        world.acknowledge(&write.0, &write.1);
+        if round % 100 == 99 && round < 399 {
+            engine.flush().expect("flush");
+            engine.run_jobs().expect("jobs");
+        }
+    }
+    engine.close().expect("close");
+    world
+}
+
+/// The right answers, or an error that names `path`.
+fn check(world: &World, disk: &MemFs, options: &Options, path: &Path) -> Outcome {
+    let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&world.clock) as _ };
+    let engine = match Engine::open(env, Path::new(DIR), options.clone()) {
+        Ok((engine, _)) => engine,
+        Err(error) => return names(&error, path),
+    };
+    for (key, expected) in &world.model {
+        match engine.get(key) {
+            Ok(seen) => assert!(
+                world.agrees(Some(expected), seen.as_ref()),
+                "{}: key {} is {seen:?}, not {expected:?}",
+                path.display(),
+                key.escape_ascii()
+            ),
+            Err(error) => return names(&error, path),
+        }
+    }
+    Outcome::Right
+}
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Right,
+    Found,
+}
+
+fn names(error: &Error, path: &Path) -> Outcome {
+    let text = error.to_string();
+    let name = path.file_name().expect("a file").to_string_lossy();
+    assert!(
+        text.contains(&*name) || name == "CURRENT" || text.contains("CURRENT"),
+        "a flipped bit of {} gives an error that does not name it: {text}",
+        path.display()
+    );
+    Outcome::Found
+}
+
+#[test]
+fn a_flipped_bit_is_found_or_harmless() {
+    let options = small_options();
+    let world = prepared(&options);
+    let (mut found, mut right) = (0, 0);
+    for path in world.disk.file_names() {
+        let bits = world.disk.read_file(&path).expect("read").len() as u64 * 8;
+        let step = (bits / FLIPS_PER_FILE).max(1) | 1;
+        for bit in (0..bits).step_by(step as usize) {
+            let disk = world.disk.kill();
+            disk.corrupt(&path, bit / 8, (bit % 8) as u8).expect("flip");
+            match check(&world, &disk, &options, &path) {
+                Outcome::Found => found += 1,
+                Outcome::Right => right += 1,
+            }
+        }
+    }
+    assert!(found > 500, "most flips of live bytes are found: {found} found, {right} harmless");
+}
+
+#[test]
+fn a_missing_file_is_found() {
+    let options = small_options();
+    let world = prepared(&options);
+    let needed = |path: &PathBuf| !path.ends_with("LOCK");
+    for path in world.disk.file_names().into_iter().filter(needed) {
+        let disk = world.disk.kill();
+        env::Fs::remove_file(&disk, &path).expect("remove");
+        let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&world.clock) as _ };
+        let Ok((engine, _)) = Engine::open(env, Path::new(DIR), options.clone()) else { continue };
+        for (key, expected) in &world.model {
+            if let Ok(seen) = engine.get(key) {
+                assert!(
+                    world.agrees(Some(expected), seen.as_ref()),
+                    "without {}: key {} is {seen:?}, not {expected:?}",
+                    path.display(),
+                    key.escape_ascii()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The process stops, or the power goes, at each file operation of a run; or the disk is full or fails there.
+//!
+//! Afterwards every acknowledged write is there, a batch is there whole or not at all, nothing that was read is
+//! gone, and the engine goes on. Each run is one seed; what it did and where it was stopped is printed.
+
+mod support;
+
+use engine::{Engine, Error, Options};
+use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Cell, Rng};
+use support::{DIR, World, batch_of, key_of, small_options};
+
+const KEYS: u64 = 30;
+const OPERATIONS: u64 = 90;
+
+type Writes = Vec<(Vec<u8>, Cell)>;
+
+/// How a run ended.
+struct Ended {
+    world: World,
+    /// Batches whose fate is unknown: not acknowledged, and not refused for lack of space.
+    in_doubt: Vec<Writes>,
+    /// Batches that were refused for lack of space: never to be seen.
+    refused: Vec<Writes>,
+    operations: u64,
+}
+
+fn options() -> Options {
+    Options { memtable_bytes: Some(4 << 10), wal_segment_bytes: 16 << 10, ..small_options() }
+}
+
+/// Runs the operations of `seed` on a disk with the faults of `plan`, until the engine stops or all are done.
+fn run(seed: u64, plan: FaultPlan) -> Ended {
+    let mut world = World::new(seed);
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), plan);
+    let mut ended = Ended { in_doubt: Vec::new(), refused: Vec::new(), operations: 0, world: World::new(0) };
+    let env = world.env_over(Arc::new(faults.clone()));
+    if let Ok((engine, _)) = Engine::open(env, Path::new(DIR), options()) {
+        for _ in 0..OPERATIONS {
+            if !operate(&engine, &mut world, &mut ended) {
+                break;
+            }
+        }
+        // Not closed: a crash comes without notice.
+    }
+    ended.operations = faults.operations();
+    ended.world = world;
+    ended
+}
+
+/// One random operation. False when the engine has stopped.
+fn operate(engine: &Engine, world: &mut World, ended: &mut Ended) -> bool {
+    let done = match world.rng.below(10) {
+        0..6 => write(engine, world, ended),
+        6 => check_some_key(engine, world),
+        7 => {
+            world.clock.advance(Duration::from_secs(world.rng.below(10)));
+            engine.step_idle()
+        }
+        8 => world.step_something(engine),
+        _ => engine.flush().and_then(|()| engine.run_jobs()),
+    };
+    match done {
+        Ok(()) => true,
+        Err(Error::Full { .. } | Error::Overloaded { .. }) => true,
+        Err(_) => false,
+    }
+}
+
+fn write(engine: &Engine, world: &mut World, ended: &mut Ended) -> Result<(), Error> {
+    let count = 1 + world.rng.below(4);
+    let mut writes: BTreeMap<Vec<u8>, Cell> = BTreeMap::new();
+    let version = world.next_version();
+    for _ in 0..count {
+        let (key, mut cell) = world.random_write(KEYS);
+        cell.meta.version = version;
+        writes.insert(key, cell);
+    }
+    let writes: Writes = writes.into_iter().collect();
+    match engine.write(batch_of(&writes)) {
+        Ok(_) => {
+            for (key, cell) in &writes {
+                world.acknowledge(key, cell);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            match error {
+                Error::Full { .. } | Error::Overloaded { .. } => ended.refused.push(writes.clone()),
+                _ => ended.in_doubt.push(writes.clone()),
+            }
+            for (key, _) in &writes {
+                world.check_key(engine, key);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn check_some_key(engine: &Engine, world: &mut World) -> Result<(), Error> {
+    let key = key_of(world.rng.below(KEYS));
+    let seen = engine.get(&key)?;
+    assert!(world.agrees(world.model.get(&key), seen.as_ref()), "{:?}: {seen:?}", key.escape_ascii());
+    Ok(())
+}
+
+/// What the disk has now must be what was acknowledged, with each batch in doubt there whole or not at all.
+fn check_recovered(ended: &mut Ended, disk: &MemFs) {
+    let mut world = World::on(disk.clone(), 1);
+    world.clock = Arc::clone(&ended.world.clock);
+    world.model = ended.world.model.clone();
+    let engine = world.open(&options());
+    for writes in &ended.in_doubt {
+        let there = writes.iter().filter(|(key, cell)| {
+            let seen = engine.get(key).expect("get");
+            seen.is_some_and(|seen| seen == *cell || seen.meta.version == cell.meta.version)
+        });
+        let count = there.count();
+        assert!(count == 0 || count == writes.len(), "half a batch: {count} of {writes:?}");
+        if count > 0 {
+            for (key, cell) in writes {
+                world.acknowledge(key, cell);
+            }
+        }
+    }
+    for (key, cell) in ended.refused.iter().flatten() {
+        let seen = engine.get(key).expect("get");
+        assert!(
+            seen.is_none_or(|seen| seen.meta.version != cell.meta.version),
+            "a refused write is there: {cell:?}"
+        );
+    }
+    world.check_all(&engine);
+
+    // It goes on, and what it shows now survives the next crash.
+    let version = ended.world.next_version();
+    let next = (b"key-000".to_vec(), Cell::value(version, 1, "after".into()));
+    engine.write(batch_of([&next])).expect("a recovered engine takes writes");
+    world.acknowledge(&next.0, &next.1);
+    world.disk = disk.crash(&mut Rng::new(version.hlc.to_bits()));
+    drop(engine);
+    let engine = world.open(&options());
+    world.check_all(&engine);
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    world.check_all(&engine);
+}
+
+/// How many file operations the run of `seed` takes when nothing fails.
+fn operations_of(seed: u64) -> u64 {
+    run(seed, FaultPlan::none()).operations
+}
+
+#[test]
+fn a_stop_at_any_operation_loses_nothing_acknowledged() {
+    for seed in 0..3 {
+        for operation in 0..operations_of(seed) {
+            let mut ended = run(seed, FaultPlan::stop_after(operation));
+            let how = (seed + operation) % 4;
+            println!("seed {seed}, stopped at operation {operation}, end {how}");
+            let mut rng = Rng::new(operation);
+            let disk = ended.world.disk.clone();
+            let disk = match how {
+                0 => disk.kill(),
+                1 => disk.kill().crash(&mut rng),
+                _ => disk.crash(&mut rng),
+            };
+            check_recovered(&mut ended, &disk);
+        }
+    }
+}
+
+#[test]
+fn a_write_torn_at_any_operation_loses_nothing_acknowledged() {
+    for seed in 10..12 {
+        for operation in 0..operations_of(seed) {
+            let mut ended = run(seed, FaultPlan::stop_after(operation).tear_last_write());
+            println!("seed {seed}, torn at operation {operation}");
+            let disk = ended.world.disk.kill();
+            let disk = if operation % 2 == 0 { disk } else { disk.crash(&mut Rng::new(operation)) };
+            check_recovered(&mut ended, &disk);
+        }
+    }
+}
+
+#[test]
+fn a_crash_during_recovery_loses_nothing_either() {
+    for seed in 20..23 {
+        let total = operations_of(seed);
+        let ended = run(seed, FaultPlan::stop_after(total * 2 / 3));
+        let crashed = ended.world.disk.crash(&mut Rng::new(seed));
+        for operation in 0.. {
+            let again = crashed.kill();
+            let faults = FaultFs::new(Arc::new(again.clone()), FaultPlan::stop_after(operation));
+            let env = ended.world.env_over(Arc::new(faults));
+            let opened = Engine::open(env, Path::new(DIR), options());
+            println!("seed {seed}, recovery stopped at operation {operation}");
+            let mut ended = run(seed, FaultPlan::stop_after(total * 2 / 3));
+            let all_done = opened.is_ok();
+            drop(opened);
+            check_recovered(&mut ended, &again.crash(&mut Rng::new(operation)));
+            if all_done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_at_any_operation_refuses_and_goes_on() {
+    for seed in 30..32 {
+        for operation in 0..operations_of(seed) {
+            let full = Fault::Error(std::io::ErrorKind::StorageFull);
+            let plan = FaultPlan::on_operation(move |call| {
+                let writes = matches!(
+                    call.kind,
+                    OperationKind::Write | OperationKind::SetLen | OperationKind::SyncData
+                );
+                (writes && (operation..operation + 3).contains(&call.number)).then(|| full.clone())
+            });
+            let mut ended = run(seed, plan);
+            println!("seed {seed}, full from operation {operation}");
+            assert!(ended.in_doubt.is_empty(), "a full disk leaves no write in doubt");
+            let disk = ended.world.disk.kill();
+            let disk = if operation % 2 == 0 { disk } else { disk.crash(&mut Rng::new(operation)) };
+            check_recovered(&mut ended, &disk);
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_stops_the_engine_and_loses_nothing_acknowledged() {
+    let mut stopped = 0;
+    for seed in 40..42 {
+        for nth in 0..60 {
+            let plan =
+                FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).after(nth), Fault::DeviceError);
+            let mut ended = run(seed, plan);
+            println!("seed {seed}, sync {nth} failed");
+            stopped += u64::from(!ended.in_doubt.is_empty());
+            let disk = ended.world.disk.crash(&mut Rng::new(nth));
+            check_recovered(&mut ended, &disk);
+        }
+    }
+    assert!(stopped > 10, "a failed sync of the log leaves writes in doubt: {stopped}");
+}

@@ -1,0 +1,184 @@
+//! Random operations against a `BTreeMap`: reads, scans and snapshots see what the model holds, whatever
+//! the options and wherever the jobs are stepped.
+
+mod support;
+
+use engine::Options;
+use engine::iter::Cursor;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stdx::Cell;
+use support::{World, batch_of, key_of, random_options, scan, small_options};
+
+const KEYS: u64 = 90;
+
+/// Runs `operations` random operations of `seed` and returns what a scan sees at the end.
+fn run(seed: u64, operations: u64, options: &Options, step: bool) -> BTreeMap<Vec<u8>, Cell> {
+    println!("seed {seed}, {options:?}");
+    let mut world = World::new(seed);
+    let mut jobs = stdx::Rng::new(seed ^ 1);
+    let mut engine = world.open(options);
+    for _ in 0..operations {
+        match world.rng.below(100) {
+            0..70 => {
+                let count = 1 + world.rng.below(4);
+                let writes: Vec<_> = (0..count).map(|_| world.random_write(KEYS)).collect();
+                engine.write(batch_of(&writes)).expect("write");
+                for (key, cell) in &writes {
+                    world.acknowledge(key, cell);
+                }
+            }
+            70..95 => {
+                let key = key_of(world.rng.below(KEYS));
+                world.check_key(&engine, &key);
+            }
+            95..98 => world.clock.advance(Duration::from_millis(world.rng.below(3_000))),
+            98 => world.check_all(&engine),
+            _ => {
+                drop(engine);
+                engine = world.open(options);
+            }
+        }
+        if step && jobs.chance(0.5) {
+            std::mem::swap(&mut world.rng, &mut jobs);
+            world.step_something(&engine).expect("step");
+            std::mem::swap(&mut world.rng, &mut jobs);
+        }
+    }
+    world.check_all(&engine);
+    live(&world, scan(&engine))
+}
+
+/// What users see of a scan.
+fn live(world: &World, mut seen: BTreeMap<Vec<u8>, Cell>) -> BTreeMap<Vec<u8>, Cell> {
+    seen.retain(|_, cell| cell.meta.is_live_at(world.wall()));
+    seen
+}
+
+#[test]
+fn reads_and_scans_see_what_the_model_holds() {
+    for seed in 0..20 {
+        run(seed, 1_500, &small_options(), true);
+    }
+}
+
+#[test]
+fn the_options_and_the_steps_do_not_change_the_answers() {
+    let mut rng = stdx::Rng::new(99);
+    for seed in 100..110 {
+        let plain = run(seed, 800, &small_options(), false);
+        for _ in 0..4 {
+            let options = random_options(&mut rng);
+            assert_eq!(run(seed, 800, &options, true), plain, "seed {seed}, {options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_does_not_change() {
+    let mut world = World::new(5);
+    let engine = world.open(&small_options());
+    let mut taken = Vec::new();
+    for round in 0..300 {
+        let write = world.random_write(KEYS);
+        engine.write(batch_of([&write])).expect("write");
+        world.acknowledge(&write.0, &write.1);
+        world.step_something(&engine).expect("step");
+        if round % 30 == 0 {
+            taken.push((engine.snapshot(), scan(&engine)));
+        }
+    }
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    for (snapshot, expected) in taken {
+        let mut cursor = snapshot.cursor();
+        cursor.seek_to_first().expect("seek");
+        let mut seen = BTreeMap::new();
+        while let Some((key, cell)) = cursor.entry() {
+            seen.insert(key.to_vec(), cell.to_cell());
+            cursor.advance().expect("advance");
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn a_scan_begins_at_the_first_key_not_below_its_start() {
+    let mut world = World::new(6);
+    let engine = world.open(&small_options());
+    for _ in 0..600 {
+        let write = world.random_write(KEYS);
+        engine.write(batch_of([&write])).expect("write");
+        world.acknowledge(&write.0, &write.1);
+        world.step_something(&engine).expect("step");
+    }
+    let all = scan(&engine);
+    let snapshot = engine.snapshot();
+    let mut cursor = snapshot.cursor();
+    for number in 0..KEYS {
+        for start in [key_of(number), [key_of(number), vec![0]].concat()] {
+            cursor.seek(&start).expect("seek");
+            let expected = all.range(start.clone()..).next().map(|(key, _)| key.as_slice());
+            assert_eq!(cursor.entry().map(|(key, _)| key), expected, "from {}", start.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn deleted_and_expired_data_leaves_the_disk_after_its_grace() {
+    let mut world = World::new(7);
+    let engine = world.open(&small_options());
+    for number in 0..KEYS {
+        let write = world.random_write(KEYS);
+        engine.write(batch_of([&write])).expect("write");
+        let version = world.next_version();
+        let delete = (write.0.clone(), Cell::tombstone(version, 1));
+        engine.write(batch_of([&delete])).expect("delete");
+        world.acknowledge(&delete.0, &delete.1);
+        if number % 10 == 0 {
+            engine.flush().expect("flush");
+        }
+    }
+    engine.flush().expect("flush");
+    world.clock.advance(support::GRACE * 3);
+    engine.run_jobs().expect("jobs");
+    world.check_all(&engine);
+    let cells: u64 = engine.stats().levels.iter().map(|level| level.cells).sum();
+    assert_eq!(cells, 0, "tombstones past their grace are dropped with what they hide");
+}
+
+#[test]
+fn a_late_write_does_not_bury_a_newer_one() {
+    let mut world = World::new(8);
+    let engine = world.open(&small_options());
+    let (old, new) = (world.next_version(), world.next_version());
+    let newer = (b"k".to_vec(), Cell::tombstone(new, 1));
+    engine.write(batch_of([&newer])).expect("write");
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    let late = (b"k".to_vec(), Cell::value(old, 1, "late".into()));
+    engine.write(batch_of([&late])).expect("write");
+    assert_eq!(engine.get(b"k").expect("get"), Some(newer.1.clone()));
+    engine.flush().expect("flush");
+    assert_eq!(engine.get(b"k").expect("get"), Some(newer.1.clone()));
+    engine.run_jobs().expect("jobs");
+    assert_eq!(engine.get(b"k").expect("get"), Some(newer.1));
+}
+
+#[test]
+fn the_largest_values_and_keys_are_kept() {
+    let mut world = World::new(9);
+    let options = Options { memory_bytes: 256 << 20, memtable_bytes: Some(8 << 20), ..Options::default() };
+    let engine = world.open(&options);
+    let key = vec![0xfe; 8_300];
+    let mut value = vec![0; 16 << 20];
+    world.rng.fill(&mut value);
+    let write = (key.clone(), Cell::value(world.next_version(), 1, value.into()));
+    engine.write(batch_of([&write])).expect("write");
+    assert!(engine.get(&key).expect("get").as_ref() == Some(&write.1), "from the memtable");
+    drop(engine);
+    let engine = world.open(&options);
+    assert!(engine.get(&key).expect("get").as_ref() == Some(&write.1), "from the log");
+    engine.flush().expect("flush");
+    assert!(engine.get(&key).expect("get").as_ref() == Some(&write.1), "from a table");
+}
