@@ -39,7 +39,7 @@ struct Findings<'a> {
     content_length: Option<&'a [u8]>,
     transfer_encoding: Option<&'a [u8]>,
     host: Option<&'a [u8]>,
-    has_connection: bool,
+    has_keep_alive: bool,
     has_close: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Findings<'a> {
                     set_once(&mut findings.host, header.value, TWO_HOSTS)?;
                 }
                 10 if header.name.eq_ignore_ascii_case("connection") => {
-                    findings.has_connection = true;
+                    findings.has_keep_alive |= has_token(header.value, b"keep-alive");
                     findings.has_close |= has_token(header.value, b"close");
                 }
                 14 if header.name.eq_ignore_ascii_case("content-length") => {
@@ -108,9 +108,8 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Only said where every reader would end the connection.
     fn is_last(&self, is_http_11: bool) -> bool {
-        self.has_close || (!is_http_11 && !self.has_connection)
+        self.has_close || (!is_http_11 && !self.has_keep_alive)
     }
 }
 
@@ -125,6 +124,7 @@ fn set_once<'a>(place: &mut Option<&'a [u8]>, value: &'a [u8], problem: &'static
     }
 }
 
+/// As the library reads lists: one with bytes beyond ASCII has no tokens.
 fn has_token(list: &[u8], token: &[u8]) -> bool {
     list.is_ascii()
         && list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sure_end_is_the_end() {
+    fn the_last_request_is_known() {
         let is_last = |version: &str, connection: &str| {
             judged(&format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"))
                 .map(|framing| framing.is_last)
@@ -274,6 +274,7 @@ mod tests {
         assert_eq!(is_last("1.1", "Connection: foo, Close\r\n"), Ok(true));
         assert_eq!(is_last("1.1", "Connection: close\r\nConnection: keep-alive\r\n"), Ok(true));
         assert_eq!(is_last("1.0", ""), Ok(true));
+        assert_eq!(is_last("1.0", "Connection: foo\r\n"), Ok(true));
         assert_eq!(is_last("1.0", "Connection: keep-alive\r\n"), Ok(false));
     }
 
