@@ -91,13 +91,7 @@ impl Manifest {
         write_current(fs, dir, number)?;
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         remove_others(fs, dir, number);
-        let recovered = Recovered {
-            tables: state.tables.values().cloned().collect(),
-            next_table_id: state.next_table_id,
-            wal_floor: state.wal_floor,
-            orphans,
-            cut_bytes,
-        };
+        let recovered = state.recovered(orphans, cut_bytes);
         let manifest = Self {
             fs: Arc::clone(fs),
             dir: dir.to_owned(),
@@ -108,6 +102,19 @@ impl Manifest {
             broken: None,
         };
         Ok((manifest, recovered))
+    }
+
+    /// What the manifest of `dir` says, without changing anything.
+    ///
+    /// # Errors
+    /// As [`Manifest::recover`]; also when there is no manifest.
+    pub fn inspect(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Recovered, Error> {
+        let Some(number) = read_current(fs, dir)? else {
+            return Err(Error::corrupt(&current_path(dir), 0, "it is not there: this is no data directory"));
+        };
+        let Replayed { mut state, cut_bytes } = read_manifest(fs, dir, number)?;
+        let orphans = find_orphans(fs, dir, &mut state)?;
+        Ok(state.recovered(orphans, cut_bytes))
     }
 
     /// Makes an edit durable. The tables it adds must be durable already, their names too.

@@ -1,7 +1,7 @@
 //! All that a manifest says, and how it is read from one.
 
 use super::frame::{self, Kind};
-use super::{Levels, VersionEdit, current};
+use super::{Levels, Recovered, VersionEdit, current};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
@@ -52,6 +52,17 @@ impl State {
         }
         self.next_table_id = self.next_table_id.max(edit.next_table_id.unwrap_or(TableId(0)));
         self.wal_floor = self.wal_floor.max(edit.wal_floor.unwrap_or(SegmentId(0)));
+    }
+
+    /// The state as a start finds it.
+    pub(super) fn recovered(&self, orphans: Vec<TableId>, cut_bytes: u64) -> Recovered {
+        Recovered {
+            tables: self.tables.values().cloned().collect(),
+            next_table_id: self.next_table_id,
+            wal_floor: self.wal_floor,
+            orphans,
+            cut_bytes,
+        }
     }
 
     /// The state as edits on nothing.

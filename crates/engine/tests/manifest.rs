@@ -1,0 +1,345 @@
+//! The manifest through crashes, full disks and rot: what was acknowledged is there, what was refused is
+//! not, and damage is an error that names the file.
+
+use bytes::Bytes;
+use engine::manifest::{Levels, Manifest, Recovered, VersionEdit};
+use engine::sstable::{TableId, TableMeta};
+use engine::wal::SegmentId;
+use engine::{Error, ErrorKind};
+use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::{Hlc, NodeTag, Rng, Version, WallTime};
+
+const DIR: &str = "/data";
+const SEEDS: u64 = 6;
+
+fn meta(id: u64, min: &str, max: &str) -> TableMeta {
+    let version = |hlc| Version::new(Hlc::from_bits(hlc), NodeTag(9));
+    TableMeta {
+        id: TableId(id),
+        file_bytes: 1_000 + id,
+        data_bytes: 2_000 + id,
+        cells: 10,
+        tombstones: 3,
+        expiring: 2,
+        key_min: Bytes::copy_from_slice(min.as_bytes()),
+        key_max: Bytes::copy_from_slice(max.as_bytes()),
+        version_min: version(id),
+        version_max: version(id * 2),
+        droppable_from: id.is_multiple_of(2).then_some(WallTime::from_micros_since_unix_epoch(id)),
+    }
+}
+
+fn long_key(id: u64) -> String {
+    format!("{id:08}{}", "k".repeat(8_000))
+}
+
+/// A step of a history: tables flushed to level 0, then moved to level 1, some then removed. With `long` keys
+/// the manifest is outgrown again and again.
+fn step(step: u64, long: bool) -> VersionEdit {
+    let key = |id: u64| if long { long_key(id) } else { format!("{id:08}") };
+    let mut edit = VersionEdit { next_table_id: Some(TableId(step + 1)), ..VersionEdit::default() };
+    edit.added.push((0, meta(step, &key(step), &key(step))));
+    edit.wal_floor = Some(SegmentId(step / 2));
+    if step >= 2 {
+        edit.removed.push((0, TableId(step - 1)));
+        edit.added.push((1, meta(step - 1, &key(step - 1), &key(step - 1))));
+    }
+    if step >= 5 {
+        edit.removed.push((1, TableId(step - 3)));
+    }
+    edit
+}
+
+/// The live tables with their levels, and the floor of the log.
+type Live = (BTreeMap<u64, u8>, u64);
+
+fn live(recovered: &Recovered) -> Live {
+    for (_, found) in &recovered.tables {
+        let key = std::str::from_utf8(&found.key_min).unwrap();
+        assert_eq!(*found, meta(found.id.0, key, key), "all of the meta comes back");
+    }
+    (recovered.tables.iter().map(|(level, meta)| (meta.id.0, *level)).collect(), recovered.wal_floor.0)
+}
+
+fn apply(live: &mut Live, edit: &VersionEdit) {
+    for (_, id) in &edit.removed {
+        live.0.remove(&id.0);
+    }
+    live.0.extend(edit.added.iter().map(|(level, meta)| (meta.id.0, *level)));
+    live.1 = live.1.max(edit.wal_floor.map_or(0, |segment| segment.0));
+}
+
+fn table_path(id: u64) -> PathBuf {
+    Path::new(DIR).join("tables").join(format!("{id:016x}.sst"))
+}
+
+fn recover(fs: &(impl Fs + Clone + 'static)) -> Result<(Manifest, Recovered), Error> {
+    let fs: Arc<dyn Fs> = Arc::new(fs.clone());
+    Manifest::recover(&fs, Path::new(DIR))
+}
+
+/// Files of tables as a flush leaves them, for all ids that a history uses.
+fn disk_with_tables(ids: std::ops::Range<u64>) -> MemFs {
+    let disk = MemFs::new();
+    disk.create_dir_all(Path::new(DIR)).unwrap();
+    drop(recover(&disk).unwrap());
+    for id in ids {
+        disk.write_file(table_path(id), b"a table").unwrap();
+    }
+    disk
+}
+
+/// What was acknowledged when a history stopped, and what would have been next.
+struct Stopped {
+    acknowledged: Live,
+    next: Live,
+}
+
+/// Recovers and appends `steps` from where the manifest is, until it is stopped.
+fn run(fs: &FaultFs, steps: std::ops::Range<u64>, long: bool, before: &Live) -> Stopped {
+    let mut acknowledged = before.clone();
+    let Ok((mut manifest, recovered)) = recover(fs) else {
+        return Stopped { next: acknowledged.clone(), acknowledged };
+    };
+    assert_eq!(live(&recovered), acknowledged);
+    for number in steps {
+        let edit = step(number, long);
+        let mut next = acknowledged.clone();
+        apply(&mut next, &edit);
+        if manifest.append(&edit).is_err() {
+            return Stopped { acknowledged, next };
+        }
+        acknowledged = next;
+    }
+    Stopped { next: acknowledged.clone(), acknowledged }
+}
+
+fn crash_everywhere(steps: u64, long: bool, stride: usize) {
+    let disk = disk_with_tables(1..steps * 2);
+    let begun = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
+    run(&begun, 1..steps, long, &Live::default());
+    for stop in (0..=begun.operations()).step_by(stride) {
+        for seed in 0..SEEDS {
+            let disk = disk.kill();
+            let plan = FaultPlan::stop_after(stop);
+            let plan = if seed % 2 == 0 { plan.tear_last_write() } else { plan };
+            let fs = FaultFs::new(Arc::new(disk.clone()), plan);
+            let stopped = run(&fs, 1..steps, long, &Live::default());
+            let mut rng = Rng::new(stop * SEEDS + seed);
+            let after = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
+            let (manifest, recovered) =
+                recover(&after).unwrap_or_else(|error| panic!("stop {stop} seed {seed}: {error}"));
+            let found = live(&recovered);
+            assert!(
+                found == stopped.acknowledged || found == stopped.next,
+                "stop {stop} seed {seed}: found {found:?}, acknowledged {:?}",
+                stopped.acknowledged
+            );
+            drop(manifest);
+            // What was served once is not taken back by a second crash, nor by what is written on.
+            let again = after.crash(&mut rng);
+            assert_eq!(live(&recover(&again).unwrap().1), found, "stop {stop} seed {seed}: a second crash");
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_edit_survives_a_crash_at_every_operation() {
+    crash_everywhere(8, false, 1);
+}
+
+#[test]
+fn a_crash_while_the_manifest_is_replaced_loses_nothing() {
+    crash_everywhere(120, true, 7);
+}
+
+#[test]
+fn a_manifest_that_has_outgrown_its_snapshot_is_replaced_and_the_old_one_removed() {
+    let disk = disk_with_tables(1..400);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    run(&fs, 1..400, true, &Live::default());
+    let manifests: Vec<_> =
+        disk.file_names().into_iter().filter(|path| path.to_string_lossy().contains("manifest-")).collect();
+    assert_eq!(manifests.len(), 1, "{manifests:?}");
+    let bytes = disk.read_file(&manifests[0]).unwrap().len();
+    assert!(bytes < 2 << 20, "{bytes} bytes for a handful of live tables");
+}
+
+/// After each operation of an append fails for lack of space, the edit is never seen, and the next one works.
+#[test]
+fn an_edit_refused_by_a_full_disk_never_happens() {
+    let kinds = [OperationKind::Write, OperationKind::SyncData];
+    for (case, kind) in kinds.into_iter().enumerate() {
+        for seed in 0..SEEDS * 20 {
+            let disk = disk_with_tables(1..20);
+            let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+            let (mut manifest, _) = recover(&fs).unwrap();
+            let mut acknowledged = Live::default();
+            manifest.append(&step(1, false)).unwrap();
+            apply(&mut acknowledged, &step(1, false));
+            let full = Fault::Error(std::io::ErrorKind::StorageFull);
+            fs.set_plan(FaultPlan::fail(OperationMatch::kind(kind), full));
+            let error = manifest.append(&step(2, false)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            let crashed = disk.crash(&mut Rng::new(seed * 2 + case as u64));
+            assert_eq!(live(&recover(&crashed).unwrap().1), acknowledged);
+
+            let other = VersionEdit { added: vec![(2, meta(7, "x", "x"))], ..VersionEdit::default() };
+            manifest.append(&other).expect("there is room again");
+            apply(&mut acknowledged, &other);
+            assert_eq!(live(&recover(&disk.crash(&mut Rng::new(seed))).unwrap().1), acknowledged);
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_even_be_cut_poisons_the_manifest() {
+    let disk = disk_with_tables(1..20);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    let (mut manifest, _) = recover(&fs).unwrap();
+    let full = Fault::Error(std::io::ErrorKind::StorageFull);
+    fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).sticky(), full));
+    assert!(matches!(manifest.append(&step(1, false)), Err(Error::Poisoned { .. })));
+    fs.clear();
+    assert!(matches!(manifest.append(&step(1, false)), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn every_flipped_bit_is_found_or_does_not_matter() {
+    let disk = disk_with_tables(1..20);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    let expected = run(&fs, 1..6, false, &Live::default()).acknowledged;
+    let files = disk.file_names().into_iter().filter(|path| !path.starts_with("/data/tables"));
+    let mut found = 0;
+    for path in files {
+        for offset in 0..disk.read_file(&path).unwrap().len() as u64 {
+            for bit in 0..8 {
+                let rotten = disk.kill();
+                rotten.corrupt(&path, offset, bit).unwrap();
+                match recover(&rotten) {
+                    Ok((_, recovered)) => {
+                        assert_eq!(live(&recovered), expected, "bit {bit} of byte {offset} of {path:?}");
+                    }
+                    Err(Error::Corrupt { path: named, .. }) => {
+                        assert_eq!(named, path, "bit {bit} of byte {offset}");
+                        found += 1;
+                    }
+                    Err(other) => panic!("bit {bit} of byte {offset} of {path:?}: {other}"),
+                }
+            }
+        }
+    }
+    assert!(found > 1_000, "{found}");
+}
+
+#[test]
+fn tables_that_are_not_live_are_told_and_their_ids_not_used_again() {
+    let disk = disk_with_tables(1..7);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    run(&fs, 1..4, false, &Live::default());
+    disk.write_file(table_path(0x20), b"half a table").unwrap();
+    disk.write_file("/data/tables/notes.txt", b"somebody's").unwrap();
+    let (_, recovered) = recover(&disk).unwrap();
+    assert_eq!(recovered.orphans, [4, 5, 6, 0x20].map(TableId));
+    assert_eq!(recovered.next_table_id, TableId(0x21));
+}
+
+#[test]
+fn a_live_table_without_a_file_is_corruption() {
+    let disk = disk_with_tables(1..7);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    run(&fs, 1..4, false, &Live::default());
+    disk.remove_file(&table_path(2)).unwrap();
+    let Err(Error::Corrupt { path, .. }) = recover(&disk) else { panic!("it was opened") };
+    assert_eq!(path, table_path(2));
+}
+
+#[test]
+fn data_without_a_manifest_is_corruption_and_not_an_empty_store() {
+    let disk = MemFs::new();
+    disk.write_file("/data/wal/0000000000000001.wal", b"records").unwrap();
+    let Err(Error::Corrupt { path, .. }) = recover(&disk) else { panic!("it was opened") };
+    assert_eq!(path, Path::new("/data/CURRENT"));
+}
+
+#[test]
+fn arbitrary_bytes_are_refused() {
+    let disk = disk_with_tables(1..2);
+    let path =
+        disk.file_names().into_iter().find(|path| path.to_string_lossy().contains("manifest-")).unwrap();
+    let whole = disk.read_file(&path).unwrap();
+    let mut rng = Rng::new(1);
+    for len in 0..200 {
+        let mut bytes = whole[..len.min(24)].to_vec();
+        bytes.resize(len, 0);
+        rng.fill(&mut bytes[len.min(24)..]);
+        let file = disk.open(&path, OpenMode::CreateOrTruncate).unwrap();
+        file.write_at(&bytes, 0).unwrap();
+        let fresh = disk.kill();
+        match recover(&fresh) {
+            // A whole header with nothing behind it to be believed: a torn file that CURRENT would not name.
+            Ok((_, recovered)) => assert!(len >= 24 && recovered.tables.is_empty()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
+        }
+    }
+}
+
+fn levels(tables: &[(u8, TableMeta)]) -> Result<Levels<TableMeta>, String> {
+    let edit = VersionEdit { added: tables.to_vec(), ..VersionEdit::default() };
+    Levels::default().apply(&edit, &mut |meta| Arc::new(meta.clone()))
+}
+
+#[test]
+fn tables_of_a_level_below_0_may_not_overlap() {
+    assert!(levels(&[(0, meta(1, "a", "m")), (0, meta(2, "c", "z"))]).is_ok());
+    assert!(levels(&[(1, meta(1, "a", "m")), (1, meta(2, "n", "z"))]).is_ok());
+    assert!(levels(&[(1, meta(1, "a", "m")), (1, meta(2, "m", "z"))]).unwrap_err().contains("overlap"));
+    assert!(levels(&[(1, meta(1, "b", "a"))]).is_err());
+    assert!(levels(&[(7, meta(1, "a", "b"))]).is_err());
+    assert!(levels(&[(0, meta(1, "a", "b")), (0, meta(1, "a", "b"))]).is_err());
+}
+
+#[test]
+fn an_edit_must_fit_and_a_moved_table_is_not_opened_again() {
+    let before = levels(&[(0, meta(1, "a", "b")), (1, meta(2, "c", "d"))]).unwrap();
+    let moved = VersionEdit {
+        removed: vec![(0, TableId(1))],
+        added: vec![(1, meta(1, "a", "b"))],
+        ..VersionEdit::default()
+    };
+    let after = before.apply(&moved, &mut |_| panic!("it is open already")).unwrap();
+    assert!(Arc::ptr_eq(&before.level(0)[0], &after.level(1)[0]));
+    assert_eq!(moved.dropped().count(), 0);
+    let wrong_level = VersionEdit { removed: vec![(1, TableId(1))], ..VersionEdit::default() };
+    assert!(before.apply(&wrong_level, &mut |_| panic!("nothing is added")).is_err());
+    let gone = VersionEdit { removed: vec![(0, TableId(1)), (1, TableId(2))], ..VersionEdit::default() };
+    assert_eq!(before.apply(&gone, &mut |_| panic!("nothing is added")).unwrap().depth(), 0);
+    assert_eq!(gone.dropped().collect::<Vec<_>>(), [TableId(1), TableId(2)]);
+}
+
+#[test]
+fn candidates_are_the_tables_whose_range_holds_the_key() {
+    let levels = levels(&[
+        (0, meta(1, "a", "m")),
+        (0, meta(5, "c", "z")),
+        (0, meta(3, "d", "e")),
+        (2, meta(2, "a", "c")),
+        (2, meta(4, "e", "f")),
+    ])
+    .unwrap();
+    let ids = |level, key: &str| -> Vec<_> {
+        levels.candidates(level, key.as_bytes()).map(|table| table.id.0).collect()
+    };
+    assert_eq!(ids(0, "d"), [5, 3, 1], "the greatest versions first");
+    assert_eq!(ids(0, "z"), [5]);
+    assert_eq!((ids(1, "d"), ids(2, "d"), ids(2, "e"), ids(2, "c")), (vec![], vec![], vec![4], vec![2]));
+    assert_eq!(levels.depth(), 3);
+    let greatest = |id: u64| Version::new(Hlc::from_bits(id * 2), NodeTag(9));
+    assert_eq!(
+        (0..4).map(|level| levels.version_max_from(level)).collect::<Vec<_>>(),
+        [greatest(5), greatest(4), greatest(4), Version::MIN]
+    );
+}
