@@ -4,8 +4,13 @@
 //! them. Each yields a key once, with the cell that supersedes all others of it that the source holds (and,
 //! for a memtable, shows): so a merge need only compare sources with each other.
 
+mod level;
 mod merge;
 
+#[cfg(test)]
+mod tests;
+
+pub use level::LevelCursor;
 pub use merge::MergeCursor;
 
 use crate::Error;

@@ -5,10 +5,12 @@
 //!
 //! **Mechanism.** Chunks of one size; a piece is one `fetch_add` on the current chunk. When that overshoots,
 //! whoever notices makes a new chunk and swings the current one to it; who loses that race frees its own.
-//! Values too large to share a chunk are allocated alone, as [`Bytes`], so that a reader can take them
+//! Keys and cells have chunks of their own: a search reads only keys, and the denser they lie, the more of
+//! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a chunk are allocated alone, as [`Bytes`], so that a reader can take them
 //! without a copy.
 //!
-//! **Caveats.** What is left of a chunk when a piece does not fit is lost: less than an eighth of it.
+//! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`PIECE_BYTES_MAX`],
+//! and mostly nothing to speak of.
 
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use bytes::Bytes;
@@ -22,7 +24,7 @@ pub(super) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
 /// Values longer than this share of a chunk are allocated alone.
 const LARGE_VALUE_SHARE: usize = 32;
 
-const CHUNK_BYTES_MIN: usize = 256 << 10;
+const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// About so many chunks make up the capacity.
 const CHUNKS: usize = 32;
@@ -30,8 +32,15 @@ const CACHE_LINE: usize = 64;
 
 /// See the module.
 pub(super) struct Arena {
-    current: AtomicPtr<Chunk>,
+    keys: Lane,
+    cells: Lane,
     large: AtomicPtr<LargeValue>,
+    large_bytes: AtomicUsize,
+}
+
+/// Chunks for pieces of one kind.
+struct Lane {
+    current: AtomicPtr<Chunk>,
     bytes: AtomicUsize,
     chunk_bytes: usize,
 }
@@ -59,24 +68,86 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena that is to hold about `capacity_bytes`. It holds one chunk from the start.
+    /// An arena that is to hold about `capacity_bytes`. It holds two chunks from the start.
     pub(super) fn new(capacity_bytes: usize) -> Self {
         let chunk_bytes =
             (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         Self {
-            current: AtomicPtr::new(Chunk::allocate(chunk_bytes, ptr::null_mut()).as_ptr()),
+            keys: Lane::new(chunk_bytes),
+            cells: Lane::new(chunk_bytes),
             large: AtomicPtr::new(ptr::null_mut()),
+            large_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Uninitialised memory of `bytes` bytes for a key, aligned to [`PIECE_ALIGN`], that is nobody else's for
+    /// as long as the arena lives.
+    ///
+    /// # Panics
+    /// When `bytes` is greater than [`PIECE_BYTES_MAX`].
+    pub(super) fn allocate_key(&self, bytes: usize) -> NonNull<u8> {
+        self.keys.allocate(bytes)
+    }
+
+    /// [`Arena::allocate_key`], for a cell.
+    pub(super) fn allocate_cell(&self, bytes: usize) -> NonNull<u8> {
+        self.cells.allocate(bytes)
+    }
+
+    /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
+    pub(super) fn is_large(&self, bytes: usize) -> bool {
+        bytes > self.cells.chunk_bytes / LARGE_VALUE_SHARE
+    }
+
+    /// Copies `value` to an allocation of its own, which lives as long as the arena.
+    pub(super) fn keep_large(&self, value: &[u8]) -> NonNull<LargeValue> {
+        self.large_bytes.fetch_add(value.len() + size_of::<LargeValue>(), Ordering::Relaxed);
+        let bytes = Bytes::from(value.to_vec().into_boxed_slice());
+        let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
+        let mut newest = self.large.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: `kept` came from a box just now, and nobody else knows it before the exchange succeeds.
+            unsafe { (*kept).older = newest };
+            match self.large.compare_exchange(newest, kept, Ordering::AcqRel, Ordering::Relaxed) {
+                // SAFETY: a box is never null.
+                Ok(_) => return unsafe { NonNull::new_unchecked(kept) },
+                Err(newer) => newest = newer,
+            }
+        }
+    }
+
+    /// What the arena holds of the global allocator, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.bytes() + self.cells.bytes() + self.large_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What of [`Arena::bytes`] is taken or lost: all but the rest of the current chunks.
+    pub(super) fn bytes_used(&self) -> usize {
+        self.bytes().saturating_sub(self.keys.rest_bytes() + self.cells.rest_bytes())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let mut large = self.large.load(Ordering::Acquire);
+        while !large.is_null() {
+            // SAFETY: each was leaked from a box by `keep_large`, is in the list once, and has no reader left.
+            let value = unsafe { Box::from_raw(large) };
+            large = value.older;
+        }
+    }
+}
+
+impl Lane {
+    fn new(chunk_bytes: usize) -> Self {
+        Self {
+            current: AtomicPtr::new(Chunk::allocate(chunk_bytes, ptr::null_mut()).as_ptr()),
             bytes: AtomicUsize::new(chunk_bytes),
             chunk_bytes,
         }
     }
 
-    /// Uninitialised memory of `bytes` bytes, aligned to [`PIECE_ALIGN`], that is nobody else's for as long
-    /// as the arena lives.
-    ///
-    /// # Panics
-    /// When `bytes` is greater than [`PIECE_BYTES_MAX`].
-    pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+    fn allocate(&self, bytes: usize) -> NonNull<u8> {
         assert!(bytes <= PIECE_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
         let bytes = bytes.next_multiple_of(PIECE_ALIGN);
         loop {
@@ -89,42 +160,6 @@ impl Arena {
             }
             self.grow(chunk);
         }
-    }
-
-    /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
-    pub(super) fn is_large(&self, bytes: usize) -> bool {
-        bytes > self.chunk_bytes / LARGE_VALUE_SHARE
-    }
-
-    /// Copies `value` to an allocation of its own, which lives as long as the arena.
-    pub(super) fn keep_large(&self, value: &[u8]) -> NonNull<LargeValue> {
-        self.bytes.fetch_add(value.len() + size_of::<LargeValue>(), Ordering::Relaxed);
-        let bytes = Bytes::from(value.to_vec().into_boxed_slice());
-        let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
-        let mut newest = self.large.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: `kept` came from a box just now, and nobody else knows it before the exchange succeeds.
-            unsafe { (*kept).older = newest };
-            match self.large.compare_exchange(newest, kept, Ordering::Release, Ordering::Relaxed) {
-                // SAFETY: a box is never null.
-                Ok(_) => return unsafe { NonNull::new_unchecked(kept) },
-                Err(newer) => newest = newer,
-            }
-        }
-    }
-
-    /// What the arena holds of the global allocator, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// What of [`Arena::bytes`] is taken or lost: all but the rest of the current chunk.
-    pub(super) fn bytes_used(&self) -> usize {
-        let bytes = self.bytes();
-        let chunk = self.current.load(Ordering::Acquire);
-        // SAFETY: `current` is never null, and chunks are freed only by `drop`.
-        let used = unsafe { &(*chunk).used }.load(Ordering::Relaxed);
-        bytes.saturating_sub(self.chunk_bytes.saturating_sub(used))
     }
 
     /// Puts a new chunk in the place of `full`, unless somebody did.
@@ -142,16 +177,22 @@ impl Arena {
             Err(_) => unsafe { Chunk::free(fresh.as_ptr(), self.chunk_bytes) },
         }
     }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What is free of the current chunk.
+    fn rest_bytes(&self) -> usize {
+        let chunk = self.current.load(Ordering::Acquire);
+        // SAFETY: `current` is never null, and chunks are freed only by `drop`.
+        let used = unsafe { &(*chunk).used }.load(Ordering::Relaxed);
+        self.chunk_bytes.saturating_sub(used)
+    }
 }
 
-impl Drop for Arena {
+impl Drop for Lane {
     fn drop(&mut self) {
-        let mut large = self.large.load(Ordering::Acquire);
-        while !large.is_null() {
-            // SAFETY: each was leaked from a box by `keep_large`, is in the list once, and has no reader left.
-            let value = unsafe { Box::from_raw(large) };
-            large = value.older;
-        }
         let mut chunk = self.current.load(Ordering::Acquire);
         while !chunk.is_null() {
             // SAFETY: each chunk is in the list once, was allocated with this size, and has no reader left.

@@ -41,7 +41,10 @@ impl MemtableCursor {
         while let Some(node) = next {
             next = node.next(0);
             if let Some(next) = next {
-                next.prefetch();
+                next.prefetch_cell();
+                if let Some(after) = next.next(0) {
+                    after.prefetch();
+                }
             }
             if let Some(cell) = self.memtable.visible_cell(node, self.visible) {
                 self.position = Some(Position { node, cell });

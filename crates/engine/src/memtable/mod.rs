@@ -27,6 +27,11 @@ mod skiplist;
 mod sync;
 mod table;
 
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod tests;
+
 pub use cursor::MemtableCursor;
 pub use table::Memtable;
 

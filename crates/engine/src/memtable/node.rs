@@ -3,17 +3,17 @@
 //! **Promise.** The handles [`KeyNode`] and [`CellNode`] are safe to use: what they show was written before
 //! it could be reached, never changes but for the links, and lives as long as their lifetime says.
 //!
-//! **Mechanism.** A key node is one piece of the arena, and holds the first cell of its key:
+//! **Mechanism.** A key is one piece of the arena, and so is each of its cells:
 //!
 //! ```text
-//!        links of levels height-1 .. 1 | KeyHead: link of level 0, newest cell, key length
+//! key:   links of levels height-1 .. 1 | KeyHead: link of level 0, first cell, key length
 //!                                      | key, padded with zeros to 8 bytes at least
-//!                                      | CellHead: next cell, sequence, version, value length, flags, from
+//! cell:  CellHead: next cell, sequence, version, value length, flags, from
 //!                                      | [expiry] value, or the address of a large value
 //! ```
 //!
-//! The handle points at the link of level 0, so that a search finds a link and the first bytes of the key
-//! within one cache line. A later cell of the key is a piece of its own, from `CellHead` on.
+//! The handle of a key points at the link of level 0, so that a search finds a link and the first bytes of
+//! the key close together.
 //!
 //! **Soundness** rests on one rule, which the privacy of this module's parent holds: nodes are linked only to
 //! nodes of the same arena, and whoever holds a handle of lifetime `'a` has borrowed that arena for `'a`.
@@ -31,7 +31,7 @@ use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
 /// The greatest height of a tower: with a quarter of the nodes going up a level, enough for 16 million keys.
 pub(super) const HEIGHT_MAX: usize = 12;
 /// The longest key, in bytes.
-pub(super) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+pub(super) const KEY_BYTES_MAX: usize = 16 << 10;
 
 const PREFIX_BYTES: usize = size_of::<u64>();
 const EXPIRY_BYTES: usize = size_of::<u64>();
@@ -40,6 +40,10 @@ const LINK_BYTES: usize = size_of::<Link>();
 const FLAG_TOMBSTONE: u8 = 1;
 const FLAG_EXPIRES: u8 = 2;
 const FLAG_LARGE: u8 = 4;
+
+/// A cell with a value of 100 bytes or so.
+const PREFETCHED_LINES: usize = 3;
+const CACHE_LINE: usize = 64;
 
 type Link = AtomicPtr<KeyHead>;
 
@@ -100,37 +104,24 @@ impl PartialEq for KeyNode<'_> {
 }
 
 impl<'a> KeyNode<'a> {
-    /// A node without cells that is less than every key and has links on all levels.
+    /// A node that is less than every key, has no cell, and has links on all levels.
     pub(super) fn sentinel(arena: &'a Arena) -> Self {
-        Self::allocate(arena, HEIGHT_MAX, &[], 0).0
+        Self::allocate(arena, HEIGHT_MAX, &[], ptr::null_mut())
     }
 
     /// A node of `height` levels, linked nowhere yet, with one cell.
-    pub(super) fn new(
-        arena: &'a Arena,
-        height: usize,
-        key: &[u8],
-        sequence: Sequence,
-        cell: &CellRef<'_>,
-    ) -> (Self, CellNode<'a>) {
-        let body = CellBody::new(arena, cell);
-        let (node, at) = Self::allocate(arena, height, key, body.piece_bytes());
-        // SAFETY: `allocate` left that much room at `at`, aligned, for nobody but us.
-        let first = unsafe { body.write(at, sequence) };
-        node.head_ref().cells.store(first.head.as_ptr(), Ordering::Relaxed);
-        (node, first)
+    pub(super) fn new(arena: &'a Arena, height: usize, key: &[u8], first: CellNode<'a>) -> Self {
+        Self::allocate(arena, height, key, first.head.as_ptr())
     }
 
-    /// A node without cells, and the address of `spare_bytes` behind it.
-    fn allocate(arena: &'a Arena, height: usize, key: &[u8], spare_bytes: usize) -> (Self, NonNull<u8>) {
+    fn allocate(arena: &'a Arena, height: usize, key: &[u8], first: *mut CellHead) -> Self {
         assert!((1..=HEIGHT_MAX).contains(&height), "a tower of {height} levels");
         assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes in a memtable", key.len());
         let tower_bytes = (height - 1) * LINK_BYTES;
-        let key_bytes = key.len().max(PREFIX_BYTES).next_multiple_of(PIECE_ALIGN);
         let head_bytes = tower_bytes + size_of::<KeyHead>();
-        let piece = arena.allocate(head_bytes + key_bytes + spare_bytes);
-        // SAFETY: all of it lies within the piece, which is ours alone; the parts are aligned, for the piece
-        // is and every part's length is a multiple of the alignment.
+        let piece = arena.allocate_key(head_bytes + key.len().max(PREFIX_BYTES));
+        // SAFETY: all of it lies within the piece, which is ours alone; links and head are aligned, for the
+        // piece is, and the length of a link is a multiple of the alignment.
         unsafe {
             for level in 0..height - 1 {
                 piece.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -138,13 +129,13 @@ impl<'a> KeyNode<'a> {
             let head = piece.add(tower_bytes).cast::<KeyHead>();
             head.write(KeyHead {
                 next: AtomicPtr::new(ptr::null_mut()),
-                cells: AtomicPtr::new(ptr::null_mut()),
+                cells: AtomicPtr::new(first),
                 key_bytes: key.len() as u32,
             });
             let key_at = piece.add(head_bytes);
             key_at.cast::<[u8; PREFIX_BYTES]>().write([0; PREFIX_BYTES]);
             key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
-            (Self { head, arena: PhantomData }, key_at.add(key_bytes))
+            Self { head, arena: PhantomData }
         }
     }
 
@@ -224,11 +215,17 @@ impl<'a> KeyNode<'a> {
         }
     }
 
-    /// Asks the processor to fetch what a walk along level 0 reads of this node.
+    /// Asks the processor to fetch the node.
     pub(super) fn prefetch(self) {
         prefetch(self.head.as_ptr().cast());
-        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(64));
-        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(128));
+    }
+
+    /// Asks the processor to fetch the first cell.
+    pub(super) fn prefetch_cell(self) {
+        let cell = self.head_ref().cells.load(Ordering::Relaxed).cast::<u8>();
+        for line in 0..PREFETCHED_LINES {
+            prefetch(cell.wrapping_add(line * CACHE_LINE));
+        }
     }
 
     fn link(self, level: usize) -> &'a Link {
@@ -271,10 +268,26 @@ unsafe impl Sync for CellNode<'_> {}
 impl<'a> CellNode<'a> {
     /// A cell, linked nowhere yet.
     pub(super) fn new(arena: &'a Arena, sequence: Sequence, cell: &CellRef<'_>) -> Self {
-        let body = CellBody::new(arena, cell);
-        let piece = arena.allocate(body.piece_bytes());
-        // SAFETY: the piece has that many bytes, is aligned, and is ours alone.
-        unsafe { body.write(piece, sequence) }
+        assert!(u32::try_from(cell.value.len()).is_ok(), "a value of {} bytes", cell.value.len());
+        let large = arena.is_large(cell.value.len()).then(|| arena.keep_large(cell.value));
+        let value_bytes = large.map_or(cell.value.len(), |large| size_of_val(&large));
+        let expiry_bytes = if cell.meta.expires_at.is_some() { EXPIRY_BYTES } else { 0 };
+        let piece = arena.allocate_cell(size_of::<CellHead>() + expiry_bytes + value_bytes);
+        let head = piece.cast::<CellHead>();
+        // SAFETY: all of it lies within the piece, which is ours alone; the parts are aligned, for the piece
+        // is, and head and expiry are multiples of the alignment long.
+        unsafe {
+            head.write(CellHead::new(sequence, cell, large.is_some()));
+            if let Some(expires_at) = cell.meta.expires_at {
+                head.add(1).cast::<u64>().write(expires_at.micros_since_unix_epoch());
+            }
+            let value_at = head.add(1).cast::<u8>().add(expiry_bytes);
+            match large {
+                Some(large) => value_at.cast::<NonNull<LargeValue>>().write(large),
+                None => value_at.copy_from_nonoverlapping(NonNull::from(cell.value).cast(), value_bytes),
+            }
+        }
+        Self { head, arena: PhantomData }
     }
 
     /// When it was committed.
@@ -286,7 +299,7 @@ impl<'a> CellNode<'a> {
     pub(super) fn cell(self) -> CellRef<'a> {
         let value = match self.large_value() {
             Some(large) => &large.bytes,
-            // SAFETY: the value was written there, so long, by `CellBody::write`, and never changes.
+            // SAFETY: the value was written there, so long, by `new`, and never changes.
             None => unsafe {
                 slice::from_raw_parts(self.value_at().as_ptr(), self.head_ref().value_bytes as usize)
             },
@@ -323,7 +336,7 @@ impl<'a> CellNode<'a> {
         let head = self.head_ref();
         let kind = if head.flags & FLAG_TOMBSTONE == 0 { CellKind::Value } else { CellKind::Tombstone };
         let expires_at = (head.flags & FLAG_EXPIRES != 0).then(|| {
-            // SAFETY: the flag says that `CellBody::write` put an aligned expiry right behind the head.
+            // SAFETY: the flag says that `new` put an aligned expiry right behind the head.
             WallTime::from_micros_since_unix_epoch(unsafe { self.head.add(1).cast::<u64>().read() })
         });
         CellMeta { version: self.version(), kind, expires_at, from: head.from }
@@ -331,7 +344,7 @@ impl<'a> CellNode<'a> {
 
     fn large_value(self) -> Option<&'a LargeValue> {
         (self.head_ref().flags & FLAG_LARGE != 0).then(|| {
-            // SAFETY: the flag says that `CellBody::write` put the address of a large value of the same arena
+            // SAFETY: the flag says that `new` put the address of a large value of the same arena
             // there; it lives and stays as it is for `'a`.
             unsafe { self.value_at().cast::<NonNull<LargeValue>>().read().as_ref() }
         })
@@ -344,7 +357,7 @@ impl<'a> CellNode<'a> {
     }
 
     fn head_ref(self) -> &'a CellHead {
-        // SAFETY: the head was written by `CellBody::write`, lives for `'a`, and only its atomic changes.
+        // SAFETY: the head was written by `new`, lives for `'a`, and only its atomic changes.
         unsafe { self.head.as_ref() }
     }
 
@@ -353,60 +366,21 @@ impl<'a> CellNode<'a> {
     }
 }
 
-/// A cell about to be written: its value is in the arena already if it is large.
-struct CellBody<'c, 'a> {
-    cell: &'c CellRef<'c>,
-    large: Option<NonNull<LargeValue>>,
-    arena: PhantomData<&'a Arena>,
-}
-
-impl<'c, 'a> CellBody<'c, 'a> {
-    fn new(arena: &'a Arena, cell: &'c CellRef<'c>) -> Self {
-        assert!(u32::try_from(cell.value.len()).is_ok(), "a value of {} bytes", cell.value.len());
-        let large = arena.is_large(cell.value.len()).then(|| arena.keep_large(cell.value));
-        Self { cell, large, arena: PhantomData }
-    }
-
-    fn piece_bytes(&self) -> usize {
-        let expiry = if self.cell.meta.expires_at.is_some() { EXPIRY_BYTES } else { 0 };
-        let value = self.large.map_or(self.cell.value.len(), |large| size_of_val(&large));
-        size_of::<CellHead>() + expiry + value
-    }
-
-    /// # Safety
-    /// At `at`, aligned to [`PIECE_ALIGN`], are [`CellBody::piece_bytes`] bytes of the arena that nobody else
-    /// knows of.
-    unsafe fn write(self, at: NonNull<u8>, sequence: Sequence) -> CellNode<'a> {
-        let meta = &self.cell.meta;
+impl CellHead {
+    fn new(sequence: Sequence, cell: &CellRef<'_>, large: bool) -> Self {
+        let meta = &cell.meta;
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let head = at.cast::<CellHead>();
-        // SAFETY: the caller gives us the room; head and expiry are multiples of the alignment long.
-        unsafe {
-            head.write(CellHead {
-                next: AtomicPtr::new(ptr::null_mut()),
-                sequence: sequence.0,
-                hlc: meta.version.hlc.to_bits(),
-                tag: meta.version.tag.0,
-                value_bytes: self.cell.value.len() as u32,
-                flags: flag(meta.kind == CellKind::Tombstone, FLAG_TOMBSTONE)
-                    | flag(meta.expires_at.is_some(), FLAG_EXPIRES)
-                    | flag(self.large.is_some(), FLAG_LARGE),
-                from: meta.from,
-            });
-            let mut rest = head.add(1).cast::<u8>();
-            if let Some(expires_at) = meta.expires_at {
-                rest.cast::<u64>().write(expires_at.micros_since_unix_epoch());
-                rest = rest.add(EXPIRY_BYTES);
-            }
-            match self.large {
-                Some(large) => rest.cast::<NonNull<LargeValue>>().write(large),
-                None => {
-                    let value = self.cell.value;
-                    rest.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
-                }
-            }
+        Self {
+            next: AtomicPtr::new(ptr::null_mut()),
+            sequence: sequence.0,
+            hlc: meta.version.hlc.to_bits(),
+            tag: meta.version.tag.0,
+            value_bytes: cell.value.len() as u32,
+            flags: flag(meta.kind == CellKind::Tombstone, FLAG_TOMBSTONE)
+                | flag(meta.expires_at.is_some(), FLAG_EXPIRES)
+                | flag(large, FLAG_LARGE),
+            from: meta.from,
         }
-        CellNode { head, arena: PhantomData }
     }
 }
 

@@ -100,7 +100,8 @@ impl Skiplist {
             splice[level] = place;
         }
 
-        let (node, first) = KeyNode::new(&self.arena, height, key, sequence, cell);
+        let first = CellNode::new(&self.arena, sequence, cell);
+        let node = KeyNode::new(&self.arena, height, key, first);
         for (level, place) in splice.iter_mut().enumerate().take(height) {
             loop {
                 node.set_next(level, place.after);
@@ -165,6 +166,10 @@ impl<'a> Place<'a> {
             let Some(node) = after.filter(|_| after != greater) else {
                 return Self { before, after, found: false };
             };
+            // Half of the comparisons end a level: have the first node of the next one on its way.
+            if let Some(below) = level.checked_sub(1).and_then(|level| before.next(level)) {
+                below.prefetch();
+            }
             match node.compare(probe) {
                 Order::Less => before = node,
                 Order::Equal => return Self { before, after, found: true },

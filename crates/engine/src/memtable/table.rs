@@ -48,7 +48,7 @@ impl Memtable {
     /// already, visible or not.
     ///
     /// # Panics
-    /// When the key is longer than 65,535 bytes or the value than 4 GiB.
+    /// When the key is longer than 16 KiB or the value than 4 GiB.
     pub fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
         self.insert_hashed(sequence, key, hash_key(key), cell)
     }

@@ -1,0 +1,90 @@
+//! Walking a level.
+//!
+//! The tables of a level below the first do not overlap, so one cursor at a time suffices: a merge compares
+//! as many sources as there are levels, not as there are tables, and only tables that are reached are opened.
+
+use super::Cursor;
+use crate::Error;
+use crate::sstable::{Reading, Table, TableCursor};
+use std::sync::Arc;
+use stdx::CellRef;
+
+/// A cursor over tables that follow each other in key order without overlap.
+pub struct LevelCursor {
+    tables: Arc<[Arc<Table>]>,
+    reading: Reading,
+    current: Option<Current>,
+}
+
+/// The table the cursor is in.
+struct Current {
+    at: usize,
+    cursor: TableCursor,
+}
+
+impl LevelCursor {
+    /// A cursor past the last entry of `tables`, which are in key order and do not overlap.
+    pub fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: Reading) -> Self {
+        let tables = tables.into();
+        debug_assert!(
+            tables.windows(2).all(|pair| pair[0].meta().key_max < pair[1].meta().key_min),
+            "the tables of a level overlap"
+        );
+        Self { tables, reading, current: None }
+    }
+
+    /// Enters the table at `at` and moves its cursor by `seek`; goes on to the next table if it has no entry
+    /// from there on. Past the last table, and after an error, the cursor is nowhere.
+    fn enter(
+        &mut self,
+        at: usize,
+        seek: impl FnOnce(&mut TableCursor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let reused = self.current.take().filter(|current| current.at == at);
+        let Some(table) = self.tables.get(at) else { return Ok(()) };
+        let mut cursor = reused.map_or_else(|| table.cursor(self.reading), |current| current.cursor);
+        seek(&mut cursor)?;
+        self.current = Some(Current { at, cursor });
+        self.leave_finished()
+    }
+
+    /// Enters table after table until one has an entry.
+    fn leave_finished(&mut self) -> Result<(), Error> {
+        while let Some(current) = &self.current
+            && current.cursor.entry().is_none()
+        {
+            let at = current.at + 1;
+            self.current = None;
+            if let Some(table) = self.tables.get(at) {
+                let mut cursor = table.cursor(self.reading);
+                cursor.seek_to_first()?;
+                self.current = Some(Current { at, cursor });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for LevelCursor {
+    fn seek_to_first(&mut self) -> Result<(), Error> {
+        self.enter(0, TableCursor::seek_to_first)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+        let at = self.tables.partition_point(|table| table.meta().key_max < key);
+        self.enter(at, |cursor| cursor.seek(key))
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        let current = self.current.as_mut().expect("the cursor is at an entry");
+        if let Err(error) = current.cursor.advance() {
+            self.current = None;
+            return Err(error);
+        }
+        self.leave_finished()
+    }
+
+    fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
+        self.current.as_ref()?.cursor.entry()
+    }
+}

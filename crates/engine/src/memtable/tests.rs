@@ -1,0 +1,199 @@
+//! The memtable against a model: random histories on one thread.
+
+use super::{Memtable, hash_key};
+use crate::iter::Cursor;
+use crate::sequence::Sequence;
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
+
+/// The least memtable: its index has so few slots that histories of some hundred keys overflow it.
+const CAPACITY_BYTES: u64 = 4 << 10;
+
+#[derive(Default)]
+struct Model {
+    keys: BTreeMap<Vec<u8>, Vec<(Sequence, Cell)>>,
+    aborted: Vec<Range<Sequence>>,
+}
+
+impl Model {
+    fn insert(&mut self, sequence: Sequence, key: &[u8], cell: &Cell) -> bool {
+        let cells = self.keys.entry(key.to_vec()).or_default();
+        let superseded = cells.iter().any(|(_, other)| other.as_ref().supersedes(&cell.as_ref()));
+        cells.push((sequence, cell.clone()));
+        superseded
+    }
+
+    fn get(&self, key: &[u8], visible: Sequence) -> Option<Cell> {
+        let mut newest: Option<&Cell> = None;
+        for (sequence, cell) in self.keys.get(key)? {
+            let seen = *sequence <= visible && !self.aborted.iter().any(|range| range.contains(sequence));
+            if seen && newest.is_none_or(|newest| cell.as_ref().supersedes(&newest.as_ref())) {
+                newest = Some(cell);
+            }
+        }
+        newest.cloned()
+    }
+
+    fn from(&self, key: &[u8], visible: Sequence) -> Vec<(Vec<u8>, Cell)> {
+        let keys = self.keys.range(key.to_vec()..).map(|(key, _)| key);
+        keys.filter_map(|key| Some((key.clone(), self.get(key, visible)?))).collect()
+    }
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        // Around the length of the compared prefix, with the zeros that fill it up.
+        4 => vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 1..=10),
+        3 => (0u16..400).prop_map(|number| format!("a/shared/prefix/{number:04}").into_bytes()),
+        1 => vec(any::<u8>(), 1..=3),
+        1 => (0u8..4).prop_map(|end| [vec![b'k'; 8_299], vec![end]].concat()),
+    ]
+}
+
+fn cell() -> impl Strategy<Value = Cell> {
+    let value = prop_oneof![
+        6 => vec(any::<u8>(), 0..40),
+        1 => (2_040usize..2_060).prop_map(|bytes| vec![9; bytes]),
+        1 => Just(vec![7; 100_000]),
+    ];
+    (0u64..12, 0u64..2, any::<bool>(), prop::option::of(0u64..3), 1u8..4, value).prop_map(
+        |(hlc, tag, tombstone, expiry, from, value)| {
+            let version = Version::new(Hlc::from_bits(hlc), NodeTag(tag));
+            let expires_at = expiry.map(WallTime::from_micros_since_unix_epoch);
+            if tombstone {
+                Cell::tombstone(version, from)
+            } else {
+                let meta = CellMeta { expires_at, ..CellMeta::value(version, from) };
+                Cell { meta, value: Bytes::from(value) }
+            }
+        },
+    )
+}
+
+fn entries_from(table: &Arc<Memtable>, key: &[u8], visible: Sequence) -> Vec<(Vec<u8>, Cell)> {
+    let mut cursor = table.cursor(visible);
+    cursor.seek(key).expect("a memtable does not fail");
+    let mut entries = Vec::new();
+    while let Some((key, cell)) = cursor.entry() {
+        entries.push((key.to_vec(), cell.to_cell()));
+        cursor.advance().expect("a memtable does not fail");
+    }
+    entries
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn it_holds_what_a_map_of_all_cells_holds(
+        writes in vec((key(), cell()), 1..400),
+        aborted in vec((1u64..400, 0u64..5), 0..3),
+        sights in vec((0u64..400, key()), 1..8),
+    ) {
+        let table = Arc::new(Memtable::new(7, CAPACITY_BYTES));
+        let mut model = Model::default();
+        for (at, (key, cell)) in writes.iter().enumerate() {
+            let sequence = Sequence(at as u64 + 1);
+            let superseded = table.insert(sequence, key, cell.as_ref());
+            prop_assert_eq!(superseded, model.insert(sequence, key, cell));
+        }
+        for (start, count) in aborted {
+            let range = Sequence(start)..Sequence(start + count);
+            table.abort(range.clone());
+            model.aborted.push(range);
+        }
+        for (visible, from) in sights.into_iter().chain([(u64::MAX, vec![0])]) {
+            let visible = Sequence(visible);
+            prop_assert_eq!(entries_from(&table, &from, visible), model.from(&from, visible));
+            for key in model.keys.keys().chain([&from]) {
+                prop_assert_eq!(table.get(key, hash_key(key), visible), model.get(key, visible));
+            }
+        }
+        prop_assert_eq!(table.cells(), writes.len() as u64);
+        prop_assert!(model.keys.keys().all(|key| table.may_contain(hash_key(key))));
+        for (_, cell) in &writes {
+            prop_assert!((table.version_min()..=table.version_max()).contains(&cell.meta.version));
+        }
+    }
+}
+
+fn value(version: u64, bytes: usize) -> Cell {
+    Cell::value(Version::new(Hlc::from_bits(version), NodeTag(0)), 1, Bytes::from(vec![1; bytes]))
+}
+
+#[test]
+fn an_empty_memtable_bounds_no_version_and_contains_no_key() {
+    let table = Arc::new(Memtable::new(3, CAPACITY_BYTES));
+    assert_eq!(table.id(), 3);
+    assert!(table.is_empty());
+    assert!(table.version_min() > table.version_max());
+    assert!(!table.may_contain(hash_key(b"key")));
+    assert_eq!(table.get(b"key", hash_key(b"key"), Sequence::MAX), None);
+    assert_eq!(entries_from(&table, b"", Sequence::MAX), []);
+}
+
+#[test]
+fn keys_that_the_index_has_no_room_for_are_found_all_the_same() {
+    let table = Memtable::new(0, CAPACITY_BYTES);
+    let keys: Vec<_> = (0..5_000u32).map(u32::to_be_bytes).collect();
+    for (at, key) in keys.iter().enumerate() {
+        table.insert(Sequence(at as u64), key, value(1, 3).as_ref());
+    }
+    assert!(keys.iter().all(|key| table.get(key, hash_key(key), Sequence::MAX).is_some()));
+    let absent = (5_000..10_000u32).map(u32::to_be_bytes);
+    assert!(absent.into_iter().all(|key| table.get(&key, hash_key(&key), Sequence::MAX).is_none()));
+}
+
+#[test]
+fn an_index_with_room_seldom_takes_an_absent_key_for_a_present_one() {
+    let table = Memtable::new(0, 1 << 20);
+    for key in (0..4_000u32).map(u32::to_be_bytes) {
+        table.insert(Sequence(1), &key, value(1, 3).as_ref());
+    }
+    let absent = (4_000..24_000u32).map(|key| hash_key(&key.to_be_bytes()));
+    let mistaken = absent.filter(|hash| table.may_contain(*hash)).count();
+    assert!(mistaken < 20, "{mistaken} of 20,000");
+}
+
+#[test]
+fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
+    let table = Memtable::new(0, 1 << 20);
+    let mut before = table.bytes_used();
+    for at in 0..2_000u64 {
+        let cell = value(at, if at % 100 == 0 { 50_000 } else { 100 });
+        table.insert(Sequence(at), &at.to_be_bytes(), cell.as_ref());
+        let used = table.bytes_used();
+        assert!(used >= before + cell.value.len() as u64 && used <= table.bytes());
+        before = used;
+    }
+}
+
+#[test]
+fn a_large_value_is_shared_with_its_readers_and_outlives_the_memtable() {
+    let table = Memtable::new(0, CAPACITY_BYTES);
+    table.insert(Sequence(1), b"key", value(1, 1 << 20).as_ref());
+    let read = || table.get(b"key", hash_key(b"key"), Sequence::MAX).expect("it was inserted");
+    let (one, two) = (read(), read());
+    assert_eq!(one.value.as_ptr(), two.value.as_ptr());
+    drop(table);
+    assert_eq!(one, value(1, 1 << 20));
+}
+
+#[test]
+fn a_cursor_outlives_every_other_owner_of_its_memtable() {
+    let table = Arc::new(Memtable::new(0, CAPACITY_BYTES));
+    for key in [b"a", b"b", b"c"] {
+        table.insert(Sequence(1), key, value(1, 10).as_ref());
+    }
+    let mut cursor = table.cursor(Sequence::MAX);
+    cursor.seek(b"b").expect("a memtable does not fail");
+    drop(table);
+    cursor.advance().expect("a memtable does not fail");
+    let (key, cell) = cursor.entry().expect("the third key");
+    assert_eq!((key, cell.meta.kind), (b"c".as_slice(), CellKind::Value));
+}
