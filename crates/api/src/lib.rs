@@ -25,5 +25,5 @@ pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;
 pub use status::{
     ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
-    QuorumStatus, ServingState, Status, StorageStatus,
+    QuorumStatus, RequestStatus, ServingState, Status, StorageStatus,
 };

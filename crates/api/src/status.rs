@@ -21,6 +21,8 @@ pub struct Status {
     pub clock: ClockStatus,
     /// What waits or is under way.
     pub queues: QueueStatus,
+    /// What happened to requests, where it was out of the ordinary.
+    pub requests: RequestStatus,
     /// The local store.
     pub storage: StorageStatus,
     /// What an operator should look at, one sentence each.
@@ -84,8 +86,19 @@ pub struct QueueStatus {
     pub operations: u64,
     /// The most of them.
     pub operations_max: u64,
-    /// Writes that wait for their group commit.
-    pub commits_waiting: u64,
+    /// Bytes of writes that wait for their group commit.
+    pub commit_waiting_bytes: u64,
+}
+
+/// What happened to requests, where it was out of the ordinary.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RequestStatus {
+    /// Writes acknowledged although a greater version was already there.
+    pub superseded: u64,
+    /// Requests that reached their deadline.
+    pub deadlines_passed: u64,
+    /// Requests refused because too many were under way.
+    pub refused: u64,
 }
 
 /// When a write counts as stored.
@@ -105,7 +118,7 @@ pub struct StorageStatus {
     pub durability: Durability,
     /// Bytes that may still be written to the file system of the data directory.
     pub disk_available_bytes: u64,
-    /// The write-ahead log on disk.
+    /// Bytes that went to the write-ahead log.
     pub wal_bytes: u64,
     /// Tables by level, the newest level first.
     pub levels: Vec<LevelStatus>,

@@ -1,1 +1,36 @@
-//! placeholder
+//! The process: listener, I/O threads, connections, start and stop.
+//!
+//! **Promise.** This crate only moves bytes and time: what a request means is decided in `api`, what is to be done
+//! in `cluster`, what is durable in `store`. Every queue and buffer here is bounded (see [`Limits`]); what finds
+//! no room is refused at once, with `503`.
+//!
+//! **Mechanism.** One runtime for each core; a connection, its requests and its coordinator live on one of them
+//! and share nothing but the store and the version clock. The way of a request: socket, head check (`stream`),
+//! hyper, `service`, `driver` with the coordinator, the store, and back.
+//!
+//! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
+
+mod body;
+mod budget;
+mod config;
+mod connection;
+mod counters;
+mod driver;
+mod error;
+mod gauges;
+mod inbox;
+mod listener;
+mod node;
+mod process;
+mod read_pool;
+mod replies;
+mod server;
+mod service;
+mod status;
+mod stream;
+mod thread;
+mod vitals;
+
+pub use config::{Config, Limits};
+pub use error::ServerError;
+pub use server::{Server, run};

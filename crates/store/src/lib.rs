@@ -1,1 +1,27 @@
-//! placeholder
+//! Carries out the store requests of the protocol on the engine.
+//!
+//! **Promise.** What the store answers to a write is true after any crash: the engine has made the cell durable
+//! before [`WriteGroup`]'s responses are handed out. A data directory belongs to one process at a time, and to
+//! the node and the cluster it was made for: another node list, partition count or hash is refused with a
+//! sentence that says what to do, never read as if it were this node's.
+//!
+//! **Mechanism.** A directory holds a lock, an [`Identity`] and one engine for each shard (one, for now). Inside
+//! an engine the first byte of a key names its space ([`keyspace`]). All writes of one turn of an I/O thread are
+//! gathered in one [`WriteGroup`] and become one batch of the engine, so that they share a hand-over between
+//! threads as well as a sync.
+//!
+//! **Caveats.** A group that fails fails whole: its writes are told the same fault.
+
+mod directory;
+mod error;
+mod group;
+mod identity;
+pub mod keyspace;
+mod store;
+mod verify;
+
+pub use error::StoreError;
+pub use group::WriteGroup;
+pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
+pub use store::{Opened, ReadNow, Store, StoreOptions};
+pub use verify::verify;

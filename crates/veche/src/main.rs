@@ -1,1 +1,48 @@
-fn main() {}
+//! veche: a highly available, distributed key-value store over plain HTTP.
+
+mod logging;
+mod node_url;
+mod quantity;
+mod serve;
+mod settings;
+mod status;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A highly available, distributed key-value store over plain HTTP.
+#[derive(Debug, Parser)]
+#[command(name = "veche", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node.
+    Serve(Box<serve::Arguments>),
+    /// Ask a node how it is. Exit code 0: it serves.
+    Status(status::Arguments),
+    /// Check every byte of a data directory that no node has open.
+    Verify(verify::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("veche: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What an operator chose, and the bounds that nobody has to choose.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a node is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Port 0: any free one, see [`crate::Server::address`].
+    pub listen: SocketAddr,
+    /// The data directory; made where it is missing.
+    pub data: PathBuf,
+    /// The cluster it belongs to.
+    pub membership: store::Membership,
+    /// Options of the engine, its memory budget among them.
+    pub engine: engine::Options,
+    /// I/O threads, at least 1.
+    pub threads: usize,
+    /// From the last byte of a request to its reply.
+    pub request_timeout: Duration,
+    /// The largest value, in bytes.
+    pub value_bytes_max: usize,
+    /// How long connections are still accepted once the process was told to stop.
+    pub drain_delay: Duration,
+    /// Bounds on what clients can hold.
+    pub limits: Limits,
+}
+
+/// Bounds on what clients can hold. The defaults are meant to be kept; tests make them small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once; more are told `503` and closed.
+    pub connections_max: usize,
+    /// Bytes of request bodies held at once, in all connections together; more are told `503`.
+    pub body_bytes_max: u64,
+    /// From the first byte of a request to the end of its head.
+    pub head_time: Duration,
+    /// A connection without a request is closed after this.
+    pub idle_time: Duration,
+    /// A body or a response that moved less than [`Limits::PROGRESS_BYTES`] in this time ends its connection.
+    pub progress_time: Duration,
+    /// From the signal to stop to the end of the process, at most, without `drain_delay`.
+    pub drain_time: Duration,
+}
+
+impl Limits {
+    /// See [`Limits::progress_time`].
+    pub const PROGRESS_BYTES: u64 = 16 << 10;
+
+    /// The bounds for a process that may open `files_max` files and has `memory_bytes` to spend.
+    pub fn for_process(files_max: u64, memory_bytes: u64) -> Self {
+        // The engine keeps a file open for each table it reads.
+        let connections_max = (files_max / 2).clamp(16, 10_240) as usize;
+        let body_bytes_max = (memory_bytes / 8).clamp(32 << 20, 256 << 20);
+        Self { connections_max, body_bytes_max, ..Self::default() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_240,
+            body_bytes_max: 256 << 20,
+            head_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(600),
+            progress_time: Duration::from_secs(30),
+            drain_time: Duration::from_secs(8),
+        }
+    }
+}

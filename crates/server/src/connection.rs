@@ -1,0 +1,146 @@
+//! A connection, from its first byte to its close.
+//!
+//! **Promise.** What a client is told last, it can read: the write side is closed first, and what the client still
+//! sends is read over for a bounded time, for a socket that is closed with unread input resets the connection and
+//! takes the answer with it.
+//!
+//! **Mechanism.** hyper serves the connection until it is done with it: at the client's wish, at its end, or at
+//! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers.
+
+use crate::service::Service;
+use crate::stream::{CheckedStream, StreamHandle};
+use crate::thread::Thread;
+use crate::vitals::{Order, Vitals};
+use api::Problem;
+use http::StatusCode;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long what a client still sends is read over.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How many bytes of it.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+/// How long a client has to take the last answer.
+const LAST_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// How hyper's part ended.
+enum Ended {
+    /// hyper is done.
+    Served,
+    /// The client was too slow.
+    TooSlow,
+    /// Nothing more is to be said.
+    Cut,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(stream: std::net::TcpStream, thread: Rc<Thread>) {
+    let served = serve_socket(stream, &thread).await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended early");
+    }
+    thread.connection_ended();
+}
+
+async fn serve_socket(stream: std::net::TcpStream, thread: &Rc<Thread>) -> io::Result<()> {
+    let entered = thread.connections.enter();
+    let socket = TcpStream::from_std(stream)?;
+    socket.set_nodelay(true)?;
+    let vitals = Rc::clone(&entered.vitals);
+    let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&vitals));
+    let stream = Rc::new(RefCell::new(stream));
+    let ended = serve_http(&stream, thread, &vitals).await;
+    let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
+    let last_words = match ended {
+        Ended::Cut => return Ok(()),
+        Ended::TooSlow => Some(too_slow()),
+        Ended::Served => stream.take_refusal(),
+    };
+    let is_at_end = stream.is_at_end();
+    close(stream.socket(), last_words, is_at_end).await
+}
+
+async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {
+    let service =
+        Rc::new(Service { thread: Rc::clone(thread), vitals: Rc::clone(vitals), stream: Rc::clone(stream) });
+    let service = service_fn(move |request| Rc::clone(&service).handle(request));
+    let mut connection = http1::Builder::new()
+        .half_close(true)
+        .header_read_timeout(None)
+        .serve_connection(StreamHandle(Rc::clone(stream)), service);
+    let mut finishing = false;
+    poll_fn(move |context| {
+        vitals.wake_with(context.waker());
+        match vitals.order() {
+            Some(Order::Cut) => return Poll::Ready(Ended::Cut),
+            Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
+            Some(Order::Finish) | None => {}
+        }
+        if let Poll::Ready(served) = Pin::new(&mut connection).poll(context) {
+            return Poll::Ready(after(served));
+        }
+        if finishing || vitals.order() != Some(Order::Finish) {
+            return Poll::Pending;
+        }
+        if vitals.is_idle() && stream.borrow().has_input() {
+            // A request has come that the runtime has not told us of yet; it is answered first.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        finishing = true;
+        Pin::new(&mut connection).graceful_shutdown();
+        Pin::new(&mut connection).poll(context).map(after)
+    })
+    .await
+}
+
+fn after(served: hyper::Result<()>) -> Ended {
+    if let Err(error) = served {
+        tracing::debug!(%error, "hyper ended a connection");
+    }
+    Ended::Served
+}
+
+/// Says the last words, closes the write side, and lets the client read them.
+async fn close(socket: &mut TcpStream, last_words: Option<Problem>, is_at_end: bool) -> io::Result<()> {
+    let said = async {
+        if let Some(problem) = last_words {
+            socket.write_all(&problem.to_http1_bytes()).await?;
+        }
+        socket.shutdown().await
+    };
+    tokio::time::timeout(LAST_ANSWER_TIME, said).await??;
+    if is_at_end {
+        return Ok(());
+    }
+    tokio::time::timeout(LINGER_TIME, linger(socket)).await?
+}
+
+/// Reads over what still comes, up to the client's end or a bound.
+pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 4_096];
+    let mut read = 0;
+    while read < LINGER_BYTES_MAX {
+        match socket.read(&mut buffer).await? {
+            0 => return Ok(()),
+            bytes => read += bytes,
+        }
+    }
+    Ok(())
+}
+
+fn too_slow() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "The request came too slowly. Nothing was stored. Send it again, without pauses.",
+    )
+}

@@ -1,0 +1,40 @@
+//! Why a node ends.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// Why a node could not start, or ended other than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The data directory cannot be opened.
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    /// The system refused a thread or a runtime.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A write to disk failed such that nobody knows what is durable.
+    #[error("the store stopped: {reason}; look at the disk, then start again")]
+    Poisoned {
+        /// The failure.
+        reason: String,
+    },
+    /// The data could not be brought to rest; a restart recovers it from the log.
+    #[error("cannot close the store: {0}")]
+    Close(engine::Error),
+    /// A thread of the node panicked.
+    #[error("{0} panicked; this is a bug")]
+    Panicked(&'static str),
+}

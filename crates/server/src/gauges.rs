@@ -1,0 +1,37 @@
+//! What is under way on all threads, for `status`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is under way on one I/O thread. Written by it; relaxed, so a reader may see it a little late.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Connections, from the moment they are handed to the thread.
+    pub(crate) connections: AtomicUsize,
+    /// Commands without a reply.
+    pub(crate) operations: AtomicUsize,
+}
+
+/// What is under way on all threads.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    threads: Vec<Arc<Load>>,
+}
+
+impl Gauges {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads: (0..threads).map(|_| Arc::default()).collect() }
+    }
+
+    pub(crate) fn of_thread(&self, number: usize) -> Arc<Load> {
+        Arc::clone(&self.threads[number])
+    }
+
+    pub(crate) fn connections(&self) -> u64 {
+        self.threads.iter().map(|load| load.connections.load(Ordering::Relaxed) as u64).sum()
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.threads.iter().map(|load| load.operations.load(Ordering::Relaxed) as u64).sum()
+    }
+}

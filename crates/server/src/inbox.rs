@@ -1,0 +1,81 @@
+//! Where other threads leave the store's answers for an I/O thread.
+//!
+//! **Promise.** Whatever is put in is taken out once, and an I/O thread that sleeps is woken once for all that
+//! came while it slept: a group of writes costs one wake, not one for each write.
+
+use cluster::{StoreId, StoreResponse};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The answers of the store to the requests of one I/O thread.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    responses: Mutex<Vec<(StoreId, StoreResponse)>>,
+    filled: Notify,
+}
+
+impl Inbox {
+    /// Leaves answers. Called on any thread.
+    pub(crate) fn put(&self, mut came: Vec<(StoreId, StoreResponse)>) {
+        if came.is_empty() {
+            return;
+        }
+        let was_empty = {
+            let mut responses = self.responses.lock();
+            let was_empty = responses.is_empty();
+            if was_empty {
+                std::mem::swap(&mut *responses, &mut came);
+            } else {
+                responses.append(&mut came);
+            }
+            was_empty
+        };
+        if was_empty {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits for answers and takes all that are there. Called by one task.
+    pub(crate) async fn take(&self) -> Vec<(StoreId, StoreResponse)> {
+        loop {
+            let responses = std::mem::take(&mut *self.responses.lock());
+            if !responses.is_empty() {
+                return responses;
+            }
+            self.filled.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn everything_that_is_put_in_is_taken_out_once() {
+        const THREADS: u64 = 3;
+        const PUTS: u64 = 2_000;
+        let inbox = Arc::new(Inbox::default());
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let inbox = Arc::clone(&inbox);
+                std::thread::spawn(move || {
+                    for put in 0..PUTS {
+                        inbox.put(vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))]);
+                    }
+                })
+            })
+            .collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut ids = Vec::new();
+        runtime.block_on(async {
+            while ids.len() < (THREADS * PUTS) as usize {
+                ids.extend(inbox.take().await.into_iter().map(|(id, _)| id.0));
+            }
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        ids.sort_unstable();
+        assert_eq!(ids, (0..THREADS * PUTS).collect::<Vec<_>>());
+    }
+}

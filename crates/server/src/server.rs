@@ -1,0 +1,337 @@
+//! The life of a node: listen, recover, serve, drain, close.
+//!
+//! **Promise.** The address is taken before anything else is done, and every request is answered from then on:
+//! `503` until the store is open. Told to stop, the node answers what is under way, closes idle connections, and
+//! ends within [`Limits::drain_time`](crate::Limits::drain_time). When the store can no longer vouch for what is
+//! durable the node ends at once, waiting for nothing.
+//!
+//! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections and takes the node
+//! from state to state; I/O threads do the rest.
+
+use crate::config::Config;
+use crate::error::ServerError;
+use crate::listener;
+use crate::node::Node;
+use crate::process::Process;
+use crate::read_pool::ReadPool;
+use crate::thread::ThreadHandle;
+use cluster::HybridClock;
+use engine::workers::{WorkerOptions, Workers};
+use env::Env;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use stdx::NodeTag;
+use store::{Opened, Store, StoreOptions};
+use tokio::net::TcpListener;
+use tokio::runtime::LocalOptions;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, oneshot};
+
+/// Threads that wait for the disk, for each core.
+const READ_THREADS_PER_CORE: usize = 2;
+const READ_THREADS_MIN: usize = 4;
+const READ_THREADS_MAX: usize = 32;
+/// One compaction for each so many cores.
+const CORES_PER_COMPACTION: usize = 4;
+
+/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). `listening` is called with the address once
+/// it is taken.
+///
+/// # Errors
+/// [`ServerError`]: the node could not start, or had to stop.
+pub fn run(config: Config, env: Env, listening: impl FnOnce(SocketAddr)) -> Result<(), ServerError> {
+    let bound = Bound::bind(config, env)?;
+    listening(bound.address);
+    let runtime = control_runtime()?;
+    runtime.block_on(async {
+        let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
+        bound.serve(told_to_stop).await
+    })
+}
+
+/// A node in this process, for tests and for programs that embed one.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<(), ServerError>>,
+}
+
+impl Server {
+    /// Starts a node. It answers requests when this returns; with `503` until its store is open.
+    ///
+    /// # Errors
+    /// [`ServerError`] when the address is taken or the system refuses a thread. Whether the store can be
+    /// opened is known later: see [`Server::stop`].
+    pub fn start(config: Config, env: Env) -> Result<Self, ServerError> {
+        let bound = Bound::bind(config, env)?;
+        let address = bound.address;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("veche-control".to_owned())
+            .spawn(move || {
+                control_runtime()?.block_on(bound.serve(async {
+                    // A handle that was dropped stops its node too.
+                    let _ = stopped.await;
+                }))
+            })
+            .map_err(start_error("a thread"))?;
+        Ok(Self { address, stop, thread })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops the node as `SIGTERM` does and waits for its end.
+    ///
+    /// # Errors
+    /// [`ServerError`]: why it ended, if not because it was told to.
+    pub fn stop(self) -> Result<(), ServerError> {
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or(Err(ServerError::Panicked("the control thread")))
+    }
+}
+
+fn control_runtime() -> Result<tokio::runtime::LocalRuntime, ServerError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(start_error("the control thread's runtime"))
+}
+
+/// Resolves at the first of the signals that ask a process to end.
+fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn start_error(what: &'static str) -> impl FnOnce(io::Error) -> ServerError {
+    move |source| ServerError::Start { what, source }
+}
+
+/// A node that has its address.
+struct Bound {
+    address: SocketAddr,
+    listener: std::net::TcpListener,
+    process: Arc<Process>,
+}
+
+/// A node whose store is open. Fields are dropped in this order.
+struct Open {
+    workers: Workers,
+    store: Store,
+    poison: Arc<Poison>,
+}
+
+/// Set when the store can no longer vouch for what is durable.
+#[derive(Default)]
+struct Poison {
+    reason: parking_lot::Mutex<Option<String>>,
+    told: Notify,
+}
+
+impl Poison {
+    fn set(&self, reason: &str) {
+        *self.reason.lock() = Some(reason.to_owned());
+        self.told.notify_one();
+    }
+
+    /// Why; returns only when it happened.
+    async fn happened(&self) -> ServerError {
+        loop {
+            if let Some(reason) = self.reason.lock().clone() {
+                return ServerError::Poisoned { reason };
+            }
+            self.told.notified().await;
+        }
+    }
+}
+
+impl Bound {
+    fn bind(mut config: Config, env: Env) -> Result<Self, ServerError> {
+        config.threads = config.threads.max(1);
+        let requested = config.listen;
+        let listener = listener::bind(requested)?;
+        let address =
+            listener.local_addr().map_err(|source| ServerError::Listen { address: requested, source })?;
+        config.listen = address;
+        Ok(Self { address, listener, process: Arc::new(Process::new(config, env)) })
+    }
+
+    async fn serve(self, told_to_stop: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let Self { address, listener, process } = self;
+        let listener =
+            TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })?;
+        let threads = start_threads(&process)?;
+        let connections_max = process.config.limits.connections_max;
+        let ended = tokio::select! {
+            never = listener::accept(&listener, &threads, connections_max) => match never {},
+            ended = live(&process, &threads, told_to_stop) => ended?,
+        };
+        let Ended::Drained(open) = ended else {
+            return Ok(());
+        };
+        listener::accept_waiting(&listener, &threads, connections_max).await;
+        drop(listener);
+        tokio::select! {
+            () = finish(&threads, process.config.limits.drain_time) => {}
+            poisoned = open.poison.happened() => return Err(abandon(poisoned, (threads, open, process))),
+        }
+        close(threads, open, process)
+    }
+}
+
+enum Ended {
+    /// Told to stop while it started.
+    BeforeOpen,
+    /// Told to stop, and the time in which connections are still accepted has passed.
+    Drained(Open),
+}
+
+/// From start to drain.
+async fn live(
+    process: &Arc<Process>,
+    threads: &[ThreadHandle],
+    told_to_stop: impl Future<Output = ()>,
+) -> Result<Ended, ServerError> {
+    let mut told_to_stop = std::pin::pin!(told_to_stop);
+    let mut opening = open_store(process)?;
+    let (store, opened) = tokio::select! {
+        opened = &mut opening => opened.unwrap_or(Err(ServerError::Panicked("the recovery")))?,
+        () = &mut told_to_stop => {
+            // Whatever it has begun to write it finishes first.
+            return opening.await.unwrap_or(Err(ServerError::Panicked("the recovery"))).map(|_| Ended::BeforeOpen);
+        }
+    };
+    let open = open_for_requests(process, threads, store, &opened).await?;
+    process.now_serves();
+    say_that_it_serves(process, &opened);
+    let drained = async {
+        told_to_stop.await;
+        process.now_drains();
+        tracing::info!(delay = ?process.config.drain_delay, "told to stop: draining");
+        tokio::time::sleep(process.config.drain_delay).await;
+    };
+    let poisoned = tokio::select! {
+        () = drained => return Ok(Ended::Drained(open)),
+        poisoned = open.poison.happened() => poisoned,
+    };
+    Err(abandon(poisoned, (open, Arc::clone(process))))
+}
+
+fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerError> {
+    (0..process.config.threads)
+        .map(|number| ThreadHandle::start(number, Arc::clone(process)).map_err(start_error("an I/O thread")))
+        .collect()
+}
+
+type Opening = oneshot::Receiver<Result<(Store, Opened), ServerError>>;
+
+/// Opens the store on a thread of its own: recovery takes its time.
+fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
+    let process = Arc::clone(process);
+    let (opened, opening) = oneshot::channel();
+    let open = move || {
+        let config = &process.config;
+        let options = StoreOptions {
+            engine: config.engine.clone(),
+            membership: config.membership.clone(),
+            new_tag: NodeTag(env::os_process::entropy_u64()),
+        };
+        let result = Store::open(process.env.clone(), &config.data, options).map_err(ServerError::from);
+        // Nobody waits for it when the node was dropped meanwhile.
+        let _ = opened.send(result);
+    };
+    let thread = std::thread::Builder::new().name("veche-recovery".to_owned());
+    thread.spawn(open).map_err(start_error("a thread"))?;
+    Ok(opening)
+}
+
+async fn open_for_requests(
+    process: &Arc<Process>,
+    threads: &[ThreadHandle],
+    store: Store,
+    opened: &Opened,
+) -> Result<Open, ServerError> {
+    let cores = env::os_process::available_cores();
+    let poison = Arc::new(Poison::default());
+    let hook = Arc::clone(&poison);
+    let options = WorkerOptions {
+        compaction_threads: (cores / CORES_PER_COMPACTION).max(1),
+        on_poison: Box::new(move |reason| hook.set(reason)),
+    };
+    let workers =
+        engine::workers::start(store.engine(), options).map_err(start_error("the store's workers"))?;
+    let read_threads = (cores * READ_THREADS_PER_CORE).clamp(READ_THREADS_MIN, READ_THREADS_MAX);
+    let reads = ReadPool::start(&store, read_threads).map_err(start_error("threads that read from disk"))?;
+    let version_clock = Arc::new(HybridClock::new(opened.clock_start));
+    let node = Node { store: store.clone(), version_clock, reads };
+    let node = process.node.get_or_init(|| Arc::new(node));
+    for thread in threads {
+        thread.open(Arc::clone(node)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
+    }
+    Ok(Open { workers, store, poison })
+}
+
+fn say_that_it_serves(process: &Process, opened: &Opened) {
+    let config = &process.config;
+    tracing::info!(
+        data = %config.data.display(),
+        durability = ?config.engine.durability,
+        memory_bytes = config.engine.memory_bytes,
+        threads = config.threads,
+        tag = ?opened.identity.tag,
+        recovery = ?opened.recovery,
+        "serving"
+    );
+    if config.engine.durability == engine::Durability::Os {
+        tracing::warn!("--durability os: the loss of power may undo acknowledged writes");
+    }
+}
+
+/// Lets the threads answer what is under way; waits for it `time` at most.
+async fn finish(threads: &[ThreadHandle], time: Duration) {
+    let finished = async {
+        let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
+        for wait in waits {
+            // An error is a thread that panicked; stopping it says so.
+            let _ = wait.await;
+        }
+    };
+    if tokio::time::timeout(time, finished).await.is_err() {
+        tracing::warn!(after = ?time, "some requests did not end and are cut");
+    }
+}
+
+fn close(threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> Result<(), ServerError> {
+    let mut whole = true;
+    for thread in threads {
+        whole &= thread.stop();
+    }
+    let Open { workers, store, .. } = open;
+    workers.stop();
+    store.engine().close().map_err(ServerError::Close)?;
+    drop(process);
+    if !whole {
+        return Err(ServerError::Panicked("an I/O thread"));
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Leaves everything as it is: with a failing disk any of it could wait for ever.
+fn abandon<T>(why: ServerError, what: T) -> ServerError {
+    std::mem::forget(what);
+    why
+}

@@ -1,0 +1,227 @@
+//! Between the socket and hyper: the head check.
+//!
+//! **Promise.** hyper sees no byte that the check has not let pass, and so no part of a head that is refused.
+//! Where a request is refused, hyper sees the end of the stream after the last good byte and finishes what it has
+//! to answer; the refusal waits here for the connection to write it.
+//!
+//! **Mechanism.** The stream is shared by hyper's handle on it and by the connection, which takes it over when
+//! hyper is done. Bytes pass through a buffer of the thread: to copy what a request takes costs little, and
+//! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
+
+use crate::thread::Thread;
+use crate::vitals::{ReadPosition, Vitals};
+use api::{HeadCheck, HeadLimits, Problem, Verdict};
+use hyper::rt::ReadBufCursor;
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A socket whose input is checked. See the module.
+pub(crate) struct CheckedStream {
+    socket: TcpStream,
+    check: HeadCheck,
+    held: Held,
+    state: InputState,
+    refusal: Option<Problem>,
+    thread: Rc<Thread>,
+    vitals: Rc<Vitals>,
+}
+
+/// Bytes that were read and not handed on.
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    /// So many of them have passed the check.
+    passed: usize,
+    /// The check has not seen all of them.
+    is_news: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InputState {
+    Open,
+    /// Nothing more passes: it was refused, or the last request has passed.
+    Stopped,
+    /// The client has closed its side.
+    AtEnd,
+}
+
+/// hyper's hold on a [`CheckedStream`]. Its shutdown does nothing: the connection closes the socket.
+pub(crate) struct StreamHandle(pub(crate) Rc<RefCell<CheckedStream>>);
+
+impl CheckedStream {
+    pub(crate) fn new(socket: TcpStream, thread: Rc<Thread>, vitals: Rc<Vitals>) -> Self {
+        Self {
+            socket,
+            check: HeadCheck::new(HeadLimits::default()),
+            held: Held::default(),
+            state: InputState::Open,
+            refusal: None,
+            thread,
+            vitals,
+        }
+    }
+
+    /// Why the input was refused, if it was. Whoever takes it tells the client.
+    pub(crate) fn take_refusal(&mut self) -> Option<Problem> {
+        self.refusal.take()
+    }
+
+    /// Whether the client has closed its side.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.state == InputState::AtEnd
+    }
+
+    /// Whether the client has sent what was not read yet.
+    pub(crate) fn has_input(&self) -> bool {
+        self.state == InputState::Open
+            && (self.held.passed > 0 || rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0))
+    }
+
+    /// The socket, for what is to be done after hyper.
+    pub(crate) fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>, out: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let room = out.remaining();
+        while room > 0 {
+            if self.hand_on_held(out) {
+                break;
+            }
+            if self.state != InputState::Open {
+                break;
+            }
+            if ready!(self.poll_read_socket(context, out))? {
+                break;
+            }
+        }
+        self.note_position();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands on what passes of the bytes that are held. `false`: nothing does, for now.
+    fn hand_on_held(&mut self, out: &mut ReadBufCursor<'_>) -> bool {
+        if self.held.passed == 0 && self.held.is_news {
+            self.held.is_news = false;
+            let verdict = self.check.check(&self.held.bytes);
+            self.held.passed = self.obey(verdict);
+            self.held.is_news = self.held.passed > 0 && self.held.passed < self.held.bytes.len();
+        }
+        let len = self.held.passed.min(out.remaining());
+        out.put_slice(&self.held.bytes[..len]);
+        self.held.bytes.drain(..len);
+        self.held.passed -= len;
+        len > 0
+    }
+
+    /// Reads once. `true`: some of it passed and was handed on.
+    fn poll_read_socket(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut ReadBufCursor<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let thread = Rc::clone(&self.thread);
+        let mut buffer = thread.read_buffer.borrow_mut();
+        let len = out.remaining().min(buffer.len());
+        let mut read = ReadBuf::new(&mut buffer[..len]);
+        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
+        if polled.is_pending() {
+            self.note_position();
+        }
+        ready!(polled)?;
+        let bytes = read.filled();
+        if bytes.is_empty() {
+            self.state = InputState::AtEnd;
+            return Poll::Ready(Ok(false));
+        }
+        self.vitals.moved(bytes.len());
+        if !self.held.bytes.is_empty() {
+            self.held.bytes.extend_from_slice(bytes);
+            self.held.is_news = true;
+            return Poll::Ready(Ok(false));
+        }
+        let verdict = self.check.check(bytes);
+        let passed = self.obey(verdict);
+        out.put_slice(&bytes[..passed]);
+        if self.state == InputState::Open && passed < bytes.len() {
+            self.held = Held { bytes: bytes[passed..].to_vec(), passed: 0, is_news: passed > 0 };
+        }
+        Poll::Ready(Ok(passed > 0))
+    }
+
+    /// How many bytes pass.
+    fn obey(&mut self, verdict: Verdict) -> usize {
+        match verdict {
+            Verdict::Pass(len) => return len,
+            Verdict::NeedMore => {}
+            Verdict::Ended => self.state = InputState::Stopped,
+            Verdict::Refuse(problem) => {
+                self.state = InputState::Stopped;
+                self.refusal = Some(problem);
+            }
+        }
+        0
+    }
+
+    fn note_position(&self) {
+        self.vitals.position.set(match (self.check.awaits_head(), self.held.bytes.is_empty()) {
+            (true, true) => ReadPosition::BetweenRequests,
+            (true, false) => ReadPosition::InHead,
+            (false, _) => ReadPosition::InBody,
+        });
+    }
+
+    fn note_written(&mut self, polled: &Poll<io::Result<usize>>) {
+        self.vitals.write_blocked.set(polled.is_pending());
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.vitals.moved(*bytes);
+        }
+    }
+}
+
+impl hyper::rt::Read for StreamHandle {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut out: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_read(context, &mut out)
+    }
+}
+
+impl hyper::rt::Write for StreamHandle {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut stream = self.0.borrow_mut();
+        let polled = Pin::new(&mut stream.socket).poll_write(context, bytes);
+        stream.note_written(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut stream = self.0.borrow_mut();
+        let polled = Pin::new(&mut stream.socket).poll_write_vectored(context, parts);
+        stream.note_written(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

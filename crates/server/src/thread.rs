@@ -1,0 +1,170 @@
+//! An I/O thread: a runtime, its connections, its coordinator.
+//!
+//! Nothing of a request leaves its thread but the write group on its way to the log and a read that has to wait
+//! for the disk. A connection belongs to one thread for as long as it lives.
+
+use crate::connection;
+use crate::driver::Driver;
+use crate::gauges::Load;
+use crate::node::Node;
+use crate::process::Process;
+use crate::vitals::Connections;
+use std::cell::{OnceCell, RefCell};
+use std::io;
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use tokio::runtime::LocalOptions;
+use tokio::sync::{mpsc, oneshot};
+
+/// The size of the buffer that all connections of a thread read through, in bytes.
+const READ_BUFFER_BYTES: usize = 128 << 10;
+
+/// What an I/O thread is told.
+pub(crate) enum Message {
+    /// Serve this connection.
+    Connection(TcpStream),
+    /// The store is open: take requests, then say so.
+    Open(Arc<Node>, oneshot::Sender<()>),
+    /// Finish all connections, then say so.
+    Finish(oneshot::Sender<()>),
+}
+
+/// What the tasks of an I/O thread share.
+pub(crate) struct Thread {
+    pub(crate) process: Arc<Process>,
+    pub(crate) connections: Rc<Connections>,
+    /// Where bytes pass on their way from a socket to hyper.
+    pub(crate) read_buffer: RefCell<Box<[u8]>>,
+    driver: OnceCell<Rc<Driver>>,
+    load: Arc<Load>,
+}
+
+impl Thread {
+    /// The driver, once the store is open.
+    pub(crate) fn driver(&self) -> Option<&Rc<Driver>> {
+        self.driver.get()
+    }
+
+    /// A connection has ended.
+    pub(crate) fn connection_ended(&self) {
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An I/O thread, seen from outside. It ends when this is dropped, cutting what connections it still has.
+pub(crate) struct ThreadHandle {
+    messages: Option<mpsc::UnboundedSender<Message>>,
+    load: Arc<Load>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ThreadHandle {
+    pub(crate) fn start(number: usize, process: Arc<Process>) -> io::Result<Self> {
+        let load = process.gauges.of_thread(number);
+        // Unbounded, but holds no more connections than `connections_max`, and a few messages.
+        let (messages, inbox) = mpsc::unbounded_channel();
+        let runtime_load = Arc::clone(&load);
+        let (started, starts) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("veche-io-{number}")).spawn(move || {
+            match tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(LocalOptions::default())
+            {
+                Err(error) => started.send(Err(error)).expect("whoever starts a thread waits for it"),
+                Ok(runtime) => {
+                    started.send(Ok(())).expect("whoever starts a thread waits for it");
+                    runtime.block_on(run(process, runtime_load, inbox));
+                }
+            }
+        })?;
+        starts.recv().expect("the thread says how it started")?;
+        Ok(Self { messages: Some(messages), load, thread: Some(thread) })
+    }
+
+    /// Connections it has.
+    pub(crate) fn load(&self) -> usize {
+        self.load.connections.load(Ordering::Relaxed)
+    }
+
+    /// Hands a connection over.
+    pub(crate) fn serve(&self, stream: TcpStream) {
+        self.load.connections.fetch_add(1, Ordering::Relaxed);
+        self.send(Message::Connection(stream));
+    }
+
+    /// Lets it take requests; done when it does.
+    pub(crate) fn open(&self, node: Arc<Node>) -> oneshot::Receiver<()> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Message::Open(node, done));
+        is_done
+    }
+
+    /// Lets it finish its connections; done when it has none.
+    pub(crate) fn finish(&self) -> oneshot::Receiver<()> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Message::Finish(done));
+        is_done
+    }
+
+    fn send(&self, message: Message) {
+        // A thread that is gone has panicked; `stop` says so.
+        let _ = self.messages.as_ref().expect("there until it is stopped").send(message);
+    }
+
+    /// Ends the thread. `false`: it had panicked.
+    pub(crate) fn stop(mut self) -> bool {
+        self.messages = None;
+        self.thread.take().is_none_or(|thread| thread.join().is_ok())
+    }
+}
+
+impl Drop for ThreadHandle {
+    fn drop(&mut self) {
+        self.messages = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("an I/O thread panicked");
+        }
+    }
+}
+
+async fn run(process: Arc<Process>, load: Arc<Load>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+    let thread = Rc::new(Thread {
+        connections: Rc::default(),
+        read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
+        driver: OnceCell::new(),
+        load,
+        process,
+    });
+    tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(thread.process.config.limits));
+    while let Some(message) = inbox.recv().await {
+        match message {
+            Message::Connection(stream) => {
+                tokio::task::spawn_local(connection::serve(stream, Rc::clone(&thread)));
+            }
+            Message::Open(node, done) => {
+                thread.driver.get_or_init(|| start_driver(&thread, node));
+                let _ = done.send(());
+            }
+            Message::Finish(done) => {
+                thread.connections.finish();
+                tokio::task::spawn_local(say_when_empty(Rc::clone(&thread.connections), done));
+            }
+        }
+    }
+}
+
+fn start_driver(thread: &Thread, node: Arc<Node>) -> Rc<Driver> {
+    let request_timeout = thread.process.config.request_timeout;
+    let limits = cluster::Limits { request_timeout, ..cluster::Limits::default() };
+    Driver::start(Arc::clone(&thread.process), node, limits, Arc::clone(&thread.load))
+}
+
+async fn say_when_empty(connections: Rc<Connections>, done: oneshot::Sender<()>) {
+    connections.wait_until_empty().await;
+    let _ = done.send(());
+}

@@ -1,0 +1,297 @@
+//! Which connections have stalled, without a timer for each.
+//!
+//! **Promise.** A client that sends its head too slowly, lets a body or a response stand still, or says nothing
+//! for long, loses its connection, within two seconds of its time. A request that the node itself is working on
+//! is never cut.
+//!
+//! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
+//! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
+
+use crate::config::Limits;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How often the sweep looks.
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the bytes that were read last end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum ReadPosition {
+    #[default]
+    BetweenRequests,
+    InHead,
+    InBody,
+}
+
+/// What the rest of the thread tells a connection to do; the later in this list, the sterner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Order {
+    /// Finish what is under way, then close.
+    Finish,
+    /// Tell the client that it was too slow, then close.
+    Refuse,
+    /// Close.
+    Cut,
+}
+
+/// What a connection is doing, written by it and read by the sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    pub(crate) position: Cell<ReadPosition>,
+    /// Requests whose handling began.
+    pub(crate) requests: Cell<u64>,
+    /// A request is being handled; `waits_for_body` says whose turn it is.
+    pub(crate) handling: Cell<bool>,
+    pub(crate) waits_for_body: Cell<bool>,
+    /// Bytes read and written.
+    moved_bytes: Cell<u64>,
+    /// The client does not take the response.
+    pub(crate) write_blocked: Cell<bool>,
+    watch: Cell<Watch>,
+    order: Cell<Option<Order>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Vitals {
+    /// What to do, if anything was ordered.
+    pub(crate) fn order(&self) -> Option<Order> {
+        self.order.get()
+    }
+
+    /// Orders the connection; the sterner of two orders counts.
+    pub(crate) fn give(&self, order: Order) {
+        self.order.set(self.order.get().max(Some(order)));
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Orders wake this one.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        let mut present = self.waker.borrow_mut();
+        if present.as_ref().is_none_or(|present| !present.will_wake(waker)) {
+            *present = Some(waker.clone());
+        }
+    }
+
+    /// So many bytes were read or written.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
+    }
+
+    /// Whether no request is under way, as far as bytes have come.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stage() == Stage::Idle
+    }
+
+    fn stage(&self) -> Stage {
+        if self.write_blocked.get() {
+            Stage::Writing
+        } else if self.handling.get() {
+            if self.waits_for_body.get() { Stage::Body } else { Stage::Working }
+        } else if self.position.get() == ReadPosition::InHead {
+            Stage::Head
+        } else {
+            Stage::Idle
+        }
+    }
+
+    fn look(&self, seconds: u64, limits: &Limits) -> Option<Order> {
+        let (watch, order) =
+            self.watch.get().look(self.stage(), self.requests.get(), self.moved_bytes.get(), seconds, limits);
+        self.watch.set(watch);
+        order
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Head,
+    Body,
+    Working,
+    Writing,
+}
+
+/// What the sweep saw, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Watch {
+    stage: Stage,
+    requests: u64,
+    since_seconds: u64,
+    moved_bytes: u64,
+}
+
+impl Watch {
+    fn look(
+        self,
+        stage: Stage,
+        requests: u64,
+        moved_bytes: u64,
+        seconds: u64,
+        limits: &Limits,
+    ) -> (Self, Option<Order>) {
+        let fresh = Self { stage, requests, since_seconds: seconds, moved_bytes };
+        if (stage, requests) != (self.stage, self.requests) {
+            return (fresh, None);
+        }
+        let (limit, order) = match stage {
+            Stage::Working => return (self, None),
+            Stage::Idle => (limits.idle_time, Order::Cut),
+            Stage::Head => (limits.head_time, Order::Refuse),
+            Stage::Body => (limits.progress_time, Order::Refuse),
+            Stage::Writing => (limits.progress_time, Order::Cut),
+        };
+        if seconds - self.since_seconds <= limit.as_secs() {
+            return (self, None);
+        }
+        let moves = matches!(stage, Stage::Body | Stage::Writing);
+        if moves && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
+            return (fresh, None);
+        }
+        (self, Some(order))
+    }
+}
+
+/// The connections of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    alive: RefCell<slab::Slab<Weak<Vitals>>>,
+    seconds: Cell<u64>,
+    finishing: Cell<bool>,
+    emptied: Notify,
+}
+
+/// A connection among [`Connections`] until it is dropped.
+pub(crate) struct Entered {
+    connections: Rc<Connections>,
+    index: usize,
+    pub(crate) vitals: Rc<Vitals>,
+}
+
+impl Connections {
+    /// Takes a new connection in.
+    pub(crate) fn enter(self: &Rc<Self>) -> Entered {
+        let vitals = Rc::new(Vitals::default());
+        vitals.watch.set(Watch { since_seconds: self.seconds.get(), ..Watch::default() });
+        if self.finishing.get() {
+            vitals.give(Order::Finish);
+        }
+        let index = self.alive.borrow_mut().insert(Rc::downgrade(&vitals));
+        Entered { connections: Rc::clone(self), index, vitals }
+    }
+
+    /// Waits until there are none. One task waits at a time.
+    pub(crate) async fn wait_until_empty(&self) {
+        while !self.alive.borrow().is_empty() {
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Gives all of them, and all that come, the order to finish.
+    pub(crate) fn finish(&self) {
+        self.finishing.set(true);
+        self.snapshot().iter().for_each(|vitals| vitals.give(Order::Finish));
+    }
+
+    /// Looks once a second, for ever.
+    pub(crate) async fn sweep(self: Rc<Self>, limits: Limits) {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            self.seconds.set(self.seconds.get() + SWEEP_EVERY.as_secs());
+            for vitals in self.snapshot() {
+                if let Some(order) = vitals.look(self.seconds.get(), &limits) {
+                    vitals.give(order);
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Vec<Rc<Vitals>> {
+        self.alive.borrow().iter().filter_map(|(_, vitals)| vitals.upgrade()).collect()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut alive = self.connections.alive.borrow_mut();
+        alive.remove(self.index);
+        if alive.is_empty() {
+            self.connections.emptied.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        connections_max: 1,
+        body_bytes_max: 1,
+        head_time: Duration::from_secs(10),
+        idle_time: Duration::from_secs(600),
+        progress_time: Duration::from_secs(30),
+        drain_time: Duration::from_secs(8),
+    };
+
+    /// Looks at every second until an order comes; `change` is what the connection does in that second.
+    fn ordered_at(vitals: &Vitals, seconds_max: u64, change: impl Fn(u64, &Vitals)) -> Option<(u64, Order)> {
+        (1..=seconds_max).find_map(|seconds| {
+            change(seconds, vitals);
+            vitals.look(seconds, &LIMITS).map(|order| (seconds, order))
+        })
+    }
+
+    #[test]
+    fn a_slow_head_is_refused_however_steadily_it_drips() {
+        let vitals = Vitals::default();
+        let ordered = ordered_at(&vitals, 100, |_, vitals| {
+            vitals.position.set(ReadPosition::InHead);
+            vitals.moved(1);
+        });
+        assert_eq!(ordered, Some((12, Order::Refuse)));
+    }
+
+    #[test]
+    fn a_body_is_refused_when_it_drips_and_not_while_it_flows() {
+        for (bytes, expected) in [(1, Some((32, Order::Refuse))), (1_024, None)] {
+            let vitals = Vitals::default();
+            vitals.handling.set(true);
+            vitals.waits_for_body.set(true);
+            let ordered = ordered_at(&vitals, 1_000, |_, vitals| {
+                vitals.moved(bytes);
+            });
+            assert_eq!(ordered, expected);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_is_cut() {
+        let vitals = Vitals::default();
+        let ordered = ordered_at(&vitals, 100, |_, vitals| vitals.write_blocked.set(true));
+        assert_eq!(ordered, Some((32, Order::Cut)));
+    }
+
+    #[test]
+    fn silence_is_cut_late_and_work_never() {
+        let vitals = Vitals::default();
+        assert_eq!(ordered_at(&vitals, 1_000, |_, _| {}), Some((601, Order::Cut)));
+        let vitals = Vitals::default();
+        assert_eq!(ordered_at(&vitals, 1_000, |_, vitals| vitals.handling.set(true)), None);
+    }
+
+    #[test]
+    fn each_request_has_its_own_time() {
+        let vitals = Vitals::default();
+        let ordered = ordered_at(&vitals, 100, |seconds, vitals| {
+            vitals.position.set(ReadPosition::InHead);
+            vitals.requests.set(seconds / 5);
+        });
+        assert_eq!(ordered, None);
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a data directory cannot be opened.
+
+use crate::IdentityMismatch;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a data directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has it.
+    #[error("the data directory {} is in use by another process; stop it, or use another --data", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The operating system refused a file operation.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The identity file is not what was written.
+    #[error("{} is corrupt: {detail}; restore it from a backup of this node, or move the data directory away", path.display())]
+    IdentityCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// There is data, but nothing says whose.
+    #[error(
+        "{} is missing although its directory holds data; restore it from a backup of this node, or move the data directory away",
+        path.display()
+    )]
+    IdentityMissing {
+        /// The file that should be there.
+        path: PathBuf,
+    },
+    /// The directory was made for another cluster.
+    #[error("the data directory {} {mismatch}", path.display())]
+    IdentityMismatch {
+        /// The directory.
+        path: PathBuf,
+        /// What differs, and what to do.
+        mismatch: IdentityMismatch,
+    },
+    /// What stands where the bound of the version clock should.
+    #[error(
+        "the stored bound of the version clock has {len} bytes and not 8; this data was written by another program"
+    )]
+    ClockBound {
+        /// Its length, in bytes.
+        len: usize,
+    },
+    /// The engine could not open its part of the directory.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+}
+
+impl StoreError {
+    pub(crate) fn io(operation: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { operation, path, source }
+    }
+}

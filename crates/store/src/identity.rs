@@ -1,0 +1,312 @@
+//! What a data directory remembers of the node it belongs to.
+//!
+//! **Promise.** Once [`Identity::load_or_create`] has returned, every later start on this directory finds the
+//! same identity, whatever crashed in between, or an error; it never draws a second one over data.
+//!
+//! **Mechanism.** A small text file, so that a person can read it, closed by a CRC32C of all before it. It is
+//! written under another name, synced, renamed, and the directory synced, before anything else is put into the
+//! directory. So data without an identity file means that the file was lost, not that the node is new.
+//!
+//! **Caveats.** The node list is compared as it is given: whoever calls has brought the addresses into one form.
+
+use crate::error::StoreError;
+use env::{Fs, OpenMode};
+use std::fmt;
+use std::path::Path;
+use stdx::NodeTag;
+
+/// Partitions of a new cluster.
+pub const PARTITIONS_DEFAULT: u32 = 4_096;
+/// Which hash maps keys to partitions: 1 is XXH3, 64 bits.
+pub const HASH_VERSION: u32 = 1;
+
+const FILE: &str = "identity";
+const FILE_NEW: &str = "identity.new";
+const HEADER: &str = "veche-identity 1";
+/// A longer file is not an identity; many times what the largest cluster needs.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What all nodes of a cluster have in common, and no start may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The addresses of all nodes, this one too, in byte order; empty for a node on its own.
+    pub nodes: Vec<String>,
+    /// How many partitions keys are spread over.
+    pub partitions: u32,
+    /// See [`HASH_VERSION`].
+    pub hash_version: u32,
+}
+
+impl Membership {
+    /// The cluster of these nodes, in any order.
+    pub fn of(mut nodes: Vec<String>) -> Self {
+        nodes.sort_unstable();
+        nodes.dedup();
+        Self { nodes, partitions: PARTITIONS_DEFAULT, hash_version: HASH_VERSION }
+    }
+}
+
+/// What a data directory remembers of the node it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Drawn with the directory; part of every version this node issues.
+    pub tag: NodeTag,
+    /// The cluster it was made for.
+    pub membership: Membership,
+}
+
+/// How a directory's membership differs from the one asked for, as the rest of a sentence about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityMismatch {
+    /// Another node list.
+    Nodes {
+        /// In the directory.
+        remembered: Vec<String>,
+        /// Asked for.
+        asked: Vec<String>,
+    },
+    /// Another partition count.
+    Partitions {
+        /// In the directory.
+        remembered: u32,
+        /// Asked for.
+        asked: u32,
+    },
+    /// Another hash of keys.
+    Hash {
+        /// In the directory.
+        remembered: u32,
+        /// Asked for.
+        asked: u32,
+    },
+}
+
+impl fmt::Display for IdentityMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes { remembered, asked } => write!(
+                f,
+                "was made for {}, not for {}: keys would be looked for on the wrong nodes; start it {}, or use \
+                 another --data",
+                Cluster(remembered),
+                Cluster(asked),
+                AsBefore(remembered)
+            ),
+            Self::Partitions { remembered, asked } => write!(
+                f,
+                "was made with {remembered} partitions, not {asked}: keys would be looked for in the wrong ones; \
+                 start it with {remembered}, or use another --data"
+            ),
+            Self::Hash { remembered, asked } => write!(
+                f,
+                "was made with version {remembered} of the key hash, and this build has version {asked}: keys \
+                 would be looked for in the wrong partitions; use the build that made it, or another --data"
+            ),
+        }
+    }
+}
+
+struct Cluster<'a>(&'a [String]);
+
+impl fmt::Display for Cluster<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("a node on its own"),
+            nodes => write!(f, "the cluster {}", nodes.join(",")),
+        }
+    }
+}
+
+struct AsBefore<'a>(&'a [String]);
+
+impl fmt::Display for AsBefore<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("without --cluster"),
+            nodes => write!(f, "with --cluster {}", nodes.join(",")),
+        }
+    }
+}
+
+impl Identity {
+    /// The identity in `dir`, a directory that exists and is locked; a new one with the tag `new_tag` where
+    /// `dir` holds neither an identity nor data. `true` when it is new.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read or written, is corrupt or missing beside data, or was made for
+    /// another cluster than `membership`.
+    pub fn load_or_create(
+        fs: &dyn Fs,
+        dir: &Path,
+        membership: &Membership,
+        new_tag: NodeTag,
+        holds_data: bool,
+    ) -> Result<(Self, bool), StoreError> {
+        let path = dir.join(FILE);
+        if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
+            let identity = Self::load(fs, dir)?;
+            identity
+                .check(membership)
+                .map_err(|mismatch| StoreError::IdentityMismatch { path: dir.to_owned(), mismatch })?;
+            return Ok((identity, false));
+        }
+        if holds_data {
+            return Err(StoreError::IdentityMissing { path });
+        }
+        let identity = Self { tag: new_tag, membership: membership.clone() };
+        identity.create(fs, dir)?;
+        Ok((identity, true))
+    }
+
+    /// The identity in `dir`.
+    pub(crate) fn load(fs: &dyn Fs, dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join(FILE);
+        let corrupt = |detail| StoreError::IdentityCorrupt { path: path.clone(), detail };
+        let file = fs.open(&path, OpenMode::Read).map_err(StoreError::io("open", &path))?;
+        let len = file.len().map_err(StoreError::io("read", &path))?;
+        if len > FILE_BYTES_MAX {
+            return Err(corrupt(format!("it is {len} bytes long")));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
+        Self::decode(&bytes).map_err(corrupt)
+    }
+
+    fn create(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
+        let (new, path) = (dir.join(FILE_NEW), dir.join(FILE));
+        let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(StoreError::io("create", &new))?;
+        file.write_at(&self.encode(), 0).map_err(StoreError::io("write", &new))?;
+        file.sync_data().map_err(StoreError::io("sync", &new))?;
+        fs.rename(&new, &path).map_err(StoreError::io("rename", &new))?;
+        fs.sync_dir(dir).map_err(StoreError::io("sync", dir))
+    }
+
+    fn check(&self, asked: &Membership) -> Result<(), IdentityMismatch> {
+        let remembered = &self.membership;
+        if remembered.nodes != asked.nodes {
+            let (remembered, asked) = (remembered.nodes.clone(), asked.nodes.clone());
+            return Err(IdentityMismatch::Nodes { remembered, asked });
+        }
+        if remembered.partitions != asked.partitions {
+            let (remembered, asked) = (remembered.partitions, asked.partitions);
+            return Err(IdentityMismatch::Partitions { remembered, asked });
+        }
+        if remembered.hash_version != asked.hash_version {
+            let (remembered, asked) = (remembered.hash_version, asked.hash_version);
+            return Err(IdentityMismatch::Hash { remembered, asked });
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Membership { nodes, partitions, hash_version } = &self.membership;
+        let mut text = format!(
+            "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nnodes {}\n",
+            self.tag.0,
+            nodes.join(",")
+        );
+        text.push_str(&format!("crc32c {:08x}\n", crc32c(text.as_bytes())));
+        text.into_bytes()
+    }
+
+    /// The inverse of `encode`; the error says what is wrong.
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        if !text.starts_with("veche-identity ") {
+            return Err("it does not begin as an identity".to_owned());
+        }
+        let body_len = text.rfind("crc32c ").ok_or("its checksum is missing")?;
+        let (body, checksum) = text.split_at(body_len);
+        if checksum != format!("crc32c {:08x}\n", crc32c(body.as_bytes())) {
+            return Err("its checksum does not match".to_owned());
+        }
+        let mut lines = body.lines();
+        if lines.next() != Some(HEADER) {
+            return Err("its format is of another version than this build reads".to_owned());
+        }
+        let tag = field(lines.next(), "tag")?;
+        let tag = u64::from_str_radix(tag, 16).map_err(|_| format!("{tag:?} is not a tag"))?;
+        let partitions = number(lines.next(), "partitions")?;
+        let hash_version = number(lines.next(), "hash")?;
+        let nodes = field(lines.next(), "nodes")?;
+        let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
+        Ok(Self { tag: NodeTag(tag), membership: Membership { nodes, partitions, hash_version } })
+    }
+}
+
+fn field<'a>(line: Option<&'a str>, name: &str) -> Result<&'a str, String> {
+    line.and_then(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .ok_or_else(|| format!("its line {name:?} is missing"))
+}
+
+fn number(line: Option<&str>, name: &str) -> Result<u32, String> {
+    let digits = field(line, name)?;
+    digits.parse().map_err(|_| format!("{digits:?} is not a number of {name:?}"))
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    // The algorithm has 32 bits; the function's type has room for the longest it knows.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identity(nodes: &[&str]) -> Identity {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        Identity { tag: NodeTag(0x0123_4567_89ab_cdef), membership: Membership::of(nodes) }
+    }
+
+    /// Nodes of the first release wrote these bytes; they must be read for ever.
+    #[test]
+    fn the_file_is_what_it_was() {
+        let identity = identity(&["http://b:1", "http://a:1"]);
+        let bytes = "veche-identity 1\ntag 0123456789abcdef\npartitions 4096\nhash 1\nnodes http://a:1,http://b:1\n\
+                     crc32c 2fbdbd9f\n";
+        assert_eq!(String::from_utf8_lossy(&identity.encode()), bytes);
+        assert_eq!(Identity::decode(bytes.as_bytes()), Ok(identity));
+    }
+
+    #[test]
+    fn a_node_on_its_own_round_trips() {
+        let identity = identity(&[]);
+        assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let bytes = identity(&["http://a:1"]).encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Identity::decode(&flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Identity::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused(bytes: Vec<u8>) {
+            prop_assert!(Identity::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn each_difference_is_named_with_what_to_do() {
+        let remembered = identity(&["http://a:1", "http://b:1"]);
+        let mut asked = remembered.membership.clone();
+        assert_eq!(remembered.check(&asked), Ok(()));
+        asked.hash_version = 2;
+        assert!(remembered.check(&asked).unwrap_err().to_string().contains("the build that made it"));
+        asked.partitions = 8;
+        assert!(remembered.check(&asked).unwrap_err().to_string().contains("start it with 4096"));
+        asked.nodes.clear();
+        let sentence = remembered.check(&asked).unwrap_err().to_string();
+        assert!(sentence.contains("not for a node on its own"), "{sentence}");
+        assert!(sentence.contains("start it with --cluster http://a:1,http://b:1"), "{sentence}");
+    }
+}

@@ -1,0 +1,36 @@
+//! `veche serve`: run a node.
+
+use crate::logging;
+use crate::settings::{Machine, Settings};
+use env::{Env, os_process};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Run a node.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+    /// TOML file with settings, named as the flags are; flags and VECHE_... variables win over it
+    #[arg(long, env = "VECHE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+    let file = arguments.config.as_deref().map(Settings::read).transpose()?;
+    let settings = arguments.settings.or(file.unwrap_or_default());
+    let (format, filter) = settings.logging();
+    logging::start(format, filter)?;
+    let machine = Machine {
+        memory_bytes: os_process::total_memory_bytes(),
+        cores: os_process::available_cores(),
+        files_max: os_process::raise_open_file_limit()
+            .map_err(|error| format!("cannot raise the limit of open files: {error}"))?,
+    };
+    let config = settings.resolve(&machine)?;
+    server::run(config, Env::os(), |address| {
+        // For whoever started the process with port 0. That nobody reads it is no reason to stop.
+        let _ = writeln!(std::io::stdout(), "listening on {address}");
+    })
+    .map_err(|error| error.to_string())
+}

@@ -1,0 +1,327 @@
+//! What an operator can set, and where: flags, environment, file, in this order of precedence.
+//!
+//! One struct is all three: clap fills it from flags and `VECHE_...` variables, serde from TOML with the flags'
+//! names as keys. What none of them sets has its default where it is resolved.
+
+use crate::logging::LogFormat;
+use crate::node_url::NodeUrl;
+use crate::quantity::{Size, Span};
+use clap::ValueEnum;
+use serde::Deserialize;
+use server::{Config, Limits};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::Membership;
+
+const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+pub(crate) const DATA_DEFAULT: &str = "./veche-data";
+const LOG_DEFAULT: &str = "info";
+const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+const ZSTD_LEVEL: i32 = 3;
+/// Without `--memory`: this part of the machine's or the control group's memory ...
+const MEMORY_SHARE: u64 = 4;
+/// ... and at most this.
+const MEMORY_BYTES_DEFAULT_MAX: u64 = 2 << 30;
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// A value takes at most this part of the budget, ...
+const VALUE_MEMORY_SHARE: u64 = 4;
+/// ... and at most this, in bytes.
+const VALUE_BYTES_LIMIT: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    /// Address to listen on; port 0 takes any free one [default: 127.0.0.1:8080]
+    #[arg(long, env = "VECHE_LISTEN", value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Data directory; made where it is missing [default: ./veche-data]
+    #[arg(long, env = "VECHE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// All nodes of the cluster as http://host:port, this one too; without it the node is on its own
+    #[arg(long, env = "VECHE_CLUSTER", value_name = "URL,URL,...", value_delimiter = ',')]
+    cluster: Option<Vec<String>>,
+    /// This node's address in --cluster [default: http://<listen>]
+    #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
+    self_url: Option<String>,
+    /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
+    #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
+    memory: Option<Size>,
+    /// When a write is acknowledged: after fdatasync, or once the operating system has it [default: sync]
+    #[arg(long, env = "VECHE_DURABILITY")]
+    durability: Option<Durability>,
+    /// I/O threads [default: one for each core]
+    #[arg(long, env = "VECHE_THREADS", value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// From the last byte of a request to its answer, at most [default: 1s]
+    #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
+    request_timeout: Option<Span>,
+    /// The largest value that is accepted [default: 16MiB]
+    #[arg(long, env = "VECHE_VALUE_MAX", value_name = "SIZE")]
+    value_max: Option<Size>,
+    /// How long connections are still accepted after SIGTERM [default: 0s]
+    #[arg(long, env = "VECHE_DRAIN_DELAY", value_name = "TIME")]
+    drain_delay: Option<Span>,
+    /// How data on disk is compressed [default: lz4]
+    #[arg(long, env = "VECHE_COMPRESSION")]
+    compression: Option<Compression>,
+    /// How log lines look [default: text]
+    #[arg(long, env = "VECHE_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What is logged: error, warn, info, debug, or directives such as info,engine=debug [default: info]
+    #[arg(long, env = "VECHE_LOG", value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Durability {
+    Sync,
+    Os,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Compression {
+    Lz4,
+    Zstd,
+    None,
+}
+
+impl Settings {
+    /// The settings in a TOML file.
+    ///
+    /// # Errors
+    /// A sentence: the file cannot be read, is not TOML, or has a key or value that is not known.
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("cannot read --config {}: {error}", file.display()))?;
+        Self::parse(&text).map_err(|error| format!("--config {}: {error}", file.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// These settings, and where they say nothing, the others.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            data: self.data.or(other.data),
+            cluster: self.cluster.or(other.cluster),
+            self_url: self.self_url.or(other.self_url),
+            memory: self.memory.or(other.memory),
+            durability: self.durability.or(other.durability),
+            threads: self.threads.or(other.threads),
+            request_timeout: self.request_timeout.or(other.request_timeout),
+            value_max: self.value_max.or(other.value_max),
+            drain_delay: self.drain_delay.or(other.drain_delay),
+            compression: self.compression.or(other.compression),
+            log_format: self.log_format.or(other.log_format),
+            log: self.log.or(other.log),
+        }
+    }
+
+    /// How to log.
+    pub(crate) fn logging(&self) -> (LogFormat, &str) {
+        (self.log_format.unwrap_or_default(), self.log.as_deref().unwrap_or(LOG_DEFAULT))
+    }
+
+    /// What the node is started with, on a machine of this kind.
+    ///
+    /// # Errors
+    /// A sentence about the setting that makes no sense.
+    pub(crate) fn resolve(&self, machine: &Machine) -> Result<Config, String> {
+        let listen_text = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+        let listen = resolve_address(listen_text)?;
+        let memory_bytes = self.memory_bytes(machine)?;
+        let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
+        if request_timeout.is_zero() {
+            return Err("--request-timeout must be longer than 0".to_owned());
+        }
+        Ok(Config {
+            listen,
+            data: self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT)),
+            membership: self.membership(listen_text)?,
+            engine: self.engine_options(memory_bytes),
+            threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
+            request_timeout,
+            value_bytes_max: self.value_bytes_max(memory_bytes)?,
+            drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
+            limits: Limits::for_process(machine.files_max, memory_bytes),
+        })
+    }
+
+    fn memory_bytes(&self, machine: &Machine) -> Result<u64, String> {
+        let default = (machine.memory_bytes / MEMORY_SHARE).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX);
+        match self.memory.map_or(default, |size| size.0) {
+            bytes if bytes < MEMORY_BYTES_MIN => {
+                Err(format!("--memory must be at least 16MiB, not {bytes} bytes"))
+            }
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn value_bytes_max(&self, memory_bytes: u64) -> Result<usize, String> {
+        let bytes = self.value_max.map_or(cluster::VALUE_BYTES_MAX_DEFAULT as u64, |size| size.0);
+        let limit = VALUE_BYTES_LIMIT;
+        if bytes > limit {
+            return Err(format!("--value-max must be at most {limit} bytes (64MiB), not {bytes}"));
+        }
+        if self.value_max.is_some() && bytes > memory_bytes / VALUE_MEMORY_SHARE {
+            return Err(format!(
+                "--value-max of {bytes} bytes is more than a quarter of --memory, {memory_bytes} bytes"
+            ));
+        }
+        Ok(bytes as usize)
+    }
+
+    fn engine_options(&self, memory_bytes: u64) -> engine::Options {
+        engine::Options {
+            durability: match self.durability {
+                Some(Durability::Os) => engine::Durability::Os,
+                Some(Durability::Sync) | None => engine::Durability::Sync,
+            },
+            compression: match self.compression {
+                Some(Compression::None) => engine::Compression::None,
+                Some(Compression::Zstd) => engine::Compression::Zstd(ZSTD_LEVEL),
+                Some(Compression::Lz4) | None => engine::Compression::Lz4,
+            },
+            memory_bytes,
+            ..engine::Options::default()
+        }
+    }
+
+    fn membership(&self, listen: &str) -> Result<Membership, String> {
+        let Some(cluster) = &self.cluster else {
+            return match &self.self_url {
+                None => Ok(Membership::of(Vec::new())),
+                Some(_) => {
+                    Err("--self-url means nothing without --cluster; leave it out, or list all nodes"
+                        .to_owned())
+                }
+            };
+        };
+        let mut nodes = Vec::new();
+        for url in cluster {
+            let node = url.parse::<NodeUrl>().map_err(|error| format!("--cluster: {error}"))?;
+            if nodes.contains(&node) {
+                return Err(format!("--cluster lists {node} twice"));
+            }
+            nodes.push(node);
+        }
+        let own_text = self.self_url.clone().unwrap_or_else(|| format!("http://{listen}"));
+        let own = own_text.parse::<NodeUrl>().map_err(|error| format!("--self-url: {error}"))?;
+        if !nodes.contains(&own) {
+            return Err(format!(
+                "this node, {own}, is not in --cluster {}; list it there, or set --self-url to the address by which \
+                 it is listed",
+                cluster.join(",")
+            ));
+        }
+        if nodes.len() > 1 {
+            return Err(format!(
+                "--cluster lists {} nodes, but this version runs single nodes only; list this node alone, or leave \
+                 --cluster out",
+                nodes.len()
+            ));
+        }
+        Ok(Membership::of(nodes.iter().map(ToString::to_string).collect()))
+    }
+}
+
+/// What of the machine the defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) memory_bytes: u64,
+    pub(crate) cores: usize,
+    pub(crate) files_max: u64,
+}
+
+fn resolve_address(text: &str) -> Result<SocketAddr, String> {
+    let resolved =
+        text.to_socket_addrs().map_err(|error| format!("--listen {text:?} is not host:port: {error}"))?;
+    resolved.into_iter().next().ok_or_else(|| format!("--listen {text:?} names no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: Machine = Machine { memory_bytes: 4 << 30, cores: 3, files_max: 1_000 };
+
+    fn settings(text: &str) -> Settings {
+        Settings::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn refusal(text: &str) -> String {
+        settings(text).resolve(&MACHINE).expect_err(text)
+    }
+
+    #[test]
+    fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
+        let config = Settings::default().resolve(&MACHINE).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.data, Path::new("./veche-data"));
+        assert_eq!(config.membership, Membership::of(Vec::new()));
+        assert_eq!(config.engine.memory_bytes, 1 << 30);
+        assert_eq!((config.threads, config.value_bytes_max), (3, 16 << 20));
+        assert_eq!(config.limits.connections_max, 500);
+        let large = Machine { memory_bytes: 64 << 30, ..MACHINE };
+        assert_eq!(Settings::default().resolve(&large).unwrap().engine.memory_bytes, 2 << 30);
+    }
+
+    #[test]
+    fn every_setting_can_stand_in_the_file() {
+        let all = settings(
+            "listen = \"127.0.0.1:1\"\ndata = \"/d\"\ncluster = [\"http://127.0.0.1:1/\"]\n\
+             self-url = \"HTTP://127.0.0.1:1\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
+             request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\ncompression = \"zstd\"\n\
+             log-format = \"json\"\nlog = \"debug\"\n",
+        );
+        assert_eq!(all.logging(), (LogFormat::Json, "debug"));
+        let config = all.resolve(&MACHINE).unwrap();
+        assert_eq!(config.membership, Membership::of(vec!["http://127.0.0.1:1".to_owned()]));
+        assert_eq!(config.engine.durability, engine::Durability::Os);
+        assert_eq!(config.engine.compression, engine::Compression::Zstd(3));
+        assert_eq!((config.threads, config.value_bytes_max), (7, 1 << 20));
+        assert_eq!(
+            (config.request_timeout, config.drain_delay),
+            (Duration::from_secs(2), Duration::from_secs(3))
+        );
+    }
+
+    #[test]
+    fn what_is_said_first_counts() {
+        let merged = settings("threads = 1").or(settings("threads = 2\nlog = \"warn\""));
+        assert_eq!(merged, settings("threads = 1\nlog = \"warn\""));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = Settings::parse("thread = 4").unwrap_err();
+        assert!(error.contains("unknown field `thread`"), "{error}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_sentence() {
+        let refusals = [
+            ("cluster = [\"http://a:1\"]\nself-url = \"http://b:1\"", "is not in --cluster"),
+            ("cluster = [\"http://127.0.0.1:8080\", \"http://b:1\"]", "single nodes only"),
+            ("cluster = [\"http://a:1\", \"http://A:1/\"]", "twice"),
+            ("cluster = [\"a:1\"]", "write http://host:port"),
+            ("self-url = \"http://a:1\"", "without --cluster"),
+            ("memory = \"1MiB\"", "at least 16MiB"),
+            ("value-max = \"65MiB\"", "at most"),
+            ("memory = \"16MiB\"\nvalue-max = \"8MiB\"", "a quarter of --memory"),
+            ("request-timeout = \"0s\"", "longer than 0"),
+            ("listen = \"nowhere\"", "is not host:port"),
+        ];
+        for (text, says) in refusals {
+            let sentence = refusal(text);
+            assert!(sentence.contains(says), "{text}: {sentence}");
+        }
+    }
+}
