@@ -9,7 +9,7 @@ use engine::wal::{SegmentId, Wal, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use stdx::Rng;
 
 /// What one life does at most.
@@ -238,6 +238,28 @@ fn what_was_replayed_once_survives_the_loss_of_power() {
         let lost = killed.crash(&mut Rng::new(seed));
         assert_eq!(open(Arc::new(lost), &options, SegmentId(0)).unwrap().replayed.len(), 20, "seed {seed}");
     }
+}
+
+/// After a failed sync the kernel may take pages for clean that the device never saw: a sync alone would do
+/// nothing for them.
+#[test]
+fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
+    let disk = new_disk();
+    let mut first = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let groups: Vec<_> = [100, 300].map(|bytes| record(bytes, bytes as usize)).into();
+    for group in &groups {
+        first.wal.append(&[group]).unwrap();
+    }
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let log = written.clone();
+    let plan = FaultPlan::on_operation(move |operation| {
+        if operation.kind == OperationKind::Write && operation.path.ends_with("0000000000000000.wal") {
+            log.lock().unwrap().push(operation.len);
+        }
+        None
+    });
+    open(Arc::new(FaultFs::new(Arc::new(disk), plan)), &OPTIONS, SegmentId(0)).unwrap();
+    assert_eq!(*written.lock().unwrap(), [48 + groups[1].bytes().len()]);
 }
 
 /// The worker that makes spares and the log that takes them are different threads.

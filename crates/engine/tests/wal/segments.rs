@@ -3,7 +3,7 @@
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
 use engine::Durability;
 use engine::wal::{SegmentId, WalOptions};
-use env::{Fs, MemFs, OsFs};
+use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsFs};
 use std::sync::Arc;
 use stdx::Rng;
 
@@ -143,6 +143,34 @@ fn a_spare_that_is_a_second_name_of_a_live_segment_is_never_overwritten() {
         append(&mut log.wal, number, 100).unwrap();
     }
     assert_eq!(open_mem(&disk).numbers(), (1..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_released_name_of_a_live_segment_is_removed_and_not_recycled() {
+    let disk = new_disk();
+    let floor = SegmentId(5);
+    let mut log = open(Arc::new(disk.clone()), &OPTIONS, floor).unwrap();
+    append(&mut log.wal, 1, 1_200).unwrap();
+    disk.hard_link(&segment_path(floor), &segment_path(SegmentId(1))).unwrap();
+    let mut log = open(Arc::new(disk.clone()), &OPTIONS, floor).unwrap();
+    settle_spares(&log.wal);
+    for number in 2..100 {
+        append(&mut log.wal, number, 100).unwrap();
+    }
+    let again = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap();
+    assert_eq!(again.numbers(), (1..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_spare_whose_name_may_vanish_is_not_handed_out() {
+    let disk = new_disk();
+    let fs = FaultFs::new(Arc::new(disk), FaultPlan::none());
+    let log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncDir), Fault::DeviceError));
+    assert!(log.wal.spares().step(1).is_err());
+    assert_eq!(log.wal.spares().ready(), 0);
+    settle_spares(&log.wal);
+    assert_eq!(log.wal.spares().ready(), 1);
 }
 
 #[test]
