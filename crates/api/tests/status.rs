@@ -2,7 +2,7 @@
 
 use api::{
     ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
-    QuorumStatus, ServingState, Status, StorageStatus, encode_status,
+    QuorumStatus, RequestStatus, ServingState, Status, StorageStatus, encode_status,
 };
 
 fn status(state: ServingState) -> Status {
