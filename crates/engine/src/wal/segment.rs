@@ -82,19 +82,12 @@ impl Segment {
         }
         self.sync()?;
         let header = self.header_of(&[]);
-        let before = self.position;
-        match self.write(&header, &[]).and_then(|()| self.sync()) {
-            Ok(()) => {
-                self.last_group = Some(header);
-                self.closed = true;
-                Ok(())
-            }
-            Err(error) => {
-                // It may be on disk, and may stay: it says what is true, and the next group overwrites it.
-                self.position = before;
-                Err(error)
-            }
-        }
+        self.write(&header, &[])?;
+        // Should this fail for lack of room, the closing record may stay: it says what is true.
+        self.sync()?;
+        self.last_group = Some(header);
+        self.closed = true;
+        Ok(())
     }
 
     /// Makes everything below the position durable.

@@ -71,7 +71,7 @@ impl Promises {
 
 /// Lives until `fs` stops or all steps are done. True when they were.
 fn live(fs: &FaultFs, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> bool {
-    let opened = match open(Arc::new(fs.clone()), options, promises.floor) {
+    let opened = match open(fs.clone(), options, promises.floor) {
         Ok(opened) => opened,
         Err(error) => return stopped(&error),
     };
@@ -182,7 +182,7 @@ fn lives(options: &WalOptions, room: Room, stop: u64, seed: u64) -> bool {
         stop = (life < 2).then(|| rng.below(150));
         disk = die(&disk, &mut promises, &mut rng);
     }
-    let last = open(Arc::new(disk), options, promises.floor).expect("nothing stops the last life");
+    let last = open(disk, options, promises.floor).expect("nothing stops the last life");
     promises.check(last.replayed);
     ended_early
 }
@@ -229,14 +229,14 @@ fn what_was_replayed_once_survives_the_loss_of_power() {
     let options = WalOptions { durability: Durability::Os, segment_bytes: 1 << 16, ..OPTIONS };
     for seed in 0..50 {
         let disk = new_disk();
-        let mut first = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        let mut first = open(disk.clone(), &options, SegmentId(0)).unwrap();
         for number in 0..20 {
             first.wal.append(&[&record(number, 300)]).unwrap();
         }
         let killed = disk.kill();
-        assert_eq!(open(Arc::new(killed.clone()), &options, SegmentId(0)).unwrap().replayed.len(), 20);
+        assert_eq!(open(killed.clone(), &options, SegmentId(0)).unwrap().replayed.len(), 20);
         let lost = killed.crash(&mut Rng::new(seed));
-        assert_eq!(open(Arc::new(lost), &options, SegmentId(0)).unwrap().replayed.len(), 20, "seed {seed}");
+        assert_eq!(open(lost, &options, SegmentId(0)).unwrap().replayed.len(), 20, "seed {seed}");
     }
 }
 
@@ -245,7 +245,7 @@ fn what_was_replayed_once_survives_the_loss_of_power() {
 #[test]
 fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
     let disk = new_disk();
-    let mut first = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let mut first = open(disk.clone(), &OPTIONS, SegmentId(0)).unwrap();
     let groups: Vec<_> = [100, 300].map(|bytes| record(bytes, bytes as usize)).into();
     for group in &groups {
         first.wal.append(&[group]).unwrap();
@@ -258,7 +258,7 @@ fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
         }
         None
     });
-    open(Arc::new(FaultFs::new(Arc::new(disk), plan)), &OPTIONS, SegmentId(0)).unwrap();
+    open(FaultFs::new(Arc::new(disk), plan), &OPTIONS, SegmentId(0)).unwrap();
     assert_eq!(*written.lock().unwrap(), [48 + groups[1].bytes().len()]);
 }
 
@@ -266,7 +266,7 @@ fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
 #[test]
 fn spares_are_made_while_the_log_takes_them() {
     let disk = new_disk();
-    let mut log = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let mut log = open(disk.clone(), &OPTIONS, SegmentId(0)).unwrap();
     let spares = log.wal.spares();
     let (more, work) = std::sync::mpsc::channel::<()>();
     let worker = std::thread::spawn(move || {
@@ -283,7 +283,7 @@ fn spares_are_made_while_the_log_takes_them() {
     worker.join().unwrap();
     settle_spares(&log.wal);
     let floor = SegmentId(log.wal.segment().0 - 2);
-    let numbers = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap().numbers();
+    let numbers = open(disk.kill(), &OPTIONS, floor).unwrap().numbers();
     assert_eq!(numbers, (2_000 - numbers.len() as u64..2_000).collect::<Vec<_>>());
     assert!(disk.file_names().len() <= 3 + OPTIONS.spares_max + 1, "{:?}", disk.file_names());
 }

@@ -6,13 +6,12 @@ use engine::wal::{SegmentId, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fs, MemFs, OpenMode};
 use proptest::prelude::*;
-use std::sync::Arc;
 use stdx::Rng;
 
 /// A segment of three groups, the last of them two records, and where each group ends.
 fn segment(options: &WalOptions, close: bool) -> (Vec<u8>, Vec<usize>) {
     let disk = new_disk();
-    let mut log = open(Arc::new(disk.clone()), options, SegmentId(0)).unwrap();
+    let mut log = open(disk.clone(), options, SegmentId(0)).unwrap();
     let bytes = || disk.read_file(segment_path(SegmentId(0))).unwrap();
     let mut ends = Vec::new();
     for number in 0..2 {
@@ -70,12 +69,25 @@ fn a_segment_cut_anywhere_in_its_last_group_loses_that_group_only() {
     assert_eq!(records_in(&bytes), Ok(4));
 }
 
+#[test]
+fn a_known_end_is_the_end_of_a_group_or_damage_to_the_group_across_it() {
+    let (bytes, ends) = segment(&OPTIONS, true);
+    let begins = [&[512], &ends[..]].concat();
+    for len in 0..bytes.len() + 100 {
+        let across = begins.iter().rev().find(|begin| **begin < len).copied().unwrap_or(512);
+        match replay_bytes(&bytes, SegmentEnd::Known(len as u64)) {
+            Ok(contents) => assert!(begins.contains(&len) && contents.len == len as u64, "end {len}"),
+            Err(damage) => assert!(!begins.contains(&len) && damage.offset == across as u64, "end {len}"),
+        }
+    }
+}
+
 /// Power loss leaves any of the sectors that a synced log had not synced yet: only those of the last group.
 #[test]
 fn any_sectors_of_the_last_group_may_be_missing() {
     let disk = new_disk();
     let options = WalOptions { segment_bytes: 1 << 16, ..OPTIONS };
-    let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    let mut log = open(disk.clone(), &options, SegmentId(0)).unwrap();
     append(&mut log.wal, 1, 100).unwrap();
     let before = disk.read_file(segment_path(SegmentId(0))).unwrap().len();
     append(&mut log.wal, 2, 1_500).unwrap();
@@ -130,7 +142,7 @@ fn damage_names_the_file_and_the_place() {
         append(&mut log.wal, number, 100).unwrap();
     }
     disk.corrupt(segment_path(SegmentId(1)), 600, 3).unwrap();
-    match open(Arc::new(disk), &OPTIONS, SegmentId(0)).err().unwrap() {
+    match open(disk, &OPTIONS, SegmentId(0)).err().unwrap() {
         Error::Corrupt { path, offset: 512, .. } => assert_eq!(path, segment_path(SegmentId(1))),
         error => panic!("{error}"),
     }
@@ -143,7 +155,7 @@ fn damage_to_the_last_group_of_a_segment_that_another_follows_is_found() {
     open_mem(&disk);
     let last = disk.read_file(segment_path(SegmentId(0))).unwrap().len() as u64 - 1;
     disk.corrupt(segment_path(SegmentId(0)), last, 0).unwrap();
-    let error = open(Arc::new(disk), &OPTIONS, SegmentId(0)).err().unwrap();
+    let error = open(disk, &OPTIONS, SegmentId(0)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
@@ -157,7 +169,7 @@ fn a_missing_a_swapped_and_a_cut_segment_are_found() {
     let kind_after = |harm: &dyn Fn(&MemFs), floor: u64| {
         let disk = disk.kill();
         harm(&disk);
-        open(Arc::new(disk), &OPTIONS, SegmentId(floor)).err().map(|error| error.kind())
+        open(disk, &OPTIONS, SegmentId(floor)).err().map(|error| error.kind())
     };
     let path = |id| segment_path(SegmentId(id));
     assert_eq!(kind_after(&|_| (), 0), None);
@@ -176,23 +188,23 @@ fn what_was_cut_once_stays_cut() {
     let mut cut_at_the_first_group = 0;
     for seed in 0..400 {
         let disk = new_disk();
-        let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        let mut log = open(disk.clone(), &options, SegmentId(0)).unwrap();
         for number in 0..4 {
             append(&mut log.wal, number, 150).unwrap();
         }
         let crashed = disk.crash(&mut Rng::new(seed));
-        let mut log = open(Arc::new(crashed.clone()), &options, SegmentId(0)).unwrap();
+        let mut log = open(crashed.clone(), &options, SegmentId(0)).unwrap();
         let mut expected = log.numbers();
         assert_eq!(expected, (0..expected.len() as u64).collect::<Vec<_>>(), "seed {seed}");
         cut_at_the_first_group += u32::from(expected.is_empty() && log.recovery.cut_bytes > 0);
         for number in 100..103 {
             append(&mut log.wal, number, 150).unwrap();
             expected.push(number);
-            let again = open(Arc::new(crashed.kill()), &options, SegmentId(0)).unwrap();
+            let again = open(crashed.kill(), &options, SegmentId(0)).unwrap();
             assert_eq!(again.numbers(), expected, "seed {seed}");
         }
         log.wal.idle().unwrap();
-        let again = open(Arc::new(crashed.crash(&mut Rng::new(!seed))), &options, SegmentId(0)).unwrap();
+        let again = open(crashed.crash(&mut Rng::new(!seed)), &options, SegmentId(0)).unwrap();
         assert_eq!(again.numbers(), expected, "seed {seed}");
     }
     assert!(cut_at_the_first_group > 10, "only {cut_at_the_first_group} crashes put it to the test");

@@ -99,7 +99,7 @@ fn a_full_disk_at_every_operation_loses_nothing_and_brings_nothing_back() {
             let mut rng = Rng::new(seed);
             let disk = new_disk();
             let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
-            let mut log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+            let mut log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
             fs.set_plan(FaultPlan::fail(OperationMatch::any().after(at), FULL));
             let begin = fs.operations();
             let mut acknowledged = Vec::new();
@@ -125,7 +125,7 @@ fn a_crash_after_a_refused_group_does_not_bring_it_back() {
             let mut rng = Rng::new(seed);
             let disk = new_disk();
             let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
-            let mut log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+            let mut log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
             append(&mut log.wal, 1, 10).unwrap();
             fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData), FULL));
             let error = append(&mut log.wal, 2, rng.below(1_500) as usize).unwrap_err();
@@ -152,7 +152,7 @@ fn a_crash_after_a_refused_group_does_not_bring_it_back() {
 fn a_group_that_can_neither_be_stored_nor_taken_back_ends_the_log() {
     let disk = new_disk();
     let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
-    let mut log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let mut log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
     fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).sticky(), FULL));
     assert_eq!(append(&mut log.wal, 1, 10).unwrap_err().kind(), ErrorKind::Internal);
     fs.clear();
@@ -164,7 +164,7 @@ fn after_a_failed_write_or_sync_nothing_is_written_any_more() {
     for kind in [OperationKind::Write, OperationKind::SyncData] {
         let disk = new_disk();
         let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
-        let mut log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+        let mut log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
         append(&mut log.wal, 1, 10).unwrap();
         fs.set_plan(FaultPlan::fail(OperationMatch::kind(kind), Fault::DeviceError));
         assert_eq!(append(&mut log.wal, 2, 10).unwrap_err().kind(), ErrorKind::Internal);

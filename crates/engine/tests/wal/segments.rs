@@ -100,7 +100,7 @@ fn released_segments_become_spares_up_to_the_bound_and_are_used_again() {
         append(&mut log.wal, 1_000, 100).unwrap();
     }
     assert_eq!(log.wal.spares().ready(), OPTIONS.spares_max - 1);
-    let again = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap();
+    let again = open(disk.kill(), &OPTIONS, floor).unwrap();
     assert!(again.replayed.iter().all(|(id, _)| *id >= floor));
     assert!(again.numbers().ends_with(&[1_000]));
 }
@@ -109,7 +109,7 @@ fn released_segments_become_spares_up_to_the_bound_and_are_used_again() {
 fn a_spare_is_made_ahead_by_steps() {
     let disk = new_disk();
     let options = WalOptions { segment_bytes: 1 << 20, ..OPTIONS };
-    let log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    let log = open(disk.clone(), &options, SegmentId(0)).unwrap();
     let mut steps = 1;
     while log.wal.spares().step(300_000).unwrap() {
         steps += 1;
@@ -123,7 +123,7 @@ fn a_spare_is_made_ahead_by_steps() {
 fn an_unfinished_spare_is_removed_at_the_next_start() {
     let disk = new_disk();
     let options = WalOptions { segment_bytes: 1 << 20, ..OPTIONS };
-    let log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+    let log = open(disk.clone(), &options, SegmentId(0)).unwrap();
     assert!(log.wal.spares().step(1).unwrap());
     assert_eq!(files(&disk, "tmp"), 1);
     open_mem(&disk.kill().crash(&mut Rng::new(1)));
@@ -149,15 +149,15 @@ fn a_spare_that_is_a_second_name_of_a_live_segment_is_never_overwritten() {
 fn a_released_name_of_a_live_segment_is_removed_and_not_recycled() {
     let disk = new_disk();
     let floor = SegmentId(5);
-    let mut log = open(Arc::new(disk.clone()), &OPTIONS, floor).unwrap();
+    let mut log = open(disk.clone(), &OPTIONS, floor).unwrap();
     append(&mut log.wal, 1, 1_200).unwrap();
     disk.hard_link(&segment_path(floor), &segment_path(SegmentId(1))).unwrap();
-    let mut log = open(Arc::new(disk.clone()), &OPTIONS, floor).unwrap();
+    let mut log = open(disk.clone(), &OPTIONS, floor).unwrap();
     settle_spares(&log.wal);
     for number in 2..100 {
         append(&mut log.wal, number, 100).unwrap();
     }
-    let again = open(Arc::new(disk.kill()), &OPTIONS, floor).unwrap();
+    let again = open(disk.kill(), &OPTIONS, floor).unwrap();
     assert_eq!(again.numbers(), (1..100).collect::<Vec<_>>());
 }
 
@@ -165,7 +165,7 @@ fn a_released_name_of_a_live_segment_is_removed_and_not_recycled() {
 fn a_spare_whose_name_may_vanish_is_not_handed_out() {
     let disk = new_disk();
     let fs = FaultFs::new(Arc::new(disk), FaultPlan::none());
-    let log = open(Arc::new(fs.clone()), &OPTIONS, SegmentId(0)).unwrap();
+    let log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
     fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncDir), Fault::DeviceError));
     assert!(log.wal.spares().step(1).is_err());
     assert_eq!(log.wal.spares().ready(), 0);
@@ -176,9 +176,9 @@ fn a_spare_whose_name_may_vanish_is_not_handed_out() {
 #[test]
 fn ids_are_not_used_twice_when_no_segment_is_left() {
     let disk = new_disk();
-    let log = open(Arc::new(disk.clone()), &OPTIONS, SegmentId(17)).unwrap();
+    let log = open(disk.clone(), &OPTIONS, SegmentId(17)).unwrap();
     assert_eq!(log.wal.segment(), SegmentId(17));
-    let log = open(Arc::new(disk), &OPTIONS, SegmentId(30)).unwrap();
+    let log = open(disk, &OPTIONS, SegmentId(30)).unwrap();
     assert_eq!(log.wal.segment(), SegmentId(30));
 }
 
@@ -187,14 +187,14 @@ fn one_sync_a_group_and_none_without_durability() {
     for (durability, syncs) in [(Durability::Sync, 10), (Durability::Os, 0)] {
         let disk = new_disk();
         let options = WalOptions { durability, segment_bytes: 1 << 20, ..OPTIONS };
-        let mut log = open(Arc::new(disk.clone()), &options, SegmentId(0)).unwrap();
+        let mut log = open(disk.clone(), &options, SegmentId(0)).unwrap();
         let before = disk.counters().counts();
         for number in 0..10 {
             append(&mut log.wal, number, 100).unwrap();
         }
         let after = disk.counters().counts();
         assert_eq!((after.syncs - before.syncs, after.writes - before.writes), (syncs, 10));
-        assert_eq!(open(Arc::new(disk.kill()), &options, SegmentId(0)).unwrap().replayed.len(), 10);
+        assert_eq!(open(disk.kill(), &options, SegmentId(0)).unwrap().replayed.len(), 10);
     }
 }
 

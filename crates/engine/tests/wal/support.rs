@@ -43,7 +43,8 @@ impl Opened {
     }
 }
 
-pub(crate) fn open(fs: Arc<dyn Fs>, options: &WalOptions, floor: SegmentId) -> Result<Opened, Error> {
+pub(crate) fn open(fs: impl Fs + 'static, options: &WalOptions, floor: SegmentId) -> Result<Opened, Error> {
+    let fs: Arc<dyn Fs> = Arc::new(fs);
     let mut replayed = Vec::new();
     let (wal, recovery) = Wal::open(&fs, dir(), options, floor, &mut |id, cells| {
         replayed.push((id, number_of(cells)));
@@ -54,7 +55,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, options: &WalOptions, floor: SegmentId) -> R
 }
 
 pub(crate) fn open_mem(disk: &MemFs) -> Opened {
-    open(Arc::new(disk.clone()), &OPTIONS, SegmentId(0)).expect("the log opens")
+    open(disk.clone(), &OPTIONS, SegmentId(0)).expect("the log opens")
 }
 
 /// The record of a number: three cells, so that a part of one would be seen, and about `bytes` long.
