@@ -133,7 +133,7 @@ impl Engine {
             return Err(self.edit_failed(&edit, error));
         }
         self.shared.counters.flushed(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
-        self.shared.wal.lock().release(floor);
+        self.shared.lead().release(floor);
         Ok(())
     }
 
@@ -179,8 +179,9 @@ impl Engine {
     }
 
     fn begin_compaction(&self) -> Option<Compaction> {
-        let context = self.job_context();
+        // Locked before the levels are looked at: a plan that ends meanwhile must be in the one or the other.
         let mut busy = self.shared.jobs.busy.lock();
+        let context = self.job_context();
         let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
         let id = busy.begin(&plan);
         drop(busy);
