@@ -15,12 +15,14 @@
 //!
 //! **Caveats.** One group is in flight at a time.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Shared};
+use crate::signals::Signals;
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
 use parking_lot::MutexGuard;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -159,6 +161,46 @@ impl CommitQueue {
     }
 }
 
+/// The log, held by the one who commits. Letting go of it wakes the writers who wait: for their group, or for
+/// somebody to commit it, which one of them may have to do now.
+pub(crate) struct Leader<'a> {
+    wal: Option<MutexGuard<'a, Wal>>,
+    signals: &'a Signals,
+}
+
+impl Shared {
+    /// Waits for the log.
+    pub(crate) fn lead(&self) -> Leader<'_> {
+        Leader { wal: Some(self.wal.lock()), signals: &self.signals }
+    }
+
+    /// The log, if nobody holds it.
+    fn try_lead(&self) -> Option<Leader<'_>> {
+        self.wal.try_lock().map(|wal| Leader { wal: Some(wal), signals: &self.signals })
+    }
+}
+
+impl Deref for Leader<'_> {
+    type Target = Wal;
+
+    fn deref(&self) -> &Wal {
+        self.wal.as_ref().expect("held until dropped")
+    }
+}
+
+impl DerefMut for Leader<'_> {
+    fn deref_mut(&mut self) -> &mut Wal {
+        self.wal.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        drop(self.wal.take());
+        self.signals.committed.notify();
+    }
+}
+
 impl Engine {
     /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
     /// batch is refused, else by whoever commits it (see [`Engine::step_commit`]).
@@ -211,8 +253,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn step_commit(&self) -> Result<bool, Error> {
-        let mut wal = self.shared.wal.lock();
-        self.commit_group(&mut wal)
+        self.commit_group(&mut self.shared.lead())
     }
 
     /// How long the next group should wait so that writes keep the rate that the backlog permits.
@@ -255,11 +296,9 @@ impl Engine {
             if let Some(result) = pending.result() {
                 return result;
             }
-            if let Some(mut wal) = self.shared.wal.try_lock() {
+            if let Some(mut wal) = self.shared.try_lead() {
                 // The outcome of the group is in `pending`; an error here is the same one.
                 let _ = self.commit_group(&mut wal);
-                MutexGuard::unlock_fair(wal);
-                self.shared.signals.committed.notify();
                 continue;
             }
             self.shared

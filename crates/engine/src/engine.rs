@@ -162,7 +162,7 @@ impl Engine {
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn step_idle(&self) -> Result<(), Error> {
         self.check_poison()?;
-        match self.shared.wal.lock().idle() {
+        match self.shared.lead().idle() {
             Ok(()) => Ok(()),
             // The record only helps to tell damage from an interrupted write; there will be another.
             Err(Error::Full { .. }) => Ok(()),

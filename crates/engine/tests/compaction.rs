@@ -238,7 +238,8 @@ fn in_the_end_only_the_living_are_left() {
             store.install(&edit);
         }
         store.check(&format!("seed {seed}"));
-        let dead: Vec<_> = store.cells().into_values().filter(|cell| !cell.meta.is_live_at(at(store.now))).collect();
+        let dead: Vec<_> =
+            store.cells().into_values().filter(|cell| !cell.meta.is_live_at(at(store.now))).collect();
         assert!(dead.len() <= 5, "seed {seed}: {dead:?} in {:?}", store.levels);
     }
 }

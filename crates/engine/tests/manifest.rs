@@ -195,6 +195,60 @@ fn an_edit_refused_by_a_full_disk_never_happens() {
     }
 }
 
+/// With no room for a new manifest the old one grows on; the switch is made when there is room.
+#[test]
+fn a_manifest_that_cannot_be_replaced_for_lack_of_space_goes_on_as_it_is() {
+    for kind in [OperationKind::Open, OperationKind::Write, OperationKind::SyncDir, OperationKind::Rename] {
+        let disk = disk_with_tables(1..120);
+        let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+        let (mut manifest, _) = recover(&fs).unwrap();
+        let full = Fault::Error(std::io::ErrorKind::StorageFull);
+        let (mut acknowledged, mut refused) = (Live::default(), 0);
+        for number in 1..120 {
+            // Writes and syncs of an edit go through: only those of a new file are of these kinds as well.
+            let only_new =
+                OperationMatch::kind(kind).path(if kind == OperationKind::Write { "CURRENT" } else { "" });
+            fs.set_plan(FaultPlan::fail(only_new.sticky(), full.clone()));
+            let edit = step(number, true);
+            while let Err(error) = manifest.append(&edit) {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                refused += 1;
+                fs.clear();
+            }
+            apply(&mut acknowledged, &edit);
+        }
+        let grown = disk.file_names().iter().map(|path| disk.read_file(path).unwrap().len()).max().unwrap();
+        assert!(grown > 3 << 20 || refused > 0, "{kind:?}: no switch was in the way, {grown} bytes");
+        assert_eq!(live(&recover(&disk.crash(&mut Rng::new(1))).unwrap().1), acknowledged, "{kind:?}");
+        fs.clear();
+        let edit = step(120, true);
+        disk.write_file(table_path(120), b"a table").unwrap();
+        manifest.append(&edit).unwrap();
+        apply(&mut acknowledged, &edit);
+        assert_eq!(live(&recover(&disk.crash(&mut Rng::new(2))).unwrap().1), acknowledged, "{kind:?}");
+    }
+}
+
+/// Files as the first format wrote them are still read. `UPDATE=1` writes them anew, for a new format only.
+#[test]
+fn the_first_format_is_still_read() {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
+    let names = [("CURRENT", "manifest-v1.current"), ("manifest-0000000000000002", "manifest-v1.manifest")];
+    let disk = disk_with_tables(1..8);
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    let expected = run(&fs, 1..8, false, &Live::default()).acknowledged;
+    for (name, pinned) in names {
+        let path = Path::new(DIR).join(name);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(formats.join(pinned), disk.read_file(&path).unwrap()).unwrap();
+        }
+        let bytes = std::fs::read(formats.join(pinned)).unwrap();
+        assert_eq!(bytes, disk.read_file(&path).unwrap(), "{pinned} is what is written today");
+        disk.write_file(path, &bytes).unwrap();
+    }
+    assert_eq!(live(&recover(&disk).unwrap().1), expected);
+}
+
 #[test]
 fn a_disk_that_cannot_even_be_cut_poisons_the_manifest() {
     let disk = disk_with_tables(1..20);

@@ -1,6 +1,6 @@
 //! A world for tests of the whole engine: a disk in memory, a clock that a test moves, an engine whose jobs
 //! are stepped at random points, and a model that says what a reader must see.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use bytes::Bytes;
 use engine::iter::Cursor;

@@ -1,0 +1,280 @@
+//! Tables give back what was written to them, or say that they are corrupt.
+
+mod sstable_support;
+
+use engine::cache::BlockCache;
+use engine::iter::Cursor;
+use engine::sstable::{Lookup, Reading, TableId, TableOptions, Wait, check_bytes};
+use engine::{Compression, ErrorKind};
+use env::{Fs, MemFs};
+use proptest::prelude::*;
+use sstable_support::{Cells, Fixture, get, key_of, model, options_of, small_cells, value, walk};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::CellKind;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_gives_back_what_was_written(cells in model(), options in options_of(), probes in prop::collection::vec(key_of(), 8)) {
+        let fixture = Fixture::new(&cells, options);
+        let table = fixture.table();
+        prop_assert_eq!(table.meta().cells, cells.len() as u64);
+        prop_assert_eq!(table.meta().tombstones, cells.values().filter(|cell| cell.meta.kind == CellKind::Tombstone).count() as u64);
+        table.verify(&mut |_| ()).unwrap();
+        for reading in [Reading::Cached, Reading::Bulk] {
+            prop_assert_eq!(&walk(&table, reading), &cells);
+        }
+        for (key, cell) in &cells {
+            prop_assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
+        }
+        let mut cursor = table.cursor(Reading::Cached);
+        for probe in &probes {
+            let expected = cells.range(probe.clone()..).next();
+            cursor.seek(probe).unwrap();
+            let found = cursor.entry().map(|(key, cell)| (key.to_vec(), cell.to_cell()));
+            prop_assert_eq!(found.as_ref().map(|(key, cell)| (key, cell)), expected);
+            let lookup = cells.get(probe).cloned().map_or(Lookup::Absent, Lookup::Found);
+            prop_assert_eq!(get(&table, probe), lookup);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        prop_assert!(check_bytes(&bytes).is_err());
+        let mut table = Fixture::new(&small_cells(40), TableOptions::default()).bytes();
+        let before = table.clone();
+        for (index, byte) in edits {
+            let at = index.index(table.len());
+            table[at] = byte;
+        }
+        prop_assert_eq!(check_bytes(&table).is_ok(), table == before);
+    }
+}
+
+#[test]
+fn a_value_of_16_mib_comes_back_by_key_and_by_cursor() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let mut cells = small_cells(50);
+        let large: Vec<u8> = (0..16u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        cells.insert(b"user000000000017x".to_vec(), value(9, &large));
+        let fixture = Fixture::new(&cells, TableOptions { compression, ..TableOptions::default() });
+        let table = fixture.table();
+        assert_eq!(get(&table, b"user000000000017x"), Lookup::Found(value(9, &large)));
+        assert_eq!(walk(&table, Reading::Cached), cells);
+        assert_eq!(walk(&table, Reading::Bulk), cells);
+        assert!(fixture.cache.bytes() < 1 << 20, "a huge value was kept in the cache");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_an_error_or_changes_no_answer_and_verify_finds_it() {
+    let cells = small_cells(20);
+    let options = TableOptions { block_bytes: 300, ..TableOptions::default() };
+    let fixture = Fixture::new(&cells, options);
+    for (at, _) in fixture.bytes().iter().enumerate() {
+        for bit in 0..8 {
+            let damaged = fixture.kill();
+            damaged.fs.corrupt(&damaged.path, at as u64, bit).unwrap();
+            let table = damaged.table();
+            for (key, cell) in &cells {
+                match table.get(key, sstable_support::hash(key), Wait::Allowed) {
+                    Ok(lookup) => assert_eq!(lookup, Lookup::Found(cell.clone()), "byte {at} bit {bit}"),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at} bit {bit}"),
+                }
+            }
+            let error = table.verify(&mut |_| ()).expect_err("verify misses a flipped bit");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at} bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_table_cut_short_anywhere_is_corrupt() {
+    let fixture = Fixture::new(&small_cells(20), TableOptions::default());
+    let bytes = fixture.bytes();
+    for len in 0..bytes.len() {
+        assert_eq!(check_bytes(&bytes[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+    }
+    assert_eq!(&check_bytes(&bytes).unwrap(), &*fixture.meta);
+}
+
+#[test]
+fn a_table_under_another_name_is_corrupt() {
+    let mut fixture = Fixture::new(&small_cells(20), TableOptions::default());
+    let mut meta = (*fixture.meta).clone();
+    meta.id = TableId(meta.id.0 + 1);
+    fixture.meta = Arc::new(meta);
+    let error = fixture.table().verify(&mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn verify_reports_every_byte_of_the_file_once() {
+    let fixture =
+        Fixture::new(&small_cells(3_000), TableOptions { block_bytes: 1 << 10, ..TableOptions::default() });
+    let mut bytes = 24;
+    fixture.table().verify(&mut |more| bytes += more).unwrap();
+    assert_eq!(bytes, fixture.meta.file_bytes);
+}
+
+#[test]
+fn opening_reads_nothing_and_a_cached_get_reads_nothing() {
+    let fixture = Fixture::new(&small_cells(1_000), TableOptions::default());
+    let reads = || fixture.fs.counters().counts().reads;
+    let before = reads();
+    let table = fixture.table();
+    assert_eq!(reads(), before);
+    let first = get(&table, b"user000000000500");
+    assert!(matches!(first, Lookup::Found(_)));
+    let after = reads();
+    assert_eq!(get(&table, b"user000000000500"), first);
+    assert_eq!(reads(), after);
+}
+
+#[test]
+fn a_reader_that_does_not_wait_is_told_when_the_disk_must_be_asked() {
+    let fixture = Fixture::new(&small_cells(1_000), TableOptions::default());
+    let table = fixture.table();
+    let key = b"user000000000500";
+    let never = || table.get(key, sstable_support::hash(key), Wait::Never).unwrap();
+    assert_eq!(never(), Lookup::WouldWait, "the file is not open yet");
+    assert_eq!(get(&table, b"user000000000500x"), Lookup::Absent);
+    fixture.fs.set_cold(true);
+    assert_eq!(never(), Lookup::WouldWait, "the data block is not in memory");
+    fixture.fs.set_cold(false);
+    assert!(matches!(never(), Lookup::Found(_)));
+    fixture.fs.set_cold(true);
+    assert!(matches!(never(), Lookup::Found(_)), "the data block is in the cache now");
+}
+
+#[test]
+fn the_trash_is_told_of_an_obsolete_table_when_its_last_user_is_gone() {
+    let fixture = Fixture::new(&small_cells(10), TableOptions::default());
+    let told = Arc::new(AtomicU64::new(0));
+    let trash = {
+        let told = told.clone();
+        Arc::new(move |id: TableId| told.store(id.0, Ordering::SeqCst))
+    };
+    let kept = fixture.table_with_trash(trash.clone());
+    drop(kept);
+    assert_eq!(told.load(Ordering::SeqCst), 0, "a live table was thrown away");
+    let table = fixture.table_with_trash(trash);
+    let mut cursor = table.cursor(Reading::Cached);
+    cursor.seek_to_first().unwrap();
+    table.mark_obsolete();
+    drop(table);
+    assert_eq!(told.load(Ordering::SeqCst), 0, "a cursor still reads it");
+    cursor.advance().unwrap();
+    drop(cursor);
+    assert_eq!(told.load(Ordering::SeqCst), fixture.meta.id.0);
+}
+
+#[test]
+fn the_file_is_written_in_large_pieces_and_synced_once() {
+    let fs = MemFs::new();
+    let fixture = Fixture::on(
+        fs,
+        &small_cells(30_000),
+        TableOptions { compression: Compression::None, ..TableOptions::default() },
+    );
+    let counts = fixture.fs.counters().counts();
+    assert_eq!(counts.syncs, 1);
+    assert!(counts.writes <= fixture.meta.file_bytes / (256 << 10) + 1, "{} writes", counts.writes);
+    assert_eq!(counts.written_bytes, fixture.meta.file_bytes);
+}
+
+#[test]
+fn the_filter_spares_most_reads_of_absent_keys() {
+    let fixture = Fixture::new(&small_cells(20_000), TableOptions::default());
+    let table = fixture.table();
+    let absent = (0..20_000).filter(|i| {
+        let key = format!("user{i:012}x");
+        !table.may_contain(key.as_bytes(), sstable_support::hash(key.as_bytes())).unwrap()
+    });
+    assert!(absent.count() >= 19_700);
+}
+
+#[test]
+#[should_panic(expected = "ascending")]
+fn keys_out_of_order_are_a_broken_invariant() {
+    let mut writer = sstable_support::writer(&MemFs::new(), Path::new("t"), TableOptions::default());
+    writer.add(b"b", value(1, b"").as_ref()).unwrap();
+    let _ = writer.add(b"b", value(2, b"").as_ref());
+}
+
+#[test]
+fn a_full_disk_is_said_to_be_full() {
+    let fs = MemFs::with_capacity(100 << 10);
+    let mut writer = sstable_support::writer(
+        &fs,
+        Path::new("t"),
+        TableOptions { compression: Compression::None, ..TableOptions::default() },
+    );
+    let error = small_cells(10_000).iter().find_map(|(key, cell)| writer.add(key, cell.as_ref()).err());
+    assert_eq!(error.unwrap().kind(), ErrorKind::Full);
+}
+
+/// The bytes of format version 1, as the first release wrote them. `UPDATE=1` writes them, once.
+#[test]
+fn tables_of_format_version_1_are_still_read() {
+    let cells = sstable_support::every_kind_of_cell();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats/table-v1.sst");
+    if std::env::var_os("UPDATE").is_some() && !Path::new(path).exists() {
+        std::fs::write(
+            path,
+            Fixture::new(&cells, TableOptions { block_bytes: 512, ..TableOptions::default() }).bytes(),
+        )
+        .unwrap();
+    }
+    let bytes = std::fs::read(path).unwrap();
+    check_bytes(&bytes).unwrap();
+    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), Reading::Cached), cells);
+}
+
+#[test]
+fn the_cache_never_holds_more_than_its_budget() {
+    let cells = small_cells(40_000);
+    let fixture = Fixture::new(&cells, TableOptions::default());
+    for budget in [100 << 10, 1 << 20, 9 << 20] {
+        let fixture = Fixture { cache: Arc::new(BlockCache::new(budget)), ..fixture.kill() };
+        let table = fixture.table();
+        for key in cells.keys().step_by(37) {
+            get(&table, key);
+            assert!(fixture.cache.bytes() <= budget);
+        }
+        let stats = fixture.cache.stats();
+        assert_eq!(stats.data.bytes + stats.index.bytes + stats.filter.bytes, fixture.cache.bytes());
+    }
+}
+
+#[test]
+fn a_scan_does_not_push_index_and_filter_out_of_the_cache() {
+    let cells: Cells = small_cells(40_000);
+    let budget = 1 << 20;
+    let fixture =
+        Fixture { cache: Arc::new(BlockCache::new(budget)), ..Fixture::new(&cells, TableOptions::default()) };
+    let table = fixture.table();
+    assert!(fixture.meta.data_bytes > 4 * budget);
+    let absent = |i: u64| format!("user{:012}x", i % 40_000);
+    let ask = |i: u64| get(&table, absent(i).as_bytes());
+    (0..2_000).for_each(|i| assert_eq!(ask(i * 17), Lookup::Absent));
+    let before = fixture.cache.stats().filter.misses;
+    let mut cursor = table.cursor(Reading::Cached);
+    cursor.seek_to_first().unwrap();
+    let mut seen = 0;
+    while cursor.entry().is_some() {
+        if seen % 50 == 0 {
+            ask(seen * 31);
+        }
+        seen += 1;
+        cursor.advance().unwrap();
+    }
+    let missed = fixture.cache.stats().filter.misses - before;
+    assert!(missed <= 2, "{missed} filter blocks were read again during the scan");
+}
