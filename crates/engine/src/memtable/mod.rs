@@ -1,19 +1,19 @@
 //! The cells that are in memory and not yet in a table.
 //!
 //! **Promise.** Any number of threads insert while any number read; nobody waits for anybody. A reader at a
-//! [`Sequence`](crate::sequence::Sequence) sees exactly the cells that were inserted at or below it, provided
-//! their `insert` had returned before the reader learned of that sequence. Every byte a memtable takes from the allocator
-//! is in [`Memtable::bytes`].
+//! [`Sequence`](crate::Sequence) sees exactly the cells that were inserted at or below it, provided their
+//! `insert` had returned before the reader learned of that sequence. Every byte a memtable takes from the
+//! allocator is in [`Memtable::bytes`].
 //!
-//! **Mechanism.** Each key has one *node* in a [`skiplist`] ordered by key, and the node heads a list of the
-//! key's cells, the superseding one first. An [`index`] by hash finds the node of a known key in one step, so
-//! an overwrite does not search the skiplist, and a read of a key that is not here ends after one cache line.
-//! All of it is linked by compare-and-swap and never unlinked; the memory comes from an [`arena`] that is
-//! freed whole. The `unsafe` code is in [`arena`] and [`node`]; elsewhere it only names a node by its address.
+//! **Mechanism.** Each key has one *node* in a skiplist ordered by key, and the node heads a list of the
+//! key's cells, the superseding one first. An index by hash finds the node of a known key in one step, so an
+//! overwrite does not search the skiplist, and a read of a key that is not here ends after one cache line.
+//! All of it is linked by compare-and-swap and never unlinked; the memory comes from an arena that is freed
+//! whole. The `unsafe` code is in `arena` and `node`; elsewhere it only names a node by its address.
 //!
 //! The index is an accelerator, never an authority: what decides that a key has *one* node is the lowest
-//! level of the skiplist, and whoever adds a cell to a node sees to it first that the index has the node, if
-//! it can have it at all. So a miss in the index is an answer unless the index says that it had no room.
+//! level of the skiplist, and whoever inserts a cell sees to it before returning that the index has the node,
+//! if it can have it at all. So a miss in the index is an answer, unless the index says that it had no room.
 //!
 //! **Caveats.** A cell costs as many steps as there are cells of its key that supersede it: a memtable full
 //! of one key, written from the newest cell to the oldest, takes quadratic time. An index holds about one key
