@@ -73,7 +73,7 @@ impl<T: Described> Picker<'_, T> {
         let mut level1_is_waited_for = false;
         for (_, level) in scores.into_iter().filter(|(score, _)| *score >= 1.0) {
             let plan = match level {
-                0 => self.from_level0(),
+                0 => self.of_level0(),
                 1 if level1_is_waited_for => None,
                 _ => self.cheapest_of(level),
             };
@@ -101,7 +101,7 @@ impl<T: Described> Picker<'_, T> {
     }
 
     /// All tables of level 0 that can simply move; else the largest set that hangs together.
-    fn from_level0(&self) -> Option<Plan<T>> {
+    fn of_level0(&self) -> Option<Plan<T>> {
         let mut sets = self.overlapping_sets();
         let alone = sets.iter().filter(|set| set.len() == 1);
         let moving: Vec<_> =
@@ -126,7 +126,7 @@ impl<T: Described> Picker<'_, T> {
         for table in tables {
             match sets.last_mut() {
                 Some(set) if set.iter().any(|other| other.meta().key_max >= table.meta().key_min) => {
-                    set.push(table)
+                    set.push(table);
                 }
                 _ => sets.push(vec![table]),
             }

@@ -118,3 +118,74 @@ fn decode_meta(reader: &mut Reader<'_>) -> Result<TableMeta, Truncated> {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use stdx::{Hlc, NodeTag, Version};
+
+    fn version() -> impl Strategy<Value = Version> {
+        any::<(u64, u64)>().prop_map(|(hlc, tag)| Version::new(Hlc::from_bits(hlc), NodeTag(tag)))
+    }
+
+    fn meta() -> impl Strategy<Value = TableMeta> {
+        let keys = (vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..40));
+        (any::<[u64; 6]>(), keys, version(), version(), any::<Option<u64>>()).prop_map(
+            |(counts, (key_min, key_max), version_min, version_max, droppable_from)| TableMeta {
+                id: TableId(counts[0]),
+                file_bytes: counts[1],
+                data_bytes: counts[2],
+                cells: counts[3],
+                tombstones: counts[4],
+                expiring: counts[5],
+                key_min: key_min.into(),
+                key_max: key_max.into(),
+                version_min,
+                version_max,
+                droppable_from: droppable_from.map(WallTime::from_micros_since_unix_epoch),
+            },
+        )
+    }
+
+    fn edit() -> impl Strategy<Value = VersionEdit> {
+        let added = vec((any::<u8>(), meta()), 0..4);
+        let removed = vec((any::<u8>(), any::<u64>().prop_map(TableId)), 0..4);
+        (added, removed, any::<Option<u64>>(), any::<Option<u64>>()).prop_map(
+            |(added, removed, next_table_id, wal_floor)| VersionEdit {
+                added,
+                removed,
+                next_table_id: next_table_id.map(TableId),
+                wal_floor: wal_floor.map(SegmentId),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn edits_round_trip(edit in edit()) {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            prop_assert_eq!(VersionEdit::decode(&bytes), Ok(edit));
+        }
+
+        #[test]
+        fn any_bytes_are_an_edit_or_refused(bytes: Vec<u8>) {
+            if let Ok(edit) = VersionEdit::decode(&bytes) {
+                prop_assert!(edit.added.len() + edit.removed.len() <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn an_edit_with_a_changed_byte_is_an_edit_or_refused(edit in edit(), at: prop::sample::Index, xor in 1u8..) {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] ^= xor;
+                let _edit_or_refusal = VersionEdit::decode(&bytes);
+            }
+        }
+    }
+}

@@ -22,3 +22,4 @@ mod state;
 pub use edit::VersionEdit;
 pub use levels::{Described, LEVELS, Levels};
 pub use log::{Manifest, Recovered};
+pub use state::check_bytes;

@@ -125,6 +125,15 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<Replayed,
     Ok(Replayed { state, cut_bytes: (bytes.len() - end) as u64 })
 }
 
+/// Reads a whole manifest from bytes that may be anything, for tests and fuzzing.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_bytes(bytes: &[u8]) -> Result<(), Error> {
+    let number = bytes.get(12..20).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
+    replay(bytes, number, Path::new("manifest")).map(drop)
+}
+
 /// Whether a frame to be believed begins anywhere after `offset`.
 fn has_frame_after(bytes: &[u8], number: u64, offset: usize) -> bool {
     (offset + 1..bytes.len()).any(|later| frame::at(&bytes[later..], number, later as u64).is_some())
