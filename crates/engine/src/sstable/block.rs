@@ -59,7 +59,7 @@ impl Block for DataBlock {
     }
 
     fn heap_bytes(&self) -> usize {
-        size_of::<Self>() + self.as_ref().len()
+        size_of::<Self>() + self.content_bytes()
     }
 
     fn is_kept(&self) -> bool {

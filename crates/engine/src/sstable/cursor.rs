@@ -1,8 +1,7 @@
 //! Walking a table.
 
 use super::Reading;
-use super::block::Malformed;
-use super::data_block::{DataBlock, Entry, Sought};
+use super::data_block::DataBlock;
 use super::format::Extent;
 use super::index_block::IndexBlock;
 use super::table::{Partition, Root, Table};
@@ -21,7 +20,9 @@ pub struct TableCursor {
     state: Option<State>,
     /// The block of the entry at the position; `None` past the last.
     block: Option<Arc<DataBlock>>,
+    /// The key at the position; its first `prefix_len` bytes are those of every key of the block.
     key: Vec<u8>,
+    prefix_len: usize,
     meta: CellMeta,
     value: Range<usize>,
     /// Where in the block the next entry begins.
@@ -35,13 +36,22 @@ struct State {
     partition_at: usize,
     partition: Option<(Partition, Arc<IndexBlock>)>,
     block_at: usize,
-    block_offset: u64,
 }
 
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, reading: Reading) -> Self {
         let meta = CellMeta::tombstone(table.meta().version_min, 1);
-        Self { table, reading, state: None, block: None, key: Vec::new(), meta, value: 0..0, next: 0 }
+        Self {
+            table,
+            reading,
+            state: None,
+            block: None,
+            key: Vec::new(),
+            prefix_len: 0,
+            meta,
+            value: 0..0,
+            next: 0,
+        }
     }
 
     /// The table it walks.
@@ -59,45 +69,36 @@ impl TableCursor {
     /// Goes to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
         let (table, reading) = (self.table.clone(), self.reading);
-        let Some(block) = self.state()?.next_block(&table, reading)? else { return Ok(()) };
-        self.enter(block, 0..0, 0)
-    }
-
-    /// Goes to the entry at `at` of `block`, whose restart has its key in `restart_key`.
-    fn enter(&mut self, block: Arc<DataBlock>, restart_key: Range<usize>, at: usize) -> Result<(), Error> {
-        self.key.clear();
-        self.key.extend_from_slice(block.slice(&restart_key));
-        match block.entry(at) {
-            Ok(Some(entry)) => {
-                self.block = Some(block);
-                self.take(entry)
-            }
-            Ok(None) => self.fail(Malformed("a block ends where an entry should begin")),
-            Err(malformed) => self.fail(malformed),
+        if let Some(block) = self.state()?.next_block(&table, reading)? {
+            self.enter(block, 0);
         }
-    }
-
-    #[inline(always)]
-    fn take(&mut self, entry: Entry) -> Result<(), Error> {
-        let Some(block) = &self.block else { return Ok(()) };
-        // The entry before shares with the restart at least what this one shares with it, so what stays of its
-        // key is of the restart's.
-        if entry.shared > self.key.len() {
-            return self.fail(Malformed("an entry shares more of a key than there is"));
-        }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(block.slice(&entry.suffix));
-        self.meta = entry.meta;
-        self.next = entry.end();
-        self.value = entry.value;
         Ok(())
     }
 
-    #[cold]
-    fn fail(&mut self, malformed: Malformed) -> Result<(), Error> {
-        self.block = None;
-        let offset = self.state.as_ref().map_or(0, |state| state.block_offset);
-        Err(self.table.corrupt(offset, malformed))
+    /// Goes to the entry at `at` of `block`; whether there is one.
+    fn enter(&mut self, block: Arc<DataBlock>, at: usize) -> bool {
+        self.prefix_len = block.prefix().len();
+        self.key.clear();
+        self.key.extend_from_slice(block.prefix());
+        self.block = Some(block);
+        self.next = at;
+        self.take_next()
+    }
+
+    /// Goes to the next entry of the block; whether there is one. If not, the position is past the last.
+    #[inline(always)]
+    fn take_next(&mut self) -> bool {
+        let Some(block) = &self.block else { return false };
+        let Some(entry) = block.entry(self.next) else {
+            self.block = None;
+            return false;
+        };
+        self.key.truncate(self.prefix_len);
+        self.key.extend_from_slice(block.slice(&entry.key));
+        self.meta = entry.meta;
+        self.next = entry.end();
+        self.value = entry.value;
+        true
     }
 }
 
@@ -112,25 +113,20 @@ impl Cursor for TableCursor {
         self.block = None;
         let (table, reading) = (self.table.clone(), self.reading);
         let Some(block) = self.state()?.block_of(&table, reading, key)? else { return Ok(()) };
-        match block.seek(key) {
-            Ok(Sought::At { restart_key, entry }) => self.enter(block, restart_key, entry),
-            // A separator may be greater than all keys of its block: the entry is the first behind it.
-            Ok(Sought::Behind) => self.enter_next_block(),
-            Err(malformed) => self.fail(malformed),
+        let at = block.seek(key);
+        // A separator may be greater than all keys of its block: the entry is the first behind it.
+        if !self.enter(block, at) {
+            self.enter_next_block()?;
         }
+        Ok(())
     }
 
     #[inline]
     fn advance(&mut self) -> Result<(), Error> {
-        let Some(block) = &self.block else { return Ok(()) };
-        match block.entry(self.next) {
-            Ok(Some(entry)) => self.take(entry),
-            Ok(None) => {
-                self.block = None;
-                self.enter_next_block()
-            }
-            Err(malformed) => self.fail(malformed),
+        if self.block.is_none() || self.take_next() {
+            return Ok(());
         }
+        self.enter_next_block()
     }
 
     #[inline]
@@ -149,7 +145,6 @@ impl State {
             partition_at: 0,
             partition: None,
             block_at: 0,
-            block_offset: 0,
         })
     }
 
@@ -218,7 +213,6 @@ impl State {
         reading: Reading,
         extent: Extent,
     ) -> Result<Arc<DataBlock>, Error> {
-        self.block_offset = extent.offset;
         if reading == Reading::Bulk {
             return table.read_uncached(&mut self.window, extent).map(Arc::new);
         }

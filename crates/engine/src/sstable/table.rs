@@ -161,7 +161,7 @@ impl Table {
         }
         let extent = self.data_extent(&partition, &index, at)?;
         let Some(block) = self.load::<DataBlock>(root, extent, wait)? else { return Ok(Lookup::WouldWait) };
-        self.lookup(block, extent, key)
+        Ok(lookup(block, key))
     }
 
     /// Whether the table may have `key`, whose xxh3 hash is `hash`: false is certain. Waits for the disk.
@@ -198,18 +198,6 @@ impl Table {
     pub fn pinned_bytes(&self) -> usize {
         let top = self.root.get().and_then(|root| root.top.as_ref());
         size_of::<Self>() + self.path.as_os_str().len() + top.map_or(0, |top| top.heap_bytes())
-    }
-
-    /// The first block of the cell's key is at hand: the cell, copied out, or the block itself for a value
-    /// that is nearly all of it.
-    fn lookup(&self, block: Arc<DataBlock>, extent: Extent, key: &[u8]) -> Result<Lookup, Error> {
-        let entry = block.find(key).map_err(|malformed| self.corrupt(extent.offset, malformed))?;
-        let Some(entry) = entry else { return Ok(Lookup::Absent) };
-        let value = match block.is_huge() && entry.value.len() * 4 >= block.heap_bytes() {
-            true => Bytes::from_owner(SharedBlock(block)).slice(entry.value),
-            false => Bytes::copy_from_slice(block.slice(&entry.value)),
-        };
-        Ok(Lookup::Found(Cell { meta: entry.meta, value }))
     }
 
     /// What the tail of the file says and the top index; `None` when the file must be opened first and the
@@ -399,6 +387,17 @@ impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("meta", &self.meta).finish_non_exhaustive()
     }
+}
+
+/// The cell of `key` in its block: copied out, or borrowing the block if the value is most of it.
+#[inline]
+fn lookup(block: Arc<DataBlock>, key: &[u8]) -> Lookup {
+    let Some(entry) = block.find(key) else { return Lookup::Absent };
+    let value = match block.is_huge() && entry.value.len() * 4 >= block.heap_bytes() {
+        true => Bytes::from_owner(SharedBlock(block)).slice(entry.value),
+        false => Bytes::copy_from_slice(block.slice(&entry.value)),
+    };
+    Lookup::Found(Cell { meta: entry.meta, value })
 }
 
 /// A block that a value borrows from.

@@ -130,7 +130,6 @@ impl TableWriter {
         };
         let raw = self.block.finish(last);
         let extent = self.file.put(FrameKind::Data, self.id, raw, &mut self.compressor)?;
-        self.block.clear();
         self.index.add(separator, &[extent.end()]);
         let full = self.index.bytes() >= PARTITION_INDEX_BYTES || self.hashes.len() >= PARTITION_KEYS;
         if full || next.is_none() {

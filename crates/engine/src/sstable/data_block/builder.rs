@@ -1,0 +1,101 @@
+//! Making a data block.
+
+use super::entry::{FIELDS_BYTES_MAX, put_entry};
+use super::{HUGE_BYTES, TAGS_MAX, TRAILER_BYTES};
+use crate::sstable::separator::shared_prefix;
+use stdx::{CellMeta, CellRef, NodeTag};
+
+/// A buffer that grew beyond this for a huge cell is given back.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// Whether a cell is so large that it gets a block of its own, which is not kept in the cache.
+pub(in super::super) fn is_huge(cell: &CellRef<'_>) -> bool {
+    cell.value.len() >= HUGE_BYTES
+}
+
+/// Collects the cells of one block. Entries are put together at the end, when the prefix is known.
+#[derive(Default)]
+pub(in super::super) struct DataBlockBuilder {
+    cells: Vec<Pending>,
+    /// Keys and values of the cells, one after the other.
+    bytes: Vec<u8>,
+    tags: Vec<NodeTag>,
+    block: Vec<u8>,
+}
+
+/// A cell whose key and value are the next ones in the buffer.
+struct Pending {
+    meta: CellMeta,
+    tag: u8,
+    key_len: usize,
+    value_len: usize,
+}
+
+impl DataBlockBuilder {
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// Whether the block has a huge cell, and so must not get another.
+    pub(in super::super) fn is_huge(&self) -> bool {
+        self.bytes.len() >= HUGE_BYTES && self.cells.len() == 1
+    }
+
+    /// The most the block takes, in bytes.
+    pub(in super::super) fn bytes(&self) -> usize {
+        self.bytes.len() + self.cells.len() * FIELDS_BYTES_MAX + self.tags.len() * 8 + TRAILER_BYTES
+    }
+
+    /// The most the block would take with this cell more, in bytes.
+    pub(in super::super) fn bytes_with(&self, key: &[u8], cell: &CellRef<'_>) -> usize {
+        self.bytes() + key.len() + cell.value.len() + FIELDS_BYTES_MAX + 8
+    }
+
+    /// Whether the version's node still fits in the block.
+    pub(in super::super) fn has_room_for(&self, tag: NodeTag) -> bool {
+        self.tags.len() < TAGS_MAX || self.tags.contains(&tag)
+    }
+
+    /// Adds a cell; its key is greater than the one before.
+    pub(in super::super) fn add(&mut self, key: &[u8], cell: CellRef<'_>) {
+        let tag = self.tag_index(cell.meta.version.tag);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(cell.value);
+        self.cells.push(Pending { meta: cell.meta, tag, key_len: key.len(), value_len: cell.value.len() });
+    }
+
+    fn tag_index(&mut self, tag: NodeTag) -> u8 {
+        let index = self.tags.iter().rposition(|&known| known == tag).unwrap_or_else(|| {
+            assert!(self.tags.len() < TAGS_MAX, "has_room_for was asked before");
+            self.tags.push(tag);
+            self.tags.len() - 1
+        });
+        index as u8
+    }
+
+    /// Ends the block whose last key is `key_last`, and begins the next. The result is good until then.
+    pub(in super::super) fn finish(&mut self, key_last: &[u8]) -> &[u8] {
+        let first = self.cells.first().expect("a block has a cell at least");
+        let prefix_len = shared_prefix(&self.bytes[..first.key_len], key_last);
+        let out = &mut self.block;
+        out.clear();
+        out.shrink_to(BUFFER_BYTES_MAX);
+        let mut rest = self.bytes.as_slice();
+        for cell in &self.cells {
+            let (key, behind) = rest.split_at(cell.key_len);
+            let (value, behind) = behind.split_at(cell.value_len);
+            put_entry(out, &key[prefix_len..], cell.tag, CellRef { meta: cell.meta, value });
+            rest = behind;
+        }
+        self.tags.iter().for_each(|tag| out.extend_from_slice(&tag.0.to_le_bytes()));
+        out.extend_from_slice(&key_last[..prefix_len]);
+        out.extend_from_slice(&(self.cells.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(prefix_len as u16).to_le_bytes());
+        out.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        self.cells.clear();
+        self.tags.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(BUFFER_BYTES_MAX);
+        &self.block
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use stdx::{Cell, Hlc, Version};
+
+type Cells = BTreeMap<Vec<u8>, Cell>;
+
+fn build(cells: &Cells) -> Vec<u8> {
+    let mut builder = DataBlockBuilder::default();
+    cells.iter().for_each(|(key, cell)| builder.add(key, cell.as_ref()));
+    let (last, _) = cells.last_key_value().unwrap();
+    let bytes = builder.bytes();
+    let block = builder.finish(last).to_vec();
+    assert!(block.len() <= bytes, "the bound on the size of a block is none");
+    block
+}
+
+fn cells() -> impl Strategy<Value = Cells> {
+    // Few letters, and keys longer than a head, so that heads are often equal.
+    let key = prop::collection::vec(b'a'..=b'b', 0..14);
+    let cell =
+        (any::<u64>(), 0u64..4, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(hlc, tag, value)| {
+            Cell::value(Version::new(Hlc::from_bits(hlc), NodeTag(tag)), 1, Bytes::from(value))
+        });
+    prop::collection::btree_map(key, cell, 1..200)
+}
+
+proptest! {
+    #[test]
+    fn every_key_is_found_and_no_other(cells in cells(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
+        let block = DataBlock::decode(build(&cells)).unwrap();
+        for probe in probes.iter().map(|probe| probe.as_bytes()).chain(cells.keys().map(Vec::as_slice)) {
+            let found = block.find(probe).map(|entry| (entry.meta, block.slice(&entry.value).to_vec()));
+            prop_assert_eq!(found, cells.get(probe).map(|cell| (cell.meta, cell.value.to_vec())));
+            let sought = block.entry(block.seek(probe));
+            let sought = sought.map(|entry| [block.prefix(), block.slice(&entry.key)].concat());
+            prop_assert_eq!(sought.as_ref(), cells.range(probe.to_vec()..).next().map(|(key, _)| key));
+        }
+    }
+
+    /// Behind the checksum: what is made up must be refused or read without panic.
+    #[test]
+    fn damaged_blocks_are_refused_or_read(
+        cells in cells(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        tail in prop::collection::vec(any::<u8>(), 0..9),
+        probes in prop::collection::vec("[a-c]{0,14}", 8),
+    ) {
+        let mut bytes = build(&cells);
+        for (index, byte) in edits {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let keep = bytes.len() - tail.len();
+        bytes[keep..].copy_from_slice(&tail);
+        let Ok(block) = DataBlock::decode(bytes) else { return Ok(()) };
+        let (mut at, mut walked) = (0, 0);
+        while let Some(entry) = block.entry(at) {
+            (at, walked) = (entry.end(), walked + 1);
+            block.slice(&entry.value);
+        }
+        prop_assert_eq!(walked, block.cells());
+        for probe in &probes {
+            block.find(probe.as_bytes());
+            block.entry(block.seek(probe.as_bytes()));
+        }
+    }
+}

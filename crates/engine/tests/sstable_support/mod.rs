@@ -1,0 +1,175 @@
+//! Tables on a file system in memory, and cells to fill them with.
+
+use bytes::Bytes;
+use engine::Compression;
+use engine::cache::BlockCache;
+use engine::iter::Cursor;
+use engine::sstable::{
+    Lookup, Reading, Table, TableId, TableMeta, TableOptions, TableWriter, Trash, Wait, check_bytes,
+};
+use env::{Fs, MemFs, OpenMode};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
+use xxhash_rust::xxh3::xxh3_64;
+
+pub type Cells = BTreeMap<Vec<u8>, Cell>;
+
+const ID: TableId = TableId(7);
+
+/// A finished table, its file system and its cache.
+pub struct Fixture {
+    pub fs: Arc<MemFs>,
+    pub path: PathBuf,
+    pub meta: Arc<TableMeta>,
+    pub cache: Arc<BlockCache>,
+}
+
+impl Fixture {
+    pub fn new(cells: &Cells, options: TableOptions) -> Self {
+        Self::on(MemFs::new(), cells, options)
+    }
+
+    pub fn on(fs: MemFs, cells: &Cells, options: TableOptions) -> Self {
+        let path = PathBuf::from("table.sst");
+        let mut writer = writer(&fs, &path, options);
+        cells.iter().for_each(|(key, cell)| writer.add(key, cell.as_ref()).unwrap());
+        let meta = Arc::new(writer.finish().unwrap());
+        Self { fs: Arc::new(fs), path, meta, cache: Arc::new(BlockCache::new(64 << 20)) }
+    }
+
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        let fs = MemFs::new();
+        fs.write_file("table.sst", bytes).unwrap();
+        let meta = Arc::new(check_bytes(bytes).unwrap());
+        let cache = Arc::new(BlockCache::new(64 << 20));
+        Self { fs: Arc::new(fs), path: PathBuf::from("table.sst"), meta, cache }
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.fs.read_file(&self.path).unwrap()
+    }
+
+    /// The same table on a file system of its own, with a cache of its own.
+    pub fn kill(&self) -> Self {
+        Self {
+            fs: Arc::new(self.fs.kill()),
+            path: self.path.clone(),
+            meta: self.meta.clone(),
+            cache: Arc::new(BlockCache::new(64 << 20)),
+        }
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.table_with_trash(Arc::new(|_| ()))
+    }
+
+    pub fn table_with_trash(&self, trash: Trash) -> Arc<Table> {
+        let fs: Arc<dyn Fs> = self.fs.clone();
+        Arc::new(Table::open(fs, self.path.clone(), self.meta.clone(), self.cache.clone(), trash))
+    }
+}
+
+pub fn writer(fs: &MemFs, path: &Path, options: TableOptions) -> TableWriter {
+    let file = fs.open(path, OpenMode::CreateNew).unwrap();
+    TableWriter::new(file, path.to_owned(), ID, options)
+}
+
+pub fn hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+pub fn get(table: &Table, key: &[u8]) -> Lookup {
+    table.get(key, hash(key), Wait::Allowed).unwrap()
+}
+
+pub fn walk(table: &Arc<Table>, reading: Reading) -> Cells {
+    let mut cells = Cells::new();
+    let mut cursor = table.cursor(reading);
+    cursor.seek_to_first().unwrap();
+    while let Some((key, cell)) = cursor.entry() {
+        assert!(cells.last_key_value().is_none_or(|(last, _)| last.as_slice() < key));
+        cells.insert(key.to_vec(), cell.to_cell());
+        cursor.advance().unwrap();
+    }
+    cells
+}
+
+pub fn value(hlc: u64, bytes: &[u8]) -> Cell {
+    Cell::value(Version::new(Hlc::from_bits(hlc), NodeTag(11)), 1, Bytes::copy_from_slice(bytes))
+}
+
+/// So many cells with keys `user000000000000`, `user000000000001`, ... and values of 100 bytes and more.
+pub fn small_cells(count: u64) -> Cells {
+    let cell = |i: u64| {
+        let mut bytes: Vec<u8> =
+            (0..100 + i % 30).map(|j| (i * 31 + j * 17) as u8 ^ (i >> 3) as u8).collect();
+        bytes.extend_from_slice(&hash(&bytes).to_le_bytes());
+        value(1_000 + i, &bytes)
+    };
+    (0..count).map(|i| (format!("user{i:012}").into_bytes(), cell(i))).collect()
+}
+
+/// Values with and without expiry, tombstones, empty values, long and short keys, and many nodes.
+pub fn every_kind_of_cell() -> Cells {
+    let cell = |i: u64| {
+        let meta = CellMeta {
+            version: Version::new(Hlc::from_bits(i << 40 | i), NodeTag(i % 300)),
+            kind: if i % 7 == 0 { CellKind::Tombstone } else { CellKind::Value },
+            expires_at: (i % 5 == 0).then(|| WallTime::from_micros_since_unix_epoch(i << 30)),
+            from: (i % 250) as u8 + 1,
+        };
+        let len = if i % 7 == 0 { 0 } else { (i * i % 97) as usize };
+        Cell { meta, value: Bytes::from(vec![i as u8; len]) }
+    };
+    let key = |i: u64| {
+        let len = if i % 50 == 49 { 1_000 } else { 1 + (i % 13) as usize };
+        [&i.to_be_bytes()[6..], &vec![b'k'; len][..]].concat()
+    };
+    (0..400).map(|i| (key(i), cell(i))).collect()
+}
+
+/// Keys of a few letters, so that many share beginnings; now and then a long one.
+pub fn key_of() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => prop::collection::vec(b'a'..=b'd', 1..10),
+        3 => prop::collection::vec(any::<u8>(), 1..20),
+        2 => (0u64..500).prop_map(|i| format!("some/long/shared/prefix/{i:06}").into_bytes()),
+        1 => (200usize..8_300, any::<u8>()).prop_map(|(len, last)| [vec![b'z'; len - 1], vec![last]].concat()),
+    ]
+}
+
+pub fn model() -> impl Strategy<Value = Cells> {
+    let cells = prop_oneof![
+        9 => prop::collection::btree_map(key_of(), cell_of(200), 1..300),
+        1 => prop::collection::btree_map(key_of(), cell_of(1 << 20), 1..4),
+    ];
+    cells.boxed()
+}
+
+fn cell_of(value_bytes_max: usize) -> impl Strategy<Value = Cell> {
+    let value = (0..=value_bytes_max, any::<u8>(), any::<bool>()).prop_map(|(len, seed, noisy)| {
+        let noise = |i: usize| (xxh3_64(&(i / 8).to_le_bytes()) >> (i % 8 * 8)) as u8;
+        (0..len).map(|i| if noisy { noise(i) ^ seed } else { seed }).collect::<Vec<u8>>()
+    });
+    let expiry = prop::option::of(0u64..1 << 52);
+    (any::<u64>(), any::<u16>(), 0u8..5, expiry, 1u8..=255, value).prop_map(
+        |(hlc, tag, kind, expiry, from, value)| {
+            let kind = if kind == 0 { CellKind::Tombstone } else { CellKind::Value };
+            let expires_at = expiry.map(WallTime::from_micros_since_unix_epoch);
+            let version = Version::new(Hlc::from_bits(hlc), NodeTag(u64::from(tag)));
+            let value = if kind == CellKind::Tombstone { Bytes::new() } else { Bytes::from(value) };
+            Cell { meta: CellMeta { version, kind, expires_at, from }, value }
+        },
+    )
+}
+
+pub fn options_of() -> impl Strategy<Value = TableOptions> {
+    let compression =
+        prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd(1))];
+    (1usize..20_000, compression, 0u32..20).prop_map(|(block_bytes, compression, filter_bits_per_key)| {
+        TableOptions { block_bytes, compression, filter_bits_per_key }
+    })
+}
