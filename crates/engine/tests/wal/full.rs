@@ -59,9 +59,9 @@ fn the_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
     assert_eq!(log.numbers(), [1]);
     assert_eq!(append(&mut log.wal, 2, 10).unwrap_err().kind(), ErrorKind::Full);
     log.wal.idle().unwrap();
-    let promised = log.wal.segment();
+    let newest = log.wal.segment();
     disk.set_capacity(u64::MAX);
-    assert_eq!(append(&mut log.wal, 3, 10).unwrap(), promised);
+    assert!(append(&mut log.wal, 3, 10).unwrap() >= newest);
     assert_eq!(open_mem(&disk.kill()).numbers(), [1, 3]);
 }
 
