@@ -337,7 +337,7 @@ impl Engine {
             return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
         }
         let view = self.shared.view.load();
-        if view.active.memtable.bytes() < self.shared.memtable_bytes {
+        if view.active.memtable.bytes_used() < self.shared.memtable_bytes {
             return Ok(Arc::clone(&view.active));
         }
         if view.sealed.len() + 1 >= self.shared.options.memtables_max {

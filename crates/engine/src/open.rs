@@ -91,6 +91,11 @@ impl Engine {
                 Ok(())
             })?;
 
+        // The segment of the floor was there when the floor was recorded, and is never removed by itself.
+        if found.segments == 0 && (recovered.wal_floor > SegmentId(0) || !live.added.is_empty()) {
+            let detail = format!("segment {:016x} of the log is missing", recovered.wal_floor.0);
+            return Err(Error::corrupt(&paths.wal(), 0, detail));
+        }
         let reserve_bytes = options.memtable_bytes() * 2 + options.wal_segment_bytes;
         let recovery = Recovery {
             tables: live.added.len(),
@@ -148,7 +153,7 @@ impl Replay {
 
     fn with_room(&mut self) -> &Arc<LoggedMemtable> {
         let newest = self.memtables.last().expect("there is always one");
-        if newest.memtable.bytes() >= self.memtable_bytes {
+        if newest.memtable.bytes_used() >= self.memtable_bytes {
             self.next_memtable_id += 1;
             self.memtables.push(Arc::new(LoggedMemtable::new(self.next_memtable_id, self.memtable_bytes)));
         }
@@ -162,14 +167,9 @@ impl Replay {
     }
 }
 
-/// The directories, so that they are there also after a loss of power.
 fn make_dirs(env: &Env, paths: &Paths) -> Result<(), Error> {
     for dir in [paths.wal(), paths.tables()] {
-        env.fs.create_dir_all(&dir).map_err(|error| Error::io("make", &dir, error))?;
-    }
-    let parent = paths.root().parent().filter(|parent| !parent.as_os_str().is_empty());
-    for dir in [Some(paths.root()), parent].into_iter().flatten() {
-        env.fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+        env.fs.create_dir_all_durably(&dir).map_err(|error| Error::io("make", &dir, error))?;
     }
     Ok(())
 }

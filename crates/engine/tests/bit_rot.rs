@@ -11,7 +11,7 @@ use support::{DIR, World, batch_of, small_options};
 
 const KEYS: u64 = 40;
 /// Bits flipped in each file, spread over it.
-const FLIPS_PER_FILE: u64 = 400;
+const FLIPS_PER_FILE: u64 = 1_000;
 
 /// A data directory with tables on several levels, a log and a manifest, closed as a clean stop closes it.
 fn prepared(options: &Options) -> World {
@@ -88,11 +88,17 @@ fn a_flipped_bit_is_found_or_harmless() {
     assert!(found > 500, "most flips of live bytes are found: {found} found, {right} harmless");
 }
 
+fn is_segment(path: &PathBuf) -> bool {
+    path.extension().is_some_and(|extension| extension == "wal")
+}
+
 #[test]
 fn a_missing_file_is_found() {
     let options = small_options();
     let world = prepared(&options);
-    let needed = |path: &PathBuf| !path.ends_with("LOCK");
+    // Nothing names the newest segment of the log: its loss looks like a log that ended before it.
+    let newest_segment = world.disk.file_names().into_iter().filter(is_segment).max();
+    let needed = |path: &PathBuf| !path.ends_with("LOCK") && Some(path) != newest_segment.as_ref();
     for path in world.disk.file_names().into_iter().filter(needed) {
         let disk = world.disk.kill();
         env::Fs::remove_file(&disk, &path).expect("remove");

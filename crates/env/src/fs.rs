@@ -114,6 +114,21 @@ pub trait File: Send + Sync {
     fn forget(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
+impl dyn Fs + '_ {
+    /// Makes a directory and those above it, so that all of them survive the loss of power when this returns.
+    /// Directories above that may not be read are left to whoever made them.
+    pub fn create_dir_all_durably(&self, path: &Path) -> io::Result<()> {
+        self.create_dir_all(path)?;
+        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+            match self.sync_dir(above) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+                synced => synced?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl dyn File + '_ {
     /// Fills `buf` from `offset`.
     ///

@@ -25,7 +25,8 @@
 //!
 //! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
 //! first group that did not reach the disk on. Damage to the very last group, before the next group or a
-//! closing record, looks like a torn tail. The format is drawn in `docs/storage-format/wal.md`.
+//! closing record, looks like a torn tail. The loss of the newest segment file, as a whole and without a
+//! trace, looks like a log that ended before it. The format is drawn in `docs/storage-format/wal.md`.
 
 mod checksum;
 mod format;
@@ -178,9 +179,10 @@ impl Wal {
         self.noting_failure(result)
     }
 
-    /// The segment that takes the next group, or will when there is room for it. It never goes back.
+    /// The newest segment that there is: no later group goes to one before it. It never goes back.
     pub fn segment(&self) -> SegmentId {
-        self.active.as_ref().map_or(self.next, |segment| segment.id)
+        let newest = self.active.as_ref().map(|segment| segment.id).or(self.sealed.back().copied());
+        newest.unwrap_or(self.next)
     }
 
     /// Makes every group durable and writes a closing record, if groups came since the last one. To be called
