@@ -43,6 +43,7 @@ impl Store {
     fn new() -> Self {
         let disk = MemFs::new();
         disk.create_dir_all(Path::new(DIR)).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
         Self {
             fs: FaultFs::new(Arc::new(disk.clone()), FaultPlan::none()),
             disk,
@@ -289,12 +290,17 @@ fn outputs_are_cut_durable_and_named() {
         assert_eq!(*level, 1);
         assert!(meta.file_bytes < 2 * store.options.table_bytes + 1_000, "{meta:?}");
     }
-    let names = |disk: &MemFs| -> Vec<_> { disk.file_names() };
-    let crashed = store.disk.crash(&mut rng);
-    assert_eq!(names(&crashed), names(&store.disk), "all names are durable before the edit is handed out");
-    for (_, meta) in &edit.added {
-        let path = Path::new(DIR).join(file_name(meta.id));
-        assert_eq!(crashed.read_file(&path).unwrap(), store.disk.read_file(&path).unwrap());
+    for _ in 0..50 {
+        let crashed = store.disk.crash(&mut rng);
+        assert_eq!(
+            crashed.file_names(),
+            store.disk.file_names(),
+            "names are durable before the edit is told"
+        );
+        for (_, meta) in &edit.added {
+            let path = Path::new(DIR).join(file_name(meta.id));
+            assert_eq!(crashed.read_file(&path).unwrap(), store.disk.read_file(&path).unwrap());
+        }
     }
     store.install(&edit);
     store.check("merged");
