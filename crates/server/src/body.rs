@@ -12,6 +12,8 @@ use crate::budget::{ByteBudget, Taken};
 use crate::vitals::Vitals;
 use api::Problem;
 use bytes::Bytes;
+use http::HeaderMap;
+use http::header::EXPECT;
 use http_body::Body;
 use hyper::body::Incoming;
 use std::future::poll_fn;
@@ -37,75 +39,96 @@ pub(crate) struct BodyRules<'a> {
     pub(crate) budget: &'a Arc<ByteBudget>,
 }
 
-/// The whole body.
-pub(crate) async fn collect(
-    body: &mut Incoming,
-    vitals: &Vitals,
-    rules: &BodyRules<'_>,
-) -> Result<Value, Problem> {
-    let _waits = WaitsForBody::begin(vitals);
-    if body.is_end_stream() {
-        return Ok(Value::default());
-    }
-    let Some(first) = next(body).await? else {
-        return Ok(Value::default());
-    };
-    if body.is_end_stream() && first.len() <= rules.value_bytes_max {
-        return Ok(Value { bytes: first, taken: None });
-    }
-    collect_rest(body, first, rules).await
+/// The body of a request, read once.
+pub(crate) struct RequestBody<'a> {
+    incoming: Incoming,
+    /// The sender holds it back until it is told to go on, which reading it does.
+    is_held_back: bool,
+    is_ended: bool,
+    vitals: &'a Vitals,
 }
 
-async fn collect_rest(body: &mut Incoming, first: Bytes, rules: &BodyRules<'_>) -> Result<Value, Problem> {
-    let announced = body.size_hint().exact().map(|rest| rest as usize + first.len());
-    let mut taken = rules.budget.begin();
-    let mut buffer =
-        Vec::with_capacity(announced.map_or(BUFFER_BYTES_MIN, |len| len.min(rules.value_bytes_max)));
-    let mut next_piece = Some(first);
-    while let Some(piece) = next_piece {
-        if buffer.len() + piece.len() > rules.value_bytes_max {
-            return Err(Problem::value_too_large(rules.value_bytes_max));
-        }
-        if !taken.take(piece.len() as u64) {
-            return Err(no_room());
-        }
-        buffer.extend_from_slice(&piece);
-        // Let hyper have its buffer back before it reads on.
-        drop(piece);
-        next_piece = next(body).await?;
+impl<'a> RequestBody<'a> {
+    pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, vitals: &'a Vitals) -> Self {
+        let is_ended = incoming.is_end_stream();
+        Self { incoming, is_held_back: !is_ended && headers.contains_key(EXPECT), is_ended, vitals }
     }
-    Ok(Value { bytes: Bytes::from(buffer), taken: Some(taken) })
-}
 
-/// Reads over a body that nobody wants, if it is small. A large one, or one that its sender holds back until it is
-/// told to go on, stays where it is: the connection cannot go on then.
-pub(crate) async fn skip(body: &mut Incoming, vitals: &Vitals, is_held_back: bool) -> Result<(), Problem> {
-    let announced = body.size_hint().exact().unwrap_or(0);
-    if is_held_back || announced > SKIPPED_BYTES_MAX {
-        return Ok(());
+    /// Whether all of it was read. If not, the connection cannot go on after the answer.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
     }
-    let _waits = WaitsForBody::begin(vitals);
-    let mut skipped = 0;
-    while skipped <= SKIPPED_BYTES_MAX && !body.is_end_stream() {
-        match next(body).await? {
-            Some(bytes) => skipped += bytes.len() as u64,
-            None => break,
-        }
-    }
-    Ok(())
-}
 
-/// The next bytes of the body, not empty; `None` at its end.
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
-    loop {
-        match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
-            None => return Ok(None),
-            Some(Err(_)) => return Err(cut_short()),
-            Some(Ok(frame)) => {
-                // Trailers mean nothing here.
-                let bytes = frame.into_data().unwrap_or_default();
-                if !bytes.is_empty() {
-                    return Ok(Some(bytes));
+    /// The whole body.
+    pub(crate) async fn collect(&mut self, rules: &BodyRules<'_>) -> Result<Value, Problem> {
+        let Some(first) = self.next().await? else {
+            return Ok(Value::default());
+        };
+        if self.is_ended && first.len() <= rules.value_bytes_max {
+            return Ok(Value { bytes: first, taken: None });
+        }
+        self.collect_rest(first, rules).await
+    }
+
+    async fn collect_rest(&mut self, first: Bytes, rules: &BodyRules<'_>) -> Result<Value, Problem> {
+        let announced = self.incoming.size_hint().exact().map(|rest| rest as usize + first.len());
+        let capacity = announced.map_or(BUFFER_BYTES_MIN, |len| len.min(rules.value_bytes_max));
+        let mut buffer = Vec::with_capacity(capacity);
+        let mut taken = rules.budget.begin();
+        let mut piece = Some(first);
+        while let Some(bytes) = piece {
+            if buffer.len() + bytes.len() > rules.value_bytes_max {
+                return Err(Problem::value_too_large(rules.value_bytes_max));
+            }
+            if !taken.take(bytes.len() as u64) {
+                return Err(no_room());
+            }
+            buffer.extend_from_slice(&bytes);
+            // Let hyper have its buffer back before it reads on.
+            drop(bytes);
+            piece = self.next().await?;
+        }
+        Ok(Value { bytes: Bytes::from(buffer), taken: Some(taken) })
+    }
+
+    /// Reads over a body that nobody wants, if it is small. A large one, or one that is held back, stays where it
+    /// is.
+    pub(crate) async fn skip(&mut self) -> Result<(), Problem> {
+        let announced = self.incoming.size_hint().exact().unwrap_or(0);
+        if self.is_held_back || announced > SKIPPED_BYTES_MAX {
+            return Ok(());
+        }
+        let mut skipped = 0;
+        while skipped <= SKIPPED_BYTES_MAX {
+            match self.next().await? {
+                Some(bytes) => skipped += bytes.len() as u64,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The next bytes, not empty; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        if self.is_ended {
+            return Ok(None);
+        }
+        self.is_held_back = false;
+        let _waits = WaitsForClient::begin(self.vitals);
+        loop {
+            match poll_fn(|context| Pin::new(&mut self.incoming).poll_frame(context)).await {
+                None => {
+                    self.is_ended = true;
+                    return Ok(None);
+                }
+                Some(Err(_)) => return Err(cut_short()),
+                Some(Ok(frame)) => {
+                    // Trailers mean nothing here.
+                    let bytes = frame.into_data().unwrap_or_default();
+                    self.is_ended = self.incoming.is_end_stream();
+                    if !bytes.is_empty() {
+                        return Ok(Some(bytes));
+                    }
                 }
             }
         }
@@ -126,16 +149,16 @@ fn no_room() -> Problem {
 }
 
 /// Tells the sweep that it is the client's turn.
-struct WaitsForBody<'a>(&'a Vitals);
+struct WaitsForClient<'a>(&'a Vitals);
 
-impl<'a> WaitsForBody<'a> {
+impl<'a> WaitsForClient<'a> {
     fn begin(vitals: &'a Vitals) -> Self {
         vitals.waits_for_body.set(true);
         Self(vitals)
     }
 }
 
-impl Drop for WaitsForBody<'_> {
+impl Drop for WaitsForClient<'_> {
     fn drop(&mut self) {
         self.0.waits_for_body.set(false);
     }

@@ -287,6 +287,7 @@ async fn open_for_requests(
 fn say_that_it_serves(process: &Process, opened: &Opened) {
     let config = &process.config;
     tracing::info!(
+        listen = %config.listen,
         data = %config.data.display(),
         durability = ?config.engine.durability,
         memory_bytes = config.engine.memory_bytes,

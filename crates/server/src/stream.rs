@@ -88,12 +88,8 @@ impl CheckedStream {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>, out: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let room = out.remaining();
-        while room > 0 {
-            if self.hand_on_held(out) {
-                break;
-            }
-            if self.state != InputState::Open {
+        loop {
+            if self.hand_on_held(out) || self.state != InputState::Open {
                 break;
             }
             if ready!(self.poll_read_socket(context, out))? {
