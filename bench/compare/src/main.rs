@@ -1,0 +1,141 @@
+//! veche's engine beside RocksDB and fjall: the same work, the same memory, the same durability, in one run.
+//!
+//! Each store does each round in a process of its own, so that no allocator, page or thread is shared; the
+//! stores take turns within a round, and a result is the median of the rounds' ratios. All options of all
+//! stores are printed. See `bench/README.md`.
+
+mod cgroup;
+mod fjall_store;
+mod report;
+mod rocks;
+mod rocks_sys;
+mod scenario;
+mod store;
+mod veche;
+mod workload;
+
+use bench::machine::Machine;
+use clap::Parser;
+use report::Results;
+use scenario::Scenario;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use store::{Kind, Outcome};
+use workload::{Job, JobReport};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const BLOCK_BYTES: u32 = 16 * 1024;
+
+/// Compares storage engines.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// A smoke run: seconds instead of minutes, numbers without meaning.
+    #[arg(long)]
+    quick: bool,
+    /// The stores.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["veche", "rocksdb", "fjall"])]
+    stores: Vec<Kind>,
+    /// The scenarios, by name; all without it.
+    #[arg(long, value_delimiter = ',')]
+    scenarios: Vec<String>,
+    /// Rounds of everything.
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Seconds of each phase that is bounded by time.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Size of data blocks, the same for all stores.
+    #[arg(long, default_value_t = BLOCK_BYTES)]
+    block_bytes: u32,
+    /// Each store with its own default size of data blocks instead.
+    #[arg(long, conflicts_with = "block_bytes")]
+    own_blocks: bool,
+    /// Where the data goes; a directory of its own is made in it and removed at the end.
+    #[arg(long, default_value = "target/compare-data")]
+    dir: PathBuf,
+    /// Also write the results to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// What this process is to do for another one of these.
+    #[arg(long, hide = true)]
+    child: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match &options.child {
+        Some(job) => child(job),
+        None => compare(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn child(job: &str) -> Outcome<()> {
+    let job: Job = serde_json::from_str(job)?;
+    if let Some(dir) = &job.cgroup {
+        cgroup::join(dir)?;
+    }
+    println!("{}", serde_json::to_string(&workload::run(&job)?)?);
+    Ok(())
+}
+
+fn compare(options: &Options) -> Outcome<()> {
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 7 });
+    let seconds = options.seconds.unwrap_or(if options.quick { 0.2 } else { 3.0 });
+    let block_bytes = (!options.own_blocks).then_some(options.block_bytes);
+    let mut scenarios = scenario::all(block_bytes, options.quick);
+    scenarios.retain(|scenario| options.scenarios.is_empty() || options.scenarios.contains(&scenario.name));
+    if scenarios.is_empty() {
+        return Err("there is no scenario of that name".into());
+    }
+    let home = options.dir.join(format!("run-{}", std::process::id()));
+    std::fs::create_dir_all(&home)?;
+    let mut results = Results::new(Machine::here(), format!("{rounds} rounds, {seconds} s: {options:?}"));
+    print!("{}", results.heading());
+    let done = scenarios.iter().try_for_each(|scenario| {
+        println!("\n# {scenario:?}");
+        for round in 0..rounds {
+            for turn in 0..options.stores.len() {
+                let kind = options.stores[(turn + round as usize) % options.stores.len()];
+                let dir = home.join(format!("{}-{}-{round}", kind.name(), scenario.name));
+                let job = Job { kind, dir, scenario: scenario.clone(), seconds, seed: round, cgroup: None };
+                let report = run_child(job, scenario)?;
+                results.add(&scenario.name, kind, round, report);
+            }
+        }
+        print!("{}", results.table(&scenario.name));
+        Outcome::Ok(())
+    });
+    std::fs::remove_dir_all(&home)?;
+    done?;
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&results)?)?;
+    }
+    Ok(())
+}
+
+fn run_child(mut job: Job, scenario: &Scenario) -> Outcome<JobReport> {
+    let limit = scenario.memory_bytes.map(cgroup::MemoryLimit::new).transpose();
+    let limit = limit.unwrap_or_else(|error| {
+        println!("  no memory cgroup ({error}): only the cache is small, the page cache is not");
+        None
+    });
+    job.cgroup = limit.as_ref().map(|limit| limit.dir().to_owned());
+    let begun = std::time::Instant::now();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child").arg(serde_json::to_string(&job)?).stderr(Stdio::inherit());
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("{} on {}: {}", job.kind.name(), scenario.name, output.status).into());
+    }
+    println!("  {} round {}: {:.1} s", job.kind.name(), job.seed, begun.elapsed().as_secs_f64());
+    Ok(serde_json::from_slice(&output.stdout)?)
+}

@@ -1,0 +1,46 @@
+//! The data sets, and what all stores are given for them.
+
+use crate::store::Settings;
+use serde::{Deserialize, Serialize};
+
+const MIB: u64 = 1 << 20;
+/// A smoke run uses this part of the keys.
+const QUICK_PART: u64 = 50;
+
+/// A data set with its memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Scenario {
+    /// Its name.
+    pub(crate) name: String,
+    /// How many.
+    pub(crate) keys: u64,
+    /// How long each value is; half of it compresses away.
+    pub(crate) value_bytes: usize,
+    /// Memtables, cache, blocks.
+    pub(crate) settings: Settings,
+    /// All memory of the process, page cache included, where a cgroup can bound it.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// All scenarios: in cache, and larger than memtable, cache and memory.
+pub(crate) fn all(block_bytes: Option<u32>, quick: bool) -> Vec<Scenario> {
+    let part = if quick { QUICK_PART } else { 1 };
+    let settings = |memtable: u64, cache: u64| Settings {
+        sync: false,
+        memtable_bytes: memtable * MIB,
+        cache_bytes: cache * MIB,
+        block_bytes,
+    };
+    let scenario = |name: &str, keys: u64, value_bytes, settings, memory: Option<u64>| Scenario {
+        name: name.to_owned(),
+        keys: keys / part,
+        value_bytes,
+        settings,
+        memory_bytes: memory.map(|mib| mib * MIB),
+    };
+    vec![
+        scenario("cached-100", 1_000_000, 100, settings(64, 512), None),
+        scenario("large-100", 5_000_000, 100, settings(16, 32), Some(256)),
+        scenario("large-1k", 1_000_000, 1024, settings(16, 32), Some(256)),
+    ]
+}
