@@ -14,13 +14,24 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The longest key, in bytes.
+    pub const KEY_BYTES_MAX: usize = 16 << 10;
+    /// The longest value, in bytes.
+    pub const VALUE_BYTES_MAX: usize = crate::sstable::VALUE_BYTES_MAX;
+
     /// An empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a cell of `key`. Which cell of a key is seen is decided by version, not by the order of calls.
+    ///
+    /// # Panics
+    /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value than
+    /// [`Batch::VALUE_BYTES_MAX`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
+        assert!((1..=Self::KEY_BYTES_MAX).contains(&key.len()), "a key of {} bytes", key.len());
+        assert!(cell.value.len() <= Self::VALUE_BYTES_MAX, "a value of {} bytes", cell.value.len());
         self.has_values |= cell.meta.kind == CellKind::Value;
         self.record.push(key, cell);
     }

@@ -225,10 +225,10 @@ impl Shared {
         change: impl FnOnce(&View, Arc<Levels>) -> View,
     ) -> Result<(), Error> {
         let mut manifest = self.manifest.lock();
-        manifest.append(edit)?;
         let old = Arc::clone(&self.view.load().levels);
         let levels = old.apply(edit, &mut |meta| self.open_table(meta));
         let levels = Arc::new(levels.unwrap_or_else(|broken| panic!("an edit breaks the levels: {broken}")));
+        manifest.append(edit)?;
         self.debt_bytes.store(Debt::of(&levels, &self.options).bytes, Ordering::Relaxed);
         self.install_view(|view| change(view, Arc::clone(&levels)));
         drop(manifest);

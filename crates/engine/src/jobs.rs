@@ -13,13 +13,14 @@
 use crate::Error;
 use crate::compaction::{self, Busy, FlushJob, Job, JobContext, PlanId, Step};
 use crate::engine::{Engine, Shared};
-use crate::manifest::VersionEdit;
+use crate::manifest::{Levels, VersionEdit};
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, View};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use stdx::Version;
 
 /// What one step of a job did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ struct Flush {
 struct Compaction {
     job: Job,
     plan: PlanId,
+    /// As they were when it began.
+    levels: Arc<Levels>,
 }
 
 /// A budget for steps that nobody is waiting behind, in bytes.
@@ -98,8 +101,8 @@ impl Engine {
         match stepped {
             Ok(Step::More) => Ok(Progress::Worked),
             Ok(Step::Done(edit)) => {
+                // The slot stays locked: until the view has changed, the memtable would be chosen again.
                 let flush = slot.take().expect("it was stepped");
-                drop(slot);
                 self.finish_flush(&flush, edit)?;
                 Ok(Progress::Worked)
             }
@@ -126,13 +129,14 @@ impl Engine {
         let floor = self.shared.log_floor(&flush.source);
         edit.wal_floor = Some(floor);
         // Before the view changes, so that no compaction misses its versions in both places.
-        self.shared.replayable.lock().flushed(&flush.source, floor);
+        self.shared.replayable.lock().flushed(&flush.source);
         let installed =
             self.shared.install_edit(&edit, |view, levels| View::flushed(view, &flush.source, levels));
         if let Err(error) = installed {
             return Err(self.edit_failed(&edit, error));
         }
         self.shared.counters.flushed(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+        self.shared.replayable.lock().released(floor);
         self.shared.lead().release(floor);
         Ok(())
     }
@@ -148,6 +152,11 @@ impl Engine {
         match compaction.job.step(budget_bytes) {
             Ok(Step::More) => {
                 self.shared.jobs.compactions.lock()[slot] = Some(compaction);
+                Ok(Progress::Worked)
+            }
+            Ok(Step::Done(edit)) if self.came_late(&compaction) => {
+                self.end_plan(compaction.plan);
+                self.discard_outputs(&edit);
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
@@ -185,8 +194,8 @@ impl Engine {
         let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
         let id = busy.begin(&plan);
         drop(busy);
-        let job = Job::new(plan, context);
-        Some(Compaction { job, plan: id })
+        let levels = Arc::clone(&context.levels);
+        Some(Compaction { job: Job::new(plan, context), plan: id, levels })
     }
 
     fn end_plan(&self, plan: PlanId) {
@@ -195,10 +204,6 @@ impl Engine {
 
     fn job_context(&self) -> JobContext {
         let view = self.shared.view.load_full();
-        // After the view: a memtable that is not in it any more is among the replayable by now.
-        let replayable = self.shared.replayable.lock().version_min();
-        let memtables = view.memtables().filter(|logged| !logged.memtable.is_empty());
-        let version_min = memtables.map(|logged| logged.memtable.version_min()).chain(replayable).min();
         JobContext {
             env: self.shared.env.clone(),
             tables_dir: self.shared.paths.tables(),
@@ -209,10 +214,30 @@ impl Engine {
                 filter_bits_per_key: self.shared.options.filter_bits_per_key,
             },
             options: self.shared.options.clone(),
-            memtable_version_min: version_min,
+            memtable_version_min: self.unflushed_version_min(&view),
             levels: Arc::clone(&view.levels),
             wall: self.shared.env.clock.now().wall,
         }
+    }
+
+    /// The least version of a cell that is, or can again be, in a memtable. `view` was loaded before the call:
+    /// a memtable that is not in it any more is among the replayable by now.
+    fn unflushed_version_min(&self, view: &View) -> Option<Version> {
+        let replayable = self.shared.replayable.lock().version_min();
+        let memtables = view.memtables().filter(|logged| !logged.memtable.is_empty());
+        memtables.map(|logged| logged.memtable.version_min()).chain(replayable).min()
+    }
+
+    /// Whether a cell came while the compaction ran that is older than a tombstone it dropped, and so would be
+    /// seen again. Only a write older than the grace period can be.
+    fn came_late(&self, compaction: &Compaction) -> bool {
+        let Some(dropped) = compaction.job.dropped_version_max() else { return false };
+        let view = self.shared.view.load_full();
+        let known: BTreeSet<TableId> = compaction.levels.iter().map(|(_, table)| table.meta().id).collect();
+        let flushed = view.levels.level(0).iter().filter(|table| !known.contains(&table.meta().id));
+        let oldest =
+            flushed.map(|table| table.meta().version_min).chain(self.unflushed_version_min(&view)).min();
+        oldest.is_some_and(|oldest| oldest <= dropped)
     }
 
     /// Removes files that nobody needs, keeps spare segments of the log ready, looks at the free space.
@@ -264,10 +289,14 @@ impl Engine {
 
     /// An edit was not taken: what it would have added is removed.
     fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
-        let held: BTreeSet<TableId> = edit.removed.iter().map(|(_, id)| *id).collect();
-        let outputs = edit.added.iter().map(|(_, meta)| meta.id).filter(|id| !held.contains(id));
-        self.shared.trash.lock().extend(outputs);
+        self.discard_outputs(edit);
         self.job_failed(error)
+    }
+
+    fn discard_outputs(&self, edit: &VersionEdit) {
+        let moved: BTreeSet<TableId> = edit.removed.iter().map(|(_, id)| *id).collect();
+        let outputs = edit.added.iter().map(|(_, meta)| meta.id).filter(|id| !moved.contains(id));
+        self.shared.trash.lock().extend(outputs);
     }
 }
 

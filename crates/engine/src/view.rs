@@ -104,10 +104,14 @@ pub(crate) struct Replayable {
 }
 
 impl Replayable {
-    /// Takes note of a memtable that is flushed and of the floor from then on.
-    pub(crate) fn flushed(&mut self, logged: &LoggedMemtable, floor: SegmentId) {
+    /// Takes note of a memtable whose flush is about to count.
+    pub(crate) fn flushed(&mut self, logged: &LoggedMemtable) {
         let log_to = SegmentId(logged.log_to.load(Ordering::Acquire));
         self.flushed.push((log_to, logged.memtable.version_min()));
+    }
+
+    /// Takes note that segments before `floor` will not be replayed any more.
+    pub(crate) fn released(&mut self, floor: SegmentId) {
         self.flushed.retain(|(log_to, _)| *log_to >= floor);
     }
 

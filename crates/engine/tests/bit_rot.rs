@@ -88,7 +88,7 @@ fn a_flipped_bit_is_found_or_harmless() {
     assert!(found > 500, "most flips of live bytes are found: {found} found, {right} harmless");
 }
 
-fn is_segment(path: &PathBuf) -> bool {
+fn is_segment(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "wal")
 }
 
@@ -97,7 +97,7 @@ fn a_missing_file_is_found() {
     let options = small_options();
     let world = prepared(&options);
     // Nothing names the newest segment of the log: its loss looks like a log that ended before it.
-    let newest_segment = world.disk.file_names().into_iter().filter(is_segment).max();
+    let newest_segment = world.disk.file_names().into_iter().filter(|path| is_segment(path)).max();
     let needed = |path: &PathBuf| !path.ends_with("LOCK") && Some(path) != newest_segment.as_ref();
     for path in world.disk.file_names().into_iter().filter(needed) {
         let disk = world.disk.kill();

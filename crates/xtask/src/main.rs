@@ -36,14 +36,10 @@ const CHORES: &[Chore] = &[
     Chore { name: "doc", does: "the documentation of all crates, warnings denied", steps: DOCS },
     Chore { name: "test", does: "all tests", steps: TESTS },
     Chore {
-        name: "shuttle",
-        does: "the memtable under many thread schedules",
-        steps: &[Step {
-            command: "cargo test -p engine --release --locked --lib --target-dir target/shuttle shuttle",
-            env: &[("RUSTFLAGS", "--cfg shuttle")],
-        }],
+        name: "deny",
+        does: "licences and advisories of dependencies (needs cargo-deny)",
+        steps: &[step("cargo deny check")],
     },
-    Chore { name: "deny", does: "licences and advisories of dependencies (needs cargo-deny)", steps: &[step("cargo deny check")] },
     Chore {
         name: "static",
         does: "the static binary (needs the musl target and musl-tools)",

@@ -15,24 +15,24 @@ use std::sync::Arc;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub type Cells = BTreeMap<Vec<u8>, Cell>;
+pub(crate) type Cells = BTreeMap<Vec<u8>, Cell>;
 
 const ID: TableId = TableId(7);
 
 /// A finished table, its file system and its cache.
-pub struct Fixture {
-    pub fs: Arc<MemFs>,
-    pub path: PathBuf,
-    pub meta: Arc<TableMeta>,
-    pub cache: Arc<BlockCache>,
+pub(crate) struct Fixture {
+    pub(crate) fs: Arc<MemFs>,
+    pub(crate) path: PathBuf,
+    pub(crate) meta: Arc<TableMeta>,
+    pub(crate) cache: Arc<BlockCache>,
 }
 
 impl Fixture {
-    pub fn new(cells: &Cells, options: TableOptions) -> Self {
+    pub(crate) fn new(cells: &Cells, options: TableOptions) -> Self {
         Self::on(MemFs::new(), cells, options)
     }
 
-    pub fn on(fs: MemFs, cells: &Cells, options: TableOptions) -> Self {
+    pub(crate) fn on(fs: MemFs, cells: &Cells, options: TableOptions) -> Self {
         let path = PathBuf::from("table.sst");
         let mut writer = writer(&fs, &path, options);
         cells.iter().for_each(|(key, cell)| writer.add(key, cell.as_ref()).unwrap());
@@ -40,7 +40,7 @@ impl Fixture {
         Self { fs: Arc::new(fs), path, meta, cache: Arc::new(BlockCache::new(64 << 20)) }
     }
 
-    pub fn of_bytes(bytes: &[u8]) -> Self {
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         let fs = MemFs::new();
         fs.write_file("table.sst", bytes).unwrap();
         let meta = Arc::new(check_bytes(bytes).unwrap());
@@ -48,12 +48,12 @@ impl Fixture {
         Self { fs: Arc::new(fs), path: PathBuf::from("table.sst"), meta, cache }
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.fs.read_file(&self.path).unwrap()
     }
 
     /// The same table on a file system of its own, with a cache of its own.
-    pub fn kill(&self) -> Self {
+    pub(crate) fn kill(&self) -> Self {
         Self {
             fs: Arc::new(self.fs.kill()),
             path: self.path.clone(),
@@ -62,30 +62,30 @@ impl Fixture {
         }
     }
 
-    pub fn table(&self) -> Arc<Table> {
+    pub(crate) fn table(&self) -> Arc<Table> {
         self.table_with_trash(Arc::new(|_| ()))
     }
 
-    pub fn table_with_trash(&self, trash: Trash) -> Arc<Table> {
+    pub(crate) fn table_with_trash(&self, trash: Trash) -> Arc<Table> {
         let fs: Arc<dyn Fs> = self.fs.clone();
         Arc::new(Table::open(fs, self.path.clone(), self.meta.clone(), self.cache.clone(), trash))
     }
 }
 
-pub fn writer(fs: &MemFs, path: &Path, options: TableOptions) -> TableWriter {
+pub(crate) fn writer(fs: &MemFs, path: &Path, options: TableOptions) -> TableWriter {
     let file = fs.open(path, OpenMode::CreateNew).unwrap();
     TableWriter::new(file, path.to_owned(), ID, options)
 }
 
-pub fn hash(key: &[u8]) -> u64 {
+pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-pub fn get(table: &Table, key: &[u8]) -> Lookup {
+pub(crate) fn get(table: &Table, key: &[u8]) -> Lookup {
     table.get(key, hash(key), Wait::Allowed).unwrap()
 }
 
-pub fn walk(table: &Arc<Table>, reading: Reading) -> Cells {
+pub(crate) fn walk(table: &Arc<Table>, reading: Reading) -> Cells {
     let mut cells = Cells::new();
     let mut cursor = table.cursor(reading);
     cursor.seek_to_first().unwrap();
@@ -97,12 +97,12 @@ pub fn walk(table: &Arc<Table>, reading: Reading) -> Cells {
     cells
 }
 
-pub fn value(hlc: u64, bytes: &[u8]) -> Cell {
+pub(crate) fn value(hlc: u64, bytes: &[u8]) -> Cell {
     Cell::value(Version::new(Hlc::from_bits(hlc), NodeTag(11)), 1, Bytes::copy_from_slice(bytes))
 }
 
 /// So many cells with keys `user000000000000`, `user000000000001`, ... and values of 100 bytes and more.
-pub fn small_cells(count: u64) -> Cells {
+pub(crate) fn small_cells(count: u64) -> Cells {
     let cell = |i: u64| {
         let mut bytes: Vec<u8> =
             (0..100 + i % 30).map(|j| (i * 31 + j * 17) as u8 ^ (i >> 3) as u8).collect();
@@ -113,15 +113,15 @@ pub fn small_cells(count: u64) -> Cells {
 }
 
 /// Values with and without expiry, tombstones, empty values, long and short keys, and many nodes.
-pub fn every_kind_of_cell() -> Cells {
+pub(crate) fn every_kind_of_cell() -> Cells {
     let cell = |i: u64| {
         let meta = CellMeta {
             version: Version::new(Hlc::from_bits(i << 40 | i), NodeTag(i % 300)),
-            kind: if i % 7 == 0 { CellKind::Tombstone } else { CellKind::Value },
-            expires_at: (i % 5 == 0).then(|| WallTime::from_micros_since_unix_epoch(i << 30)),
+            kind: if i.is_multiple_of(7) { CellKind::Tombstone } else { CellKind::Value },
+            expires_at: i.is_multiple_of(5).then(|| WallTime::from_micros_since_unix_epoch(i << 30)),
             from: (i % 250) as u8 + 1,
         };
-        let len = if i % 7 == 0 { 0 } else { (i * i % 97) as usize };
+        let len = if i.is_multiple_of(7) { 0 } else { (i * i % 97) as usize };
         Cell { meta, value: Bytes::from(vec![i as u8; len]) }
     };
     let key = |i: u64| {
@@ -132,7 +132,7 @@ pub fn every_kind_of_cell() -> Cells {
 }
 
 /// Keys of a few letters, so that many share beginnings; now and then a long one.
-pub fn key_of() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn key_of() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => prop::collection::vec(b'a'..=b'd', 1..10),
         3 => prop::collection::vec(any::<u8>(), 1..20),
@@ -141,7 +141,7 @@ pub fn key_of() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-pub fn model() -> impl Strategy<Value = Cells> {
+pub(crate) fn model() -> impl Strategy<Value = Cells> {
     let cells = prop_oneof![
         9 => prop::collection::btree_map(key_of(), cell_of(200), 1..300),
         1 => prop::collection::btree_map(key_of(), cell_of(1 << 20), 1..4),
@@ -166,7 +166,7 @@ fn cell_of(value_bytes_max: usize) -> impl Strategy<Value = Cell> {
     )
 }
 
-pub fn options_of() -> impl Strategy<Value = TableOptions> {
+pub(crate) fn options_of() -> impl Strategy<Value = TableOptions> {
     let compression =
         prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd(1))];
     (1usize..20_000, compression, 0u32..20).prop_map(|(block_bytes, compression, filter_bits_per_key)| {
