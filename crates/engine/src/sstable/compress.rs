@@ -76,6 +76,9 @@ fn reserve(buffer: &mut Vec<u8>, len: usize) {
     }
 }
 
+/// One byte of LZ4 cannot stand for more than this: a greater length is a lie that is not worth the memory.
+const LZ4_RATIO_MAX: usize = 256;
+
 thread_local! {
     /// A zstd context is large and slow to make; a reader needs one per thread, not per block.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
@@ -85,6 +88,7 @@ thread_local! {
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     match codec {
         Codec::None => (stored.len() == raw_len).then(|| stored.to_vec()),
+        Codec::Lz4 if raw_len > stored.len().saturating_mul(LZ4_RATIO_MAX) => None,
         Codec::Lz4 => {
             let mut raw = vec![0; raw_len];
             (decompress_into(stored, &mut raw).ok()? == raw_len).then_some(raw)

@@ -149,3 +149,45 @@ fn read_meta(reader: &mut Reader<'_>, id: TableId, file_bytes: u64) -> Result<Ta
         droppable_from: droppable.then(|| WallTime::from_micros_since_unix_epoch(at)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_flipped_bit_of_a_tail_is_found() {
+        let (top, meta) = (Extent { offset: 100, bytes: 50 }, Extent { offset: 150, bytes: 60 });
+        let tail = Tail { top, meta, id: TableId(3) };
+        let bytes: [u8; TAIL_BYTES as usize] = tail.encode().try_into().unwrap();
+        let file_bytes = 210 + TAIL_BYTES;
+        assert_eq!(Tail::decode(&bytes, file_bytes), Ok(tail));
+        assert!(Tail::decode(&bytes, file_bytes - 1).is_err(), "the meta block would reach into the tail");
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Tail::decode(&flipped, file_bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn metas_round_trip(counts: [u64; 4], keys: [Vec<u8>; 2], versions: [[u8; 16]; 2], droppable: Option<u64>) {
+            let [data_bytes, cells, tombstones, expiring] = counts;
+            let [key_min, key_max] = keys.map(Bytes::from);
+            let [version_min, version_max] = versions.map(Version::from_bytes);
+            let droppable_from = droppable.map(WallTime::from_micros_since_unix_epoch);
+            let meta = TableMeta {
+                id: TableId(9), file_bytes: 77, data_bytes, cells, tombstones, expiring, key_min, key_max,
+                version_min, version_max, droppable_from,
+            };
+            let bytes = encode_meta(&meta);
+            prop_assert_eq!(decode_meta(&bytes, meta.id, meta.file_bytes), Ok(meta));
+        }
+
+        #[test]
+        fn any_bytes_are_a_meta_or_refused(bytes: Vec<u8>) {
+            let _ = decode_meta(&bytes, TableId(1), 1);
+        }
+    }
+}

@@ -173,3 +173,58 @@ impl std::fmt::Debug for IndexBlock {
         f.debug_struct("IndexBlock").field("entries", &self.entries()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn build(keys: &[Vec<u8>]) -> Vec<u8> {
+        let mut builder = IndexBlockBuilder::default();
+        keys.iter().zip(1..).for_each(|(key, i)| builder.add(key, &[i * 10, i * 10 + 1]));
+        builder.finish()
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let key = prop::collection::vec(b'a'..=b'b', 0..14);
+        prop::collection::btree_set(key, 1..80).prop_map(|keys| keys.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_key_not_less_is_found(keys in keys(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
+            let block = IndexBlock::decode(&build(&keys)).unwrap();
+            prop_assert_eq!((block.entries(), block.columns()), (keys.len(), 2));
+            for probe in probes.iter().map(String::as_bytes).chain(keys.iter().map(Vec::as_slice)) {
+                prop_assert_eq!(block.find(probe), keys.partition_point(|key| key.as_slice() < probe));
+            }
+            for (entry, key) in keys.iter().enumerate() {
+                prop_assert_eq!(&block.key(entry), key);
+                prop_assert_eq!(block.number(entry, 1), (entry as u64 + 1) * 10 + 1);
+            }
+        }
+
+        /// Behind the checksum: what is made up must be refused or read without panic.
+        #[test]
+        fn damaged_indexes_are_refused_or_read(
+            keys in keys(),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            tail in prop::collection::vec(any::<u8>(), 0..8),
+            probe in "[a-c]{0,14}",
+        ) {
+            let mut bytes = build(&keys);
+            for (index, byte) in edits {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let keep = bytes.len() - tail.len();
+            bytes[keep..].copy_from_slice(&tail);
+            let Ok(block) = IndexBlock::decode(&bytes) else { return Ok(()) };
+            prop_assert!(block.find(probe.as_bytes()) <= block.entries());
+            for entry in 0..block.entries() {
+                block.key(entry);
+                block.number(entry, 0);
+            }
+        }
+    }
+}

@@ -10,14 +10,14 @@
 //! form a *partition*, with a [`FilterBlock`] (a Bloom filter of its keys) and an [`IndexBlock`] (the greatest
 //! key of each data block, and where it is) behind them; the *top index* says where partitions are. A get goes
 //! top index, filter, index, data block, and stops at the filter for most keys that are not there. Of an open
-//! table only the top index is held, if it is small ([`table::TOP_PINNED_BYTES_MAX`]); everything else is
+//! table only the top index is held, if it is small (4 KiB); everything else is
 //! loaded through the [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the data.
 //!
 //! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] walks it. The format, byte by byte:
 //! `docs/storage-format/table.md`.
 //!
 //! **Caveats.** Keys are at most 65,535 bytes and values 512 MiB; blocks are decoded whole, so a value is in
-//! memory whole, twice while it is decompressed. A partition's filter is loaded whole (up to 160 KiB).
+//! memory whole, twice while it is decompressed. A partition's filter is loaded whole (80 KiB at 10 bits a key).
 
 mod block;
 mod compress;

@@ -22,7 +22,7 @@ use stdx::Cell;
 
 /// An open table holds its top index if that takes no more than this, in bytes; a larger one goes through the
 /// cache like every block. A table of 64 MiB with keys of 20 bytes needs about 1 KiB.
-pub const TOP_PINNED_BYTES_MAX: usize = 4 << 10;
+pub(super) const TOP_PINNED_BYTES_MAX: usize = 4 << 10;
 
 /// Blocks up to this size are read on an I/O thread if the system has them in memory; a larger one would keep
 /// the thread busy too long with copying and decompressing.

@@ -19,6 +19,7 @@
 
 mod builder;
 mod entry;
+mod points;
 #[cfg(test)]
 mod tests;
 
@@ -26,11 +27,10 @@ pub(super) use builder::{DataBlockBuilder, is_huge};
 pub(super) use entry::Entry;
 
 use super::block::Malformed;
-use super::separator::head;
 use entry::Fields;
+use points::Points;
 use std::cmp::Ordering;
 use std::ops::Range;
-use stdx::NodeTag;
 
 /// A point is noted at the first entry that begins so many bytes behind the last point.
 const POINT_BYTES: usize = 128;
@@ -45,13 +45,8 @@ const HUGE_BYTES: usize = 64 << 10;
 pub(crate) struct DataBlock {
     bytes: Vec<u8>,
     entries_end: usize,
+    points: Points,
     cells: usize,
-    /// For each point, the head of its key...
-    heads: Box<[u64]>,
-    /// ... and where its entry begins.
-    offsets: Box<[u32]>,
-    prefix: Box<[u8]>,
-    tags: Box<[NodeTag]>,
 }
 
 impl DataBlock {
@@ -66,11 +61,8 @@ impl DataBlock {
         let entries_end = prefix_at.checked_sub(tags_len * 8).ok_or(too_short)?;
         let (entries, rest) = body.split_at(entries_end);
         let (tags, prefix) = rest.split_at(tags_len * 8);
-        let tags: Box<[NodeTag]> =
-            tags.as_chunks().0.iter().map(|tag| NodeTag(u64::from_le_bytes(*tag))).collect();
-        let prefix = prefix.into();
-        let (heads, offsets) = walk(entries, cells, tags.len())?;
-        Ok(Self { bytes, entries_end, cells, heads, offsets, prefix, tags })
+        let points = Points::of(entries, cells, prefix, tags)?;
+        Ok(Self { bytes, entries_end, points, cells })
     }
 
     /// How many cells the block holds.
@@ -81,7 +73,7 @@ impl DataBlock {
 
     /// What every key of the block begins with.
     pub(super) fn prefix(&self) -> &[u8] {
-        &self.prefix
+        self.points.prefix()
     }
 
     /// Whether the block is of a single huge cell, and so is not kept in the cache.
@@ -91,16 +83,14 @@ impl DataBlock {
 
     /// What the block takes on the heap, in bytes.
     pub(super) fn content_bytes(&self) -> usize {
-        let points = self.heads.len() * (size_of::<u64>() + size_of::<u32>());
-        self.bytes.capacity() + points + self.prefix.len() + self.tags.len() * size_of::<NodeTag>()
+        self.bytes.capacity() + self.points.content_bytes()
     }
 
     /// The entry that begins at `at`: 0, what a seek gave, or the end of another entry. `None` behind the last.
     #[inline(always)]
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         let fields = Fields::read(self.entries(), at)?;
-        let tag = self.tags.get(usize::from(fields.tag)).copied().unwrap_or_default();
-        Some(fields.entry(tag))
+        Some(fields.entry(self.points.tag(fields.tag)))
     }
 
     /// The entry of `key`.
@@ -124,13 +114,14 @@ impl DataBlock {
     /// Where the first entry begins whose key is not less than `key`, and whether it is equal.
     #[inline]
     fn search(&self, key: &[u8]) -> (usize, bool) {
-        let rest = match key.split_at_checked(self.prefix.len()) {
-            Some((start, rest)) if start == &*self.prefix => rest,
-            _ if key < &*self.prefix => return (0, false),
+        let prefix = self.points.prefix();
+        let rest = match key.split_at_checked(prefix.len()) {
+            Some((start, rest)) if start == prefix => rest,
+            _ if key < prefix => return (0, false),
             _ => return (self.entries_end, false),
         };
         let entries = self.entries();
-        let mut at = self.point_not_after(rest);
+        let mut at = self.points.not_after(rest, |at| self.key_at(at));
         while let Some(fields) = Fields::read(entries, at) {
             match self.slice(&fields.key()).cmp(rest) {
                 Ordering::Less => at = fields.end(),
@@ -140,27 +131,9 @@ impl DataBlock {
         (self.entries_end, false)
     }
 
-    /// Where the entry of the last point begins whose key is not greater than `rest`, the sought key without
-    /// the prefix; the first entry if all are greater.
-    #[inline]
-    fn point_not_after(&self, rest: &[u8]) -> usize {
-        let sought = head(rest);
-        let mut after = self.heads.partition_point(|&head| head < sought);
-        let equal = self.heads[after..].iter().take_while(|&&head| head == sought).count();
-        let mut end = after + equal;
-        while after < end {
-            let middle = after.midpoint(end);
-            match self.point_key(middle) <= rest {
-                true => after = middle + 1,
-                false => end = middle,
-            }
-        }
-        let point = after.saturating_sub(1);
-        self.offsets.get(point).map_or(0, |&offset| offset as usize)
-    }
-
-    fn point_key(&self, point: usize) -> &[u8] {
-        let fields = Fields::read(self.entries(), self.offsets[point] as usize);
+    /// The key, without the prefix, of the entry that begins at `at`.
+    fn key_at(&self, at: usize) -> &[u8] {
+        let fields = Fields::read(self.entries(), at);
         fields.map_or(&[], |fields| self.slice(&fields.key()))
     }
 
@@ -179,29 +152,5 @@ impl AsRef<[u8]> for DataBlock {
 impl std::fmt::Debug for DataBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DataBlock").field("cells", &self.cells).finish_non_exhaustive()
-    }
-}
-
-/// Checks that `entries` are `cells` whole entries with tags out of `tags`, and notes points.
-fn walk(entries: &[u8], cells: usize, tags: usize) -> Result<(Box<[u64]>, Box<[u32]>), Malformed> {
-    let points_max = entries.len() / POINT_BYTES + 1;
-    let (mut heads, mut offsets) = (Vec::with_capacity(points_max), Vec::with_capacity(points_max));
-    let (mut at, mut counted, mut point_at) = (0, 0, 0);
-    while at < entries.len() {
-        let fields = Fields::read(entries, at).ok_or(Malformed("an entry does not fit into its block"))?;
-        if usize::from(fields.tag) >= tags {
-            return Err(Malformed("an entry names a node that the block does not"));
-        }
-        if at >= point_at {
-            heads.push(head(&entries[fields.key()]));
-            offsets.push(at as u32);
-            point_at = at + POINT_BYTES;
-        }
-        counted += 1;
-        at = fields.end();
-    }
-    match counted == cells && cells > 0 {
-        true => Ok((heads.into(), offsets.into())),
-        false => Err(Malformed("the block has another number of cells than it says")),
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use stdx::{Cell, Hlc, Version};
+use stdx::{Cell, Hlc, NodeTag, Version};
 
 type Cells = BTreeMap<Vec<u8>, Cell>;
 
@@ -30,7 +30,7 @@ proptest! {
     #[test]
     fn every_key_is_found_and_no_other(cells in cells(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
         let block = DataBlock::decode(build(&cells)).unwrap();
-        for probe in probes.iter().map(|probe| probe.as_bytes()).chain(cells.keys().map(Vec::as_slice)) {
+        for probe in probes.iter().map(String::as_bytes).chain(cells.keys().map(Vec::as_slice)) {
             let found = block.find(probe).map(|entry| (entry.meta, block.slice(&entry.value).to_vec()));
             prop_assert_eq!(found, cells.get(probe).map(|cell| (cell.meta, cell.value.to_vec())));
             let sought = block.entry(block.seek(probe));
