@@ -23,6 +23,9 @@ proptest! {
         let table = fixture.table();
         prop_assert_eq!(table.meta().cells, cells.len() as u64);
         prop_assert_eq!(table.meta().tombstones, cells.values().filter(|cell| cell.meta.kind == CellKind::Tombstone).count() as u64);
+        prop_assert_eq!(table.meta().droppable_from, cells.values().filter_map(|cell| cell.meta.dead_from()).min());
+        prop_assert_eq!(Some(table.meta().version_min), cells.values().map(|cell| cell.meta.version).min());
+        prop_assert_eq!(Some(table.meta().version_max), cells.values().map(|cell| cell.meta.version).max());
         table.verify(&mut |_| ()).unwrap();
         for reading in [Reading::Cached, Reading::Bulk] {
             prop_assert_eq!(&walk(&table, reading), &cells);
@@ -68,8 +71,19 @@ fn a_value_of_16_mib_comes_back_by_key_and_by_cursor() {
         assert_eq!(get(&table, b"user000000000017x"), Lookup::Found(value(9, &large)));
         assert_eq!(walk(&table, Reading::Cached), cells);
         assert_eq!(walk(&table, Reading::Bulk), cells);
-        assert!(fixture.cache.bytes() < 1 << 20, "a huge value was kept in the cache");
     }
+}
+
+#[test]
+fn a_huge_value_is_not_kept_in_the_cache_and_does_not_hold_its_neighbours() {
+    let mut cells = small_cells(50);
+    cells.insert(b"user000000000017x".to_vec(), value(9, &[7; 100 << 10]));
+    let fixture = Fixture::new(&cells, TableOptions::default());
+    let table = fixture.table();
+    for (key, cell) in &cells {
+        assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
+    }
+    assert!(fixture.cache.bytes() < 64 << 10, "{} bytes are cached", fixture.cache.bytes());
 }
 
 #[test]
@@ -251,6 +265,29 @@ fn the_cache_never_holds_more_than_its_budget() {
         let stats = fixture.cache.stats();
         assert_eq!(stats.data.bytes + stats.index.bytes + stats.filter.bytes, fixture.cache.bytes());
     }
+}
+
+#[test]
+fn readers_on_many_threads_get_right_answers_and_leave_exact_counts() {
+    let cells = small_cells(20_000);
+    let fixture = Fixture {
+        cache: Arc::new(BlockCache::new(1 << 20)),
+        ..Fixture::new(&cells, TableOptions::default())
+    };
+    let table = fixture.table();
+    std::thread::scope(|scope| {
+        for reader in 0..4 {
+            let (table, cells, cache) = (&table, &cells, &fixture.cache);
+            scope.spawn(move || {
+                for (key, cell) in cells.iter().skip(reader * 7).step_by(23) {
+                    assert_eq!(get(table, key), Lookup::Found(cell.clone()));
+                    assert!(cache.bytes() <= cache.budget_bytes());
+                }
+            });
+        }
+    });
+    let stats = fixture.cache.stats();
+    assert_eq!(stats.data.bytes + stats.index.bytes + stats.filter.bytes, fixture.cache.bytes());
 }
 
 #[test]
