@@ -19,8 +19,10 @@ const MEMORY_BYTES: f64 = (512 << 20) as f64;
 const KILLS: u64 = 3;
 /// Where the status says how many `read_at` calls `env` counted.
 const READS: &str = "storage.io.reads";
-/// Where the status says what the engine accounts for, in bytes.
-const ACCOUNTED: &str = "storage.memory.used_bytes";
+/// Under which the status says what the engine accounts for, by part, in bytes.
+const ACCOUNTED: &str = "storage.memory.";
+/// The one number there that is no part.
+const BUDGET: &str = "storage.memory.budget_bytes";
 
 /// Measures, and adds the rows.
 pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
@@ -60,12 +62,11 @@ pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome
 
 fn memory_rows(server: &Server, table: &mut Table) -> Outcome<()> {
     let status = status(server)?;
-    let accounted = number_at(&status, ACCOUNTED).and_then(|bytes| rounds(&[bytes / MEMORY_BYTES]));
-    let note = match accounted {
-        Some(_) => String::new(),
-        None => format!("status has no {ACCOUNTED}; it has {:?}", numbers_about(&status, &["memory"])),
-    };
-    table.row("own accounting / budget", Target::AtMost(1.1), accounted, note);
+    let mut parts = numbers_about(&status, &[ACCOUNTED]);
+    parts.retain(|(path, _)| path != BUDGET);
+    let bytes: f64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    let accounted = if parts.is_empty() { None } else { rounds(&[bytes / MEMORY_BYTES]) };
+    table.row("own accounting / budget", Target::AtMost(1.1), accounted, format!("{parts:?}"));
     let memory = resident(server.pid())?;
     let mib = |bytes: u64| bytes >> 20;
     let note = format!(

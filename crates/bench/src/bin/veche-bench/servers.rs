@@ -173,6 +173,11 @@ fn collect(path: &str, value: &Value, found: &mut Vec<(String, f64)>) {
                 collect(&path, value, found);
             }
         }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                collect(&format!("{path}.{i}"), item, found);
+            }
+        }
         Value::Number(number) => found.extend(number.as_f64().map(|number| (path.to_owned(), number))),
         _ => {}
     }
