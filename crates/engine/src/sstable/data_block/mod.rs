@@ -12,7 +12,7 @@
 //! is noted every [`POINT_BYTES`] or so: where an entry begins, and the *head* of its key, the eight bytes
 //! behind the prefix as a number. A search is a binary search in the dense array of heads, and then touches
 //! one or two entries. Out of the processor's caches each entry touched costs as much as the whole search in
-//! heads: stepping through sixteen entries from a restart point, as LevelDB's blocks do, measured twice as slow.
+//! heads, and stepping through sixteen of them from a restart point, as LevelDB's blocks do, would touch eight.
 //!
 //! **Caveats.** Points take 12 bytes of memory for every 128 of a block; the cache counts them. A block holds
 //! versions of at most 256 nodes; the writer cuts it before the 257th.
