@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stdx::{NodeTag, Rng};
 use store::{Membership, Store, StoreError};
 
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 64;
 
 #[test]
 fn a_crash_at_any_operation_of_the_first_start_leaves_one_identity() {

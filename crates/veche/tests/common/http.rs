@@ -1,0 +1,172 @@
+//! A raw HTTP client: what is sent is what the test says, byte by byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A node that says nothing for so long has failed the test.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) reason: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Asserts a problem document whose detail holds `says`.
+    #[track_caller]
+    pub(crate) fn assert_problem(&self, status: u16, says: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let text = self.text();
+        assert!(text.contains("\"detail\":\"") && text.contains(says), "{says:?} is not in {text}");
+        assert!(text.contains(&format!("\"status\":{status}")), "{text}");
+    }
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        Self::try_open(address).unwrap_or_else(|error| panic!("no connection to {address}: {error}"))
+    }
+
+    pub(crate) fn try_open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, unread: Vec::new() })
+    }
+
+    #[track_caller]
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_send(bytes).expect("the node takes the request");
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// Says that nothing more is sent.
+    pub(crate) fn finish_sending(&self) {
+        self.stream.shutdown(Shutdown::Write).expect("the connection is open");
+    }
+
+    /// The next response, to a request that is not a `HEAD`.
+    #[track_caller]
+    pub(crate) fn response(&mut self) -> Response {
+        self.try_response(false).expect("a response, not the end of the connection")
+    }
+
+    /// The next response to a `HEAD`.
+    #[track_caller]
+    pub(crate) fn head_response(&mut self) -> Response {
+        self.try_response(true).expect("a response, not the end of the connection")
+    }
+
+    /// The next response; `None` when the connection ended instead.
+    pub(crate) fn try_response(&mut self, is_head: bool) -> Option<Response> {
+        let head_len = loop {
+            if let Some(at) = self.unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.fill()?;
+        };
+        let head = String::from_utf8(self.unread[..head_len].to_vec()).expect("heads are ASCII");
+        let mut lines = head.lines();
+        let mut status_line = lines.next().expect("a status line").splitn(3, ' ');
+        assert!(status_line.next().expect("a version").starts_with("HTTP/1."));
+        let status = status_line.next().and_then(|code| code.parse().ok()).expect("a status");
+        let reason = status_line.next().unwrap_or_default().to_owned();
+        let headers: Vec<_> = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let mut response = Response { status, reason, headers, body: Vec::new() };
+        let has_body = !is_head && status >= 200 && status != 204 && status != 304;
+        let announced = response.header("content-length").map(|len| len.parse().expect("a length"));
+        let body_len: usize = if has_body { announced.expect("all answers have a length") } else { 0 };
+        while self.unread.len() < head_len + body_len {
+            self.fill()?;
+        }
+        response.body = self.unread[head_len..head_len + body_len].to_vec();
+        self.unread.drain(..head_len + body_len);
+        Some(response)
+    }
+
+    /// Sends, and waits for the response.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, request: impl AsRef<[u8]>) -> Response {
+        let is_head = request.as_ref().starts_with(b"HEAD ");
+        self.send(request);
+        self.try_response(is_head).expect("a response, not the end of the connection")
+    }
+
+    /// Asserts that the node closes the connection without another byte.
+    #[track_caller]
+    pub(crate) fn assert_closed(&mut self) {
+        assert!(self.unread.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.unread));
+        assert!(self.fill().is_none(), "unread: {:?}", String::from_utf8_lossy(&self.unread));
+    }
+
+    /// Reads more; `None` at the end.
+    fn fill(&mut self) -> Option<()> {
+        let mut bytes = [0; 64 << 10];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => None,
+            Ok(len) => {
+                self.unread.extend_from_slice(&bytes[..len]);
+                Some(())
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+            Err(error) => panic!("the node is silent: {error}"),
+        }
+    }
+}
+
+/// One request on a connection of its own.
+#[track_caller]
+pub(crate) fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> Response {
+    Connection::open(address).exchange(request)
+}
+
+/// A request without a body.
+pub(crate) fn bare(method: &str, target: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: veche\r\n\r\n")
+}
+
+/// A `PUT` of `value` under `id`, which may be followed by more parameters.
+pub(crate) fn put(id: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let value = value.as_ref();
+    let head =
+        format!("PUT /v0/entity?id={id} HTTP/1.1\r\nHost: veche\r\nContent-Length: {}\r\n\r\n", value.len());
+    [head.as_bytes(), value].concat()
+}
+
+/// A `GET` of `id`.
+pub(crate) fn get(id: &str) -> String {
+    bare("GET", &format!("/v0/entity?id={id}"))
+}
+
+/// A `DELETE` of `id`.
+pub(crate) fn delete(id: &str) -> String {
+    bare("DELETE", &format!("/v0/entity?id={id}"))
+}

@@ -1,0 +1,324 @@
+//! Start, stop, kill, restart: what an operator does.
+
+mod common;
+
+use common::http::{Connection, bare, get, put};
+use common::{Node, data_dir, eventually, run, veche};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn a_restart_keeps_the_data() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    for i in 0..200 {
+        assert_eq!(node.put(&format!("k{i}"), format!("v{i}")).status, 201);
+    }
+    assert_eq!(node.exchange(common::http::delete("k7")).status, 202);
+    let version = node.get("k1").header("etag").map(str::to_owned);
+    node.stop();
+    let node = Node::start(&data);
+    for i in 0..200 {
+        let expected = if i == 7 { None } else { Some(format!("v{i}")) };
+        let found = node.get(&format!("k{i}"));
+        assert_eq!((found.status == 200).then(|| found.text()), expected, "k{i}");
+    }
+    assert_eq!(node.get("k1").header("etag").map(str::to_owned), version);
+    let newer = node.put("k1", "w");
+    assert!(newer.header("etag") > version.as_deref(), "versions rise over restarts");
+}
+
+/// What the writers know: for each key the number that was acknowledged last, and the one sent last.
+type Ledger = Arc<Mutex<HashMap<String, (u64, u64)>>>;
+
+#[test]
+fn kill_9_under_load_loses_no_acknowledged_write() {
+    const ROUNDS: u64 = 12;
+    const WRITERS: u64 = 6;
+    const KEYS_PER_WRITER: u64 = 5;
+    /// Writes between start and kill, so that each round has some.
+    const ACKNOWLEDGED_MIN: u64 = 150;
+    let (_dir, data) = data_dir();
+    let ledger = Ledger::default();
+    for round in 0..ROUNDS {
+        let node = Node::start_with(&data, &["--threads", "2"]);
+        check(&node, &ledger);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (address, ledger, stopping) = (node.address, Arc::clone(&ledger), Arc::clone(&stopping));
+                std::thread::spawn(move || {
+                    let Ok(mut connection) = Connection::try_open(address) else { return };
+                    for count in 0.. {
+                        if stopping.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let key = format!("w{writer}-{}", count % KEYS_PER_WRITER);
+                        let number = round << 32 | count;
+                        ledger.lock().unwrap().entry(key.clone()).or_default().1 = number;
+                        let padding = "x".repeat((number * 37 % 3_000) as usize);
+                        let request = put(&key, format!("{number} {padding}"));
+                        if connection.try_send(request).is_err() {
+                            return;
+                        }
+                        match connection.try_response(false) {
+                            None => return,
+                            Some(answer) => assert_eq!(answer.status, 201, "{answer:?}"),
+                        }
+                        ledger.lock().unwrap().get_mut(&key).expect("sent").0 = number;
+                    }
+                })
+            })
+            .collect();
+        let in_round =
+            |acknowledged: u64| if acknowledged >> 32 == round { acknowledged & 0xffff_ffff } else { 0 };
+        let acknowledged = || ledger.lock().unwrap().values().map(|entry| in_round(entry.0)).sum::<u64>();
+        eventually("writers write", || acknowledged() >= ACKNOWLEDGED_MIN);
+        node.kill();
+        stopping.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().expect("no writer saw a wrong answer"));
+    }
+    let node = Node::start(&data);
+    check(&node, &ledger);
+    node.stop();
+    let (code, out, err) = run(verify(&data));
+    assert_eq!(code, Some(0), "{out}{err}");
+}
+
+/// Each key holds what was acknowledged last, or something that was sent after it.
+fn check(node: &Node, ledger: &Ledger) {
+    let mut connection = node.connect();
+    for (key, &(acknowledged, sent)) in &*ledger.lock().unwrap() {
+        let found = connection.exchange(get(key));
+        if found.status == 404 {
+            assert_eq!(acknowledged, 0, "{key}: {acknowledged} was acknowledged and is not there");
+            continue;
+        }
+        let number: u64 = found.text().split(' ').next().expect("a number").parse().expect("a number");
+        assert!(
+            (acknowledged..=sent).contains(&number),
+            "{key}: {number}, acknowledged {acknowledged}, sent {sent}"
+        );
+    }
+}
+
+fn verify(data: &Path) -> std::process::Command {
+    let mut command = veche();
+    command.args(["verify", "--data"]).arg(data);
+    command
+}
+
+#[test]
+fn a_second_process_on_the_same_data_or_port_is_refused() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut same_data = veche();
+    same_data.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let (code, _, err) = run(same_data);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(
+        err.lines()
+            .last()
+            .is_some_and(|line| line.starts_with("veche: ") && line.contains("in use by another process")),
+        "{err}"
+    );
+
+    let mut same_port = veche();
+    same_port.args(["serve", "--listen", &node.address.to_string(), "--data"]).arg(dir.path().join("other"));
+    let (code, _, err) = run(same_port);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.starts_with(&format!("veche: cannot listen on {}", node.address)), "{err}");
+    assert!(!dir.path().join("other").exists(), "nothing was made");
+
+    let (code, _, err) = run(verify(&data));
+    assert_eq!(code, Some(1), "{err}");
+    assert_eq!(node.put("k", "v").status, 201, "the first goes on");
+}
+
+#[test]
+fn a_directory_that_was_removed_is_a_new_node() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    node.stop();
+    std::fs::remove_dir_all(&data).unwrap();
+    let node = Node::start(&data);
+    assert_eq!(node.get("k").status, 404);
+    assert_eq!(node.put("k", "w").status, 201);
+    node.stop();
+    assert_eq!(Node::start(&data).get("k").text(), "w");
+}
+
+#[test]
+fn sigterm_answers_what_is_under_way_and_closes_what_is_idle() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut idle = node.connect();
+    assert_eq!(idle.exchange(bare("GET", "/v0/status")).status, 200);
+    let mut busy = node.connect();
+    let request = put("k", "x".repeat(100_000));
+    busy.send(&request[..50_000]);
+    let mut untouched = node.connect();
+    untouched.finish_sending();
+    untouched.assert_closed();
+    node.terminate();
+    idle.assert_closed();
+    busy.send(&request[50_000..]);
+    let answer = busy.response();
+    assert_eq!((answer.status, answer.header("connection")), (201, Some("close")));
+    busy.assert_closed();
+    let (status, stderr) = node.wait();
+    assert!(status.success(), "{status}: {stderr}");
+    assert!(stderr.contains("told to stop") && stderr.contains("stopped"), "{stderr}");
+    assert_eq!(Node::start(&data).get("k").body.len(), 100_000);
+}
+
+#[test]
+fn while_it_drains_the_status_says_so_and_requests_are_answered() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--drain-delay", "2s"]);
+    node.terminate();
+    eventually("the status is 503", || {
+        let status = node.exchange(bare("GET", "/v0/status"));
+        status.status == 503 && status.text().contains("\"state\":\"draining\"")
+    });
+    assert_eq!(node.put("k", "v").status, 201, "connections are still accepted");
+    let (status, stderr) = node.wait();
+    assert!(status.success(), "{status}: {stderr}");
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let (dir, data) = data_dir();
+    let file = dir.path().join("veche.toml");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ndata = {:?}\nmemory = \"32MiB\"\nvalue-max = 10\nlog-format = \"json\"\n",
+        data.display().to_string()
+    );
+    std::fs::write(&file, text).unwrap();
+    let serve = |environment: &[(&str, &str)], flags: &[&str]| {
+        let mut command = veche();
+        command.arg("serve").env("VECHE_CONFIG", &file).envs(environment.iter().copied()).args(flags);
+        Node::spawn(command)
+    };
+    let limit_of = |node: &Node| match [1, 2, 3].map(|tens| node.put("k", "x".repeat(tens * 10)).status) {
+        [201, 413, 413] => 10,
+        [201, 201, 413] => 20,
+        [201, 201, 201] => 30,
+        other => panic!("{other:?}"),
+    };
+    let node = serve(&[], &[]);
+    assert_eq!(limit_of(&node), 10);
+    let log = node.stop();
+    let first: serde_json::Value = serde_json::from_str(log.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first["fields"]["message"], "serving");
+    assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &[])), 20);
+    assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &["--value-max", "30B"])), 30);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_sentence() {
+    let (dir, data) = data_dir();
+    let file = dir.path().join("veche.toml");
+    std::fs::write(&file, "lisen = \"127.0.0.1:0\"\n").unwrap();
+    let file = file.display().to_string();
+    let cases: [(&[&str], &str); 6] = [
+        (&["--config", &file], "lisen"),
+        (&["--config", "/nowhere.toml"], "/nowhere.toml"),
+        (&["--memory", "1MiB"], "at least 16MiB"),
+        (&["--cluster", "http://a:1,http://b:1", "--self-url", "http://a:1"], "single nodes only"),
+        (&["--cluster", "http://a:1", "--self-url", "http://b:1"], "is not in --cluster"),
+        (&["--log", "loud=very"], "--log"),
+    ];
+    for (flags, says) in cases {
+        let mut command = veche();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).args(flags);
+        let (code, _, err) = run(command);
+        assert_eq!(code, Some(1), "{flags:?}: {err}");
+        assert!(err.starts_with("veche: ") && err.contains(says), "{flags:?}: {err}");
+    }
+    let mut command = veche();
+    command.args(["serve", "--durability", "never"]);
+    let (code, _, err) = run(command);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn another_cluster_is_refused_with_what_to_do() {
+    let (_dir, data) = data_dir();
+    Node::start(&data).stop();
+    let mut command = veche();
+    command
+        .args(["serve", "--listen", "127.0.0.1:18999", "--cluster", "http://127.0.0.1:18999", "--data"])
+        .arg(&data);
+    let (code, _, err) = run(command);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("was made for a node on its own") && err.contains("use another --data"), "{err}");
+}
+
+#[test]
+fn weaker_durability_is_said_in_log_and_status() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--durability", "os"]);
+    assert_eq!(node.put("k", "v").status, 201);
+    let status: serde_json::Value =
+        serde_json::from_slice(&node.exchange(bare("GET", "/v0/status")).body).expect("JSON");
+    assert_eq!(status["storage"]["durability"], "os");
+    assert!(status["warnings"][0].as_str().is_some_and(|warning| warning.contains("--durability os")));
+    let log = node.stop();
+    assert!(log.contains("WARN") && log.contains("loss of power may undo"), "{log}");
+}
+
+#[test]
+fn status_and_verify_tell_by_their_exit_code() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v".repeat(5_000)).status, 201);
+    let url = format!("http://{}", node.address);
+    let status = |flags: &[&str]| {
+        let mut command = veche();
+        command.args(["status", "--url", &url]).args(flags);
+        run(command)
+    };
+    let (code, out, _) = status(&[]);
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with(&format!("{url}: serving")), "{out}");
+    let (code, out, _) = status(&["--json"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).expect("JSON")["state"], "serving");
+    node.stop();
+    let (code, _, err) = status(&[]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("does not answer"), "{err}");
+
+    let (code, out, err) = run(verify(&data));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("all as written"), "{out}");
+    let damaged = damage_the_log(&data);
+    let (code, _, err) = run(verify(&data));
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains(&damaged), "{damaged} is not in {err}");
+    let mut serve = veche();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let (code, _, err) = run(serve);
+    assert_eq!(code, Some(1), "a node does not start on it either: {err}");
+    assert!(err.contains(&damaged), "{damaged} is not in {err}");
+}
+
+/// Flips a bit in the value that the log holds. The name of the file.
+fn damage_the_log(data: &Path) -> String {
+    let value = "v".repeat(1_000);
+    for entry in std::fs::read_dir(data.join("shard-000/wal")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(1_000).position(|window| window == value.as_bytes()) {
+            bytes[at + 500] ^= 4;
+            std::fs::write(&path, bytes).unwrap();
+            return path.file_name().expect("a file").to_string_lossy().into_owned();
+        }
+    }
+    panic!("no segment holds the value");
+}
