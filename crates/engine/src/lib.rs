@@ -14,6 +14,41 @@
 //! No thread is started here unless the host calls [`workers::start`]: committing, flushing and compacting
 //! are jobs that the host steps, so that a simulator can step them too.
 //!
+//! ```
+//! use engine::iter::Cursor;
+//! use engine::{Batch, Engine, Options};
+//! use stdx::{Cell, Hlc, NodeTag, Version};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let dir = dir.path();
+//! let (engine, recovery) = Engine::open(env::Env::os(), dir, Options::default())?;
+//! assert_eq!(recovery.cells, 0, "a new directory");
+//!
+//! // Who writes says the version. The greatest wins, in whatever order they come.
+//! let version = |clock| Version::new(Hlc::from_bits(clock), NodeTag(7));
+//! let mut batch = Batch::new();
+//! batch.put(b"apple", Cell::value(version(2), 1, "red".into()).as_ref());
+//! batch.put(b"pear", Cell::value(version(2), 1, "green".into()).as_ref());
+//! batch.put(b"pear", Cell::tombstone(version(3), 1).as_ref());
+//! batch.put(b"apple", Cell::value(version(1), 1, "too late".into()).as_ref());
+//! engine.write(batch)?; // Durable when it returns.
+//!
+//! let apple = engine.get(b"apple")?.expect("just written");
+//! assert_eq!(apple.value, "red");
+//!
+//! let mut cursor = engine.snapshot().cursor();
+//! cursor.seek(b"b")?;
+//! let (key, cell) = cursor.entry().expect("one key is left");
+//! assert_eq!(key, b"pear");
+//! assert_eq!(cell.to_cell(), Cell::tombstone(version(3), 1), "a delete is seen until compaction drops it");
+//!
+//! engine.flush()?; // Hosts mostly leave this to `workers::start`.
+//! engine.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Caveats.** One process at a time. A key has one visible cell: older versions go at the next flush or
 //! merge. Ranges are read forward only.
 
