@@ -1,7 +1,7 @@
 //! Any bytes as the last segment of a log: replayed, cut or refused.
 #![no_main]
 
-use engine::wal::{SegmentEnd, replay_bytes};
+use engine::wal::replay::{SegmentEnd, replay_bytes};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(contents) = replay_bytes(bytes, SegmentEnd::Torn) {
