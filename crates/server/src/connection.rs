@@ -65,8 +65,8 @@ async fn serve_socket(stream: std::net::TcpStream, thread: &Rc<Thread>) -> io::R
         Ended::TooSlow => Some(too_slow()),
         Ended::Served => stream.take_refusal(),
     };
-    let is_at_end = stream.is_at_end();
-    close(stream.socket(), last_words, is_at_end).await
+    let lingers = last_words.is_some() || stream.may_get_more();
+    close(stream.socket(), last_words, lingers).await
 }
 
 async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {
@@ -111,7 +111,7 @@ fn after(served: hyper::Result<()>) -> Ended {
 }
 
 /// Says the last words, closes the write side, and lets the client read them.
-async fn close(socket: &mut TcpStream, last_words: Option<Problem>, is_at_end: bool) -> io::Result<()> {
+async fn close(socket: &mut TcpStream, last_words: Option<Problem>, lingers: bool) -> io::Result<()> {
     let said = async {
         if let Some(problem) = last_words {
             socket.write_all(&problem.to_http1_bytes()).await?;
@@ -119,10 +119,10 @@ async fn close(socket: &mut TcpStream, last_words: Option<Problem>, is_at_end: b
         socket.shutdown().await
     };
     tokio::time::timeout(LAST_ANSWER_TIME, said).await??;
-    if is_at_end {
-        return Ok(());
+    if lingers {
+        tokio::time::timeout(LINGER_TIME, linger(socket)).await??;
     }
-    tokio::time::timeout(LINGER_TIME, linger(socket)).await?
+    Ok(())
 }
 
 /// Reads over what still comes, up to the client's end or a bound.

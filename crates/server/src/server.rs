@@ -45,10 +45,9 @@ const CORES_PER_COMPACTION: usize = 4;
 /// [`ServerError`]: the node could not start, or had to stop.
 pub fn run(config: Config, env: Env, listening: impl FnOnce(SocketAddr)) -> Result<(), ServerError> {
     let bound = Bound::bind(config, env)?;
-    listening(bound.address);
-    let runtime = control_runtime()?;
-    runtime.block_on(async {
+    control_runtime()?.block_on(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
+        listening(bound.address);
         bound.serve(told_to_stop).await
     })
 }

@@ -71,15 +71,15 @@ impl CheckedStream {
         self.refusal.take()
     }
 
-    /// Whether the client has closed its side.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.state == InputState::AtEnd
-    }
-
     /// Whether the client has sent what was not read yet.
     pub(crate) fn has_input(&self) -> bool {
-        self.state == InputState::Open
-            && (self.held.passed > 0 || rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0))
+        self.held.passed > 0 || rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// Whether the client may be sending still what nobody will read.
+    pub(crate) fn may_get_more(&self) -> bool {
+        let is_between_requests = self.check.awaits_head() && self.held.bytes.is_empty();
+        self.state != InputState::AtEnd && (!is_between_requests || self.has_input())
     }
 
     /// The socket, for what is to be done after hyper.

@@ -130,14 +130,17 @@ impl Connection {
     /// Reads more; `None` at the end.
     fn fill(&mut self) -> Option<()> {
         let mut bytes = [0; 64 << 10];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => None,
-            Ok(len) => {
-                self.unread.extend_from_slice(&bytes[..len]);
-                Some(())
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(len) => {
+                    self.unread.extend_from_slice(&bytes[..len]);
+                    return Some(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("the node is silent: {error}"),
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
-            Err(error) => panic!("the node is silent: {error}"),
         }
     }
 }

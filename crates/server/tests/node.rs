@@ -1,0 +1,349 @@
+//! A node in this process, on a disk that the test owns.
+
+#[path = "../../veche/tests/common/http.rs"]
+#[allow(dead_code, reason = "the black-box tests use the rest")]
+mod http;
+
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsClock};
+use http::{Connection, Response, bare, delete, get, put};
+use parking_lot::{Condvar, Mutex};
+use server::{Config, Limits, Server, ServerError};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::Membership;
+
+/// What does not happen in so long has failed the test.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config() -> Config {
+    Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data: PathBuf::from("/data"),
+        membership: Membership::of(Vec::new()),
+        engine: engine::Options {
+            memory_bytes: 16 << 20,
+            memtable_bytes: Some(256 << 10),
+            wal_segment_bytes: 256 << 10,
+            table_bytes: 1 << 20,
+            level1_bytes: 4 << 20,
+            ..engine::Options::default()
+        },
+        threads: 2,
+        request_timeout: Duration::from_secs(5),
+        value_bytes_max: 1 << 20,
+        drain_delay: Duration::ZERO,
+        limits: Limits::default(),
+    }
+}
+
+fn start(config: Config, fs: impl Fs + 'static) -> Server {
+    let server = start_only(config, fs);
+    eventually("the node serves", || exchange(&server, bare("GET", "/v0/status")).status == 200);
+    server
+}
+
+fn start_only(config: Config, fs: impl Fs + 'static) -> Server {
+    Server::start(config, Env { fs: Arc::new(fs), clock: Arc::new(OsClock::new()) }).expect("a port is free")
+}
+
+#[track_caller]
+fn exchange(server: &Server, request: impl AsRef<[u8]>) -> Response {
+    http::exchange(server.address(), request)
+}
+
+fn faulty() -> (FaultFs, MemFs) {
+    let disk = MemFs::new();
+    (FaultFs::new(Arc::new(disk.clone()), FaultPlan::none()), disk)
+}
+
+#[track_caller]
+fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !happens() {
+        assert!(started.elapsed() < PATIENCE, "this never came true: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Holds file operations until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    /// Operations of this kind wait at the gate.
+    fn plan(&self, kind: OperationKind) -> FaultPlan {
+        let gate = self.clone();
+        let wait = Arc::new(move |_| gate.pass());
+        FaultPlan::fail(OperationMatch::kind(kind).sticky(), Fault::Delay { duration: Duration::ZERO, wait })
+    }
+
+    fn pass(&self) {
+        let (state, opened) = &*self.0;
+        let mut state = state.lock();
+        state.waiting += 1;
+        while !state.is_open {
+            opened.wait(&mut state);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.0.0.lock().waiting
+    }
+
+    fn open(&self) {
+        self.0.0.lock().is_open = true;
+        self.0.1.notify_all();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_values_and_nothing_else_and_heals_by_itself() {
+    const CAPACITY: u64 = 24 << 20;
+    let disk = MemFs::with_capacity(CAPACITY);
+    let server = start(config(), disk.clone());
+    let mut connection = Connection::open(server.address());
+    // Values that do not compress.
+    let value = |i: usize| {
+        let mut bytes = vec![0; 64_000];
+        stdx::Rng::new(i as u64).fill(&mut bytes);
+        bytes
+    };
+    let mut stored = 0;
+    // What flush and compaction make room for is taken again, until there is nothing more to be had.
+    let is_full = |connection: &mut Connection| {
+        connection.exchange(bare("GET", "/v0/status")).text().contains("The disk is full")
+    };
+    loop {
+        let answer = connection.exchange(put(&format!("k{stored}"), value(stored)));
+        match answer.status {
+            201 => stored += 1,
+            503 => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                answer.assert_problem(507, "disk");
+                if is_full(&mut connection) {
+                    break;
+                }
+            }
+        }
+        assert!((stored as u64) < CAPACITY / 64_000 + 1, "more than the disk holds");
+    }
+    assert!(stored > 50, "{stored}");
+    for i in 0..stored {
+        let found = connection.exchange(get(&format!("k{i}")));
+        assert_eq!((found.status, found.body == value(i)), (200, true), "k{i}");
+    }
+    for i in 0..20 {
+        assert_eq!(connection.exchange(delete(&format!("k{i}"))).status, 202, "deletes go on");
+        assert_eq!(connection.exchange(get(&format!("k{i}"))).status, 404);
+    }
+    disk.set_capacity(2 * CAPACITY);
+    eventually("values are taken again", || connection.exchange(put("later", "v")).status == 201);
+    server.stop().unwrap();
+
+    let server = start(config(), disk);
+    for i in 0..stored {
+        let expected = if i < 20 { 404 } else { 200 };
+        assert_eq!(exchange(&server, get(&format!("k{i}"))).status, expected, "k{i}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_node_that_recovers_says_so() {
+    let (fs, _) = faulty();
+    let gate = Gate::default();
+    fs.set_plan(gate.plan(OperationKind::Open));
+    let server = start_only(config(), fs);
+    for request in [get("k").into_bytes(), put("k", "v"), delete("k").into_bytes()] {
+        let refused = exchange(&server, request);
+        refused.assert_problem(503, "starting");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    let status = exchange(&server, bare("GET", "/v0/status"));
+    assert_eq!((status.status, status.header("retry-after")), (503, Some("1")));
+    assert!(status.text().contains("\"state\":\"starting\""), "{}", status.text());
+    gate.open();
+    eventually("the node serves", || exchange(&server, bare("GET", "/v0/status")).status == 200);
+    assert_eq!(exchange(&server, put("k", "v")).status, 201);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_node_told_to_stop_while_it_recovers_stops() {
+    let (fs, disk) = faulty();
+    let gate = Gate::default();
+    fs.set_plan(gate.plan(OperationKind::Open));
+    let server = start_only(config(), fs);
+    eventually("recovery waits", || gate.waiting() > 0);
+    let stopping = std::thread::spawn(move || server.stop());
+    gate.open();
+    stopping.join().unwrap().unwrap();
+    start(config(), disk).stop().unwrap();
+}
+
+#[test]
+fn a_data_directory_in_use_is_an_error() {
+    let disk = MemFs::new();
+    let server = start(config(), disk.clone());
+    let second = start_only(config(), disk);
+    let error = second.stop().unwrap_err();
+    assert!(matches!(error, ServerError::Store(store::StoreError::Locked { .. })), "{error}");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_failed_sync_ends_the_node_and_takes_back_nothing() {
+    let (fs, disk) = faulty();
+    let server = start(config(), fs.clone());
+    assert_eq!(exchange(&server, put("k", "acknowledged")).status, 201);
+    fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).sticky(), Fault::DeviceError));
+    let mut connection = Connection::open(server.address());
+    connection.send(put("k", "not acknowledged"));
+    // The node may end before it has said so.
+    if let Some(answer) = connection.try_response(false) {
+        answer.assert_problem(500, "");
+    }
+    eventually("the node ends", || Connection::try_open(server.address()).is_err());
+    let error = server.stop().unwrap_err();
+    assert!(matches!(error, ServerError::Poisoned { .. }), "{error}");
+    let server = start(config(), disk.kill());
+    assert!(exchange(&server, get("k")).text().ends_with("acknowledged"));
+    server.stop().unwrap();
+}
+
+#[test]
+fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
+    let disk = MemFs::new();
+    let server = start(config(), disk.clone());
+    let mut connection = Connection::open(server.address());
+    let value = |i: usize| format!("{i} ").repeat(1_000);
+    for i in 0..400 {
+        assert_eq!(connection.exchange(put(&format!("k{i}"), value(i))).status, 201);
+    }
+    server.stop().unwrap();
+    let server = start(config(), disk.clone());
+    disk.set_cold(true);
+    let would_wait_before = disk.counters().counts().reads_would_wait;
+    let mut connection = Connection::open(server.address());
+    for i in 0..400 {
+        connection.send(get(&format!("k{i}")));
+    }
+    for i in 0..400 {
+        assert_eq!(connection.response().text(), value(i), "k{i}");
+    }
+    assert!(disk.counters().counts().reads_would_wait > would_wait_before, "nothing had to wait");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_hung_disk_fails_writes_at_their_deadline_and_reads_go_on() {
+    let (fs, _) = faulty();
+    let config = Config { request_timeout: Duration::from_millis(200), ..config() };
+    let server = start(config, fs.clone());
+    assert_eq!(exchange(&server, put("k", "old")).status, 201);
+    let gate = Gate::default();
+    fs.set_plan(gate.plan(OperationKind::SyncData));
+    let late = exchange(&server, put("k", "new"));
+    late.assert_problem(504, "may have been stored");
+    assert_eq!((late.reason.as_str(), late.header("veche-acks")), ("Not Enough Replicas", Some("0/1")));
+    assert_eq!(exchange(&server, get("k")).text(), "old", "what is not durable is not read");
+    gate.open();
+    eventually("the write is durable", || exchange(&server, get("k")).text() == "new");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_write_under_way_is_answered_before_the_node_stops() {
+    let (fs, _) = faulty();
+    let server = start(config(), fs.clone());
+    let address = server.address();
+    assert_eq!(exchange(&server, put("k", "old")).status, 201);
+    let gate = Gate::default();
+    fs.set_plan(gate.plan(OperationKind::SyncData));
+    let mut connection = Connection::open(address);
+    connection.send(put("k", "new"));
+    eventually("the write waits for the disk", || gate.waiting() > 0);
+    let stopping = std::thread::spawn(move || server.stop());
+    eventually("the node does not listen any more", || Connection::try_open(address).is_err());
+    gate.open();
+    let answer = connection.response();
+    assert_eq!((answer.status, answer.header("connection")), (201, Some("close")));
+    connection.assert_closed();
+    stopping.join().unwrap().unwrap();
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let limits = Limits { connections_max: 3, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let mut held = Vec::new();
+    let mut refused = loop {
+        let mut connection = Connection::open(server.address());
+        let answer = connection.exchange(bare("GET", "/v0/status"));
+        match answer.status {
+            200 => held.push(connection),
+            _ => break (connection, answer),
+        }
+        assert!(held.len() <= 3);
+    };
+    refused.1.assert_problem(503, "connections");
+    assert_eq!(refused.1.header("connection"), Some("close"));
+    refused.0.assert_closed();
+    held.clear();
+    eventually("there is room again", || exchange(&server, bare("GET", "/v0/status")).status == 200);
+    server.stop().unwrap();
+}
+
+#[test]
+fn bodies_take_no_more_memory_than_is_set_aside() {
+    let limits = Limits { body_bytes_max: 300_000, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let (half, whole) = ("x".repeat(200_000), "x".repeat(400_000));
+    // Whichever of the two comes first gets the room, so both are tried until it is the one that waits.
+    let mut waiting = Vec::new();
+    eventually("the budget is used up", || {
+        let mut connection = Connection::open(server.address());
+        connection.send(&put("waiting", &whole)[..200_000]);
+        waiting.push(connection);
+        let answer = exchange(&server, put("k", &half));
+        if answer.status == 503 {
+            answer.assert_problem(503, "memory");
+        }
+        answer.status == 503
+    });
+    drop(waiting);
+    eventually("the budget came back", || exchange(&server, put("k", &half)).status == 201);
+    assert_eq!(exchange(&server, get("waiting")).status, 404);
+    server.stop().unwrap();
+}
+
+#[test]
+fn slow_clients_are_told_and_idle_ones_closed() {
+    let second = Duration::from_secs(1);
+    let limits = Limits { head_time: second, progress_time: second, idle_time: second, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let mut idle = Connection::open(server.address());
+    assert_eq!(idle.exchange(bare("GET", "/v0/status")).status, 200);
+    let beginnings =
+        ["GET /v0/ent", "PUT /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nContent-Length: 100\r\n\r\nbegun"];
+    let slow = beginnings.map(|beginning| {
+        let mut connection = Connection::open(server.address());
+        connection.send(beginning);
+        connection
+    });
+    for mut connection in slow {
+        connection.response().assert_problem(408, "too slowly");
+        connection.assert_closed();
+    }
+    idle.assert_closed();
+    assert_eq!(exchange(&server, get("k")).status, 404);
+    server.stop().unwrap();
+}
