@@ -20,12 +20,13 @@ use crate::signals::Signals;
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
-use crate::{Batch, Error, Sequence};
+use crate::{Batch, Durability, Error, Sequence};
 use parking_lot::MutexGuard;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use stdx::Instant;
 
 /// A group takes no further batch once it has so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -154,8 +155,10 @@ impl CommitQueue {
             takes
         };
         let count = self.waiting.iter().map(fits).take_while(|&takes| takes).count();
-        let rest = self.waiting.split_off(count);
-        let group = std::mem::replace(&mut self.waiting, rest);
+        let group = match self.waiting.len() {
+            len if len == count => std::mem::take(&mut self.waiting),
+            _ => self.waiting.drain(..count).collect(),
+        };
         self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
         group
     }
@@ -197,7 +200,7 @@ impl DerefMut for Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         drop(self.wal.take());
-        self.signals.committed.notify();
+        self.signals.committed.wake_waiting();
     }
 }
 
@@ -332,11 +335,12 @@ impl Engine {
         if has_values && self.shared.disk.is_full() {
             return Err(Error::Full { path: self.shared.paths.root().to_owned() });
         }
-        let waits = self.shared.backlog().time_for((queue.waiting_bytes + record.bytes().len()) as u64);
+        let view = self.shared.view.load();
+        let backlog = self.shared.backlog_of(&view);
+        let waits = backlog.time_for((queue.waiting_bytes + record.bytes().len()) as u64);
         if queue.waiting_bytes > QUEUE_BYTES_MAX || waits > crate::pressure::WAIT_MAX {
             return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
         }
-        let view = self.shared.view.load();
         if view.active.memtable.bytes_used() < self.shared.memtable_bytes {
             return Ok(Arc::clone(&view.active));
         }
@@ -362,14 +366,14 @@ impl Engine {
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
-        let started = self.shared.env.clock.now().mono;
+        let timed = TimedAppend::begin(&self.shared);
         match wal.append(&records) {
             Ok(segment) => {
                 for pending in &group {
                     pending.target.logged_in(segment);
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
-                self.shared.counters.group(&group_size(&group), started, self.shared.env.clock.now().mono);
+                self.shared.counters.group(&group_size(&group), timed.took(&self.shared));
                 self.publish(&group, last, &Ok(()));
                 Ok(true)
             }
@@ -408,6 +412,19 @@ impl Engine {
         for pending in waiting {
             pending.finish(Err(error.clone()));
         }
+    }
+}
+
+/// Times appends that wait for the disk; the others are not worth reading the clock twice.
+struct TimedAppend(Option<Instant>);
+
+impl TimedAppend {
+    fn begin(shared: &Shared) -> Self {
+        Self((shared.options.durability == Durability::Sync).then(|| shared.env.clock.now().mono))
+    }
+
+    fn took(&self, shared: &Shared) -> Duration {
+        self.0.map_or(Duration::ZERO, |began| shared.env.clock.now().mono - began)
     }
 }
 

@@ -200,7 +200,10 @@ impl Shared {
     }
 
     pub(crate) fn backlog(&self) -> Backlog {
-        let view = self.view.load();
+        self.backlog_of(&self.view.load())
+    }
+
+    pub(crate) fn backlog_of(&self, view: &View) -> Backlog {
         let memtables_bytes = self.memtable_bytes * self.options.memtables_max as u64;
         Backlog {
             buffered_fraction: view.memtable_bytes() as f64 / memtables_bytes as f64,

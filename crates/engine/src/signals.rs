@@ -1,7 +1,7 @@
 //! Waking those who wait: workers for work, writers for room and for their commit.
 
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// A place to wait for something to change. A notification while nobody waits is kept for the next who does,
@@ -22,6 +22,17 @@ impl Signal {
         }
     }
 
+    /// Wakes those who wait in [`Signal::wait_unless`]; nothing is kept for later. Costs two atomic operations
+    /// when nobody waits. What `done` looks at must have changed before.
+    pub(crate) fn wake_waiting(&self) {
+        // Against the increment in `wait_unless`: either it is seen here, or the change is seen by `done` there.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            drop(self.raised.lock());
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits for a notification, or for as long as `timeout`. Returns whether there was one.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut raised = self.raised.lock();
@@ -37,6 +48,7 @@ impl Signal {
     pub(crate) fn wait_unless(&self, done: impl Fn() -> bool) {
         let mut raised = self.raised.lock();
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if !done() {
             self.changed.wait(&mut raised);
         }

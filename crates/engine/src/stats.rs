@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::pressure::Backlog;
 use env::IoCounts;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::Instant;
+use std::time::Duration;
 
 /// A reading of an engine's numbers. Counts are since it was opened; sizes are in bytes.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,7 @@ pub struct WalStats {
     pub cells: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Time spent appending and syncing groups, in nanoseconds.
+    /// Time spent appending and syncing groups, in nanoseconds; 0 where nothing is synced.
     pub append_nanos: u64,
 }
 
@@ -107,12 +107,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn group(&self, size: &GroupSize, started: Instant, ended: Instant) {
+    pub(crate) fn group(&self, size: &GroupSize, took: Duration) {
         add(&self.groups, 1);
         add(&self.batches, size.batches);
         add(&self.cells, size.cells);
         add(&self.bytes, size.bytes);
-        add(&self.append_nanos, (ended - started).as_nanos() as u64);
+        add(&self.append_nanos, took.as_nanos() as u64);
     }
 
     pub(crate) fn flushed(&self, bytes: u64) {

@@ -239,7 +239,7 @@ fn fill_disk(seed: u64, calls: u64, check: impl Fn(&Ended)) {
 fn a_full_disk_at_any_operation_refuses_and_goes_on() {
     for seed in 30..32 {
         fill_disk(seed, 1, |ended| {
-            assert!(ended.in_doubt.is_empty(), "a full disk leaves no write in doubt")
+            assert!(ended.in_doubt.is_empty(), "a full disk leaves no write in doubt");
         });
     }
 }

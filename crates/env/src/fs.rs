@@ -110,8 +110,9 @@ pub trait File: Send + Sync {
         self.len().map(|len| len == 0)
     }
 
-    /// Tells the system that this range will not be read again soon, so that it need not stay in memory.
-    fn forget(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Tells the system that this range will be read soon, so that it can begin to. Does not wait for the
+    /// device, and promises nothing.
+    fn prefetch(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
 impl dyn Fs + '_ {

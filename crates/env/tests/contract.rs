@@ -148,8 +148,8 @@ fn syncs_and_hints_change_no_byte() {
         file.start_writeback(0, 0).unwrap();
         file.sync_data().unwrap();
         fs.sync_dir(root).unwrap();
-        file.forget(0, 3).unwrap();
-        file.forget(0, 0).unwrap();
+        file.prefetch(0, 3).unwrap();
+        file.prefetch(0, 0).unwrap();
         assert_eq!(read(fs, &path), b"abc");
     });
 }

@@ -27,7 +27,7 @@ fn use_everything(fs: &dyn Fs) -> io::Result<()> {
     file.sync_data()?;
     file.read_at(&mut [0; 4], 0)?;
     file.len()?;
-    file.forget(0, 12)?;
+    file.prefetch(0, 12)?;
     fs.hard_link(path("/dir/tmp"), path("/dir/link"))?;
     fs.rename(path("/dir/tmp"), path("/dir/file"))?;
     fs.remove_file(path("/dir/link"))?;

@@ -75,7 +75,7 @@ impl File for BytesFile {
         Ok(self.0.len() as u64)
     }
 
-    fn forget(&self, _offset: u64, _len: u64) -> io::Result<()> {
+    fn prefetch(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
 }

@@ -97,7 +97,7 @@ pub enum Lookup {
 pub enum Reading {
     /// Through the block cache, reading ahead when blocks in a row are not there: for scans of users.
     Cached,
-    /// In large pieces, past the cache, which the system is told to forget: for compaction.
+    /// In large pieces, past the block cache: for compaction.
     Bulk,
 }
 

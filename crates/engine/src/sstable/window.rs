@@ -7,7 +7,7 @@ use env::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a bulk read asks for at once.
+/// What a bulk read asks for at once. While it is worked off, the system reads the next piece.
 const BULK_BYTES: u64 = 256 << 10;
 /// Reading ahead for a scan begins with this much, at the second block in a row that was not cached...
 const AHEAD_BYTES_MIN: u64 = 32 << 10;
@@ -23,7 +23,7 @@ pub(super) struct Window {
     start: u64,
     bytes: Vec<u8>,
     ahead_bytes: u64,
-    /// Whether pieces that were passed are forgotten, and reading ahead is full from the beginning.
+    /// Whether reading ahead is full from the beginning.
     bulk: bool,
 }
 
@@ -44,7 +44,6 @@ impl Window {
 
     fn slide(&mut self, extent: Extent) -> Result<(), Error> {
         let in_a_row = extent.offset == self.end() || (self.start..self.end()).contains(&extent.offset);
-        self.forget();
         let len = extent.bytes.max(self.ahead_bytes).min(self.limit.saturating_sub(extent.offset));
         self.bytes.resize(len.max(extent.bytes) as usize, 0);
         self.start = extent.offset;
@@ -56,6 +55,7 @@ impl Window {
             let next = (self.ahead_bytes * 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
             self.ahead_bytes = if in_a_row || self.ahead_bytes == 0 { next } else { 0 };
         }
+        self.prefetch_next();
         Ok(())
     }
 
@@ -63,16 +63,11 @@ impl Window {
         self.start + self.bytes.len() as u64
     }
 
-    /// Tells the system that what was passed is not needed. It only advises, so its failure changes nothing.
-    fn forget(&self) {
-        if self.bulk && !self.bytes.is_empty() {
-            let _ = self.file.forget(self.start, self.bytes.len() as u64);
+    /// Lets the system read the next piece meanwhile. It is only advice, so its failure changes nothing.
+    fn prefetch_next(&self) {
+        let len = self.ahead_bytes.min(self.limit.saturating_sub(self.end()));
+        if len > 0 {
+            let _ = self.file.prefetch(self.end(), len);
         }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.forget();
     }
 }

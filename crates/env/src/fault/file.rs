@@ -93,9 +93,9 @@ impl File for FaultFile {
         self.inner.len()
     }
 
-    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(OperationKind::Forget)?;
-        self.inner.forget(offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(OperationKind::Prefetch)?;
+        self.inner.prefetch(offset, len)
     }
 }
 

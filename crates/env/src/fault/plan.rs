@@ -29,7 +29,7 @@ pub enum OperationKind {
     StartWriteback,
     SetLen,
     Len,
-    Forget,
+    Prefetch,
 }
 
 /// A call that is about to be made.

@@ -82,7 +82,7 @@ impl File for MemFile {
         Ok(self.disk.state.lock().node(self.id).content.len())
     }
 
-    fn forget(&self, _offset: u64, _len: u64) -> io::Result<()> {
+    fn prefetch(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
 }

@@ -120,10 +120,10 @@ impl File for OsFile {
         self.file.metadata().map(|metadata| metadata.len())
     }
 
-    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn prefetch(&self, offset: u64, len: u64) -> io::Result<()> {
         match NonZeroU64::new(len) {
             None => Ok(()),
-            len => Ok(fadvise(&self.file, offset, len, Advice::DontNeed)?),
+            len => Ok(fadvise(&self.file, offset, len, Advice::WillNeed)?),
         }
     }
 }
