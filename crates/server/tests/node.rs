@@ -244,6 +244,38 @@ fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
 }
 
 #[test]
+fn a_damaged_table_is_named_and_never_read_as_something_else() {
+    const KEYS: usize = 400;
+    let disk = MemFs::new();
+    let server = start(config(), disk.clone());
+    let mut connection = Connection::open(server.address());
+    let value = |i: usize| format!("{i} ").repeat(1_000);
+    for i in 0..KEYS {
+        assert_eq!(connection.exchange(put(&format!("k{i}"), value(i))).status, 201);
+    }
+    let tables =
+        || disk.file_names().into_iter().filter(|path| path.extension().is_some_and(|it| it == "sst"));
+    eventually("a memtable is flushed", || tables().next().is_some());
+    server.stop().unwrap();
+    for table in tables() {
+        disk.corrupt(table, 1_000, 3).unwrap();
+    }
+    let server = start(config(), disk);
+    let mut damaged = 0;
+    for i in 0..KEYS {
+        let answer = exchange(&server, get(&format!("k{i}")));
+        if answer.status == 200 {
+            assert_eq!(answer.text(), value(i), "k{i}");
+        } else {
+            answer.assert_problem(500, ".sst");
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0, "the damage was not met");
+    drop(server);
+}
+
+#[test]
 fn a_hung_disk_fails_writes_at_their_deadline_and_reads_go_on() {
     let (fs, _) = faulty();
     let config = Config { request_timeout: Duration::from_millis(200), ..config() };
@@ -278,6 +310,17 @@ fn a_write_under_way_is_answered_before_the_node_stops() {
     assert_eq!((answer.status, answer.header("connection")), (201, Some("close")));
     connection.assert_closed();
     stopping.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_request_that_does_not_end_is_cut_when_the_node_stops() {
+    let limits = Limits { drain_time: Duration::from_millis(100), ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let mut connection = Connection::open(server.address());
+    connection.send(&put("k", "value")[..60]);
+    assert_eq!(exchange(&server, bare("GET", "/v0/status")).status, 200);
+    server.stop().unwrap();
+    connection.assert_closed();
 }
 
 #[test]

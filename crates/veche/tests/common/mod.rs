@@ -42,11 +42,9 @@ impl Node {
     /// As [`Node::start`], with more flags.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut command = veche();
-        // Little memory and one thread, so that the tests can run side by side.
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--memory", "64MiB", "--data"])
-            .arg(data)
-            .args(flags);
+        // Little memory, so that the tests can run side by side; flags win over it.
+        command.env("VECHE_MEMORY", "64MiB");
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
         Self::spawn(command)
     }
 
