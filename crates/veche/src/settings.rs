@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     /// All nodes of the cluster as http://host:port, this one too; without it the node is on its own
     #[arg(long, env = "VECHE_CLUSTER", value_name = "URL,URL,...", value_delimiter = ',')]
     cluster: Option<Vec<String>>,
-    /// This node's address in --cluster [default: http://<listen>]
+    /// This node's address in --cluster [default: http:// and --listen]
     #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
     self_url: Option<String>,
     /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
