@@ -72,7 +72,7 @@ async fn serve_socket(stream: std::net::TcpStream, thread: &Rc<Thread>) -> io::R
 async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {
     let service =
         Rc::new(Service { thread: Rc::clone(thread), vitals: Rc::clone(vitals), stream: Rc::clone(stream) });
-    let service = service_fn(move |request| Rc::clone(&service).handle(request));
+    let service = service_fn(move |request| service.handle(request));
     let mut connection = http1::Builder::new()
         .half_close(true)
         .header_read_timeout(None)

@@ -1,7 +1,6 @@
 //! Drives the coordinator of one I/O thread: time, requests and the store's answers in, effects out.
 //!
-//! **Promise.** A read that the memory can answer is answered before [`Driver::execute`]'s future is polled for
-//! the second time. All writes of one turn (of the connection tasks that were ready together) reach the engine
+//! **Promise.** A read that the memory can answer is answered when [`Driver::execute`] returns. All writes of one turn (of the connection tasks that were ready together) reach the engine
 //! as one group. No decision is taken here: that is the coordinator's, which a simulator drives alike.
 //!
 //! **Mechanism.** Everything is of one thread, in one `RefCell` that is never borrowed across a wait. Writes
@@ -196,6 +195,18 @@ impl Driver {
 pub(crate) struct Execution {
     driver: Rc<Driver>,
     waits_for: Option<RequestId>,
+}
+
+impl Execution {
+    /// The reply, if it has come already. Ends the wait.
+    pub(crate) fn take_now(&mut self) -> Option<Reply> {
+        let id = self.waits_for.expect("not asked after its end");
+        let reply = self.driver.core.borrow_mut().replies.take(id);
+        if reply.is_some() {
+            self.waits_for = None;
+        }
+        reply
+    }
 }
 
 impl Future for Execution {

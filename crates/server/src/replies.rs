@@ -44,20 +44,26 @@ impl Replies {
         }
     }
 
-    /// Takes the reply to `id`, which ends the wait, or leaves `waker` to be woken.
+    /// Takes the reply to `id`, which ends the wait; `None` while there is none.
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<Reply> {
+        if let Slot::Waiting(_) = self.slots[id.0 as usize] {
+            return None;
+        }
+        match self.slots.remove(id.0 as usize) {
+            Slot::Replied(reply) => Some(reply),
+            slot => panic!("{id:?} is asked for after its end: {slot:?}"),
+        }
+    }
+
+    /// As [`Replies::take`]; leaves `waker` to be woken while there is none.
     pub(crate) fn poll(&mut self, id: RequestId, waker: &Waker) -> Poll<Reply> {
-        let slot = &mut self.slots[id.0 as usize];
-        if let Slot::Waiting(waiting) = slot {
+        if let Slot::Waiting(waiting) = &mut self.slots[id.0 as usize] {
             match waiting {
                 Some(present) => present.clone_from(waker),
                 None => *waiting = Some(waker.clone()),
             }
-            return Poll::Pending;
         }
-        match self.slots.remove(id.0 as usize) {
-            Slot::Replied(reply) => Poll::Ready(reply),
-            slot => panic!("{id:?} is polled after its end: {slot:?}"),
-        }
+        self.take(id).map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Nobody waits for the reply to `id` any more.
@@ -85,6 +91,7 @@ mod tests {
         let waker = Waker::noop();
         let (waits, leaves_before, leaves_after) = (replies.open(), replies.open(), replies.open());
         assert_eq!(replies.poll(waits, waker), Poll::Pending);
+        assert_eq!(replies.take(waits), None);
         replies.leave(leaves_before);
         for id in [waits, leaves_before, leaves_after] {
             replies.put(id, REPLY);

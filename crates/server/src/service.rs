@@ -1,28 +1,38 @@
 //! From a request to its response: decode, execute, encode.
 //!
-//! A read that the memory answers is ready when the future is polled for the first time, so hyper writes the
-//! response in the same turn in which it read the request.
+//! **Promise.** There is a response to every request, and its body, if it has one, was read to the end or the
+//! connection closes after it.
+//!
+//! **Mechanism.** Most requests have no body, and most reads are answered from memory: their response is there
+//! when [`Service::handle`] returns, so the future that hyper moves about is small. Only a request with a body
+//! gets a future of its own on the heap.
 
 use crate::body::{BodyRules, RequestBody, Value};
-use crate::driver::Driver;
+use crate::driver::{Driver, Execution};
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Decoded, Entity, Problem};
+use api::{Answer, Asked, Decoded, Entity, Problem};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
+use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+type HttpResponse = Response<Full<Bytes>>;
 
 /// Answers the requests of one connection.
 pub(crate) struct Service {
@@ -31,16 +41,76 @@ pub(crate) struct Service {
     pub(crate) stream: Rc<RefCell<CheckedStream>>,
 }
 
+/// What is left to do for a response.
+pub(crate) enum Handling {
+    /// Nothing.
+    Done(Option<HttpResponse>),
+    /// The command is under way.
+    Executing { execution: Execution, asked: Asked, _under_way: UnderWay },
+    /// There is a body.
+    WithBody(Pin<Box<dyn Future<Output = HttpResponse>>>),
+}
+
+impl Future for Handling {
+    type Output = Result<HttpResponse, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(match &mut *self {
+            Self::Done(response) => response.take().expect("not polled after its end"),
+            Self::Executing { execution, asked, .. } => {
+                let reply = ready!(Pin::new(execution).poll(context));
+                respond_with(api::encode(reply, asked), true)
+            }
+            Self::WithBody(handling) => ready!(handling.as_mut().poll(context)),
+        }))
+    }
+}
+
+/// What a head asks for, where it is to be had.
+enum Begun<'a> {
+    Answered(Answer),
+    Entity(&'a Rc<Driver>, Entity),
+}
+
 impl Service {
-    /// The response to `request`; there always is one.
-    pub(crate) async fn handle(
-        self: Rc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Infallible> {
-        let _handling = Handling::begin(&self.vitals);
+    /// Begins to answer `request`.
+    pub(crate) fn handle(self: &Rc<Self>, request: Request<Incoming>) -> Handling {
+        self.vitals.requests.set(self.vitals.requests.get() + 1);
         let (parts, incoming) = request.into_parts();
+        if !incoming.is_end_stream() {
+            let under_way = UnderWay::begin(&self.vitals);
+            return Handling::WithBody(Box::pin(
+                Rc::clone(self).handle_with_body(parts, incoming, under_way),
+            ));
+        }
+        match self.begin(&parts) {
+            Ok(Begun::Answered(answer)) => Handling::Done(Some(respond_with(answer, true))),
+            Ok(Begun::Entity(driver, entity)) => self.execute(driver, entity),
+            Err(problem) => {
+                let answer = problem.to_answer(parts.method == Method::HEAD);
+                Handling::Done(Some(respond_with(answer, true)))
+            }
+        }
+    }
+
+    /// Executes what has no body.
+    fn execute(&self, driver: &Rc<Driver>, entity: Entity) -> Handling {
+        let (command, asked) = entity.into_command(Bytes::new());
+        let mut execution = driver.execute(command);
+        match execution.take_now() {
+            Some(reply) => Handling::Done(Some(respond_with(api::encode(reply, &asked), true))),
+            None => Handling::Executing { execution, asked, _under_way: UnderWay::begin(&self.vitals) },
+        }
+    }
+
+    async fn handle_with_body(
+        self: Rc<Self>,
+        parts: Parts,
+        incoming: Incoming,
+        _under_way: UnderWay,
+    ) -> HttpResponse {
         let mut body = RequestBody::new(incoming, &parts.headers, &self.vitals);
-        let answer = match self.respond(&parts, &mut body).await {
+        let answer = match self.answer_with_body(&parts, &mut body).await {
             Ok(answer) => answer,
             Err(problem) => {
                 // What is wrong was said already; more of it only ends the connection.
@@ -48,41 +118,44 @@ impl Service {
                 problem.to_answer(parts.method == Method::HEAD)
             }
         };
-        Ok(respond_with(answer, body.is_ended()))
+        respond_with(answer, body.is_ended())
     }
 
-    async fn respond(&self, parts: &Parts, body: &mut RequestBody<'_>) -> Result<Answer, Problem> {
+    async fn answer_with_body(&self, parts: &Parts, body: &mut RequestBody<'_>) -> Result<Answer, Problem> {
+        match self.begin(parts)? {
+            Begun::Answered(answer) => {
+                self.skip(body).await?;
+                Ok(answer)
+            }
+            Begun::Entity(driver, entity) => {
+                let value = if entity.takes_value() {
+                    self.collect(body).await?
+                } else {
+                    self.skip(body).await?;
+                    Value::default()
+                };
+                let (command, asked) = entity.into_command(value.bytes);
+                let reply = driver.execute(command).await;
+                drop(value.taken);
+                Ok(api::encode(reply, &asked))
+            }
+        }
+    }
+
+    /// What the head alone tells.
+    fn begin(&self, parts: &Parts) -> Result<Begun<'_>, Problem> {
         let process = &self.thread.process;
         let decoded = api::decode_head(parts, &process.rules);
         if let Ok(Decoded::Status { is_head }) = decoded {
-            self.skip(body).await?;
-            return Ok(api::encode_status(&status::of(process), is_head));
+            return Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)));
         }
         let Some(driver) = self.thread.driver() else {
             return Err(Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."));
         };
         match decoded? {
-            Decoded::Entity(entity) => self.execute(driver, entity, body).await,
+            Decoded::Entity(entity) => Ok(Begun::Entity(driver, entity)),
             Decoded::Status { .. } => unreachable!("answered above"),
         }
-    }
-
-    async fn execute(
-        &self,
-        driver: &Rc<Driver>,
-        entity: Entity,
-        body: &mut RequestBody<'_>,
-    ) -> Result<Answer, Problem> {
-        let value = if entity.takes_value() {
-            self.collect(body).await?
-        } else {
-            self.skip(body).await?;
-            Value::default()
-        };
-        let (command, asked) = entity.into_command(value.bytes);
-        let reply = driver.execute(command).await;
-        drop(value.taken);
-        Ok(api::encode(reply, &asked))
     }
 
     async fn collect(&self, body: &mut RequestBody<'_>) -> Result<Value, Problem> {
@@ -93,9 +166,6 @@ impl Service {
     }
 
     async fn skip(&self, body: &mut RequestBody<'_>) -> Result<(), Problem> {
-        if body.is_ended() {
-            return Ok(());
-        }
         body.skip().await.map_err(|problem| self.or_refusal(problem))
     }
 
@@ -106,7 +176,7 @@ impl Service {
 }
 
 /// The response for hyper. A connection with the rest of a body before the next request cannot go on.
-fn respond_with(answer: Answer, body_is_ended: bool) -> Response<Full<Bytes>> {
+fn respond_with(answer: Answer, body_is_ended: bool) -> HttpResponse {
     let Answer { response, reason } = answer;
     let mut response = response.map(Full::new);
     if let Some(reason) = reason {
@@ -118,18 +188,17 @@ fn respond_with(answer: Answer, body_is_ended: bool) -> Response<Full<Bytes>> {
     response
 }
 
-/// Tells the sweep that a request is being handled.
-struct Handling<'a>(&'a Vitals);
+/// Tells the sweep that a request is under way.
+pub(crate) struct UnderWay(Rc<Vitals>);
 
-impl<'a> Handling<'a> {
-    fn begin(vitals: &'a Vitals) -> Self {
-        vitals.requests.set(vitals.requests.get() + 1);
+impl UnderWay {
+    fn begin(vitals: &Rc<Vitals>) -> Self {
         vitals.handling.set(true);
-        Self(vitals)
+        Self(Rc::clone(vitals))
     }
 }
 
-impl Drop for Handling<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.handling.set(false);
     }
