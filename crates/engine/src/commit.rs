@@ -108,21 +108,15 @@ pub(crate) struct CommitQueue {
     waiting_bytes: usize,
     /// The greatest sequence given out.
     last: Sequence,
-    next_memtable_id: u64,
 }
 
 impl CommitQueue {
-    pub(crate) fn new(last: Sequence, next_memtable_id: u64) -> Self {
-        Self { waiting: Vec::new(), waiting_bytes: 0, last, next_memtable_id }
+    pub(crate) fn new(last: Sequence) -> Self {
+        Self { waiting: Vec::new(), waiting_bytes: 0, last }
     }
 
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
-    }
-
-    pub(crate) fn take_memtable_id(&mut self) -> u64 {
-        self.next_memtable_id += 1;
-        self.next_memtable_id
     }
 
     fn push(
@@ -353,8 +347,9 @@ impl Engine {
 
     /// Seals the active memtable, whatever it holds, and returns the new one. The queue is locked, so no
     /// sequence is given out meanwhile.
-    pub(crate) fn rotate(&self, queue: &mut CommitQueue) -> Arc<LoggedMemtable> {
-        let fresh = Arc::new(LoggedMemtable::new(queue.take_memtable_id(), self.shared.memtable_bytes));
+    pub(crate) fn rotate(&self, _queue: &mut CommitQueue) -> Arc<LoggedMemtable> {
+        let spare = self.shared.spare_memtable.lock().take();
+        let fresh = spare.unwrap_or_else(|| self.shared.new_memtable());
         self.shared.install_view(|view| View::rotated(view, Arc::clone(&fresh)));
         self.shared.signals.flush.notify();
         fresh

@@ -11,7 +11,7 @@ use crate::pressure::{Backlog, Pacer};
 use crate::signals::Signals;
 use crate::sstable::{Table, TableId, TableMeta};
 use crate::stats::Counters;
-use crate::view::{Replayable, View};
+use crate::view::{LoggedMemtable, Replayable, View};
 use crate::wal::{SegmentId, Spares, Wal};
 use crate::{Error, Options};
 use arc_swap::ArcSwap;
@@ -54,6 +54,9 @@ pub(crate) struct Shared {
     /// The segment that the last group went to.
     pub(crate) log_segment: AtomicU64,
     pub(crate) spares: Arc<Spares>,
+    /// The next active memtable, made ahead: making a large one takes milliseconds.
+    pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
+    next_memtable_id: AtomicU64,
     pub(crate) pacer: Mutex<Pacer>,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
@@ -79,6 +82,7 @@ pub(crate) struct Parts {
     pub(crate) view: View,
     pub(crate) watermark: crate::Sequence,
     pub(crate) queue: CommitQueue,
+    pub(crate) next_memtable_id: u64,
     pub(crate) wal: Wal,
     pub(crate) manifest: Manifest,
     pub(crate) next_table_id: Arc<AtomicU64>,
@@ -98,6 +102,8 @@ impl Engine {
             commit_queue: Mutex::new(parts.queue),
             log_segment: AtomicU64::new(parts.wal.segment().0),
             spares: parts.wal.spares(),
+            spare_memtable: Mutex::new(None),
+            next_memtable_id: AtomicU64::new(parts.next_memtable_id),
             wal: Mutex::new(parts.wal),
             pacer: Mutex::new(Pacer::default()),
             manifest: Mutex::new(parts.manifest),
@@ -213,7 +219,7 @@ impl Shared {
     }
 
     /// The first segment of the log that some memtable of `view` other than `flushed` needs.
-    pub(crate) fn log_floor(&self, flushed: &crate::view::LoggedMemtable) -> SegmentId {
+    pub(crate) fn log_floor(&self, flushed: &LoggedMemtable) -> SegmentId {
         // Read before the memtables: a group that comes later goes to this segment or a later one.
         let current = SegmentId(self.log_segment.load(Ordering::Acquire));
         let view = self.view.load();
@@ -242,6 +248,11 @@ impl Shared {
         self.signals.compact.notify();
         self.signals.room.notify();
         Ok(())
+    }
+
+    pub(crate) fn new_memtable(&self) -> Arc<LoggedMemtable> {
+        let id = self.next_memtable_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(LoggedMemtable::new(id, self.memtable_bytes))
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {

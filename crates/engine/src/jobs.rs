@@ -240,13 +240,15 @@ impl Engine {
         oldest.is_some_and(|oldest| oldest <= dropped)
     }
 
-    /// Removes files that nobody needs, keeps spare segments of the log ready, looks at the free space.
+    /// Removes files that nobody needs, keeps the next memtable and spare segments of the log ready, looks at
+    /// the free space.
     ///
     /// # Errors
     /// [`Error::Full`] when there is no room for a spare segment; [`Error::Io`] when a file cannot be removed.
     pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let removed = self.shared.remove_trash()?;
+        self.shared.keep_spare_memtable();
         let available = self.shared.available_bytes()?;
         if self.shared.disk.observe(available) {
             self.tell_disk_changed();
@@ -301,6 +303,13 @@ impl Engine {
 }
 
 impl Shared {
+    fn keep_spare_memtable(&self) {
+        if self.spare_memtable.lock().is_none() {
+            let spare = self.new_memtable();
+            *self.spare_memtable.lock() = Some(spare);
+        }
+    }
+
     /// Removes the files of tables that nobody holds.
     fn remove_trash(&self) -> Result<bool, Error> {
         let ids = std::mem::take(&mut *self.trash.lock());

@@ -109,7 +109,8 @@ impl Engine {
         let engine = Self::assemble(Parts {
             disk: DiskGuard::new(reserve_bytes, usable_bytes),
             watermark: replay.last,
-            queue: CommitQueue::new(replay.last, replay.next_memtable_id),
+            queue: CommitQueue::new(replay.last),
+            next_memtable_id: replay.memtables.len() as u64,
             view: replay.into_view(Arc::new(levels)),
             next_table_id: Arc::new(AtomicU64::new(recovered.next_table_id.0)),
             env,
@@ -132,13 +133,12 @@ struct Replay {
     /// The newest last.
     memtables: Vec<Arc<LoggedMemtable>>,
     last: Sequence,
-    next_memtable_id: u64,
 }
 
 impl Replay {
     fn new(memtable_bytes: u64) -> Self {
         let first = Arc::new(LoggedMemtable::new(0, memtable_bytes));
-        Self { memtable_bytes, memtables: vec![first], last: Sequence::ZERO, next_memtable_id: 0 }
+        Self { memtable_bytes, memtables: vec![first], last: Sequence::ZERO }
     }
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
@@ -154,8 +154,8 @@ impl Replay {
     fn with_room(&mut self) -> &Arc<LoggedMemtable> {
         let newest = self.memtables.last().expect("there is always one");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
-            self.next_memtable_id += 1;
-            self.memtables.push(Arc::new(LoggedMemtable::new(self.next_memtable_id, self.memtable_bytes)));
+            let id = self.memtables.len() as u64;
+            self.memtables.push(Arc::new(LoggedMemtable::new(id, self.memtable_bytes)));
         }
         self.memtables.last().expect("there is always one")
     }

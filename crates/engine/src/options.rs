@@ -32,7 +32,7 @@ pub struct Options {
     pub durability: Durability,
     /// What memtables, the block cache and the buffers of jobs may take together, in bytes. At least 16 MiB.
     pub memory_bytes: u64,
-    /// A memtable of this size is flushed, in bytes. `None`: an eighth of the budget, 64 MiB at most.
+    /// A memtable of this size is flushed, in bytes. `None`: an eighth of the budget, 256 MiB at most.
     pub memtable_bytes: Option<u64>,
     /// How many memtables, the active one included, may exist before writes are refused.
     pub memtables_max: usize,
@@ -101,7 +101,7 @@ impl Options {
 
     /// The size at which a memtable is flushed, in bytes.
     pub fn memtable_bytes(&self) -> u64 {
-        self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 64 << 20))
+        self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 256 << 20))
     }
 
     /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs.

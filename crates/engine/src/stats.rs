@@ -36,7 +36,7 @@ pub struct Stats {
 pub struct MemoryStats {
     /// What all parts may take together.
     pub budget_bytes: u64,
-    /// Memtables.
+    /// Memtables, the one that is ready to be the next included.
     pub memtable_bytes: u64,
     /// Blocks in the cache: data, indexes, filters.
     pub cache_bytes: u64,
@@ -149,11 +149,12 @@ impl Engine {
         });
         let tables = view.levels.iter().map(|(_, table)| table);
         let counters = &shared.counters;
+        let spare_bytes = shared.spare_memtable.lock().as_ref().map_or(0, |spare| spare.memtable.bytes());
         let cache = shared.cache.stats();
         Stats {
             memory: MemoryStats {
                 budget_bytes: shared.options.memory_bytes,
-                memtable_bytes: view.memtable_bytes(),
+                memtable_bytes: view.memtable_bytes() + spare_bytes,
                 cache_bytes: shared.cache.bytes(),
                 table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
                 queue_bytes: shared.commit_queue.lock().waiting_bytes() as u64,

@@ -131,6 +131,9 @@ impl Worker {
     }
 
     fn commit(&self) {
+        if let Err(error) = env::os_process::prefer_short_turns() {
+            tracing::debug!(%error, "the commit thread takes turns like any other");
+        }
         while !self.stops() {
             self.pace();
             match self.engine.step_commit() {

@@ -6,13 +6,15 @@
 
 use rustix::io::retry_on_intr;
 use rustix::param::page_size;
-use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::system::sysinfo;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+/// The slice of a thread that prefers short turns, in nanoseconds: the least that Linux takes.
+const SHORT_TURN_NANOS: u64 = 100_000;
 /// Where control groups are mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -45,6 +47,41 @@ pub fn available_cores() -> usize {
 /// Sets the niceness of the calling thread, from -20 (first) to 19 (last). On Linux it is a thread's own.
 pub fn lower_current_thread_priority(nice: i32) -> io::Result<()> {
     Ok(setpriority_process(None, nice)?)
+}
+
+/// Has the calling thread run soon after it is woken, before threads that are at work with turns of ordinary
+/// length, in return for shorter turns of its own. Its share of the processor stays the same.
+///
+/// On Linux this is a short slice of the EEVDF scheduler (Stoica and Abdel-Wahab, 1995; `sched_setattr(2)`,
+/// `sched_runtime`, since Linux 6.12).
+///
+/// # Errors
+/// When the system does not allow it; nothing has changed then.
+pub fn prefer_short_turns() -> io::Result<()> {
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        sched_nice: getpriority_process(None)?,
+        sched_runtime: SHORT_TURN_NANOS,
+        ..SchedAttr::default()
+    };
+    // SAFETY: the kernel reads `size` bytes at the pointer, which is a live `SchedAttr` of that size, and
+    // writes nothing.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `struct sched_attr` as of its first version. Policy 0 is the ordinary one.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    sched_policy: u32,
+    sched_flags: u64,
+    sched_nice: i32,
+    sched_priority: u32,
+    sched_runtime: u64,
+    sched_deadline: u64,
+    sched_period: u64,
 }
 
 /// Bytes of memory this process has in use now; 0 when the system does not say.
@@ -124,6 +161,13 @@ mod tests {
         });
         assert_eq!(lowered.join().unwrap(), 19);
         assert_eq!(nice_of_thread(), before);
+    }
+
+    #[test]
+    fn short_turns_leave_the_niceness_as_it_is() {
+        let before = nice_of_thread();
+        let result = prefer_short_turns();
+        assert_eq!(nice_of_thread(), before, "{result:?}");
     }
 
     #[test]
