@@ -24,6 +24,6 @@ pub use encode::{Answer, encode, encode_status};
 pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;
 pub use status::{
-    ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
-    QuorumStatus, RequestStatus, ServingState, Status, StorageStatus,
+    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
+    QueueStatus, QuorumStatus, RequestStatus, ServingState, Status, StorageStatus,
 };

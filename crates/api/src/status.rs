@@ -124,6 +124,8 @@ pub struct StorageStatus {
     pub levels: Vec<LevelStatus>,
     /// How much memory is used for what.
     pub memory: MemoryStatus,
+    /// Background work.
+    pub jobs: JobStatus,
     /// What was asked of the file system.
     pub io: IoStatus,
 }
@@ -148,6 +150,23 @@ pub struct MemoryStatus {
     pub memtables_bytes: u64,
     /// In the block cache.
     pub cache_bytes: u64,
+    /// Kept for tables outside the cache.
+    pub tables_bytes: u64,
+    /// In writes that wait for their group commit.
+    pub queue_bytes: u64,
+}
+
+/// Background work since the process started.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JobStatus {
+    /// Memtables flushed.
+    pub flushes: u64,
+    /// Size of the tables they became.
+    pub flushed_bytes: u64,
+    /// Compactions finished.
+    pub compactions: u64,
+    /// Size of the tables they wrote or moved.
+    pub compacted_bytes: u64,
 }
 
 /// What was asked of the file system.

@@ -1,8 +1,8 @@
 //! The document of `/v0/status`, as its readers see it.
 
 use api::{
-    ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
-    QuorumStatus, RequestStatus, ServingState, Status, StorageStatus, encode_status,
+    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
+    QueueStatus, QuorumStatus, RequestStatus, ServingState, Status, StorageStatus, encode_status,
 };
 
 fn status(state: ServingState) -> Status {
@@ -25,7 +25,14 @@ fn status(state: ServingState) -> Status {
             disk_available_bytes: 2,
             wal_bytes: 3,
             levels: vec![LevelStatus { level: 0, tables: 4, bytes: 5 }],
-            memory: MemoryStatus { budget_bytes: 6, memtables_bytes: 7, cache_bytes: 8 },
+            memory: MemoryStatus {
+                budget_bytes: 6,
+                memtables_bytes: 7,
+                cache_bytes: 8,
+                tables_bytes: 14,
+                queue_bytes: 15,
+            },
+            jobs: JobStatus { flushes: 16, flushed_bytes: 17, compactions: 18, compacted_bytes: 19 },
             io: IoStatus { reads: 9, read_bytes: 10, writes: 11, written_bytes: 12, syncs: 13 },
         },
         warnings: vec![],
@@ -45,7 +52,8 @@ fn the_document_keeps_its_names() {
         r#""requests":{"superseded":0,"deadlines_passed":1,"refused":2},"#,
         r#""storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
         r#""levels":[{"level":0,"tables":4,"bytes":5}],"#,
-        r#""memory":{"budget_bytes":6,"memtables_bytes":7,"cache_bytes":8},"#,
+        r#""memory":{"budget_bytes":6,"memtables_bytes":7,"cache_bytes":8,"tables_bytes":14,"queue_bytes":15},"#,
+        r#""jobs":{"flushes":16,"flushed_bytes":17,"compactions":18,"compacted_bytes":19},"#,
         r#""io":{"reads":9,"read_bytes":10,"writes":11,"written_bytes":12,"syncs":13}},"warnings":[]}"#,
     );
     assert_eq!(response.body(), expected);

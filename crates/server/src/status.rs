@@ -4,8 +4,8 @@ use crate::counters::Counts;
 use crate::node::Node;
 use crate::process::Process;
 use api::{
-    ClockStatus, Durability, IoStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus, QueueStatus,
-    QuorumStatus, RequestStatus, Status, StorageStatus,
+    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
+    QueueStatus, QuorumStatus, RequestStatus, Status, StorageStatus,
 };
 use engine::Stats;
 use stdx::{Now, WallTime};
@@ -91,6 +91,14 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
             budget_bytes: process.config.engine.memory_bytes,
             memtables_bytes: stats.memory.memtable_bytes,
             cache_bytes: stats.memory.cache_bytes,
+            tables_bytes: stats.memory.table_bytes,
+            queue_bytes: stats.memory.queue_bytes,
+        },
+        jobs: JobStatus {
+            flushes: stats.jobs.flushes,
+            flushed_bytes: stats.jobs.flushed_bytes,
+            compactions: stats.jobs.compactions,
+            compacted_bytes: stats.jobs.compacted_bytes,
         },
         io: IoStatus {
             reads: stats.io.reads,

@@ -152,8 +152,6 @@ mod tests {
 
     #[test]
     fn a_thread_is_lowered_alone() {
-        let nice_of_thread =
-            || rustix::process::getpriority_process(None).expect("a thread may read its own niceness");
         let before = nice_of_thread();
         let lowered = std::thread::spawn(move || {
             lower_current_thread_priority(19).unwrap();
@@ -161,6 +159,10 @@ mod tests {
         });
         assert_eq!(lowered.join().unwrap(), 19);
         assert_eq!(nice_of_thread(), before);
+    }
+
+    fn nice_of_thread() -> i32 {
+        getpriority_process(None).expect("a thread may read its own niceness")
     }
 
     #[test]
