@@ -25,7 +25,7 @@ const LINTS: &[Step] = &[
 ];
 
 const DOCS: &[Step] = &[Step {
-    command: "cargo doc --workspace --no-deps --locked --document-private-items",
+    command: "cargo doc --workspace --no-deps --locked",
     env: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
 }];
 
