@@ -172,6 +172,34 @@ fn a_late_write_does_not_bury_a_newer_one() {
 }
 
 #[test]
+fn a_late_write_that_the_log_still_holds_does_not_come_back_from_behind_a_dropped_tombstone() {
+    let mut world = World::new(12);
+    let engine = world.open(&small_options());
+    let (late, delete) = (world.next_version(), world.next_version());
+    let delete = (b"k".to_vec(), Cell::tombstone(delete, 1));
+    engine.write(batch_of([&delete])).expect("delete");
+    // The log moves on to other segments, and the one with the delete is released.
+    for _ in 0..60 {
+        let filler = (b"filler".to_vec(), Cell::value(world.next_version(), 1, vec![0; 4 << 10].into()));
+        engine.write(batch_of([&filler])).expect("write");
+    }
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    let late = (b"k".to_vec(), Cell::value(late, 1, "late".into()));
+    engine.write(batch_of([&late])).expect("write");
+    engine.flush().expect("flush");
+    world.clock.advance(support::GRACE * 3);
+    engine.run_jobs().expect("jobs");
+
+    world.disk = world.disk.kill();
+    let engine = world.open(&small_options());
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    let seen = engine.get(b"k").expect("get");
+    assert!(seen.is_none_or(|seen| !seen.meta.is_live_at(world.wall())), "a deleted value came back");
+}
+
+#[test]
 fn the_largest_values_and_keys_are_kept() {
     let mut world = World::new(9);
     let options = Options { memory_bytes: 256 << 20, memtable_bytes: Some(8 << 20), ..Options::default() };

@@ -1,0 +1,134 @@
+//! Submitting without waiting: what is seen when, what is flushed when, who is told what.
+
+mod support;
+
+use engine::{Durability, Error, Options, Progress};
+use env::{Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use stdx::Cell;
+use support::{DIR, World, batch_of, small_options};
+
+/// Submits a value of `len` bytes under `key`; what it comes to arrives in the receiver.
+fn submit(
+    world: &mut World,
+    engine: &engine::Engine,
+    key: &[u8],
+    len: usize,
+) -> Receiver<Result<engine::Committed, Error>> {
+    let write = (key.to_vec(), Cell::value(world.next_version(), 1, vec![7; len].into()));
+    let (tell, told) = channel();
+    engine.submit(batch_of([&write]), Box::new(move |result| tell.send(result).expect("somebody listens")));
+    told
+}
+
+#[test]
+fn a_batch_is_seen_when_it_is_committed_and_not_before() {
+    let mut world = World::new(1);
+    let engine = world.open(&small_options());
+    let told = submit(&mut world, &engine, b"k", 10);
+    assert_eq!(engine.get(b"k").expect("get"), None);
+    assert!(told.try_recv().is_err(), "not told before it is durable");
+    assert!(engine.step_commit().expect("commit"));
+    assert!(told.try_recv().expect("told").is_ok());
+    assert!(engine.get(b"k").expect("get").is_some());
+    assert!(!engine.step_commit().expect("commit"), "nothing is left");
+}
+
+#[test]
+fn a_memtable_is_flushed_only_when_all_of_it_is_durable() {
+    let mut world = World::new(2);
+    let engine = world.open(&Options { memtables_max: 8, ..small_options() });
+    let mut told = Vec::new();
+    while engine.stats().memtables < 3 {
+        told.push(submit(&mut world, &engine, format!("{}", told.len()).as_bytes(), 2_000));
+    }
+    assert_eq!(engine.step_flush(u64::MAX).expect("step"), Progress::Idle, "nothing of it is durable");
+    assert!(engine.step_commit().expect("commit"));
+    assert_eq!(engine.step_flush(u64::MAX).expect("step"), Progress::Worked);
+    for told in told {
+        assert!(told.try_recv().expect("told").is_ok());
+    }
+}
+
+#[test]
+fn writes_are_refused_when_memtables_are_full_and_taken_when_they_are_flushed() {
+    let mut world = World::new(3);
+    let engine = world.open(&small_options());
+    let mut refused = None;
+    for number in 0..1_000 {
+        let told = submit(&mut world, &engine, format!("{number}").as_bytes(), 2_000);
+        engine.step_commit().expect("commit");
+        if let Err(error) = told.try_recv().expect("told") {
+            refused = Some((number, error));
+            break;
+        }
+    }
+    let (number, error) = refused.expect("memory is bounded");
+    assert!(matches!(error, Error::Overloaded { .. }), "{error}");
+    assert_eq!(
+        engine.get(format!("{number}").as_bytes()).expect("get"),
+        None,
+        "a refused write is not there"
+    );
+    assert!(engine.get(b"0").expect("get").is_some(), "reads go on");
+    while engine.step_flush(u64::MAX).expect("step") == Progress::Worked {}
+    let told = submit(&mut world, &engine, b"again", 2_000);
+    engine.step_commit().expect("commit");
+    assert!(told.try_recv().expect("told").is_ok());
+}
+
+#[test]
+fn the_rate_that_is_permitted_falls_before_writes_are_refused() {
+    let mut world = World::new(4);
+    let engine = world.open(&Options { durability: Durability::Os, ..small_options() });
+    let mut slowed_at = None;
+    for number in 0..1_000 {
+        let told = submit(&mut world, &engine, format!("{number}").as_bytes(), 500);
+        engine.step_commit().expect("commit");
+        if told.try_recv().expect("told").is_err() {
+            let slowed_at = slowed_at.expect("slowed before refused");
+            assert!(number > slowed_at + 5, "slowed at {slowed_at}, refused at {number}");
+            return;
+        }
+        if engine.backlog().buffered_fraction > 0.6 {
+            slowed_at = slowed_at.or(Some(number));
+        }
+    }
+    panic!("memory is bounded");
+}
+
+#[test]
+fn what_waits_behind_a_failed_sync_is_told_and_nothing_is_taken_after() {
+    let mut world = World::new(5);
+    let plan = FaultPlan::none();
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), plan);
+    let env = world.env_over(Arc::new(faults.clone()));
+    let (engine, _) = engine::Engine::open(env, Path::new(DIR), small_options()).expect("open");
+    let told: Vec<_> = (0..3).map(|number| submit(&mut world, &engine, &[number], 10)).collect();
+    faults.set_plan(FaultPlan::fail(
+        OperationMatch::kind(OperationKind::SyncData).sticky(),
+        Fault::DeviceError,
+    ));
+    assert!(matches!(engine.step_commit(), Err(Error::Poisoned { .. })));
+    for told in told {
+        assert!(matches!(told.try_recv().expect("told"), Err(Error::Poisoned { .. })));
+    }
+    assert!(engine.poison().is_some());
+    let told = submit(&mut world, &engine, b"k", 10);
+    assert!(matches!(told.try_recv().expect("told at once"), Err(Error::Poisoned { .. })));
+    assert_eq!(engine.get(&[0]).expect("get"), None, "what may be undone is not seen");
+}
+
+#[test]
+fn a_write_that_finds_a_greater_version_is_told_so() {
+    let mut world = World::new(6);
+    let engine = world.open(&small_options());
+    let (old, new) = (world.next_version(), world.next_version());
+    let newer = (b"k".to_vec(), Cell::value(new, 1, "new".into()));
+    assert!(engine.write(batch_of([&newer])).expect("write").superseded.is_empty());
+    let late = (b"k".to_vec(), Cell::value(old, 1, "old".into()));
+    let other = (b"a".to_vec(), Cell::value(old, 1, "other".into()));
+    assert_eq!(engine.write(batch_of([&other, &late])).expect("write").superseded, [1]);
+}
