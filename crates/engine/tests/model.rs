@@ -189,6 +189,10 @@ fn a_late_write_that_the_log_still_holds_does_not_come_back_from_behind_a_droppe
     engine.write(batch_of([&late])).expect("write");
     engine.flush().expect("flush");
     world.clock.advance(support::GRACE * 3);
+    // One more table in level 0, around the key, so that all of it is merged with what is below.
+    let around = Cell::value(world.next_version(), 1, "around".into());
+    engine.write(batch_of([&(b"a".to_vec(), around.clone()), &(b"z".to_vec(), around)])).expect("write");
+    engine.flush().expect("flush");
     engine.run_jobs().expect("jobs");
 
     world.disk = world.disk.kill();

@@ -1,7 +1,8 @@
 //! The block cache: decoded blocks of tables, under one budget.
 //!
-//! **Promise.** The blocks it holds never weigh more together than the budget it was made with. Every block
-//! counts with what it takes in memory, whatever its kind: index and filter blocks are not free.
+//! **Promise.** The blocks in it, and those that open tables hold out of it, never weigh more together than
+//! the budget it was made with. Every block counts with what it takes in memory, whatever its kind: index and
+//! filter blocks are not free.
 //!
 //! **Mechanism.** quick_cache (clock-based, close to S3-FIFO: Yang et al., "FIFO queues are all you need for
 //! cache eviction", 2023), sharded by block. A block that was read once waits in a small queue and leaves
@@ -9,26 +10,40 @@
 //! without pushing out the index and filter blocks that every read touches. Compactions do not go through the
 //! cache at all.
 //!
+//! A filter or index block that is found here again moves out, into a slot of its table
+//! ([`BlockCache::hold`]): of the three lookups of a point read two then need no lock, no search in a hash
+//! table and no reference count. Held blocks may take half of the budget, and the capacity for the others
+//! shrinks by what they take, before they take it (see `reservation`). Counts of hits are kept by thread, not by
+//! block: threads that read the same block do not pass a line of counters to and fro.
+//!
 //! **Caveats.** The blocks of a dropped table are not removed but age out: table ids are never used twice, so
 //! nobody finds them. A block that is larger than a shard (a sixteenth of the budget or more) is not kept.
-//! Blocks that a reader still holds after their eviction are not counted.
+//! Blocks that a reader still uses after their eviction are not counted. Two readers that come for a block
+//! while it moves into its slot may leave a second copy here, which counts and ages out. A held block leaves
+//! only with its table: where filters and indexes of all open tables exceed half of the budget, those that
+//! were asked for first are held, and the others go through the cache.
 
 mod hash;
+mod reservation;
 mod stats;
 
 pub use stats::{CacheStats, KindStats};
 
 use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, TableId};
 use hash::BlockHashBuilder;
+use parking_lot::Mutex;
 use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use reservation::Reservation;
 use stats::Counters;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What an entry costs beside its block: the key, the slot in the table and queues, the reference counts.
 const ENTRY_BYTES: u64 = 128;
-/// A shard is not made smaller than this, so that it holds at least a few of the largest blocks.
+/// A shard is not made smaller than this, so that it holds at least a few of the largest blocks, also when
+/// half of the budget is held.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// More shards than this bring nothing on the machines veche runs on.
 const SHARDS_MAX: u64 = 64;
@@ -71,12 +86,11 @@ impl CachedBlock {
     }
 
     fn weight(&self) -> u64 {
-        let heap_bytes = match self {
-            Self::Data(block) => block.heap_bytes(),
-            Self::Index(block) => block.heap_bytes(),
-            Self::Filter(block) => block.heap_bytes(),
-        };
-        heap_bytes as u64 + ENTRY_BYTES
+        match self {
+            Self::Data(block) => weight(&**block),
+            Self::Index(block) => weight(&**block),
+            Self::Filter(block) => weight(&**block),
+        }
     }
 }
 
@@ -85,6 +99,10 @@ pub struct BlockCache {
     blocks: Cache<BlockKey, CachedBlock, BlockWeighter, BlockHashBuilder, Evictions>,
     counters: Arc<Counters>,
     budget_bytes: u64,
+    /// Locked while what `blocks` may take is changed.
+    reservation: Mutex<Reservation>,
+    /// What could be held beside what is, so that a refusal needs no lock.
+    room_bytes: AtomicU64,
 }
 
 impl BlockCache {
@@ -102,7 +120,9 @@ impl BlockCache {
             .expect("capacity and estimate are set");
         let evictions = Evictions { counters: counters.clone() };
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
-        Self { blocks, counters, budget_bytes }
+        let reservation = Reservation::of(budget_bytes);
+        let room_bytes = AtomicU64::new(reservation.room_bytes());
+        Self { blocks, counters, budget_bytes, reservation: Mutex::new(reservation), room_bytes }
     }
 
     /// What the blocks may weigh together, in bytes.
@@ -110,9 +130,15 @@ impl BlockCache {
         self.budget_bytes
     }
 
-    /// What the blocks weigh together, in bytes. Never more than the budget.
+    /// What the blocks weigh together, those held by tables included, in bytes. Never more than the budget.
     pub fn bytes(&self) -> u64 {
-        self.blocks.weight()
+        let reservation = self.reservation.lock();
+        self.blocks.weight() + reservation.held_bytes()
+    }
+
+    /// Of [`BlockCache::bytes`], what tables hold. Never more than half of the budget.
+    pub fn held_bytes(&self) -> u64 {
+        self.reservation.lock().held_bytes()
     }
 
     /// Hits, misses and bytes by kind of block.
@@ -124,8 +150,14 @@ impl BlockCache {
     #[inline]
     pub(crate) fn get<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
         let block = self.blocks.get(&key).and_then(B::from_cached);
-        self.counters.count_lookup(B::KIND, key, block.is_some());
+        self.counters.count_lookup(B::KIND, block.is_some());
         block
+    }
+
+    /// Counts a hit of a block that its table holds.
+    #[inline]
+    pub(crate) fn count_held_hit(&self, kind: BlockKind) {
+        self.counters.count_lookup(kind, true);
     }
 
     /// Keeps the block, unless another reader was faster: both read the same bytes.
@@ -142,6 +174,58 @@ impl BlockCache {
             self.counters.shrink(kind, weight);
         }
     }
+
+    /// Moves a block out of the cache into `slot`, where its table holds it until it calls
+    /// [`BlockCache::release`]. Does nothing when held blocks may not take so much, or the slot is filled.
+    #[inline]
+    pub(crate) fn hold<B: Block>(&self, key: BlockKey, block: &Arc<B>, slot: &OnceLock<Arc<B>>) {
+        let weight = weight(&**block);
+        if weight <= self.room_bytes.load(Ordering::Relaxed) {
+            self.hold_weight(key, block, weight, slot);
+        }
+    }
+
+    #[cold]
+    fn hold_weight<B: Block>(&self, key: BlockKey, block: &Arc<B>, weight: u64, slot: &OnceLock<Arc<B>>) {
+        if !self.reserve(|reservation| reservation.take(weight)) {
+            return;
+        }
+        if slot.set(block.clone()).is_err() {
+            self.reserve(|reservation| reservation.give_back(weight));
+            return;
+        }
+        self.counters.grow(B::KIND, weight);
+        if let Some((_, block)) = self.blocks.remove(&key) {
+            self.counters.shrink(block.kind(), block.weight());
+        }
+    }
+
+    /// Frees a block that was held, and counts it no more.
+    pub(crate) fn release<B: Block>(&self, block: Arc<B>) {
+        let weight = weight(&*block);
+        drop(block);
+        self.counters.shrink(B::KIND, weight);
+        self.reserve(|reservation| reservation.give_back(weight));
+    }
+
+    /// Changes what is held, and gives the other blocks what is left of the budget.
+    fn reserve<T>(&self, change: impl FnOnce(&mut Reservation) -> T) -> T {
+        let mut reservation = self.reservation.lock();
+        let before = reservation.reserved_bytes();
+        let changed = change(&mut reservation);
+        if reservation.reserved_bytes() != before {
+            let capacity = self.budget_bytes - reservation.reserved_bytes();
+            // Rounded down, as in `new`.
+            self.blocks.set_capacity(capacity - capacity % self.blocks.num_shards() as u64);
+        }
+        self.room_bytes.store(reservation.room_bytes(), Ordering::Relaxed);
+        changed
+    }
+}
+
+/// What a block counts: on the heap, and what an entry of the cache costs, which a slot costs less.
+fn weight<B: Block>(block: &B) -> u64 {
+    block.heap_bytes() as u64 + ENTRY_BYTES
 }
 
 impl std::fmt::Debug for BlockCache {

@@ -1,10 +1,18 @@
 //! Counts of the cache, striped so that readers on different cores do not share a line for them.
 
-use super::{BlockKey, BlockKind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::BlockKind;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const KINDS: usize = 3;
+/// Threads beyond so many share stripes.
 const STRIPES: usize = 16;
+
+static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The stripe this thread counts in, of every cache.
+    static STRIPE: usize = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
+}
 
 /// What the cache did and holds, for one kind of block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +52,8 @@ struct Stripe {
 
 impl Counters {
     #[inline]
-    pub(super) fn count_lookup(&self, kind: BlockKind, key: BlockKey, hit: bool) {
-        let stripe = &self.stripes[((key.table.0 ^ (key.offset >> 12)) % STRIPES as u64) as usize];
+    pub(super) fn count_lookup(&self, kind: BlockKind, hit: bool) {
+        let stripe = &self.stripes[STRIPE.with(|stripe| *stripe % STRIPES)];
         let counts = if hit { &stripe.hits } else { &stripe.misses };
         counts[kind as usize].fetch_add(1, Ordering::Relaxed);
     }

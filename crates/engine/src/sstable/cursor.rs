@@ -8,6 +8,7 @@ use super::table::{Partition, Root, Table};
 use super::window::Window;
 use crate::Error;
 use crate::iter::Cursor;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef};
@@ -193,15 +194,21 @@ impl State {
         if self.partition.is_none() && self.partition_at < self.top.entries() {
             let root = table.root_waiting()?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
-            let index = Self::index(table, root, reading, partition.index)?;
+            let index = Self::index(table, root, reading, (self.partition_at, partition.index))?;
             self.partition = Some((partition, index));
         }
         Ok(self.partition.as_ref())
     }
 
-    fn index(table: &Table, root: &Root, reading: Reading, extent: Extent) -> Result<Arc<IndexBlock>, Error> {
+    /// The index of the partition `at`, which is at `extent`.
+    fn index(
+        table: &Table,
+        root: &Root,
+        reading: Reading,
+        (at, extent): (usize, Extent),
+    ) -> Result<Arc<IndexBlock>, Error> {
         match reading {
-            Reading::Cached => table.load_waiting(root, extent),
+            Reading::Cached => table.reach_waiting(root, at, extent).map(Cow::into_owned),
             // Not through the window: it would have to jump there and back.
             Reading::Bulk => table.read_uncached(&mut table.window(root, false), extent).map(Arc::new),
         }

@@ -10,8 +10,10 @@
 //! form a *partition*, with a [`FilterBlock`] (a Bloom filter of its keys) and an [`IndexBlock`] (the greatest
 //! key of each data block, and where it is) behind them; the *top index* says where partitions are. A get goes
 //! top index, filter, index, data block, and stops at the filter for most keys that are not there. Of an open
-//! table only the top index is held, if it is small (4 KiB); everything else is
-//! loaded through the [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the data.
+//! table the top index is held, if it is small (4 KiB); everything else is loaded through the
+//! [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the data. Filters and indexes that are
+//! asked for again move from there into the table, where a get reaches them without a lookup; they still
+//! count in the cache's budget (see `held`).
 //!
 //! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] walks it. The format, byte by byte:
 //! `docs/storage-format/table.md`.
@@ -27,6 +29,7 @@ mod filter;
 mod format;
 mod frame;
 mod from_bytes;
+mod held;
 mod index_block;
 mod meta;
 mod separator;

@@ -6,6 +6,7 @@ use super::data_block::DataBlock;
 use super::filter::FilterBlock;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, decode_meta};
 use super::frame::{self, FrameKind, Place};
+use super::held::{HeldBlocks, Holdable};
 use super::index_block::IndexBlock;
 use super::meta::{TableId, TableMeta};
 use super::window::Window;
@@ -56,6 +57,7 @@ pub(super) struct Root {
     pub(super) file: Arc<dyn File>,
     pub(super) tail: Tail,
     top: Option<Arc<IndexBlock>>,
+    held: HeldBlocks,
 }
 
 /// The parts of one partition.
@@ -146,13 +148,13 @@ impl Table {
         }
         let partition = self.partition(root, top, at)?;
         if let Some(filter) = partition.filter {
-            match self.load::<FilterBlock>(root, filter, wait)? {
+            match self.reach::<FilterBlock>(root, at, filter, wait)? {
                 Some(filter) if filter.may_contain(hash) => {}
                 Some(_) => return Ok(Lookup::Absent),
                 None => return Ok(Lookup::WouldWait),
             }
         }
-        let Some(index) = self.load::<IndexBlock>(root, partition.index, wait)? else {
+        let Some(index) = self.reach::<IndexBlock>(root, at, partition.index, wait)? else {
             return Ok(Lookup::WouldWait);
         };
         let at = index.find(key);
@@ -179,7 +181,7 @@ impl Table {
             return Ok(false);
         }
         match self.partition(root, &top, at)?.filter {
-            Some(filter) => Ok(self.load_waiting::<FilterBlock>(root, filter)?.may_contain(hash)),
+            Some(filter) => Ok(self.reach_waiting::<FilterBlock>(root, at, filter)?.may_contain(hash)),
             None => Ok(true),
         }
     }
@@ -194,10 +196,13 @@ impl Table {
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// What the open table holds outside of the cache, its blocks in use aside, in bytes.
+    /// What the open table takes that the cache does not count, its blocks in use aside, in bytes.
     pub fn pinned_bytes(&self) -> usize {
-        let top = self.root.get().and_then(|root| root.top.as_ref());
-        size_of::<Self>() + self.path.as_os_str().len() + top.map_or(0, |top| top.heap_bytes())
+        let root_bytes = self
+            .root
+            .get()
+            .map_or(0, |root| root.top.as_ref().map_or(0, |top| top.heap_bytes()) + root.held.slot_bytes());
+        size_of::<Self>() + self.path.as_os_str().len() + root_bytes
     }
 
     /// What the tail of the file says and the top index; `None` when the file must be opened first and the
@@ -231,10 +236,11 @@ impl Table {
         if tail.id != self.meta.id {
             return Err(self.corrupt(self.tail_offset(), Malformed("the tail is of another table")));
         }
-        let mut root = Root { file, tail, top: None };
+        let mut root = Root { file, tail, top: None, held: HeldBlocks::default() };
         let raw = self.read(&root, tail.top, FrameKind::Index, Wait::Allowed)?.unwrap_or_default();
         let top = IndexBlock::decode(&raw).map_err(|malformed| self.corrupt(tail.top.offset, malformed))?;
         if top.heap_bytes() <= TOP_PINNED_BYTES_MAX {
+            root.held = HeldBlocks::of(top.entries());
             root.top = Some(Arc::new(top));
         }
         Ok(root)
@@ -277,6 +283,37 @@ impl Table {
         let limit = partition.filter.unwrap_or(partition.index).offset;
         Extent::between(start, index.number(at, 0), limit)
             .map_err(|malformed| self.corrupt(partition.index.offset, malformed))
+    }
+
+    /// The filter or index of the partition `at`, which is at `extent`: held, or else as [`Table::load`].
+    #[inline]
+    fn reach<'a, B: Holdable>(
+        &self,
+        root: &'a Root,
+        at: usize,
+        extent: Extent,
+        wait: Wait,
+    ) -> Result<Option<Cow<'a, Arc<B>>>, Error> {
+        if let Some(block) = root.held.get(at) {
+            self.cache.count_held_hit(B::KIND);
+            return Ok(Some(Cow::Borrowed(block)));
+        }
+        if let Some(block) = self.cached(extent) {
+            root.held.fill(at, &block, &self.cache, self.block_key(extent));
+            return Ok(Some(Cow::Owned(block)));
+        }
+        Ok(self.load_from_file(root, extent, wait)?.map(Cow::Owned))
+    }
+
+    /// As [`Table::reach`], waiting for the disk.
+    pub(super) fn reach_waiting<'a, B: Holdable>(
+        &self,
+        root: &'a Root,
+        at: usize,
+        extent: Extent,
+    ) -> Result<Cow<'a, Arc<B>>, Error> {
+        let block = self.reach(root, at, extent, Wait::Allowed)?;
+        Ok(block.expect("a read that may wait does not say that it would"))
     }
 
     /// A block from the cache, or else from the file and into the cache; `None` when that would wait.
@@ -377,6 +414,9 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        if let Some(root) = self.root.take() {
+            root.held.release(&self.cache);
+        }
         if self.obsolete.load(Ordering::Acquire) {
             (self.trash)(self.meta.id);
         }
