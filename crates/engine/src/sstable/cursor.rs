@@ -194,7 +194,7 @@ impl State {
         if self.partition.is_none() && self.partition_at < self.top.entries() {
             let root = table.root_waiting()?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
-            let index = Self::index(table, root, reading, (self.partition_at, partition.index))?;
+            let index = Self::index(table, root, reading, self.partition_at, partition.index)?;
             self.partition = Some((partition, index));
         }
         Ok(self.partition.as_ref())
@@ -205,7 +205,8 @@ impl State {
         table: &Table,
         root: &Root,
         reading: Reading,
-        (at, extent): (usize, Extent),
+        at: usize,
+        extent: Extent,
     ) -> Result<Arc<IndexBlock>, Error> {
         match reading {
             Reading::Cached => table.reach_waiting(root, at, extent).map(Cow::into_owned),
