@@ -42,8 +42,11 @@ const CHORES: &[Chore] = &[
     },
     Chore {
         name: "static",
-        does: "the static binary (needs the musl target and musl-tools)",
-        steps: &[step("cargo build --release --locked --package veche --target x86_64-unknown-linux-musl")],
+        does: "the static binary, in target/x86_64-unknown-linux-gnu/release/veche",
+        steps: &[Step {
+            command: "cargo build --release --locked --package veche --target x86_64-unknown-linux-gnu",
+            env: &[("RUSTFLAGS", "-C target-feature=+crt-static")],
+        }],
     },
 ];
 
