@@ -13,16 +13,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const CELLS: u64 = 5_000;
 
-/// Tables on a file system: the table `t` has the keys `key(t, 0..CELLS)`.
+/// Tables on a file system: the table `t` has the keys `key(t, 0..cells)`.
 struct Tables {
     fs: Arc<dyn Fs>,
     metas: Vec<Arc<TableMeta>>,
 }
 
 impl Tables {
-    fn write(tables: u64) -> Self {
+    fn write(tables: u64, cells: u64) -> Self {
         let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
-        let metas = (0..tables).map(|table| Arc::new(write_table(&*fs, table))).collect();
+        let metas = (0..tables).map(|table| Arc::new(write_table(&*fs, table, cells))).collect();
         Self { fs, metas }
     }
 
@@ -38,12 +38,12 @@ impl Tables {
 }
 
 /// Small blocks, so that indexes are about as large as filters.
-fn write_table(fs: &dyn Fs, table: u64) -> TableMeta {
+fn write_table(fs: &dyn Fs, table: u64, cells: u64) -> TableMeta {
     let path = PathBuf::from(file_name(TableId(table)));
     let file = fs.open(&path, OpenMode::CreateNew).unwrap();
     let options = TableOptions { block_bytes: 1 << 10, ..TableOptions::default() };
     let mut writer = TableWriter::new(file, path, TableId(table), options);
-    for i in 0..CELLS {
+    for i in 0..cells {
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1 + i), NodeTag(1)), 1);
         writer.add(&key(table, i), CellRef { meta, value: &value(table, i) }).unwrap();
     }
@@ -59,11 +59,13 @@ fn value(table: u64, i: u64) -> Vec<u8> {
 }
 
 /// Asks for a key that is there, or if `i` is none of its keys, for one that is not.
-fn get(tables: &Table, table: u64, i: u64) {
+fn get(reader: &Table, table: u64, i: u64) {
     let key = key(table, i);
-    match tables.get(&key, xxh3_64(&key), Wait::Allowed).unwrap() {
+    match reader.get(&key, xxh3_64(&key), Wait::Allowed).unwrap() {
         Lookup::Found(cell) => assert_eq!(cell.value, value(table, i)),
-        lookup => assert!(i >= CELLS && lookup == Lookup::Absent, "{lookup:?} for {i} of {table}"),
+        lookup => {
+            assert!(i >= reader.meta().cells && lookup == Lookup::Absent, "{lookup:?} for {i} of {table}")
+        }
     }
 }
 
@@ -89,7 +91,7 @@ fn scan(table: &Arc<Table>) {
 
 #[test]
 fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
-    let files = Tables::write(40);
+    let files = Tables::write(40, CELLS);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let mut rng = Rng::new(1);
     for _ in 0..3 {
@@ -117,7 +119,7 @@ fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
 
 #[test]
 fn a_scan_holds_nothing() {
-    let files = Tables::write(2);
+    let files = Tables::write(2, CELLS);
     let cache = Arc::new(BlockCache::new(8 << 20));
     files.open_all(&cache).iter().for_each(scan);
     assert_eq!(cache.held_bytes(), 0);
@@ -125,7 +127,7 @@ fn a_scan_holds_nothing() {
 
 #[test]
 fn hits_of_held_blocks_are_counted() {
-    let files = Tables::write(1);
+    let files = Tables::write(1, CELLS);
     let cache = Arc::new(BlockCache::new(8 << 20));
     let table = files.open(0, &cache);
     let counts =
@@ -147,25 +149,25 @@ fn hits_of_held_blocks_are_counted() {
 
 #[test]
 fn where_nothing_may_be_held_all_goes_through_the_cache() {
-    let files = Tables::write(2);
-    // The smallest index fits into the one, but not into its half; nothing fits into the other.
-    for budget in [3 << 10, 0] {
+    let files = Tables::write(2, 1_000);
+    // A filter fits into the one, but not into its half; nothing fits into the other.
+    for budget in [2 << 10, 0] {
         let cache = Arc::new(BlockCache::new(budget));
         let tables = files.open_all(&cache);
-        for i in (0..2 * CELLS).step_by(13) {
+        for i in (0..2_000).step_by(13) {
             get(&tables[0], 0, i);
             get(&tables[1], 1, i);
             check(&cache);
         }
         tables.iter().for_each(scan);
         assert_eq!(cache.held_bytes(), 0);
-        assert_eq!(cache.stats().index.hits > 0, budget > 0);
+        assert_eq!(cache.stats().filter.hits > 0, budget > 0);
     }
 }
 
 #[test]
 fn the_budget_is_held_while_threads_read_and_tables_come_and_go() {
-    let files = Tables::write(16);
+    let files = Tables::write(16, CELLS);
     let cache = Arc::new(BlockCache::new(512 << 10));
     let shared = files.open_all(&cache);
     std::thread::scope(|scope| {
