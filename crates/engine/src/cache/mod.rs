@@ -257,3 +257,28 @@ impl Lifecycle<BlockKey, CachedBlock> for Evictions {
         evicted.push(block);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_two_readers_move_into_its_slot_is_counted_once() {
+        let cache = BlockCache::new(1 << 20);
+        let filter =
+            <FilterBlock as Block>::decode([&[0; 64][..], &[1]].concat()).expect("one line and a probe");
+        let (filter, slot) = (Arc::new(filter), OnceLock::new());
+        let key = BlockKey { table: TableId(1), offset: 24 };
+        cache.insert(key, &filter);
+        let bytes = cache.bytes();
+        for _ in 0..2 {
+            cache.hold(key, &filter, &slot);
+            assert_eq!(
+                (cache.held_bytes(), cache.bytes(), cache.stats().filter.bytes),
+                (bytes, bytes, bytes)
+            );
+        }
+        cache.release(slot.into_inner().expect("it is held"));
+        assert_eq!((cache.held_bytes(), cache.bytes(), cache.stats().filter.bytes), (0, 0, 0));
+    }
+}
