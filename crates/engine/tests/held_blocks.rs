@@ -64,7 +64,7 @@ fn get(reader: &Table, table: u64, i: u64) {
     match reader.get(&key, xxh3_64(&key), Wait::Allowed).unwrap() {
         Lookup::Found(cell) => assert_eq!(cell.value, value(table, i)),
         lookup => {
-            assert!(i >= reader.meta().cells && lookup == Lookup::Absent, "{lookup:?} for {i} of {table}")
+            assert!(i >= reader.meta().cells && lookup == Lookup::Absent, "{lookup:?} for {i} of {table}");
         }
     }
 }
