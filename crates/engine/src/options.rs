@@ -65,7 +65,7 @@ impl Default for Options {
             memtables_max: 4,
             block_bytes: 16 << 10,
             compression: Compression::Lz4,
-            filter_bits_per_key: 10,
+            filter_bits_per_key: 13,
             table_bytes: 64 << 20,
             level0_tables: 4,
             level1_bytes: 256 << 20,
@@ -104,7 +104,8 @@ impl Options {
         self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 256 << 20))
     }
 
-    /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs.
+    /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs, but an
+    /// eighth of the budget at least.
     pub fn cache_bytes(&self) -> u64 {
         let memtables = self.memtable_bytes() * self.memtables_max as u64;
         self.memory_bytes.saturating_sub(memtables + self.memory_bytes / 16).max(self.memory_bytes / 8)
