@@ -45,7 +45,8 @@ pub struct Committed {
     pub superseded: Vec<u32>,
 }
 
-/// Called once with what a batch came to.
+/// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
+/// it must be quick, and must not commit or write with [`Engine::write`].
 pub type Completion = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
 
 /// A batch on its way through the commit.
@@ -155,6 +156,11 @@ impl CommitQueue {
         };
         self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
         group
+    }
+
+    fn take_all(&mut self) -> Vec<Arc<Pending>> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
     }
 }
 
@@ -329,34 +335,43 @@ impl Engine {
         if has_values && self.shared.disk.is_full() {
             return Err(Error::Full { path: self.shared.paths.root().to_owned() });
         }
-        let view = self.shared.view.load();
+        let mut view = self.shared.view.load();
+        // One that holds nothing takes a write whatever its size, else none could ever be taken.
+        let active = &view.active.memtable;
+        let is_full = active.bytes_used() >= self.shared.memtable_bytes && !active.is_empty();
+        let rotates = is_full && view.sealed.len() + 1 < self.shared.options.memtables_max;
+        if rotates {
+            // Also when the write is refused below: a full memtable is worked off only once it is sealed.
+            drop(view);
+            self.rotate(queue);
+            view = self.shared.view.load();
+        }
         let backlog = self.shared.backlog_of(&view);
         let waits = backlog.time_for((queue.waiting_bytes + record.bytes().len()) as u64);
         if queue.waiting_bytes > QUEUE_BYTES_MAX || waits > crate::pressure::WAIT_MAX {
             return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
         }
-        if view.active.memtable.bytes_used() < self.shared.memtable_bytes {
-            return Ok(Arc::clone(&view.active));
-        }
-        if view.sealed.len() + 1 >= self.shared.options.memtables_max {
+        if is_full && !rotates {
             return Err(Error::Overloaded { retry_after: Duration::from_secs(1) });
         }
-        drop(view);
-        Ok(self.rotate(queue))
+        Ok(Arc::clone(&view.active))
     }
 
-    /// Seals the active memtable, whatever it holds, and returns the new one. The queue is locked, so no
-    /// sequence is given out meanwhile.
-    pub(crate) fn rotate(&self, _queue: &mut CommitQueue) -> Arc<LoggedMemtable> {
+    /// Seals the active memtable, whatever it holds, and puts a new one in its place. The queue is locked, so
+    /// no sequence is given out meanwhile.
+    pub(crate) fn rotate(&self, _queue: &mut CommitQueue) {
         let spare = self.shared.spare_memtable.lock().take();
         let fresh = spare.unwrap_or_else(|| self.shared.new_memtable());
-        self.shared.install_view(|view| View::rotated(view, Arc::clone(&fresh)));
+        self.shared.install_view(|view| View::rotated(view, fresh));
         self.shared.signals.flush.notify();
-        fresh
     }
 
     fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
-        self.check_poison()?;
+        if let Err(poisoned) = self.check_poison() {
+            // A failed job may have poisoned the engine while these waited.
+            self.fail_waiting(&poisoned);
+            return Err(poisoned);
+        }
         let group = self.shared.commit_queue.lock().take_group();
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
@@ -403,7 +418,7 @@ impl Engine {
     }
 
     fn fail_waiting(&self, error: &Error) {
-        let waiting = std::mem::take(&mut self.shared.commit_queue.lock().waiting);
+        let waiting = self.shared.commit_queue.lock().take_all();
         for pending in waiting {
             pending.finish(Err(error.clone()));
         }

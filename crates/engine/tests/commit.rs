@@ -122,6 +122,45 @@ fn what_waits_behind_a_failed_sync_is_told_and_nothing_is_taken_after() {
 }
 
 #[test]
+fn what_waits_while_a_flush_fails_is_told() {
+    let mut world = World::new(7);
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
+    let env = world.env_over(Arc::new(faults.clone()));
+    let (engine, _) = engine::Engine::open(env, Path::new(DIR), small_options()).expect("open");
+    for number in 0..2 {
+        let told = submit(&mut world, &engine, &[number], 20_000);
+        engine.step_commit().expect("commit");
+        assert!(told.try_recv().expect("told").is_ok());
+    }
+    let waiting = submit(&mut world, &engine, b"k", 10);
+    faults.set_plan(FaultPlan::fail(
+        OperationMatch::kind(OperationKind::SyncData).sticky(),
+        Fault::DeviceError,
+    ));
+    assert!(matches!(engine.step_flush(u64::MAX), Err(Error::Poisoned { .. })));
+    assert!(matches!(engine.step_commit(), Err(Error::Poisoned { .. })));
+    assert!(matches!(waiting.try_recv().expect("told"), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn a_value_larger_than_all_memtables_together_does_not_shut_out_the_next() {
+    let mut world = World::new(8);
+    let engine = world.open(&Options { memtable_bytes: Some(1 << 20), ..small_options() });
+    // At the least rate that is permitted it takes longer than a write may wait.
+    let mut is_taken = |number| {
+        let told = submit(&mut world, &engine, &[number], 3 << 20);
+        engine.step_commit().expect("commit");
+        told.try_recv().expect("told").is_ok()
+    };
+    assert!(is_taken(0));
+    for number in 1..3 {
+        assert!(!is_taken(number), "the one before is in memory");
+        while engine.step_flush(u64::MAX).expect("flush") == Progress::Worked {}
+        assert!(is_taken(number), "the one before was sealed");
+    }
+}
+
+#[test]
 fn a_write_that_finds_a_greater_version_is_told_so() {
     let mut world = World::new(6);
     let engine = world.open(&small_options());
