@@ -35,8 +35,21 @@ pub enum Progress {
 #[derive(Default)]
 pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
-    compactions: Mutex<Vec<Option<Compaction>>>,
+    compactions: Mutex<Vec<CompactionSlot>>,
     busy: Mutex<Busy>,
+}
+
+/// Locked through a step: threads that step the same slot take turns.
+type CompactionSlot = Arc<Mutex<Option<Compaction>>>;
+
+impl Jobs {
+    fn slot(&self, slot: usize) -> CompactionSlot {
+        let mut slots = self.compactions.lock();
+        if slots.len() <= slot {
+            slots.resize_with(slot + 1, CompactionSlot::default);
+        }
+        Arc::clone(&slots[slot])
+    }
 }
 
 struct Flush {
@@ -75,12 +88,13 @@ impl Engine {
     /// # Errors
     /// As [`Engine::step_flush`].
     pub fn flush(&self) -> Result<(), Error> {
-        while self.step_commit()? {}
         let mut queue = self.shared.commit_queue.lock();
         if !self.shared.view.load().active.memtable.is_empty() {
             self.rotate(&mut queue);
         }
         drop(queue);
+        // Only what is durable is flushed.
+        while self.step_commit()? {}
         while self.step_flush(STEP_BYTES)? == Progress::Worked {}
         Ok(())
     }
@@ -141,31 +155,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Compacts about `budget_bytes` in `slot`; jobs in different slots run side by side.
+    /// Compacts about `budget_bytes` in `slot`, a small number; jobs in different slots run side by side.
     ///
     /// # Errors
     /// [`Error::Full`] or [`Error::Corrupt`]: the job was undone and will be chosen again.
     /// [`Error::Poisoned`] after any other failed write.
     pub fn step_compaction(&self, slot: usize, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
-        let Some(mut compaction) = self.take_compaction(slot) else { return Ok(Progress::Idle) };
+        let slot = self.shared.jobs.slot(slot);
+        let mut slot = slot.lock();
+        let Some(mut compaction) = slot.take().or_else(|| self.begin_compaction()) else {
+            return Ok(Progress::Idle);
+        };
         match compaction.job.step(budget_bytes) {
             Ok(Step::More) => {
-                self.shared.jobs.compactions.lock()[slot] = Some(compaction);
-                Ok(Progress::Worked)
-            }
-            Ok(Step::Done(edit)) if self.came_late(&compaction) => {
-                self.end_plan(compaction.plan);
-                self.discard_outputs(&edit);
+                *slot = Some(compaction);
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
-                let installed = self.shared.install_edit(&edit, View::with_levels);
-                self.end_plan(compaction.plan);
-                if let Err(error) = installed {
-                    return Err(self.edit_failed(&edit, error));
-                }
-                self.shared.counters.compacted(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+                self.finish_compaction(&compaction, &edit)?;
                 Ok(Progress::Worked)
             }
             Err(error) => {
@@ -176,15 +184,19 @@ impl Engine {
         }
     }
 
-    fn take_compaction(&self, slot: usize) -> Option<Compaction> {
-        let mut slots = self.shared.jobs.compactions.lock();
-        if slots.len() <= slot {
-            slots.resize_with(slot + 1, || None);
+    fn finish_compaction(&self, compaction: &Compaction, edit: &VersionEdit) -> Result<(), Error> {
+        if self.came_late(compaction) {
+            self.end_plan(compaction.plan);
+            self.discard_outputs(edit);
+            return Ok(());
         }
-        match slots[slot].take() {
-            Some(running) => Some(running),
-            None => self.begin_compaction(),
+        let installed = self.shared.install_edit(edit, View::with_levels);
+        self.end_plan(compaction.plan);
+        if let Err(error) = installed {
+            return Err(self.edit_failed(edit, error));
         }
+        self.shared.counters.compacted(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+        Ok(())
     }
 
     fn begin_compaction(&self) -> Option<Compaction> {
@@ -253,10 +265,10 @@ impl Engine {
         if self.shared.disk.observe(available) {
             self.tell_disk_changed();
         }
-        if self.shared.disk.is_full() {
-            return Ok(if removed { Progress::Worked } else { Progress::Idle });
-        }
-        let more = self.shared.spares.step(budget_bytes)?;
+        let more = match self.shared.disk.is_full() {
+            true => self.shared.spares.step_released()?,
+            false => self.shared.spares.step(budget_bytes)?,
+        };
         Ok(if removed || more { Progress::Worked } else { Progress::Idle })
     }
 
@@ -289,9 +301,12 @@ impl Engine {
         }
     }
 
-    /// An edit was not taken: what it would have added is removed.
+    /// An edit was not taken: what it would have added is removed. Unless it may be durable all the same: then
+    /// the next open needs the files, or removes them.
     fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
-        self.discard_outputs(edit);
+        if matches!(error, Error::Full { .. }) {
+            self.discard_outputs(edit);
+        }
         self.job_failed(error)
     }
 
@@ -312,12 +327,14 @@ impl Shared {
 
     /// Removes the files of tables that nobody holds.
     fn remove_trash(&self) -> Result<bool, Error> {
-        let ids = std::mem::take(&mut *self.trash.lock());
-        for &id in &ids {
+        let mut removed = false;
+        loop {
+            // One at a time: after an error the others are still there for the next step.
+            let Some(id) = self.trash.lock().pop() else { return Ok(removed) };
             let path = self.paths.table(id);
             self.env.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+            removed = true;
         }
-        Ok(!ids.is_empty())
     }
 
     fn available_bytes(&self) -> Result<u64, Error> {

@@ -84,16 +84,22 @@ impl Spares {
     /// Those of the file system. [`Error::Full`] leaves everything as it was; call again when there is room.
     pub fn step(&self, budget_bytes: u64) -> Result<bool, Error> {
         let mut work = self.work.lock();
-        let released = self.shared.lock().released.front().copied();
-        match released {
-            Some(id) => {
-                self.recycle(id, &mut work)?;
-                self.shared.lock().released.pop_front();
+        if !self.recycle_one(&mut work)? {
+            if !self.wants_filling() {
+                return Ok(false);
             }
-            None if self.wants_filling() => self.fill(&mut work, budget_bytes)?,
-            None => return Ok(false),
+            self.fill(&mut work, budget_bytes)?;
         }
         Ok(!self.shared.lock().released.is_empty() || self.wants_filling())
+    }
+
+    /// As [`Spares::step`], but takes no room on the disk: recycles or removes one released segment. False when
+    /// there was none.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn step_released(&self) -> Result<bool, Error> {
+        self.recycle_one(&mut self.work.lock())
     }
 
     /// Segments that nobody needs any more.
@@ -113,6 +119,13 @@ impl Spares {
 
     fn wants_filling(&self) -> bool {
         self.spares_max > 0 && self.ready() == 0
+    }
+
+    fn recycle_one(&self, work: &mut Work) -> Result<bool, Error> {
+        let Some(id) = self.shared.lock().released.front().copied() else { return Ok(false) };
+        self.recycle(id, work)?;
+        self.shared.lock().released.pop_front();
+        Ok(true)
     }
 
     fn recycle(&self, id: SegmentId, work: &mut Work) -> Result<(), Error> {

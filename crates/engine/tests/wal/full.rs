@@ -66,6 +66,20 @@ fn the_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
 }
 
 #[test]
+fn released_segments_give_their_room_back_while_the_disk_is_full() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    for number in 0..40 {
+        append(&mut log.wal, number, 1_000).unwrap();
+    }
+    let full_bytes = used_bytes(&disk);
+    disk.set_capacity(full_bytes);
+    log.wal.release(log.wal.segment());
+    while log.wal.spares().step_released().unwrap() {}
+    assert!(used_bytes(&disk) < full_bytes / 2, "{} of {full_bytes} bytes are left", used_bytes(&disk));
+}
+
+#[test]
 fn a_spare_that_does_not_fit_is_taken_back() {
     let disk = new_disk();
     let log = open_mem(&disk);
