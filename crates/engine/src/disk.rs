@@ -19,6 +19,8 @@ const RESERVE_SHARE: u64 = 16;
 #[derive(Debug)]
 pub(crate) struct DiskGuard {
     full: AtomicBool,
+    /// What the last observation came to.
+    told_full: AtomicBool,
     reserve_bytes: u64,
 }
 
@@ -26,7 +28,11 @@ impl DiskGuard {
     /// A guard that wants `wanted_bytes` in reserve on a disk of which the engine has or could have
     /// `usable_bytes`.
     pub(crate) fn new(wanted_bytes: u64, usable_bytes: u64) -> Self {
-        Self { full: AtomicBool::new(false), reserve_bytes: wanted_bytes.min(usable_bytes / RESERVE_SHARE) }
+        Self {
+            full: AtomicBool::new(false),
+            told_full: AtomicBool::new(false),
+            reserve_bytes: wanted_bytes.min(usable_bytes / RESERVE_SHARE),
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -42,13 +48,13 @@ impl DiskGuard {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Takes note of the free space. Returns whether that opened or closed the door.
+    /// Takes note of the free space. Returns whether the door is open where it was closed at the last
+    /// observation, or closed where it was open.
     pub(crate) fn observe(&self, available_bytes: u64) -> bool {
-        let was_full = self.is_full();
-        let limit = if was_full { self.reserve_bytes * 2 } else { self.reserve_bytes };
+        let limit = if self.is_full() { self.reserve_bytes * 2 } else { self.reserve_bytes };
         let full = available_bytes < limit;
         self.full.store(full, Ordering::Relaxed);
-        full != was_full
+        self.told_full.swap(full, Ordering::Relaxed) != full
     }
 }
 
@@ -65,6 +71,15 @@ mod tests {
         assert!(guard.is_full());
         assert!(guard.observe(200));
         assert!(!guard.is_full());
+    }
+
+    #[test]
+    fn a_door_that_a_failed_write_closed_is_told_at_the_next_observation() {
+        let guard = DiskGuard::new(100, 1_000_000);
+        guard.found_full();
+        assert!(guard.observe(50));
+        assert!(!guard.observe(150));
+        assert!(guard.observe(200));
     }
 
     #[test]
