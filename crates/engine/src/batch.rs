@@ -30,15 +30,18 @@ impl Batch {
     /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value than
     /// [`Batch::VALUE_BYTES_MAX`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
-        assert!((1..=Self::KEY_BYTES_MAX).contains(&key.len()), "a key of {} bytes", key.len());
-        assert!(cell.value.len() <= Self::VALUE_BYTES_MAX, "a value of {} bytes", cell.value.len());
         self.has_values |= cell.meta.kind == CellKind::Value;
-        self.record.push(key, cell);
+        self.put_within_reserve(key, cell);
     }
 
     /// As [`Batch::put`], for a cell without which the host cannot go on: like a delete it is taken also when the
     /// disk is nearly full.
+    ///
+    /// # Panics
+    /// As [`Batch::put`].
     pub fn put_within_reserve(&mut self, key: &[u8], cell: CellRef<'_>) {
+        assert!((1..=Self::KEY_BYTES_MAX).contains(&key.len()), "a key of {} bytes", key.len());
+        assert!(cell.value.len() <= Self::VALUE_BYTES_MAX, "a value of {} bytes", cell.value.len());
         self.record.push(key, cell);
     }
 

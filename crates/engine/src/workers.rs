@@ -197,8 +197,8 @@ impl Worker {
     fn look(&self, stepped: Result<Progress, Error>, job: &str) -> Option<Progress> {
         match stepped {
             Ok(progress) => Some(progress),
-            Err(Error::Poisoned { .. }) => {
-                self.poisoned(&Error::Poisoned { reason: String::new() });
+            Err(error @ Error::Poisoned { .. }) => {
+                self.poisoned(&error);
                 None
             }
             Err(error) => {
