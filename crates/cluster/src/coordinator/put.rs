@@ -78,6 +78,10 @@ impl Coordinator {
             }
         }
         self.raise_bound_in_time(now);
+        if !self.parked.is_empty() && !self.bound_raise.under_way {
+            // Another thread has raised the bound since the clock refused: no answer will come here.
+            self.resume_parked(now);
+        }
     }
 
     /// Takes the answer to the request that raises the clock's bound.
