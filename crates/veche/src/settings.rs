@@ -137,6 +137,10 @@ impl Settings {
         let listen_text = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
         let listen = resolve_address(listen_text)?;
         let memory_bytes = self.memory_bytes(machine)?;
+        let value_bytes_max = self.value_bytes_max(memory_bytes)?;
+        let limits = Limits::for_process(machine.files_max, memory_bytes);
+        // Bodies that could never be taken in would be told to try again for ever.
+        let body_bytes_max = limits.body_bytes_max.max(value_bytes_max as u64);
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
         if request_timeout.is_zero() {
             return Err("--request-timeout must be longer than 0".to_owned());
@@ -148,9 +152,9 @@ impl Settings {
             engine: self.engine_options(memory_bytes),
             threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
             request_timeout,
-            value_bytes_max: self.value_bytes_max(memory_bytes)?,
+            value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
-            limits: Limits::for_process(machine.files_max, memory_bytes),
+            limits: Limits { body_bytes_max, ..limits },
         })
     }
 
@@ -291,6 +295,12 @@ mod tests {
             (config.request_timeout, config.drain_delay),
             (Duration::from_secs(2), Duration::from_secs(3))
         );
+    }
+
+    #[test]
+    fn bodies_may_hold_at_least_one_value_of_the_greatest_size() {
+        let config = settings("memory = \"256MiB\"\nvalue-max = \"64MiB\"").resolve(&MACHINE).unwrap();
+        assert_eq!((config.value_bytes_max, config.limits.body_bytes_max), (64 << 20, 64 << 20));
     }
 
     #[test]
