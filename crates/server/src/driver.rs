@@ -1,7 +1,8 @@
 //! Drives the coordinator of one I/O thread: time, requests and the store's answers in, effects out.
 //!
-//! **Promise.** A read that the memory can answer is answered when [`Driver::execute`] returns. All writes of one turn (of the connection tasks that were ready together) reach the engine
-//! as one group. No decision is taken here: that is the coordinator's, which a simulator drives alike.
+//! **Promise.** A read that the memory can answer is answered when [`Driver::execute`] returns. All writes of one
+//! turn (of the connection tasks that were ready together) reach the engine as one group. No decision is taken
+//! here: that is the coordinator's, which a simulator drives alike.
 //!
 //! **Mechanism.** Everything is of one thread, in one `RefCell` that is never borrowed across a wait. Writes
 //! are gathered in a [`WriteGroup`]; the first of a turn wakes the flushing task, which runs after the
