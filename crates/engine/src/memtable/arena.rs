@@ -6,8 +6,8 @@
 //! **Mechanism.** Chunks of one size; a piece is one `fetch_add` on the current chunk. When that overshoots,
 //! whoever notices makes a new chunk and swings the current one to it; who loses that race frees its own.
 //! Keys and cells have chunks of their own: a search reads only keys, and the denser they lie, the more of
-//! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a chunk are allocated alone, as [`Bytes`], so that a reader can take them
-//! without a copy.
+//! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a
+//! chunk are allocated alone, as [`Bytes`], so that a reader can take them without a copy.
 //!
 //! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`PIECE_BYTES_MAX`],
 //! and mostly nothing to speak of.
@@ -23,6 +23,8 @@ pub(super) const PIECE_ALIGN: usize = 8;
 pub(super) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
 /// Values longer than this share of a chunk are allocated alone.
 const LARGE_VALUE_SHARE: usize = 32;
+/// So are values longer than this, which leaves room in a piece for the rest of a cell.
+const LARGE_VALUE_BYTES: usize = PIECE_BYTES_MAX / 2;
 
 const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;
@@ -96,7 +98,7 @@ impl Arena {
 
     /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
     pub(super) fn is_large(&self, bytes: usize) -> bool {
-        bytes > self.cells.chunk_bytes / LARGE_VALUE_SHARE
+        bytes > (self.cells.chunk_bytes / LARGE_VALUE_SHARE).min(LARGE_VALUE_BYTES)
     }
 
     /// Copies `value` to an allocation of its own, which lives as long as the arena.
