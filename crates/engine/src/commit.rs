@@ -412,8 +412,17 @@ impl Engine {
             pending.wait_inserted();
         }
         self.shared.watermark.store(last.0, Ordering::Release);
+        self.tell_flusher(group);
         for pending in group {
             pending.finish(outcome.clone());
+        }
+    }
+
+    /// A sealed memtable can be flushed once its last group is durable: that may be this one.
+    fn tell_flusher(&self, group: &[Arc<Pending>]) {
+        let active = Arc::clone(&self.shared.view.load().active);
+        if group.iter().any(|pending| !Arc::ptr_eq(&pending.target, &active)) {
+            self.shared.signals.flush.notify();
         }
     }
 

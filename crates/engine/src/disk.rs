@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The reserve is at most this part of what the engine could ever use of the disk.
-const RESERVE_SHARE: u64 = 16;
+const RESERVE_SHARE: u64 = 8;
 
 /// Whether values may be written.
 #[derive(Debug)]
@@ -84,6 +84,6 @@ mod tests {
 
     #[test]
     fn a_small_disk_has_a_small_reserve() {
-        assert_eq!(DiskGuard::new(100, 320).reserve_bytes(), 20);
+        assert_eq!(DiskGuard::new(100, 320).reserve_bytes(), 40);
     }
 }

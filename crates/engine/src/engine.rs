@@ -78,6 +78,7 @@ pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) paths: Paths,
     pub(crate) options: Options,
+    pub(crate) memtable_bytes: u64,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) view: View,
     pub(crate) watermark: crate::Sequence,
@@ -95,7 +96,7 @@ impl Engine {
     pub(crate) fn assemble(parts: Parts) -> Self {
         let debt = Debt::of(&parts.view.levels, &parts.options);
         let shared = Shared {
-            memtable_bytes: parts.options.memtable_bytes(),
+            memtable_bytes: parts.memtable_bytes,
             view: ArcSwap::from_pointee(parts.view),
             view_change: Mutex::new(()),
             watermark: AtomicU64::new(parts.watermark.0),

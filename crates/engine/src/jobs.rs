@@ -13,11 +13,11 @@
 use crate::Error;
 use crate::compaction::{self, Busy, FlushJob, Job, JobContext, PlanId, Step};
 use crate::engine::{Engine, Shared};
-use crate::manifest::{Levels, VersionEdit};
+use crate::manifest::VersionEdit;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, View};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::Version;
@@ -37,6 +37,8 @@ pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
     compactions: Mutex<Vec<CompactionSlot>>,
     busy: Mutex<Busy>,
+    /// For each running compaction, the least version of what was flushed since it began.
+    flushed_since: Mutex<BTreeMap<PlanId, Option<Version>>>,
 }
 
 /// Locked through a step: threads that step the same slot take turns.
@@ -60,8 +62,6 @@ struct Flush {
 struct Compaction {
     job: Job,
     plan: PlanId,
-    /// As they were when it began.
-    levels: Arc<Levels>,
 }
 
 /// A budget for steps that nobody is waiting behind, in bytes.
@@ -144,6 +144,7 @@ impl Engine {
         edit.wal_floor = Some(floor);
         // Before the view changes, so that no compaction misses its versions in both places.
         self.shared.replayable.lock().flushed(&flush.source);
+        self.note_flushed(flush.source.memtable.version_min());
         let installed =
             self.shared.install_edit(&edit, |view, levels| View::flushed(view, &flush.source, levels));
         if let Err(error) = installed {
@@ -206,12 +207,19 @@ impl Engine {
         let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
         let id = busy.begin(&plan);
         drop(busy);
-        let levels = Arc::clone(&context.levels);
-        Some(Compaction { job: Job::new(plan, context), plan: id, levels })
+        self.shared.jobs.flushed_since.lock().insert(id, None);
+        Some(Compaction { job: Job::new(plan, context), plan: id })
     }
 
     fn end_plan(&self, plan: PlanId) {
         self.shared.jobs.busy.lock().end(plan);
+        self.shared.jobs.flushed_since.lock().remove(&plan);
+    }
+
+    fn note_flushed(&self, version_min: Version) {
+        for least in self.shared.jobs.flushed_since.lock().values_mut() {
+            *least = Some(least.map_or(version_min, |held| held.min(version_min)));
+        }
     }
 
     fn job_context(&self) -> JobContext {
@@ -245,10 +253,10 @@ impl Engine {
     fn came_late(&self, compaction: &Compaction) -> bool {
         let Some(dropped) = compaction.job.dropped_version_max() else { return false };
         let view = self.shared.view.load_full();
-        let known: BTreeSet<TableId> = compaction.levels.iter().map(|(_, table)| table.meta().id).collect();
-        let flushed = view.levels.level(0).iter().filter(|table| !known.contains(&table.meta().id));
-        let oldest =
-            flushed.map(|table| table.meta().version_min).chain(self.unflushed_version_min(&view)).min();
+        let unflushed = self.unflushed_version_min(&view);
+        // After the view: what is not in its memtables any more was noted before it left them.
+        let flushed = self.shared.jobs.flushed_since.lock().get(&compaction.plan).copied().flatten();
+        let oldest = unflushed.into_iter().chain(flushed).min();
         oldest.is_some_and(|oldest| oldest <= dropped)
     }
 

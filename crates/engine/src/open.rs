@@ -32,6 +32,10 @@ use stdx::Version;
 
 /// Segments of the log may take at most this part of the disk that the engine could use, one of them.
 const SEGMENT_SHARE: u64 = 64;
+/// A memtable may be at most this part of it: on a small disk there must be room to flush it beside the log.
+const MEMTABLE_SHARE: u64 = 32;
+/// Whatever the disk, a memtable may have so many bytes, if the options say so.
+const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
 /// The least size of a segment of the log, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Segments of the log kept ready for reuse.
@@ -84,7 +88,9 @@ impl Engine {
             durability: options.durability,
             spares_max: SPARE_SEGMENTS,
         };
-        let mut replay = Replay::new(options.memtable_bytes());
+        let memtable_bytes =
+            options.memtable_bytes().min((usable_bytes / MEMTABLE_SHARE).max(MEMTABLE_BYTES_MIN));
+        let mut replay = Replay::new(memtable_bytes);
         let (wal, found) =
             Wal::open(&env.fs, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
                 replay.record(segment, cells);
@@ -96,7 +102,7 @@ impl Engine {
             let detail = format!("segment {:016x} of the log is missing", recovered.wal_floor.0);
             return Err(Error::corrupt(&paths.wal(), 0, detail));
         }
-        let reserve_bytes = options.memtable_bytes() * 2 + options.wal_segment_bytes;
+        let reserve_bytes = memtable_bytes * 2 + wal_options.segment_bytes;
         let recovery = Recovery {
             tables: live.added.len(),
             records: found.records,
@@ -107,6 +113,7 @@ impl Engine {
             version_max: Version::MIN,
         };
         let engine = Self::assemble(Parts {
+            memtable_bytes,
             disk: DiskGuard::new(reserve_bytes, usable_bytes),
             watermark: replay.last,
             queue: CommitQueue::new(replay.last),

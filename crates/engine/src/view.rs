@@ -8,6 +8,7 @@ use crate::Sequence;
 use crate::manifest::Levels;
 use crate::memtable::Memtable;
 use crate::wal::SegmentId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Version;
@@ -100,23 +101,24 @@ impl View {
 /// drop a tombstone that hides one.
 #[derive(Default)]
 pub(crate) struct Replayable {
-    flushed: Vec<(SegmentId, Version)>,
+    /// By the memtable's id: the last segment that has a record of it, and its least version.
+    flushed: BTreeMap<u64, (SegmentId, Version)>,
 }
 
 impl Replayable {
     /// Takes note of a memtable whose flush is about to count.
     pub(crate) fn flushed(&mut self, logged: &LoggedMemtable) {
         let log_to = SegmentId(logged.log_to.load(Ordering::Acquire));
-        self.flushed.push((log_to, logged.memtable.version_min()));
+        self.flushed.insert(logged.memtable.id(), (log_to, logged.memtable.version_min()));
     }
 
     /// Takes note that segments before `floor` will not be replayed any more.
     pub(crate) fn released(&mut self, floor: SegmentId) {
-        self.flushed.retain(|(log_to, _)| *log_to >= floor);
+        self.flushed.retain(|_, (log_to, _)| *log_to >= floor);
     }
 
     /// The least version of a cell that may come back.
     pub(crate) fn version_min(&self) -> Option<Version> {
-        self.flushed.iter().map(|(_, version_min)| *version_min).min()
+        self.flushed.values().map(|(_, version_min)| *version_min).min()
     }
 }

@@ -416,3 +416,36 @@ fn candidates_are_the_tables_whose_range_holds_the_key() {
         [greatest(5), greatest(4), greatest(4), Version::MIN]
     );
 }
+
+/// A full disk keeps no manifest from being opened: the old one is gone on with, also after a torn append.
+#[test]
+fn a_manifest_opens_on_a_full_disk() {
+    for seed in 0..SEEDS * 8 {
+        let disk = disk_with_tables(1..20);
+        let (mut manifest, _) = recover(&disk).unwrap();
+        let mut acknowledged = Live::default();
+        manifest.append(&step(1, false)).unwrap();
+        apply(&mut acknowledged, &step(1, false));
+        let faults = FaultFs::new(Arc::new(disk.crash(&mut Rng::new(seed))), FaultPlan::none());
+        let full = Fault::Error(std::io::ErrorKind::StorageFull);
+        let places = [
+            (OperationKind::Write, "manifest"),
+            (OperationKind::SyncData, "manifest"),
+            (OperationKind::Open, "CURRENT.tmp"),
+            (OperationKind::Write, "CURRENT.tmp"),
+            (OperationKind::SyncData, "CURRENT.tmp"),
+        ];
+        for (kind, path) in places {
+            faults.set_plan(FaultPlan::fail(OperationMatch::kind(kind).path(path), full.clone()));
+            let opened = recover(&faults);
+            let (mut manifest, recovered) = match opened {
+                Ok(opened) => opened,
+                Err(error) => panic!("{kind:?} without room: {error}"),
+            };
+            assert_eq!(live(&recovered), acknowledged, "{kind:?}");
+            faults.clear();
+            let edit = VersionEdit::default();
+            manifest.append(&edit).expect("there is room again");
+        }
+    }
+}

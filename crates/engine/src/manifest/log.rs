@@ -79,18 +79,24 @@ impl Manifest {
     /// [`Error::Corrupt`] when the manifest is damaged, a live table is not there, or there is data without a
     /// manifest; [`Error::Full`] and [`Error::Io`].
     pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
-        let replayed = match read_current(fs, dir)? {
+        let current = read_current(fs, dir)?;
+        let replayed = match current {
             Some(number) => read_manifest(fs, dir, number)?,
             None => begun(fs, dir)?,
         };
-        let Replayed { mut state, cut_bytes } = replayed;
+        let Replayed { mut state, len, cut_bytes } = replayed;
         let orphans = find_orphans(fs, dir, &mut state)?;
         let numbers = manifest_numbers(fs, dir)?;
         let number = numbers.into_iter().max().map_or(1, |last| last + 1);
-        let tail = Tail::begin(fs, dir, number, &state)?;
-        write_current(fs, dir, number)?;
+        let renewed = Tail::begin(fs, dir, number, &state)
+            .and_then(|tail| write_current(fs, dir, number).map(|()| tail));
+        let tail = match (renewed, current) {
+            (Ok(tail), _) => tail,
+            (Err(Error::Full { .. }), Some(current)) => Tail::resume(fs, dir, current, len)?,
+            (Err(error), _) => return Err(error),
+        };
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
-        remove_others(fs, dir, number);
+        remove_others(fs, dir, tail.number);
         let recovered = state.recovered(orphans, cut_bytes);
         let manifest = Self {
             fs: Arc::clone(fs),
@@ -112,7 +118,7 @@ impl Manifest {
         let Some(number) = read_current(fs, dir)? else {
             return Err(Error::corrupt(&current_path(dir), 0, "it is not there: this is no data directory"));
         };
-        let Replayed { mut state, cut_bytes } = read_manifest(fs, dir, number)?;
+        let Replayed { mut state, cut_bytes, .. } = read_manifest(fs, dir, number)?;
         let orphans = find_orphans(fs, dir, &mut state)?;
         Ok(state.recovered(orphans, cut_bytes))
     }
@@ -225,6 +231,16 @@ impl Tail {
         }
     }
 
+    /// The manifest that was read up to `len`, to be gone on with: all of it durable, nothing behind it.
+    fn resume(fs: &Arc<dyn Fs>, dir: &Path, number: u64, len: u64) -> Result<Self, Error> {
+        let path = manifest_path(dir, number);
+        let file = fs.open(&path, OpenMode::ReadWrite).map_err(|error| Error::io("open", &path, error))?;
+        let tail = Self { file, path, number, len, snapshot_len: len };
+        tail.cut()?;
+        tail.mark();
+        Ok(tail)
+    }
+
     fn append(&mut self, edit: &VersionEdit) -> Result<(), Error> {
         let mut bytes = Vec::new();
         frame::put(&mut bytes, self.number, self.len, Kind::Edit, |out| edit.encode(out));
@@ -269,7 +285,7 @@ fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Replayed, Error> {
             return Err(Error::corrupt(&current_path(dir), 0, detail));
         }
     }
-    Ok(Replayed { state: State::empty(), cut_bytes: 0 })
+    Ok(Replayed { state: State::empty(), len: 0, cut_bytes: 0 })
 }
 
 /// Tables that have a file but are not live. Sees to it that their ids are not given out again.

@@ -96,6 +96,8 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Replayed {
     pub(super) state: State,
+    /// Where the next edit goes.
+    pub(super) len: u64,
     /// Bytes at the end that an interrupted write left.
     pub(super) cut_bytes: u64,
 }
@@ -122,7 +124,7 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<Replayed,
         return Err(Error::corrupt(path, offset as u64, "an edit is damaged that was durable"));
     }
     state.check().map_err(|detail| Error::corrupt(path, offset as u64, detail))?;
-    Ok(Replayed { state, cut_bytes: (bytes.len() - end) as u64 })
+    Ok(Replayed { state, len: offset as u64, cut_bytes: (bytes.len() - end) as u64 })
 }
 
 /// Reads a whole manifest from bytes that may be anything, for tests and fuzzing.
