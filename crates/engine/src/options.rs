@@ -78,6 +78,10 @@ impl Default for Options {
 
 /// The least memory budget, in bytes.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// Levels of Zstandard.
+const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
+/// The greatest size of a memtable or a segment, in bytes.
+const SIZE_MAX: u64 = 64 << 30;
 /// The least and the greatest size of a block, in bytes.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 256..=1 << 20;
 
@@ -91,6 +95,12 @@ impl Options {
             ((1..=64).contains(&self.filter_bits_per_key), "filter_bits_per_key is between 1 and 64"),
             (self.table_bytes > 0 && self.level1_bytes > 0, "table_bytes and level1_bytes are at least 1"),
             (self.level0_tables > 0, "level0_tables is at least 1"),
+            (
+                !matches!(self.compression, Compression::Zstd(level) if !ZSTD_LEVELS.contains(&level)),
+                "a level of Zstandard is between 1 and 19",
+            ),
+            (self.memtable_bytes() <= SIZE_MAX, "memtable_bytes is at most 64 GiB"),
+            (self.wal_segment_bytes <= SIZE_MAX, "wal_segment_bytes is at most 64 GiB"),
             (self.level_growth >= 2, "level_growth is at least 2"),
         ];
         match sound.iter().find(|(holds, _)| !holds) {

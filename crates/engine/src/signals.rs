@@ -33,7 +33,7 @@ impl Signal {
         }
     }
 
-    /// Waits for a notification, or for as long as `timeout`. Returns whether there was one.
+    /// Waits for a notification, or for as long as `timeout`. Returns whether there was one that nobody else took.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut raised = self.raised.lock();
         if !*raised {
@@ -69,7 +69,7 @@ pub(crate) struct Signals {
     pub(crate) compact: Signal,
     /// A memtable was flushed, or the backlog shrank.
     pub(crate) room: Signal,
-    /// A job that failed may be tried again.
+    /// For pauses before a failed job is tried again: only the end of the engine is told.
     pub(crate) retry: Signal,
     workers: AtomicUsize,
 }

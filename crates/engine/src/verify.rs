@@ -1,7 +1,7 @@
 //! Checking every byte of a data directory that no process has open.
 //!
 //! **Promise.** When [`verify`] finds nothing wrong, every live table and every record of the log reads back as
-//! it was written. Nothing is changed.
+//! it was written. Nothing is changed but the lock, which is held meanwhile and made where it is missing.
 //!
 //! **Mechanism.** The manifest is read; each table it names is walked, block by block, its order, counts,
 //! filters and description checked; each segment of the log that would be replayed is replayed into nothing.

@@ -15,23 +15,25 @@
 //!
 //! **Caveats.** One group is in flight at a time.
 
+mod leader;
+mod queue;
+
+pub(crate) use queue::{CommitQueue, Pending};
+
 use crate::engine::{Engine, Shared};
-use crate::signals::Signals;
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Durability, Error, Sequence};
-use parking_lot::MutexGuard;
-use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stdx::Instant;
 
-/// A group takes no further batch once it has so many bytes.
-const GROUP_BYTES_MAX: usize = 8 << 20;
-/// So many bytes may wait to be committed before writes are refused.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// So many bytes may wait to be committed before writes are refused, if the memory budget is not small...
+const QUEUE_BYTES_MAX: u64 = 64 << 20;
+/// ... and at most this part of it.
+const QUEUE_SHARE: u64 = 8;
 /// How long a blocking write waits for room before it is refused.
 const BLOCKED_MAX: Duration = Duration::from_secs(10);
 /// A blocking write looks for room at least so often.
@@ -41,168 +43,13 @@ const BLOCKED_SLICE: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
     /// Positions in the batch of cells that were superseded when they came, in ascending order. Only what the
-    /// active memtable shows is known.
+    /// active memtable shows is known; a cell in it whose group found the disk full counts too.
     pub superseded: Vec<u32>,
 }
 
 /// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
 /// it must be quick, and must not commit or write with [`Engine::write`].
 pub type Completion = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
-
-/// A batch on its way through the commit.
-pub(crate) struct Pending {
-    record: Record,
-    target: Arc<LoggedMemtable>,
-    first: Sequence,
-    /// Set when all cells are in the memtable.
-    inserted: OnceLock<Committed>,
-    /// Set when the group of the batch is done.
-    outcome: OnceLock<Result<(), Error>>,
-    /// Whom to tell; a blocking writer looks at `outcome` instead.
-    completion: parking_lot::Mutex<Option<Completion>>,
-}
-
-impl Pending {
-    fn last(&self) -> Sequence {
-        self.first.plus(self.record.cells() as u64 - 1)
-    }
-
-    fn insert(&self) {
-        let mut superseded = Vec::new();
-        for (position, (key, cell)) in self.record.iter().enumerate() {
-            if self.target.memtable.insert(self.first.plus(position as u64), key, cell) {
-                superseded.push(position as u32);
-            }
-        }
-        let newly = self.inserted.set(Committed { superseded });
-        assert!(newly.is_ok(), "a batch is inserted once");
-    }
-
-    /// Waits for the thread that is inserting the cells: it began before the group was appended.
-    fn wait_inserted(&self) -> &Committed {
-        loop {
-            if let Some(committed) = self.inserted.get() {
-                return committed;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn result(&self) -> Option<Result<Committed, Error>> {
-        let outcome = self.outcome.get()?;
-        Some(outcome.clone().map(|()| self.wait_inserted().clone()))
-    }
-
-    fn finish(&self, outcome: Result<(), Error>) {
-        let newly = self.outcome.set(outcome);
-        assert!(newly.is_ok(), "a batch is committed once");
-        if let Some(completion) = self.completion.lock().take() {
-            completion(self.result().expect("just set"));
-        }
-    }
-}
-
-/// Batches that have their sequences and wait for the log.
-#[derive(Default)]
-pub(crate) struct CommitQueue {
-    waiting: Vec<Arc<Pending>>,
-    waiting_bytes: usize,
-    /// The greatest sequence given out.
-    last: Sequence,
-}
-
-impl CommitQueue {
-    pub(crate) fn new(last: Sequence) -> Self {
-        Self { waiting: Vec::new(), waiting_bytes: 0, last }
-    }
-
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
-    }
-
-    fn push(
-        &mut self,
-        record: Record,
-        target: Arc<LoggedMemtable>,
-        completion: Option<Completion>,
-    ) -> Arc<Pending> {
-        let first = self.last.plus(1);
-        let pending = Arc::new(Pending {
-            record,
-            target,
-            first,
-            inserted: OnceLock::new(),
-            outcome: OnceLock::new(),
-            completion: parking_lot::Mutex::new(completion),
-        });
-        self.last = pending.last();
-        pending.target.extend_to(self.last);
-        self.waiting_bytes += pending.record.bytes().len();
-        self.waiting.push(Arc::clone(&pending));
-        pending
-    }
-
-    fn take_group(&mut self) -> Vec<Arc<Pending>> {
-        let mut bytes = 0;
-        let fits = |pending: &Arc<Pending>| {
-            let takes = bytes < GROUP_BYTES_MAX;
-            bytes += pending.record.bytes().len();
-            takes
-        };
-        let count = self.waiting.iter().map(fits).take_while(|&takes| takes).count();
-        let group = match self.waiting.len() {
-            len if len == count => std::mem::take(&mut self.waiting),
-            _ => self.waiting.drain(..count).collect(),
-        };
-        self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
-        group
-    }
-
-    fn take_all(&mut self) -> Vec<Arc<Pending>> {
-        self.waiting_bytes = 0;
-        std::mem::take(&mut self.waiting)
-    }
-}
-
-/// The log, held by the one who commits. Letting go of it wakes the writers who wait: for their group, or for
-/// somebody to commit it, which one of them may have to do now.
-pub(crate) struct Leader<'a> {
-    wal: Option<MutexGuard<'a, Wal>>,
-    signals: &'a Signals,
-}
-
-impl Shared {
-    /// Waits for the log.
-    pub(crate) fn lead(&self) -> Leader<'_> {
-        Leader { wal: Some(self.wal.lock()), signals: &self.signals }
-    }
-
-    /// The log, if nobody holds it.
-    fn try_lead(&self) -> Option<Leader<'_>> {
-        self.wal.try_lock().map(|wal| Leader { wal: Some(wal), signals: &self.signals })
-    }
-}
-
-impl Deref for Leader<'_> {
-    type Target = Wal;
-
-    fn deref(&self) -> &Wal {
-        self.wal.as_ref().expect("held until dropped")
-    }
-}
-
-impl DerefMut for Leader<'_> {
-    fn deref_mut(&mut self) -> &mut Wal {
-        self.wal.as_mut().expect("held until dropped")
-    }
-}
-
-impl Drop for Leader<'_> {
-    fn drop(&mut self) {
-        drop(self.wal.take());
-        self.signals.committed.wake_waiting();
-    }
-}
 
 impl Engine {
     /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
@@ -347,8 +194,10 @@ impl Engine {
             view = self.shared.view.load();
         }
         let backlog = self.shared.backlog_of(&view);
-        let waits = backlog.time_for((queue.waiting_bytes + record.bytes().len()) as u64);
-        if queue.waiting_bytes > QUEUE_BYTES_MAX || waits > crate::pressure::WAIT_MAX {
+        let waits = backlog.time_for((queue.waiting_bytes() + record.bytes().len()) as u64);
+        if queue.waiting_bytes() as u64 > QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE)
+            || waits > crate::pressure::WAIT_MAX
+        {
             return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
         }
         if is_full && !rotates {

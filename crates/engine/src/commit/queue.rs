@@ -1,0 +1,126 @@
+//! Batches on their way through the commit, and where they wait.
+
+use super::{Committed, Completion};
+use crate::view::LoggedMemtable;
+use crate::wal::record::Record;
+use crate::{Error, Sequence};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+
+/// A group takes no further batch once it has so many bytes.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+
+/// A batch on its way through the commit.
+pub(crate) struct Pending {
+    pub(super) record: Record,
+    pub(super) target: Arc<LoggedMemtable>,
+    pub(super) first: Sequence,
+    /// Set when all cells are in the memtable.
+    inserted: OnceLock<Committed>,
+    /// Set when the group of the batch is done.
+    pub(super) outcome: OnceLock<Result<(), Error>>,
+    /// Whom to tell; a blocking writer looks at `outcome` instead.
+    completion: Mutex<Option<Completion>>,
+}
+
+impl Pending {
+    pub(super) fn last(&self) -> Sequence {
+        self.first.plus(self.record.cells() as u64 - 1)
+    }
+
+    pub(super) fn insert(&self) {
+        let mut superseded = Vec::new();
+        for (position, (key, cell)) in self.record.iter().enumerate() {
+            if self.target.memtable.insert(self.first.plus(position as u64), key, cell) {
+                superseded.push(position as u32);
+            }
+        }
+        let newly = self.inserted.set(Committed { superseded });
+        assert!(newly.is_ok(), "a batch is inserted once");
+    }
+
+    /// Waits for the thread that is inserting the cells: it began before the group was appended.
+    pub(super) fn wait_inserted(&self) -> &Committed {
+        loop {
+            if let Some(committed) = self.inserted.get() {
+                return committed;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn result(&self) -> Option<Result<Committed, Error>> {
+        let outcome = self.outcome.get()?;
+        Some(outcome.clone().map(|()| self.wait_inserted().clone()))
+    }
+
+    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+        let newly = self.outcome.set(outcome);
+        assert!(newly.is_ok(), "a batch is committed once");
+        if let Some(completion) = self.completion.lock().take() {
+            completion(self.result().expect("just set"));
+        }
+    }
+}
+
+/// Batches that have their sequences and wait for the log.
+#[derive(Default)]
+pub(crate) struct CommitQueue {
+    waiting: Vec<Arc<Pending>>,
+    waiting_bytes: usize,
+    /// The greatest sequence given out.
+    last: Sequence,
+}
+
+impl CommitQueue {
+    pub(crate) fn new(last: Sequence) -> Self {
+        Self { waiting: Vec::new(), waiting_bytes: 0, last }
+    }
+
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    pub(super) fn push(
+        &mut self,
+        record: Record,
+        target: Arc<LoggedMemtable>,
+        completion: Option<Completion>,
+    ) -> Arc<Pending> {
+        let first = self.last.plus(1);
+        let pending = Arc::new(Pending {
+            record,
+            target,
+            first,
+            inserted: OnceLock::new(),
+            outcome: OnceLock::new(),
+            completion: Mutex::new(completion),
+        });
+        self.last = pending.last();
+        pending.target.extend_to(self.last);
+        self.waiting_bytes += pending.record.bytes().len();
+        self.waiting.push(Arc::clone(&pending));
+        pending
+    }
+
+    pub(super) fn take_group(&mut self) -> Vec<Arc<Pending>> {
+        let mut bytes = 0;
+        let fits = |pending: &Arc<Pending>| {
+            let takes = bytes < GROUP_BYTES_MAX;
+            bytes += pending.record.bytes().len();
+            takes
+        };
+        let count = self.waiting.iter().map(fits).take_while(|&takes| takes).count();
+        let group = match self.waiting.len() {
+            len if len == count => std::mem::take(&mut self.waiting),
+            _ => self.waiting.drain(..count).collect(),
+        };
+        self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
+        group
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Arc<Pending>> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
+    }
+}
