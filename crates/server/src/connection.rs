@@ -2,7 +2,7 @@
 //!
 //! **Promise.** What a client is told last, it can read: the write side is closed first, and what the client still
 //! sends is read over for a bounded time, for a socket that is closed with unread input resets the connection and
-//! takes the answer with it.
+//! takes the answer with it. Many clients send a whole value before they look for an answer.
 //!
 //! **Mechanism.** hyper serves the connection until it is done with it: at the client's wish, at its end, or at
 //! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers.
@@ -18,17 +18,22 @@ use hyper::service::service_fn;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How long what a client still sends is read over.
-const LINGER_TIME: Duration = Duration::from_secs(2);
-/// How many bytes of it.
-const LINGER_BYTES_MAX: usize = 1 << 20;
+/// How long what a client still sends is read over while it flows, ...
+const LINGER_TIME: Duration = Duration::from_secs(5);
+/// ... how long when nothing comes, ...
+const LINGER_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// ... and how many bytes of it: twice the largest value that a node can be told to accept.
+const LINGER_BYTES_MAX: usize = 128 << 20;
+/// How much of it is read at once.
+const LINGER_BUFFER_BYTES: usize = 64 << 10;
 /// How long a client has to take the last answer.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(2);
 
@@ -127,15 +132,25 @@ async fn close(socket: &mut TcpStream, last_words: Option<Problem>, lingers: boo
 
 /// Reads over what still comes, up to the client's end or a bound.
 pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
-    let mut buffer = [0; 4_096];
     let mut read = 0;
     while read < LINGER_BYTES_MAX {
-        match socket.read(&mut buffer).await? {
+        match tokio::time::timeout(LINGER_PAUSE_MAX, read_over(socket)).await?? {
             0 => return Ok(()),
             bytes => read += bytes,
         }
     }
     Ok(())
+}
+
+/// Reads once; how many bytes. The buffer is there only while it is read into, so that lingering takes no memory.
+async fn read_over(socket: &mut TcpStream) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut buffer = [MaybeUninit::uninit(); LINGER_BUFFER_BYTES];
+        let mut read = ReadBuf::uninit(&mut buffer);
+        ready!(Pin::new(&mut *socket).poll_read(context, &mut read))?;
+        Poll::Ready(Ok(read.filled().len()))
+    })
+    .await
 }
 
 fn too_slow() -> Problem {

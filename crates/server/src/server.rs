@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{Opened, Store, StoreOptions};
+use store::{Claimed, Opened, Store, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,7 +39,7 @@ const READ_THREADS_MAX: usize = 32;
 const CORES_PER_COMPACTION: usize = 4;
 
 /// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). `listening` is called with the address once
-/// it is taken.
+/// it is taken and the data directory is known to be this node's; the recovery comes after it.
 ///
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
@@ -47,8 +47,8 @@ pub fn run(config: Config, env: Env, listening: impl FnOnce(SocketAddr)) -> Resu
     let bound = Bound::bind(config, env)?;
     control_runtime()?.block_on(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
-        listening(bound.address);
-        bound.serve(told_to_stop).await
+        let address = bound.address;
+        bound.serve(told_to_stop, || listening(address)).await
     })
 }
 
@@ -73,10 +73,11 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("veche-control".to_owned())
             .spawn(move || {
-                control_runtime()?.block_on(bound.serve(async {
+                let told_to_stop = async {
                     // A handle that was dropped stops its node too.
                     let _ = stopped.await;
-                }))
+                };
+                control_runtime()?.block_on(bound.serve(told_to_stop, || {}))
             })
             .map_err(start_error("a thread"))?;
         Ok(Self { address, stop, thread })
@@ -168,7 +169,11 @@ impl Bound {
         Ok(Self { address, listener, process: Arc::new(Process::new(config, env)) })
     }
 
-    async fn serve(self, told_to_stop: impl Future<Output = ()>) -> Result<(), ServerError> {
+    async fn serve(
+        self,
+        told_to_stop: impl Future<Output = ()>,
+        claimed: impl FnOnce(),
+    ) -> Result<(), ServerError> {
         let Self { address, listener, process } = self;
         let listener =
             TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })?;
@@ -176,7 +181,7 @@ impl Bound {
         let connections_max = process.config.limits.connections_max;
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, connections_max) => match never {},
-            ended = live(&process, &threads, told_to_stop) => ended?,
+            ended = live(&process, &threads, told_to_stop, claimed) => ended?,
         };
         let Ended::Drained(open) = ended else {
             return Ok(());
@@ -203,14 +208,15 @@ async fn live(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
     told_to_stop: impl Future<Output = ()>,
+    claimed: impl FnOnce(),
 ) -> Result<Ended, ServerError> {
     let mut told_to_stop = std::pin::pin!(told_to_stop);
-    let mut opening = open_store(process)?;
+    let mut opening = std::pin::pin!(open_store(process)?.wait(claimed));
     let (store, opened) = tokio::select! {
-        opened = &mut opening => opened.unwrap_or(Err(ServerError::Panicked("the recovery")))?,
+        opened = &mut opening => opened?,
         () = &mut told_to_stop => {
             // Whatever it has begun to write it finishes first.
-            return opening.await.unwrap_or(Err(ServerError::Panicked("the recovery"))).map(|_| Ended::BeforeOpen);
+            return opening.await.map(|_| Ended::BeforeOpen);
         }
     };
     let open = open_for_requests(process, threads, store, &opened).await?;
@@ -235,12 +241,28 @@ fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerErro
         .collect()
 }
 
-type Opening = oneshot::Receiver<Result<(Store, Opened), ServerError>>;
+/// What the recovery's thread says, and when.
+struct Opening {
+    /// The data directory is this node's. Dropped when it is not.
+    claimed: oneshot::Receiver<()>,
+    opened: oneshot::Receiver<Result<(Store, Opened), ServerError>>,
+}
+
+impl Opening {
+    /// Waits for the store; calls `claimed` on the way there.
+    async fn wait(self, claimed: impl FnOnce()) -> Result<(Store, Opened), ServerError> {
+        if self.claimed.await.is_ok() {
+            claimed();
+        }
+        self.opened.await.unwrap_or(Err(ServerError::Panicked("the recovery")))
+    }
+}
 
 /// Opens the store on a thread of its own: recovery takes its time.
 fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
     let process = Arc::clone(process);
-    let (opened, opening) = oneshot::channel();
+    let (say_claimed, claimed) = oneshot::channel();
+    let (say_opened, opened) = oneshot::channel();
     let open = move || {
         let config = &process.config;
         let options = StoreOptions {
@@ -248,13 +270,16 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
             membership: config.membership.clone(),
             new_tag: NodeTag(env::os_process::entropy_u64()),
         };
-        let result = Store::open(process.env.clone(), &config.data, options).map_err(ServerError::from);
+        let result = Claimed::claim(process.env.clone(), &config.data, options).and_then(|directory| {
+            let _ = say_claimed.send(());
+            directory.open()
+        });
         // Nobody waits for it when the node was dropped meanwhile.
-        let _ = opened.send(result);
+        let _ = say_opened.send(result.map_err(ServerError::from));
     };
     let thread = std::thread::Builder::new().name("veche-recovery".to_owned());
     thread.spawn(open).map_err(start_error("a thread"))?;
-    Ok(opening)
+    Ok(Opening { claimed, opened })
 }
 
 async fn open_for_requests(

@@ -55,6 +55,11 @@ pub struct Identity {
     pub membership: Membership,
 }
 
+/// A node on its own and a cluster of this one node hold the same keys.
+fn is_same_list(remembered: &[String], asked: &[String]) -> bool {
+    remembered == asked || matches!((remembered, asked), ([], [_]) | ([_], []))
+}
+
 /// How a directory's membership differs from the one asked for, as the rest of a sentence about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityMismatch {
@@ -183,7 +188,7 @@ impl Identity {
 
     fn check(&self, asked: &Membership) -> Result<(), IdentityMismatch> {
         let remembered = &self.membership;
-        if remembered.nodes != asked.nodes {
+        if !is_same_list(&remembered.nodes, &asked.nodes) {
             let (remembered, asked) = (remembered.nodes.clone(), asked.nodes.clone());
             return Err(IdentityMismatch::Nodes { remembered, asked });
         }
@@ -293,6 +298,15 @@ mod tests {
         fn any_bytes_are_refused(bytes: Vec<u8>) {
             prop_assert!(Identity::decode(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn a_list_of_this_one_node_is_as_good_as_none() {
+        let (alone, listed) = (identity(&[]), identity(&["http://a:1"]));
+        assert_eq!(alone.check(&listed.membership), Ok(()));
+        assert_eq!(listed.check(&alone.membership), Ok(()));
+        assert!(listed.check(&identity(&["http://b:1"]).membership).is_err());
+        assert!(alone.check(&identity(&["http://a:1", "http://b:1"]).membership).is_err());
     }
 
     #[test]

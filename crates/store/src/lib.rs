@@ -23,5 +23,5 @@ mod verify;
 pub use error::StoreError;
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
-pub use store::{Opened, ReadNow, Store, StoreOptions};
+pub use store::{Claimed, Opened, ReadNow, Store, StoreOptions};
 pub use verify::verify;

@@ -8,7 +8,7 @@ use crate::keyspace::{self, CLOCK_BOUND};
 use cluster::{Key, StoreId, StoreResponse};
 use engine::{Engine, Recovery, TryGet};
 use env::{DirLock, Env};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 
@@ -53,24 +53,55 @@ pub struct Store {
     _lock: Arc<dyn DirLock>,
 }
 
-impl Store {
-    /// Opens the data directory `dir`, making it where it is missing. Whoever calls starts the engine's workers.
+/// A data directory that is this process's and this node's, and not recovered yet.
+pub struct Claimed {
+    env: Env,
+    dir: PathBuf,
+    engine: engine::Options,
+    identity: Identity,
+    is_new: bool,
+    lock: Box<dyn DirLock>,
+}
+
+impl Claimed {
+    /// Locks the data directory `dir`, making it where it is missing, and checks whose it is. Takes no longer
+    /// however much data there is.
     ///
     /// # Errors
-    /// [`StoreError`]: in use, made for another cluster, corrupt, or refused by the operating system.
-    pub fn open(env: Env, dir: &Path, options: StoreOptions) -> Result<(Self, Opened), StoreError> {
-        let fs = Arc::clone(&env.fs);
-        directory::create(&*fs, dir)?;
-        let lock = directory::lock(&*fs, dir)?;
+    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, or refused by the operating system.
+    pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        let fs = &*env.fs;
+        directory::create(fs, dir)?;
+        let lock = directory::lock(fs, dir)?;
         let shard = dir.join(SHARD);
         let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let StoreOptions { engine, membership, new_tag } = options;
-        let (identity, is_new) = Identity::load_or_create(&*fs, dir, &membership, new_tag, holds_data)?;
-        let (engine, recovery) = Engine::open(env, &shard, engine)?;
-        fs.sync_dir(dir).map_err(StoreError::io("sync", dir))?;
+        let (identity, is_new) = Identity::load_or_create(fs, dir, &membership, new_tag, holds_data)?;
+        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, lock })
+    }
+
+    /// Recovers what is in it. Whoever calls starts the engine's workers.
+    ///
+    /// # Errors
+    /// [`StoreError`]: corrupt, or refused by the operating system.
+    pub fn open(self) -> Result<(Store, Opened), StoreError> {
+        let Self { env, dir, engine, identity, is_new, lock } = self;
+        let fs = Arc::clone(&env.fs);
+        let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
+        fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
-        let store = Self { engine, tag: identity.tag, _lock: Arc::from(lock) };
+        let store = Store { engine, tag: identity.tag, _lock: Arc::from(lock) };
         Ok((store, Opened { identity, is_new, clock_start, recovery }))
+    }
+}
+
+impl Store {
+    /// Claims the data directory `dir` and recovers what is in it. Whoever calls starts the engine's workers.
+    ///
+    /// # Errors
+    /// Those of [`Claimed::claim`] and [`Claimed::open`].
+    pub fn open(env: Env, dir: &Path, options: StoreOptions) -> Result<(Self, Opened), StoreError> {
+        Claimed::claim(env, dir, options)?.open()
     }
 
     /// The newest durable cell of `key`, if that is known without waiting for the disk.

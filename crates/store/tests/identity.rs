@@ -55,7 +55,7 @@ fn another_cluster_is_refused_with_what_to_do() {
     let disk = MemFs::new();
     drop(open(disk.clone(), 1).unwrap());
     let mut other = options(1);
-    other.membership = Membership::of(vec!["http://a:1".to_owned()]);
+    other.membership = Membership::of(vec!["http://a:1".to_owned(), "http://b:1".to_owned()]);
     let refused = Store::open(env(Arc::new(disk)), Path::new(DATA), other).err().expect("another list");
     let sentence = refused.to_string();
     assert!(sentence.contains("was made for a node on its own"), "{sentence}");

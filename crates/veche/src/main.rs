@@ -8,7 +8,7 @@ mod settings;
 mod status;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -33,7 +33,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let outcome = match arguments().command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
@@ -45,4 +45,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The arguments. An environment variable that is set to nothing counts as not set.
+fn arguments() -> Arguments {
+    let mut command = Arguments::command();
+    for name in ["serve", "status", "verify"] {
+        command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
+    }
+    let matches = command.get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn without_empty_variable(argument: clap::Arg) -> clap::Arg {
+    let variable = argument.get_env().and_then(std::env::var_os);
+    if variable.is_some_and(|value| value.is_empty()) { argument.env(None::<&str>) } else { argument }
 }

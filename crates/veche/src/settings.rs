@@ -42,9 +42,11 @@ pub(crate) struct Settings {
     data: Option<PathBuf>,
     /// All nodes of the cluster as http://host:port, this one too; without it the node is on its own
     #[arg(long, env = "VECHE_CLUSTER", value_name = "URL,URL,...", value_delimiter = ',')]
+    #[serde(deserialize_with = "list_or_text")]
     cluster: Option<Vec<String>>,
     /// This node's address in --cluster [default: http:// and --listen]
     #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
+    #[serde(alias = "self_url")]
     self_url: Option<String>,
     /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
     #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
@@ -57,18 +59,22 @@ pub(crate) struct Settings {
     threads: Option<NonZeroUsize>,
     /// From the last byte of a request to its answer, at most [default: 1s]
     #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
+    #[serde(alias = "request_timeout")]
     request_timeout: Option<Span>,
     /// The largest value that is accepted [default: 16MiB]
     #[arg(long, env = "VECHE_VALUE_MAX", value_name = "SIZE")]
+    #[serde(alias = "value_max")]
     value_max: Option<Size>,
     /// How long connections are still accepted after SIGTERM [default: 0s]
     #[arg(long, env = "VECHE_DRAIN_DELAY", value_name = "TIME")]
+    #[serde(alias = "drain_delay")]
     drain_delay: Option<Span>,
     /// How data on disk is compressed [default: lz4]
     #[arg(long, env = "VECHE_COMPRESSION")]
     compression: Option<Compression>,
     /// How log lines look [default: text]
     #[arg(long, env = "VECHE_LOG_FORMAT")]
+    #[serde(alias = "log_format")]
     log_format: Option<LogFormat>,
     /// What is logged: error, warn, info, debug, or directives such as info,engine=debug [default: info]
     #[arg(long, env = "VECHE_LOG", value_name = "LEVEL")]
@@ -199,7 +205,9 @@ impl Settings {
     }
 
     fn membership(&self, listen: &str) -> Result<Membership, String> {
-        let Some(cluster) = &self.cluster else {
+        let listed = self.cluster.iter().flatten().filter(|url| !url.is_empty());
+        let cluster: Vec<&String> = listed.collect();
+        if cluster.is_empty() {
             return match &self.self_url {
                 None => Ok(Membership::of(Vec::new())),
                 Some(_) => {
@@ -207,9 +215,9 @@ impl Settings {
                         .to_owned())
                 }
             };
-        };
+        }
         let mut nodes = Vec::new();
-        for url in cluster {
+        for url in &cluster {
             let node = url.parse::<NodeUrl>().map_err(|error| format!("--cluster: {error}"))?;
             if nodes.contains(&node) {
                 return Err(format!("--cluster lists {node} twice"));
@@ -222,7 +230,7 @@ impl Settings {
             return Err(format!(
                 "this node, {own}, is not in --cluster {}; list it there, or set --self-url to the address by which \
                  it is listed",
-                cluster.join(",")
+                nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
             ));
         }
         if nodes.len() > 1 {
@@ -234,6 +242,20 @@ impl Settings {
         }
         Ok(Membership::of(nodes.iter().map(ToString::to_string).collect()))
     }
+}
+
+/// A list of texts, or one text with commas between.
+fn list_or_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a list of addresses, or one text with commas between them")]
+    enum ListOrText {
+        List(Vec<String>),
+        Text(String),
+    }
+    Ok(Some(match ListOrText::deserialize(deserializer)? {
+        ListOrText::List(list) => list,
+        ListOrText::Text(text) => text.split(',').map(|url| url.trim().to_owned()).collect(),
+    }))
 }
 
 /// What of the machine the defaults depend on.
@@ -301,6 +323,26 @@ mod tests {
     fn bodies_may_hold_at_least_one_value_of_the_greatest_size() {
         let config = settings("memory = \"256MiB\"\nvalue-max = \"64MiB\"").resolve(&MACHINE).unwrap();
         assert_eq!((config.value_bytes_max, config.limits.body_bytes_max), (64 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn the_cluster_is_a_list_or_a_text_in_the_file_and_nothing_when_empty() {
+        let as_list = settings("cluster = [\"http://127.0.0.1:8080\"]").resolve(&MACHINE).unwrap();
+        let as_text = settings("cluster = \"http://127.0.0.1:8080\"").resolve(&MACHINE).unwrap();
+        assert_eq!(as_list.membership, as_text.membership);
+        assert_eq!(
+            settings("cluster = \"http://a:1, http://b:1\""),
+            settings("cluster = [\"http://a:1\", \"http://b:1\"]")
+        );
+        let empty = settings("cluster = \"\"").resolve(&MACHINE).unwrap();
+        assert_eq!(empty.membership, Membership::of(Vec::new()));
+    }
+
+    #[test]
+    fn keys_may_be_written_with_underscores() {
+        let dashes = "self-url = \"u\"\nrequest-timeout = \"2s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
+                      log-format = \"json\"";
+        assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));
     }
 
     #[test]

@@ -107,6 +107,25 @@ fn values_are_0_to_16_mib() {
     assert_eq!(node.get("big").status, 404);
 }
 
+/// Many clients send the whole value before they look for an answer. They must find it all the same.
+#[test]
+fn a_value_that_is_too_large_is_refused_so_that_the_client_learns_of_it() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let body = vec![7; (16 << 20) + 1];
+    let chunks = [b"1000001\r\n", &body[..], b"\r\n0\r\n\r\n"].concat();
+    for (header, body) in [("Content-Length: 16777217", body), ("Transfer-Encoding: chunked", chunks)] {
+        for _ in 0..5 {
+            let mut connection = node.connect();
+            connection.send(format!("PUT /v0/entity?id=big HTTP/1.1\r\nHost: v\r\n{header}\r\n\r\n"));
+            for piece in body.chunks(64 << 10) {
+                connection.send(piece);
+            }
+            connection.response().assert_problem(413, "16777216");
+        }
+    }
+}
+
 #[test]
 fn the_limit_of_values_can_be_set() {
     let (_dir, data) = data_dir();

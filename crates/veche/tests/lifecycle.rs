@@ -116,8 +116,8 @@ fn a_second_process_on_the_same_data_or_port_is_refused() {
     let node = Node::start(&data);
     let mut same_data = veche();
     same_data.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
-    let (code, _, err) = run(same_data);
-    assert_eq!(code, Some(1), "{err}");
+    let (code, out, err) = run(same_data);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert!(
         err.lines()
             .last()
@@ -203,6 +203,8 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
         command.arg("serve").env("VECHE_CONFIG", &file).envs(environment.iter().copied()).args(flags);
         Node::spawn(command)
     };
+    const EMPTY: &[(&str, &str)] =
+        &[("VECHE_VALUE_MAX", ""), ("VECHE_CLUSTER", ""), ("VECHE_DURABILITY", ""), ("VECHE_LISTEN", "")];
     let limit_of = |node: &Node| match [1, 2, 3].map(|tens| node.put("k", "x".repeat(tens * 10)).status) {
         [201, 413, 413] => 10,
         [201, 201, 413] => 20,
@@ -216,6 +218,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert_eq!(first["fields"]["message"], "serving");
     assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &[])), 20);
     assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &["--value-max", "30B"])), 30);
+    assert_eq!(limit_of(&serve(EMPTY, &[])), 10);
 }
 
 #[test]
@@ -249,14 +252,48 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
 #[test]
 fn another_cluster_is_refused_with_what_to_do() {
     let (_dir, data) = data_dir();
-    Node::start(&data).stop();
+    Node::start_with(&data, &AS_LIST).stop();
     let mut command = veche();
     command
-        .args(["serve", "--listen", "127.0.0.1:18999", "--cluster", "http://127.0.0.1:18999", "--data"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--cluster", "http://b:1", "--self-url", "http://b:1"])
+        .arg("--data")
         .arg(&data);
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1), "{err}");
-    assert!(err.contains("was made for a node on its own") && err.contains("use another --data"), "{err}");
+    let (code, out, err) = run(command);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("was made for the cluster http://a:1, not for the cluster http://b:1"), "{err}");
+    assert!(err.contains("use another --data"), "{err}");
+}
+
+/// A cluster of one: the node itself.
+const AS_LIST: [&str; 4] = ["--cluster", "http://a:1", "--self-url", "http://a:1"];
+
+#[test]
+fn a_node_on_its_own_and_a_list_of_it_alone_are_the_same() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "alone").status, 201);
+    node.stop();
+    let node = Node::start_with(&data, &AS_LIST);
+    assert_eq!(node.get("k").text(), "alone");
+    node.stop();
+
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &AS_LIST);
+    assert_eq!(node.put("k", "listed").status, 201);
+    node.stop();
+    let node = Node::start_with(&data, &["--cluster", ""]);
+    assert_eq!(node.get("k").text(), "listed");
+}
+
+#[test]
+fn a_data_directory_that_is_a_file_is_refused_before_anything_is_said() {
+    let (_dir, data) = data_dir();
+    std::fs::write(&data, "not a directory").unwrap();
+    let mut command = veche();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let (code, out, err) = run(command);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains(&data.display().to_string()), "{err}");
 }
 
 #[test]
