@@ -238,7 +238,7 @@ fn a_ttl_ends_a_value() {
     let mut connection = node.connect();
     assert_eq!(connection.exchange(put("short&ttl=1", "v")).status, 201);
     assert_eq!(connection.exchange(put("long&ttl=3600000", "v")).status, 201);
-    common::eventually("the value expires", || connection.exchange(get("short")).status == 404);
+    eventually("the value expires", || connection.exchange(get("short")).status == 404);
     assert_eq!(connection.exchange(get("long")).text(), "v");
     assert_eq!(connection.exchange(put("long", "w")).status, 201);
     for id in [
