@@ -8,6 +8,9 @@
 //! past a *bound* that is durable before it is raised here, and a restart begins at the durable bound, so it
 //! is past everything that its former life can have issued, whatever the wall clock says by then.
 //!
+//! Clocks of other nodes are *observed*: what is issued after is greater than what they had issued. One that is
+//! more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not, for it would drag all others along.
+//!
 //! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. That is kept
 //! small because peers refuse versions from far in the future. After an idle time longer than that, the first
 //! write waits for the bound.
@@ -31,6 +34,12 @@ pub struct ClockExhausted;
 impl HybridClock {
     /// How far ahead the bound is made durable.
     pub const RESERVATION: Duration = Duration::from_secs(3);
+    /// How far the bound is made durable ahead of what was issued, where that is ahead of the wall clock: then
+    /// values advance only as they are issued, 4,096 to a microsecond, and restarts in quick succession must not
+    /// drive the clock away from the wall.
+    pub const RESERVATION_AHEAD: Duration = Duration::from_millis(200);
+    /// A clock of another node further ahead of this node's wall clock than this is not believed.
+    pub const SKEW_MAX: Duration = Duration::from_secs(10);
 
     /// A clock that counts `start` as issued and may issue nothing until [`HybridClock::raise_bound`].
     ///
@@ -65,6 +74,23 @@ impl HybridClock {
         }
     }
 
+    /// Takes note of a value that another node has issued: values issued from now on are greater. `false`, and
+    /// nothing is noted, when it is too far ahead of `wall`.
+    #[inline]
+    pub fn observe(&self, seen: Hlc, wall: WallTime) -> bool {
+        let believed = !Self::is_ahead(seen, wall);
+        if believed && seen > self.issued() {
+            self.issued.fetch_max(seen.to_bits(), Ordering::Relaxed);
+        }
+        believed
+    }
+
+    /// Whether `seen` is further ahead of `wall` than is believed.
+    #[inline]
+    pub fn is_ahead(seen: Hlc, wall: WallTime) -> bool {
+        seen.wall() > wall.saturating_add(Self::SKEW_MAX)
+    }
+
     /// Allows values up to `bound`, which is durable now. A lower bound than the present one changes nothing.
     pub fn raise_bound(&self, bound: Hlc) {
         self.bound.fetch_max(bound.to_bits(), Ordering::Relaxed);
@@ -73,9 +99,14 @@ impl HybridClock {
     /// The bound to make durable, when less than half of the reservation is left at `wall`.
     #[inline]
     pub fn bound_wanted(&self, wall: WallTime) -> Option<Hlc> {
-        let next = self.issued().max(Hlc::at(wall)).wall();
-        let needed = next.saturating_add(Self::RESERVATION / 2);
-        (self.bound().wall() < needed).then(|| Hlc::at(next.saturating_add(Self::RESERVATION)))
+        let issued = self.issued().wall();
+        let needed = wall
+            .saturating_add(Self::RESERVATION / 2)
+            .max(issued.saturating_add(Self::RESERVATION_AHEAD / 2));
+        (self.bound().wall() < needed).then(|| {
+            let by_wall = wall.saturating_add(Self::RESERVATION);
+            Hlc::at(by_wall.max(issued.saturating_add(Self::RESERVATION_AHEAD)))
+        })
     }
 
     /// The greatest value issued so far.
@@ -160,6 +191,30 @@ mod tests {
         clock.raise_bound(bound);
         assert_eq!(clock.bound_wanted(wall(1_500_000)), None);
         assert_eq!(clock.bound_wanted(wall(1_500_001)), Some(Hlc::at(wall(4_500_001))));
+    }
+
+    #[test]
+    fn restarts_in_quick_succession_stay_near_the_wall() {
+        let mut durable_bound = Hlc::ZERO;
+        for life in 0..10 {
+            let clock = HybridClock::new(durable_bound);
+            let at = wall(life * 1_000);
+            durable_bound = clock.bound_wanted(at).unwrap_or(durable_bound);
+            clock.raise_bound(durable_bound);
+            clock.tick(at).expect("the bound was raised");
+        }
+        assert!(durable_bound <= Hlc::at(wall(6_000_000)), "{:?}", durable_bound.wall());
+    }
+
+    #[test]
+    fn what_another_node_issued_is_passed_unless_it_is_far_ahead() {
+        let clock = HybridClock::new(Hlc::ZERO);
+        let seen = Hlc::at(wall(10_000_000));
+        assert!(clock.observe(seen, wall(0)));
+        clock.raise_bound(clock.bound_wanted(wall(0)).expect("what was seen is past the bound"));
+        assert_eq!(clock.tick(wall(0)), Ok(seen.next()));
+        assert!(!clock.observe(Hlc::at(wall(10_000_001)), wall(0)));
+        assert_eq!(clock.issued(), seen.next());
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! What a coordinator wants done.
+//! What a machine wants done.
 
-use crate::{Reply, StoreRequest};
+use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest};
+use std::sync::Arc;
 use stdx::Hlc;
 
 /// Names a submitted command; chosen by whoever submits, unique among those without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Names a request to the local store; chosen by the coordinator, never reused by it.
+/// Names a request to the local store; chosen by the machine that makes it, never reused by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId(pub u64);
 
-/// What a coordinator wants done, in the order in which it wants it.
+/// What a machine wants done, in the order in which it wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Carry this out on the local store and bring the answer to `handle_stored`, once.
@@ -21,6 +22,13 @@ pub enum Effect {
         /// What to do.
         request: StoreRequest,
     },
+    /// Send this, if the link is still open; else forget it.
+    Send {
+        /// Over which link.
+        to: Destination,
+        /// What.
+        message: Message,
+    },
     /// Answer a user. The only effect that names this request, and the last.
     Reply {
         /// Which command.
@@ -28,6 +36,10 @@ pub enum Effect {
         /// The answer.
         reply: Reply,
     },
+    /// Open or close a link.
+    Link(LinkAction),
+    /// Only from `Node`: bring this to every coordinator's `handle_view`.
+    Publish(Arc<ClusterView>),
     /// Something that an operator may want counted or told.
     Event(Event),
 }
@@ -46,5 +58,32 @@ pub enum Event {
     ClockBehind {
         /// The newest version clock issued.
         issued: Hlc,
+    },
+    /// A write was refused because its version is too far ahead of this node's clock.
+    ClockAhead {
+        /// Whose version it is.
+        node: NodeIndex,
+    },
+    /// A read asked one more replica because an answer was late.
+    Hedged,
+    /// Replicas that answered a read differed, and the older were sent the newest cell.
+    ReadRepaired {
+        /// The reply waited for it.
+        blocking: bool,
+    },
+    /// A hint was given up: no room for it, or kept for too long.
+    HintDropped {
+        /// For whom.
+        target: NodeIndex,
+    },
+    /// A hinted cell reached its target.
+    HintDelivered {
+        /// Who.
+        target: NodeIndex,
+    },
+    /// A cell was exchanged by anti-entropy.
+    Repaired {
+        /// With whom.
+        node: NodeIndex,
     },
 }

@@ -16,14 +16,33 @@ mod clock;
 mod command;
 mod coordinator;
 mod effect;
+mod hint_ledger;
+mod layout;
+mod link;
+mod member;
+mod message;
+mod node;
 mod quorum;
 mod reply;
+mod standing;
 mod store_request;
+mod view;
 
 pub use clock::{ClockExhausted, HybridClock};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, Limits};
 pub use effect::{Effect, Event, RequestId, StoreId};
+pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
+pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, Partition};
+pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
+pub use member::Member;
+pub use message::{
+    Asker, Destination, Incarnation, LinkId, Message, MessageId, Origin, PeerAnswer, PeerFault, PeerRequest,
+    RangeAnswer, RangeDigest, RangeRequest, Vitals,
+};
+pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairStatus};
 pub use quorum::{Quorum, QuorumChoice, QuorumError, Tally};
 pub use reply::{Acks, Failure, Reply};
-pub use store_request::{StoreFault, StoreRequest, StoreResponse};
+pub use standing::{NodeRecord, Standing};
+pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
+pub use view::{ClusterView, PeerState, PeerView};

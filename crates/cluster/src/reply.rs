@@ -62,6 +62,11 @@ pub enum Failure {
         /// Where it would lie.
         expires_at: WallTime,
     },
+    /// This node's clock is too far ahead of its peers': they refuse its versions.
+    ClockAhead {
+        /// A write that some replica may have stored all the same.
+        maybe_stored: bool,
+    },
     /// The disk has no room for writes.
     DiskFull,
     /// The only copy cannot be read back as it was written.

@@ -1,8 +1,8 @@
 //! What a coordinator asks of the local store, and what it is told.
 
-use crate::Key;
+use crate::{Key, NodeIndex, NodeRecord, NodeSet};
 use std::time::Duration;
-use stdx::{Cell, Hlc};
+use stdx::{Cell, Hlc, Version};
 
 /// A request to the local store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +18,77 @@ pub enum StoreRequest {
         key: Key,
         /// What to store.
         cell: Cell,
+        /// Keep markers, in the same batch, that these nodes lack it.
+        hints: NodeSet,
+    },
+    /// Keep markers that nodes lack a version of a key. Answered when they are durable.
+    KeepHints {
+        /// Which key.
+        key: Key,
+        /// Which version.
+        version: Version,
+        /// Who lacks it.
+        targets: NodeSet,
+    },
+    /// Remove markers: each that is not newer than the version named here.
+    ForgetHints {
+        /// For whom they were kept.
+        target: NodeIndex,
+        /// Which.
+        hints: Vec<(Key, Version)>,
+    },
+    /// Markers kept for a node, in the order of their keys.
+    ReadHints {
+        /// For whom they are kept.
+        target: NodeIndex,
+        /// Begin behind this key.
+        after: Option<Key>,
+        /// How much at once.
+        limit: ScanLimit,
+        /// With the newest durable cell of each key.
+        cells: bool,
+    },
+    /// The newest durable cells of a range of keys, in their order, tombstones and expired values included.
+    Scan {
+        /// Begin behind this key; `None`: at the first of all.
+        after: Option<Key>,
+        /// End with this key; `None`: with the last of all.
+        until: Option<Key>,
+        /// How much at once.
+        limit: ScanLimit,
+        /// With the values; without, values are empty whatever is stored.
+        values: bool,
+    },
+    /// Make durable what the node remembers.
+    Remember {
+        /// All of it.
+        record: NodeRecord,
     },
     /// Make durable that clock values up to this one may be issued.
     RaiseClockBound {
         /// The greatest value that may be issued then.
         bound: Hlc,
     },
+}
+
+/// How much a scan does at once. It ends at the first of these, and passes over at least one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanLimit {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes of keys and values.
+    pub bytes: usize,
+}
+
+/// A marker that a node lacks a version of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Which key.
+    pub key: Key,
+    /// Which version.
+    pub version: Version,
+    /// The newest cell of the key, if it was asked for and there is one.
+    pub cell: Option<Cell>,
 }
 
 /// The answer to a [`StoreRequest`].
@@ -35,6 +100,29 @@ pub enum StoreResponse {
     Written {
         /// A greater version was already there. Only known when it costs nothing to know: `false` may be wrong.
         superseded: bool,
+    },
+    /// To `KeepHints`: they are durable.
+    HintsKept,
+    /// To `ForgetHints`: they are gone.
+    HintsForgotten,
+    /// To `ReadHints`.
+    Hints {
+        /// Markers.
+        hints: Vec<Hint>,
+        /// The part that was looked at ends with this key; `None`: there are no more.
+        until: Option<Key>,
+    },
+    /// To `Scan`.
+    Scanned {
+        /// Keys with their cells.
+        entries: Vec<(Key, Cell)>,
+        /// The part of the range that was looked at ends with this key; `None`: all of it was.
+        until: Option<Key>,
+    },
+    /// To `Remember`: it is durable.
+    Remembered {
+        /// The record's revision.
+        revision: u64,
     },
     /// To `RaiseClockBound`: it is durable.
     ClockBoundRaised {

@@ -20,14 +20,14 @@ mod put;
 mod table;
 
 use crate::{
-    Command, Effect, Event, Failure, HybridClock, Quorum, Reply, RequestId, StoreFault, StoreId,
+    ClusterView, Command, Effect, Event, Failure, HybridClock, LinkEvent, Member, Message, Origin, Quorum, Reply, RequestId, StoreFault, StoreId,
     StoreRequest, StoreResponse, Tally,
 };
 use put::WriteIntent;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Instant, NodeTag, Now, Version};
+use stdx::{Instant, NodeTag, Now, Rng, Version};
 use table::{Operation, OperationId, OperationTable};
 
 /// The place of the local store among the replicas of every key.
@@ -74,11 +74,11 @@ enum Work {
 }
 
 impl Coordinator {
-    /// A coordinator with nothing under way. Its versions come from `clock` and carry `tag`.
-    pub fn new(clock: Arc<HybridClock>, tag: NodeTag, limits: Limits) -> Self {
+    /// The coordinator of the I/O thread of this number, with nothing under way and no links.
+    pub fn new(member: Member, number: u8, limits: Limits, view: Arc<ClusterView>, rng: Rng) -> Self {
         Self {
-            clock,
-            tag,
+            clock: Arc::clone(&member.clock),
+            tag: member.tag,
             limits,
             operations: OperationTable::new(limits.operations_max),
             effects: VecDeque::new(),
@@ -144,6 +144,15 @@ impl Coordinator {
         self.operations.remove(id);
         self.reply(to, reply);
     }
+
+    /// Takes what the node of this process says of the cluster.
+    pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {}
+
+    /// Takes news of a link of this thread.
+    pub fn handle_link(&mut self, now: Now, event: LinkEvent) {}
+
+    /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
+    pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {}
 
     /// Fails what has reached its deadline.
     pub fn handle_timeout(&mut self, now: Now) {

@@ -8,7 +8,7 @@
 use super::table::own_store_id;
 use super::{Coordinator, Work};
 use crate::{
-    ClockExhausted, Effect, Event, Failure, Key, Lifetime, Quorum, Reply, RequestId, StoreRequest,
+    ClockExhausted, Effect, Event, Failure, Key, Lifetime, NodeSet, Quorum, Reply, RequestId, StoreRequest,
     StoreResponse,
 };
 use bytes::Bytes;
@@ -47,7 +47,7 @@ impl WriteIntent {
 
     fn into_request(self, version: Version) -> StoreRequest {
         let meta = CellMeta { version, kind: self.kind, expires_at: self.expires_at, from: self.from };
-        StoreRequest::Write { key: self.key, cell: Cell { meta, value: self.value } }
+        StoreRequest::Write { key: self.key, cell: Cell { meta, value: self.value }, hints: NodeSet::EMPTY }
     }
 }
 

@@ -1,0 +1,123 @@
+//! The layout: which nodes hold a key, in which order of preference.
+//!
+//! **Promise.** Every node computes the same layout from the same node list, in whatever order it was given. A
+//! key belongs to one of a fixed number of partitions; a partition's *preference list* names every node once.
+//! The replicas of a key for `from` are the first `from` of its list, so those of a smaller `from` are among
+//! those of a larger one. Lists are balanced: every node is first for the same number of partitions, give or
+//! take one; behind each first node the second places are spread evenly over the others, and so on. A node more
+//! or less moves little beyond what balance asks for.
+//!
+//! **Mechanism.** Rendezvous scores (Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
+//! 1998) under quotas. Partitions that agree in their first places form a group; within a group each node left
+//! gets an even share of the next place, and pairs of partition and node are taken in the order of their score.
+//!
+//! **Caveats.** At most [`NODES_MAX`] nodes. A layout does not change while a node runs.
+
+mod balance;
+mod node_set;
+
+pub use node_set::{NodeIndex, NodeSet};
+
+use crate::Key;
+
+/// Nodes in a cluster, at most.
+pub const NODES_MAX: usize = 64;
+
+/// One of the parts that keys are spread over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(pub u32);
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    nodes: Vec<String>,
+    partitions: u32,
+    /// The preference lists, one after the other.
+    lists: Vec<NodeIndex>,
+}
+
+/// Why there is no layout for a list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// Too many or none.
+    #[error("a cluster has 1 to {NODES_MAX} nodes, not {nodes}")]
+    Nodes {
+        /// How many were listed.
+        nodes: usize,
+    },
+    /// The count is not a power of two between 1 and 65,536.
+    #[error("partitions are a power of two from 1 to 65536, not {partitions}")]
+    Partitions {
+        /// How many were asked for.
+        partitions: u32,
+    },
+}
+
+impl Layout {
+    /// The layout of these nodes, in any order; their addresses are their names.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn new(mut nodes: Vec<String>, partitions: u32) -> Result<Self, LayoutError> {
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.is_empty() || nodes.len() > NODES_MAX {
+            return Err(LayoutError::Nodes { nodes: nodes.len() });
+        }
+        if !partitions.is_power_of_two() || partitions > 1 << 16 {
+            return Err(LayoutError::Partitions { partitions });
+        }
+        let lists = balance::preference_lists(&nodes, partitions);
+        Ok(Self { nodes, partitions, lists })
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> u8 {
+        self.nodes.len() as u8
+    }
+
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// The nodes' names, in byte order: the order of their indexes.
+    pub fn names(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.len()).map(NodeIndex)
+    }
+
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeIndex> {
+        self.nodes.binary_search_by(|node| node.as_str().cmp(name)).ok().map(|index| NodeIndex(index as u8))
+    }
+
+    /// The partition of a key: the upper bits of its XXH3.
+    #[inline]
+    pub fn partition_of(&self, key: &Key) -> Partition {
+        let hash = xxhash_rust::xxh3::xxh3_64(key.as_bytes());
+        Partition(((u128::from(hash) * u128::from(self.partitions)) >> 64) as u32)
+    }
+
+    /// All nodes in the order in which they are to hold the keys of `partition`.
+    #[inline]
+    pub fn preference_list(&self, partition: Partition) -> &[NodeIndex] {
+        let len = self.nodes.len();
+        &self.lists[partition.0 as usize * len..][..len]
+    }
+
+    /// The first `from` nodes for `key`: those that hold it.
+    #[inline]
+    pub fn replicas(&self, key: &Key, from: u8) -> &[NodeIndex] {
+        &self.preference_list(self.partition_of(key))[..usize::from(from.min(self.len()))]
+    }
+
+    /// Whether `node` is among the first `from` for `key`.
+    pub fn is_replica(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
+        self.replicas(key, from).contains(&node)
+    }
+}

@@ -1,0 +1,224 @@
+//! What nodes say to each other.
+//!
+//! A node *dials* each other node and sends requests over what it dialed; answers come back the same way. What
+//! it accepts from others carries their requests and its answers. So a link has one direction of asking, and two
+//! nodes that know each other have at least two links.
+//!
+//! Messages may be lost with their link, come twice, late, or out of order: each request can be carried out any
+//! number of times. Ids carry the incarnation of the asking process, so that a process never takes an answer to
+//! its former life for one to itself.
+
+use crate::{Key, NodeIndex, NodeSet, Standing, StoreFault};
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+
+/// One life of a node's process: 64 random bits, drawn at its start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+impl std::fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Names a request among all that were ever made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// The life of the process that asks.
+    pub incarnation: Incarnation,
+    /// Which of its machines asks.
+    pub asker: Asker,
+    /// Counts the requests of that machine. Its meaning is the asker's own.
+    pub number: u64,
+}
+
+/// A machine of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asker {
+    /// The process's `Node`.
+    Node,
+    /// The `Coordinator` of the I/O thread of this number.
+    Coordinator(u8),
+}
+
+/// An accepted link, by a number that the driver never reuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// The other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// What this machine dialed to that node.
+    Dialed(NodeIndex),
+    /// What this machine accepted.
+    Accepted(LinkId),
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Which node.
+    pub node: NodeIndex,
+    /// Over what: also where an answer goes.
+    pub link: Destination,
+}
+
+/// What nodes say to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Asks for something. Answered once, or never.
+    Request {
+        /// Comes back with the answer.
+        id: MessageId,
+        /// What is asked.
+        request: PeerRequest,
+    },
+    /// Answers a request.
+    Answer {
+        /// Which one.
+        id: MessageId,
+        /// The answer.
+        answer: PeerAnswer,
+    },
+}
+
+/// What a node asks of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerRequest {
+    /// The newest durable cell of a key, tombstones and expired values included.
+    ReadCell {
+        /// Which key.
+        key: Key,
+    },
+    /// The same without the value.
+    ReadMeta {
+        /// Which key.
+        key: Key,
+    },
+    /// Store a cell, durably; and in the same batch, markers that these nodes lack it.
+    Write {
+        /// Under which key.
+        key: Key,
+        /// What to store.
+        cell: Cell,
+        /// Nodes to keep hints for.
+        hints: NodeSet,
+    },
+    /// Keep hints that these nodes lack this version of a key, which the asked node holds.
+    KeepHints {
+        /// Which key.
+        key: Key,
+        /// Which version.
+        version: Version,
+        /// Who lacks it.
+        targets: NodeSet,
+    },
+    /// Are you there, and how are you? From `Node` to `Node`.
+    Heartbeat(Vitals),
+    /// What of this range is yours and mine? From `Node` to `Node`.
+    Range(RangeRequest),
+}
+
+/// The answer to a [`PeerRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerAnswer {
+    /// To `ReadCell`.
+    Cell(Option<Cell>),
+    /// To `ReadMeta`.
+    Meta(Option<CellMeta>),
+    /// To `Write`: it is durable, with its hints.
+    Written {
+        /// A greater version was there already. `false` may be wrong.
+        superseded: bool,
+    },
+    /// To `KeepHints`: they are durable.
+    HintsKept,
+    /// To `Heartbeat`.
+    Heartbeat(Vitals),
+    /// To `Range`.
+    Range(RangeAnswer),
+    /// It was not done.
+    Failed(PeerFault),
+}
+
+/// Why a node did not do as another asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerFault {
+    /// Its store failed.
+    Store(StoreFault),
+    /// Its answers to reads count for nothing yet: see [`Standing`].
+    NotBelieved,
+    /// The version is further ahead of its clock than it allows.
+    ClockAhead {
+        /// What its wall clock showed.
+        wall: WallTime,
+    },
+    /// Too much of this asker's is under way there.
+    Busy,
+    /// It has not recovered yet, or is leaving.
+    NotServing,
+}
+
+/// How a node is, as it tells its peers with each heartbeat and with each answer to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vitals {
+    /// When it was sent, by the asker's monotonic clock; the answer repeats the asker's.
+    pub sent: Instant,
+    /// The sender's wall clock.
+    pub wall: WallTime,
+    /// Whether the sender's answers to reads count.
+    pub standing: Standing,
+    /// The sender is about to end.
+    pub draining: bool,
+    /// The sender has no room for values.
+    pub disk_full: bool,
+    /// Hints that the sender still holds for the receiver; an estimate that is 0 only when there are none.
+    pub hints_for_you: u64,
+    /// The identity that the sender remembers of the receiver's address, before this life of it.
+    pub remembered_tag_of_you: Option<NodeTag>,
+}
+
+/// Asks what a node holds in a range of keys that both it and the asker are to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// The range begins behind this key; `None`: at the first key of all.
+    pub after: Option<Key>,
+    /// It ends with this key; `None`: with the last key of all.
+    pub until: Option<Key>,
+    /// Cells with greater versions are left out: they may still be on their way.
+    pub cutoff: Hlc,
+    /// What the asker's part of the range amounts to; `None`: it wants what there is.
+    pub digest: Option<RangeDigest>,
+    /// Wants cells, not only versions.
+    pub cells: bool,
+}
+
+/// The answer to a [`RangeRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeAnswer {
+    /// Both hold the same.
+    Same,
+    /// What the answering node holds, in key order.
+    Versions {
+        /// Keys with their versions.
+        entries: Vec<(Key, CellMeta)>,
+        /// The part of the range that was looked at ends with this key; `None`: all of it was.
+        until: Option<Key>,
+    },
+    /// What the answering node holds, in key order.
+    Cells {
+        /// Keys with their cells.
+        entries: Vec<(Key, Cell)>,
+        /// As above.
+        until: Option<Key>,
+    },
+}
+
+/// What a set of keys and versions amounts to: equal sets have equal digests, different ones almost surely not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeDigest {
+    /// How many keys.
+    pub keys: u64,
+    /// The wrapping sum of a hash of each key with its version.
+    pub sum: u64,
+}

@@ -1,0 +1,51 @@
+//! What the coordinators of a process are told of the cluster by its node.
+
+use crate::NodeIndex;
+
+/// How a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// Nothing has been heard of it yet.
+    Unknown,
+    /// It answers.
+    Up,
+    /// It is late: still written to, not read from while others will do.
+    Suspected,
+    /// It refused or reset the connection, or was silent too long. Operations do not wait for it.
+    Unreachable,
+}
+
+/// One peer, as the node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// How it is.
+    pub state: PeerState,
+    /// Its answers to reads count.
+    pub believed: bool,
+    /// It has no room for values.
+    pub disk_full: bool,
+    /// It is about to end: not read from while others will do.
+    pub draining: bool,
+}
+
+impl PeerView {
+    /// A peer of which nothing has been heard yet.
+    pub const UNKNOWN: Self =
+        Self { state: PeerState::Unknown, believed: false, disk_full: false, draining: false };
+}
+
+/// What the coordinators of a process are told of the cluster by its node. Each view replaces the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    /// All nodes by their index; the entry of this node itself is about itself.
+    pub peers: Vec<PeerView>,
+    /// This node's wall clock is so far ahead of most others that they would refuse its versions.
+    pub clock_ahead: bool,
+}
+
+impl ClusterView {
+    /// How `node` is.
+    pub fn peer(&self, node: NodeIndex) -> PeerView {
+        self.peers[node.as_usize()]
+    }
+}
