@@ -11,8 +11,18 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The data directory; made where it is missing.
     pub data: PathBuf,
-    /// The cluster it belongs to.
+    /// Where peers reach this node as well, apart from its clients; `None`: only where clients do. The addresses
+    /// in `membership` are those that peers dial.
+    pub peer_listen: Option<SocketAddr>,
+    /// The cluster it belongs to: the names of all nodes, `http://host:port` each, this one's too. Empty, or
+    /// this one's alone: a node on its own.
     pub membership: store::Membership,
+    /// This node's name among those of `membership`. Means nothing for a node on its own.
+    pub self_name: String,
+    /// How many replicas hold a key when a request does not say it: 1 to the number of nodes.
+    pub default_from: u8,
+    /// What all nodes of the cluster must know to be let in; `None`: nothing.
+    pub secret: Option<String>,
     /// Options of the engine, its memory budget among them.
     pub engine: engine::Options,
     /// I/O threads, at least 1.

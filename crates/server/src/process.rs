@@ -35,7 +35,11 @@ impl Process {
     pub(crate) fn new(config: Config, env: Env) -> Self {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");
-        let rules = api::Rules { nodes, default_from: nodes.get(), value_bytes_max: config.value_bytes_max };
+        let rules = api::Rules {
+            nodes,
+            default_from: config.default_from,
+            value_bytes_max: config.value_bytes_max,
+        };
         Self {
             rules,
             clock: Arc::clone(&env.clock),

@@ -21,7 +21,11 @@ fn config() -> Config {
     Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         data: PathBuf::from("/data"),
+        peer_listen: None,
         membership: Membership::of(Vec::new()),
+        self_name: String::new(),
+        default_from: 1,
+        secret: None,
         engine: engine::Options {
             memory_bytes: 16 << 20,
             memtable_bytes: Some(256 << 10),
