@@ -9,6 +9,7 @@
 
 use crate::affinity::while_pinned;
 use crate::client::fetch;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -169,6 +170,26 @@ impl Server {
             }
             std::thread::sleep(PROBE_PAUSE);
         }
+    }
+
+    /// Stops the process where it is: it hangs until [`Server::resume`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a paused process go on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Ends the process at once, as `kill -9` does, and waits for it.

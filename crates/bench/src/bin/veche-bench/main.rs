@@ -5,6 +5,7 @@
 //! rows on a data set much larger than memory. See `bench/README.md` for what each row means.
 
 mod big;
+mod cluster;
 mod cost;
 mod measure;
 mod servers;
@@ -37,6 +38,9 @@ struct Options {
     /// Only the big rows.
     #[arg(long, conflicts_with = "big")]
     only_big: bool,
+    /// Only the rows of a cluster of three nodes.
+    #[arg(long, conflicts_with_all = ["big", "only_big"])]
+    cluster: bool,
     /// Skip the second, unpinned table.
     #[arg(long)]
     pinned_only: bool,
@@ -108,7 +112,10 @@ fn benchmark(options: &Options) -> Outcome<()> {
         layouts.push(servers::Layout::UNPINNED);
     }
     let home = servers::Home::make(options)?;
-    if !options.only_big {
+    if options.cluster {
+        table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
+        cluster::rows(options, &home, &mut table)?;
+    } else if !options.only_big {
         for layout in layouts {
             table.section(layout.title);
             cost::rows(options, &home, layout, &mut table)?;

@@ -47,11 +47,12 @@ impl Load {
 /// What a measurement gave for its first lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// The server's, over the answers of all lanes.
+    /// The servers', over the answers of all lanes.
     pub(crate) cpu_us: f64,
     /// With those of the warm-up.
     pub(crate) answers: u64,
     pub(crate) per_second: f64,
+    pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     /// The part of one core that the generator used: near 1, it and not the server was measured.
     pub(crate) generator_busy: f64,
@@ -59,18 +60,31 @@ pub(crate) struct Sample {
 
 /// Runs the lanes for so long.
 pub(crate) fn measure(server: &Server, layout: Layout, seconds: f64, loads: &[Load]) -> Outcome<Sample> {
+    measure_all(std::slice::from_ref(server), layout, seconds, loads)
+}
+
+/// Runs the lanes against the first of `servers`; the CPU time is that of all.
+pub(crate) fn measure_all(
+    servers: &[Server],
+    layout: Layout,
+    seconds: f64,
+    loads: &[Load],
+) -> Outcome<Sample> {
     let spec = RunSpec {
-        target: server.address(),
+        target: servers[0].address(),
         threads: layout.generator_threads,
         cores: layout.generator_cores.to_vec(),
         warmup: WARMUP,
         duration: Some(Duration::try_from_secs_f64(seconds)?),
         lanes: loads.iter().map(|load| load.lane(load.operation.name())).collect(),
     };
-    let (server_cpu, own_cpu) = (CpuMeter::start(server.pid())?, CpuMeter::start(std::process::id())?);
+    let meters = servers.iter().map(|server| CpuMeter::start(server.pid()));
+    let meters = meters.collect::<Result<Vec<_>, _>>()?;
+    let own_cpu = CpuMeter::start(std::process::id())?;
     let begun = Instant::now();
     let results = run(&spec)?;
-    let (server_spent, own_spent) = (server_cpu.spent()?, own_cpu.spent()?);
+    let own_spent = own_cpu.spent()?;
+    let server_spent = meters.iter().map(CpuMeter::spent).sum::<Result<Duration, _>>()?;
     for (load, result) in loads.iter().zip(&results) {
         let done = result.recorder.with_status(load.operation.expected_status());
         if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
@@ -83,6 +97,7 @@ pub(crate) fn measure(server: &Server, layout: Layout, seconds: f64, loads: &[Lo
         cpu_us: server_spent.as_secs_f64() * 1e6 / answers.max(1) as f64,
         answers: first.recorder.answers_with_warmup(),
         per_second: first.answers_per_second(),
+        p99_us: micros(first.recorder.latency().value_at_quantile(0.99)),
         p999_us: micros(first.recorder.latency().value_at_quantile(0.999)),
         generator_busy: own_spent.as_secs_f64()
             / begun.elapsed().as_secs_f64()

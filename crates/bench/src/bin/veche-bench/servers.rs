@@ -98,6 +98,28 @@ impl Home {
         self.start(name, &self.veche, &args, layout, address)
     }
 
+    /// Starts a cluster of new nodes, and waits until all of them serve.
+    pub(crate) fn cluster(
+        &self,
+        name: &str,
+        nodes: usize,
+        layout: Layout,
+        memory: &str,
+    ) -> Outcome<Vec<Server>> {
+        let addresses = (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>()?;
+        let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
+        let mut servers = Vec::new();
+        for (i, address) in addresses.into_iter().enumerate() {
+            let name = format!("{name}-{i}");
+            let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string()];
+            args.extend([threads(layout), format!("--cluster={}", urls.join(","))]);
+            args.push(format!("--data={}", self.dir.join(&name).display()));
+            args.push(format!("--memory={memory}"));
+            servers.push((self.spawn(&name, &self.veche, &args, layout, address)?, name));
+        }
+        servers.into_iter().map(|(server, name)| self.ready(server, &name)).collect()
+    }
+
     fn start(
         &self,
         name: &str,
@@ -106,14 +128,31 @@ impl Home {
         layout: Layout,
         address: SocketAddr,
     ) -> Outcome<Server> {
+        self.ready(self.spawn(name, program, args, layout, address)?, name)
+    }
+
+    fn spawn(
+        &self,
+        name: &str,
+        program: &Path,
+        args: &[String],
+        layout: Layout,
+        address: SocketAddr,
+    ) -> Outcome<Server> {
         println!("  starting {} {} on cores {:?}", program.display(), args.join(" "), layout.server_cores);
-        let log = self.dir.join(format!("{name}.log"));
-        let mut server = Server::spawn(program, args, layout.server_cores, &log, address)?;
+        Ok(Server::spawn(program, args, layout.server_cores, &self.log(name), address)?)
+    }
+
+    fn ready(&self, mut server: Server, name: &str) -> Outcome<Server> {
         server.wait_until_ready(READY_WITHIN).map_err(|error| {
-            let said = fs::read_to_string(&log).unwrap_or_default();
+            let said = fs::read_to_string(self.log(name)).unwrap_or_default();
             format!("{name}: {error}\n{said}")
         })?;
         Ok(server)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.log"))
     }
 }
 
