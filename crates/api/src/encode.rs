@@ -22,6 +22,9 @@ const ETAG_LEN: usize = 2 * Version::ENCODED_LEN + 2;
 /// How long a user should wait for a node that starts or stops.
 const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a user should wait for a node whose clock is wrong: someone must set it.
+const CLOCK_AHEAD_RETRY_AFTER: Duration = Duration::from_secs(10);
+
 /// A response, and the reason phrase where it is not the usual one of the status.
 #[derive(Debug)]
 pub struct Answer {
@@ -74,6 +77,14 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
     response.into()
 }
 
+/// The response to `POST /v0/repair`.
+pub fn encode_repair_begun() -> Answer {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+    response.into()
+}
+
 pub(crate) fn acks_value(acks: Acks) -> HeaderValue {
     match acks {
         Acks { got: 1, from: 1 } => HeaderValue::from_static("1/1"),
@@ -118,18 +129,7 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
     let is_write = matches!(asked.action, Action::Put { .. } | Action::Delete);
     match failure {
         Failure::NotEnoughReplicas { acks, ack, maybe_stored } => {
-            let outcome = match (is_write, maybe_stored) {
-                (true, true) => {
-                    "The write may have been stored on some replicas: repeat it, or read the key to find out."
-                }
-                (true, false) => "Nothing was stored. Try again.",
-                (false, _) => "Try again, or read with a smaller ack.",
-            };
-            let Acks { got, from } = acks;
-            let detail = format!(
-                "{got} of the key's {from} replicas answered in time, but ack asks for {ack}. {outcome}"
-            );
-            Problem::not_enough_replicas(acks, detail)
+            Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, is_write, maybe_stored))
         }
         Failure::Overloaded { retry_after } => Problem::unavailable(
             retry_after,
@@ -139,9 +139,18 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
             "With this ttl the value would expire after the year 2100. Nothing was stored. \
              Use a smaller ttl, or none for a value that never expires.",
         ),
+        Failure::ClockAhead { maybe_stored } => {
+            let outcome = if maybe_stored { MAYBE_STORED } else { "Nothing was stored." };
+            let detail = format!(
+                "The clock of this node is too far ahead of the others': they refuse its versions. {outcome} \
+                 Set the clock; meanwhile write through another node."
+            );
+            Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail)
+        }
         Failure::DiskFull => Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
-            "The disk has no room for writes. Nothing was stored. Make room; reads go on meanwhile.",
+            "Too many of the key's replicas have a full disk. Nothing was stored on those. \
+             Make room; reads and deletes go on meanwhile.",
         ),
         Failure::Corrupt { detail } => internal(format!(
             "The only copy cannot be read back as it was written: {detail}. \
@@ -151,6 +160,22 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
             let outcome = if is_write { " The write may have been stored." } else { "" };
             internal(format!("The store failed: {detail}.{outcome} See the log of the node."))
         }
+    }
+}
+
+const MAYBE_STORED: &str =
+    "The write may have been stored on some replicas: repeat it, or read the key to find out.";
+
+fn not_enough_replicas(acks: Acks, ack: u8, is_write: bool, maybe_stored: bool) -> String {
+    let Acks { got, from } = acks;
+    let replicas = format!("{got} of the key's {from} replicas answered in time, but ack asks for {ack}.");
+    match (is_write, maybe_stored) {
+        (true, true) => format!("{replicas} {MAYBE_STORED}"),
+        (true, false) => format!(
+            "Too few of the key's {from} replicas can be reached now: ack asks for {ack}. \
+             Nothing was sent and nothing was stored. Try again, or write with a smaller ack."
+        ),
+        (false, _) => format!("{replicas} Try again, or read with a smaller ack."),
     }
 }
 
@@ -253,9 +278,11 @@ mod tests {
         };
         let cases = [
             (not_enough(true), 504, "may have been stored"),
-            (not_enough(false), 504, "Nothing was stored"),
+            (not_enough(false), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
+            (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
+            (Failure::ClockAhead { maybe_stored: false }, 503, "Nothing was stored"),
             (Failure::DiskFull, 507, "Nothing was stored"),
             (Failure::Corrupt { detail: detail() }, 500, "000007.sst"),
             (Failure::Storage { detail: detail() }, 500, "may have been stored"),
@@ -266,7 +293,7 @@ mod tests {
             assert_eq!(answer.response.status(), status, "{failure:?}");
             assert!(body.contains(says), "{failure:?}: {body}");
             assert_eq!(answer.reason, (status == 504).then_some("Not Enough Replicas"));
-            assert_eq!(header(&answer, "retry-after"), (status == 503).then_some("2"));
+            assert_eq!(header(&answer, "retry-after").is_some(), status == 503);
             assert_eq!(header(&answer, "veche-acks"), (status == 504).then_some("0/1"));
         }
     }

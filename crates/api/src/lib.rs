@@ -20,10 +20,11 @@ mod problem;
 mod status;
 
 pub use decode::{Action, Asked, Decoded, Entity, IfNoneMatch, Rules, decode_head};
-pub use encode::{Answer, encode, encode_status};
+pub use encode::{Answer, encode, encode_repair_begun, encode_status};
 pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;
 pub use status::{
-    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
-    QueueStatus, QuorumStatus, RequestStatus, ServingState, Status, StorageStatus,
+    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
+    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RepairProgress, RequestStatus,
+    ServingState, Status, StorageStatus,
 };

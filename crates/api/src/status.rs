@@ -1,7 +1,9 @@
 //! The document of `GET /v0/status`.
 //!
-//! Sizes are in bytes, times in milliseconds; counters count from the start of the process.
+//! Sizes are in bytes, times in milliseconds unless the name says otherwise; counters count from the start of the
+//! process.
 
+use cluster::{PeerState, PeerStatus, RepairStatus, Standing};
 use serde::Serialize;
 
 /// All that a node says of itself.
@@ -15,6 +17,10 @@ pub struct Status {
     pub uptime_ms: u64,
     /// Every node of the cluster, this one too.
     pub nodes: Vec<NodeStatus>,
+    /// This node as a member of the cluster; nothing before it has recovered.
+    pub cluster: Option<ClusterStatus>,
+    /// Connections to and from other nodes.
+    pub links: LinkStatus,
     /// What a request gets that asks for nothing else.
     pub default_quorum: QuorumStatus,
     /// The version clock.
@@ -42,20 +48,165 @@ pub enum ServingState {
 }
 
 /// One node, as this one sees it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
     /// Where it is reached.
     pub url: String,
-    /// Whether it is.
+    /// It is the one that says all this.
+    #[serde(rename = "self")]
+    pub is_self: bool,
+    /// Whether it answers.
     pub state: NodeState,
+    /// Whether its answers to reads count; nothing before that is known.
+    pub standing: Option<NodeStanding>,
+    /// Hints that this node keeps for it: writes that it missed.
+    pub hints: u64,
+    /// Bytes that they take.
+    pub hints_bytes: u64,
+    /// Hints for it that this node had no room for or kept too long; anti-entropy makes up for them.
+    pub hints_dropped: u64,
+    /// How far its wall clock is ahead of this node's, less than 0 when it is behind.
+    pub clock_ahead_ms: i64,
+    /// From a heartbeat to its answer, in microseconds; nothing without an answer.
+    pub round_trip_us: Option<u64>,
 }
 
 /// Whether a node answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
+    /// Nothing has been heard of it yet.
+    Unknown,
     /// It does.
     Up,
+    /// It is late.
+    Suspected,
+    /// It does not: operations do not wait for it.
+    Unreachable,
+}
+
+/// Whether a node's answers to reads count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeStanding {
+    /// Its directory is new, and it does not know yet whether it stands for a lost one.
+    Unsettled,
+    /// It lost its data and is being filled by the others.
+    Rebuilding,
+    /// They do.
+    Settled,
+}
+
+/// This node as a member of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterStatus {
+    /// Whether its answers to reads count.
+    pub standing: NodeStanding,
+    /// Each peer is linked or unreachable, and the hints that reachable peers keep for this node are applied.
+    pub ready: bool,
+    /// The pass over all keys under way.
+    pub repair: Option<RepairProgress>,
+    /// When the last pass ended, in milliseconds since 1970 by this node's clock.
+    pub repaired_at_ms: Option<u64>,
+}
+
+/// A pass over all keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RepairProgress {
+    /// It fills this node, which lost its data; otherwise it compares this node with the others.
+    pub rebuilding: bool,
+    /// The part of the keys passed, in thousandths; an estimate.
+    pub permille: u16,
+    /// Cells taken from other nodes or sent to them.
+    pub cells: u64,
+}
+
+/// Connections to and from other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkStatus {
+    /// Open links that this node dialed.
+    pub dialed: u64,
+    /// Open links that it accepted.
+    pub accepted: u64,
+    /// Links refused by this node or to it: another list, another secret, another protocol.
+    pub refused: u64,
+    /// Messages sent.
+    pub sent_messages: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Calls to the operating system that sent them.
+    pub write_calls: u64,
+    /// Messages received.
+    pub received_messages: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl NodeStatus {
+    /// A node of which nothing is known but where it is.
+    pub const fn unknown(url: String, is_self: bool) -> Self {
+        Self {
+            url,
+            is_self,
+            state: if is_self { NodeState::Up } else { NodeState::Unknown },
+            standing: None,
+            hints: 0,
+            hints_bytes: 0,
+            hints_dropped: 0,
+            clock_ahead_ms: 0,
+            round_trip_us: None,
+        }
+    }
+
+    /// A node of which this is known.
+    pub fn of(url: String, is_self: bool, peer: &PeerStatus) -> Self {
+        let state = match peer.state {
+            _ if is_self => NodeState::Up,
+            PeerState::Unknown => NodeState::Unknown,
+            PeerState::Up => NodeState::Up,
+            PeerState::Suspected => NodeState::Suspected,
+            PeerState::Unreachable => NodeState::Unreachable,
+        };
+        let is_heard_of = state != NodeState::Unknown;
+        Self {
+            url,
+            is_self,
+            state,
+            standing: is_heard_of.then(|| peer.standing.into()),
+            hints: peer.hints.hints,
+            hints_bytes: peer.hints.bytes,
+            hints_dropped: peer.hints_dropped,
+            clock_ahead_ms: peer.clock_ahead_micros / 1_000,
+            round_trip_us: peer.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl From<Standing> for NodeStanding {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Unsettled => Self::Unsettled,
+            Standing::Rebuilding => Self::Rebuilding,
+            Standing::Settled => Self::Settled,
+        }
+    }
+}
+
+impl From<&cluster::NodeStatus> for ClusterStatus {
+    fn from(node: &cluster::NodeStatus) -> Self {
+        Self {
+            standing: node.standing.into(),
+            ready: node.ready,
+            repair: node.repair.map(RepairProgress::from),
+            repaired_at_ms: node.repaired_at.map(|at| at.micros_since_unix_epoch() / 1_000),
+        }
+    }
+}
+
+impl From<RepairStatus> for RepairProgress {
+    fn from(RepairStatus { rebuilding, permille, cells }: RepairStatus) -> Self {
+        Self { rebuilding, permille, cells }
+    }
 }
 
 /// How many of how many.
@@ -91,7 +242,7 @@ pub struct QueueStatus {
 }
 
 /// What happened to requests, where it was out of the ordinary.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct RequestStatus {
     /// Writes acknowledged although a greater version was already there.
     pub superseded: u64,
@@ -99,6 +250,16 @@ pub struct RequestStatus {
     pub deadlines_passed: u64,
     /// Requests refused because too many were under way.
     pub refused: u64,
+    /// Writes refused because their versions were too far ahead of this node's clock.
+    pub clock_ahead: u64,
+    /// Reads that asked one more replica because an answer was late.
+    pub hedged: u64,
+    /// Reads whose answers differed, repaired before the reply.
+    pub repaired_before_reply: u64,
+    /// Reads whose answers differed, repaired after the reply.
+    pub repaired_after_reply: u64,
+    /// Hinted writes that reached the node they were kept for.
+    pub hints_delivered: u64,
 }
 
 /// When a write counts as stored.

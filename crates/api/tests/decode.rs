@@ -54,15 +54,18 @@ fn methods_are_actions() {
 
 #[test]
 fn other_methods_are_refused_with_those_allowed() {
-    for (target, allow) in [("/v0/entity", "GET, HEAD, PUT, DELETE"), ("/v0/status", "GET, HEAD")] {
-        for method in ["POST", "PATCH", "OPTIONS", "TRACE", "BREW"] {
+    for (target, allow) in
+        [("/v0/entity", "GET, HEAD, PUT, DELETE"), ("/v0/status", "GET, HEAD"), ("/v0/repair", "POST")]
+    {
+        let common = ["GET", "HEAD", "PUT", "DELETE", "POST"];
+        let others = common.into_iter().filter(|method| !allow.split(", ").any(|allowed| allowed == *method));
+        for method in others.chain(["PATCH", "OPTIONS", "TRACE", "BREW"]) {
             let problem = decode_head(&parts(method, target, &[]), &rules(1)).expect_err("not allowed");
             let answer = problem.to_answer(false);
             assert_eq!(answer.response.status(), 405);
             assert_eq!(answer.response.headers()["allow"], allow);
         }
     }
-    assert_eq!(status("PUT", "/v0/status"), 405);
 }
 
 #[test]
@@ -72,6 +75,7 @@ fn unknown_paths_are_bad_requests() {
         "/v0",
         "/v0/",
         "/v0/entity/",
+        "/v0/repair/",
         "/v0/entities?start=a",
         "/metrics",
         "//v0/entity",
@@ -247,6 +251,32 @@ fn status_takes_no_parameters() {
     assert_eq!(decoded("GET", "/v0/status"), Some(Decoded::Status { is_head: false }));
     assert_eq!(decoded("HEAD", "/v0/status?"), Some(Decoded::Status { is_head: true }));
     assert_eq!(decoded("GET", "/v0/status?verbose=1"), None);
+}
+
+#[test]
+fn a_repair_is_asked_for_without_more() {
+    let decoded = |target| decode_head(&parts("POST", target, &[("content-length", "0")]), &rules(3)).ok();
+    assert_eq!(decoded("/v0/repair"), Some(Decoded::Repair));
+    assert_eq!(decoded("/v0/repair?now=1"), None);
+    assert_eq!(status_with("POST", "/v0/repair", &[("if-match", "*")]), 501);
+}
+
+/// `--default-from 3` in clusters of three and more.
+#[test]
+fn the_default_of_an_operator_is_the_default_of_users() {
+    for nodes in 3..=7 {
+        let rules = Rules { default_from: 3, ..rules(nodes) };
+        let resolved =
+            |query: &str| match decode_head(&parts("PUT", &format!("/v0/entity?id=k{query}"), &[]), &rules) {
+                Ok(Decoded::Entity(entity)) => Some((entity.quorum.ack(), entity.quorum.from())),
+                _ => None,
+            };
+        assert_eq!(resolved(""), Some((2, 3)));
+        assert_eq!(resolved("&ack=3"), Some((3, 3)));
+        assert_eq!(resolved("&ack=4"), None, "more than the default of from");
+        assert_eq!(resolved(&format!("&from={nodes}")), Some((nodes / 2 + 1, nodes)));
+        assert_eq!(resolved(&format!("&from={}", nodes + 1)), None);
+    }
 }
 
 #[test]

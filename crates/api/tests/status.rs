@@ -1,16 +1,55 @@
 //! The document of `/v0/status`, as its readers see it.
 
 use api::{
-    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
-    QueueStatus, QuorumStatus, RequestStatus, ServingState, Status, StorageStatus, encode_status,
+    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
+    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RequestStatus, ServingState, Status,
+    StorageStatus, encode_status,
 };
+use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairStatus, Standing};
+use std::time::Duration;
+use stdx::WallTime;
+
+/// What a node knows of a peer that lost its disk a while ago, and is late.
+const PEER: PeerStatus = PeerStatus {
+    node: NodeIndex(1),
+    state: PeerState::Suspected,
+    standing: Standing::Rebuilding,
+    hints: HintCount { hints: 20, bytes: 21 },
+    hints_dropped: 22,
+    clock_ahead_micros: -23_999,
+    round_trip: Some(Duration::from_micros(24)),
+};
+
+fn cluster_status() -> ClusterStatus {
+    ClusterStatus::from(&cluster::NodeStatus {
+        standing: Standing::Settled,
+        ready: true,
+        peers: vec![PEER],
+        repair: Some(RepairStatus { rebuilding: false, permille: 25, cells: 26 }),
+        repaired_at: Some(WallTime::from_micros_since_unix_epoch(27_000)),
+    })
+}
 
 fn status(state: ServingState) -> Status {
     Status {
         version: "0.1.0",
         state,
         uptime_ms: 1,
-        nodes: vec![NodeStatus { url: "http://127.0.0.1:8080".to_owned(), state: NodeState::Up }],
+        nodes: vec![
+            NodeStatus::unknown("http://127.0.0.1:8080".to_owned(), true),
+            NodeStatus::of("http://127.0.0.1:8081".to_owned(), false, &PEER),
+        ],
+        cluster: Some(cluster_status()),
+        links: LinkStatus {
+            dialed: 28,
+            accepted: 29,
+            refused: 30,
+            sent_messages: 31,
+            sent_bytes: 32,
+            write_calls: 33,
+            received_messages: 34,
+            received_bytes: 35,
+        },
         default_quorum: QuorumStatus { ack: 1, from: 1 },
         clock: ClockStatus { ahead_ms: 0, bound_ahead_ms: 3_000 },
         queues: QueueStatus {
@@ -19,7 +58,16 @@ fn status(state: ServingState) -> Status {
             operations_max: 16_384,
             commit_waiting_bytes: 0,
         },
-        requests: RequestStatus { superseded: 0, deadlines_passed: 1, refused: 2 },
+        requests: RequestStatus {
+            superseded: 0,
+            deadlines_passed: 1,
+            refused: 2,
+            clock_ahead: 36,
+            hedged: 37,
+            repaired_before_reply: 38,
+            repaired_after_reply: 39,
+            hints_delivered: 40,
+        },
         storage: StorageStatus {
             durability: Durability::Fdatasync,
             disk_available_bytes: 2,
@@ -46,10 +94,18 @@ fn the_document_keeps_its_names() {
     assert_eq!(response.headers()["content-type"], "application/json");
     let expected = concat!(
         r#"{"version":"0.1.0","state":"serving","uptime_ms":1,"#,
-        r#""nodes":[{"url":"http://127.0.0.1:8080","state":"up"}],"default_quorum":{"ack":1,"from":1},"#,
+        r#""nodes":[{"url":"http://127.0.0.1:8080","self":true,"state":"up","standing":null,"hints":0,"#,
+        r#""hints_bytes":0,"hints_dropped":0,"clock_ahead_ms":0,"round_trip_us":null},"#,
+        r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","hints":20,"#,
+        r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":24}],"#,
+        r#""cluster":{"standing":"settled","ready":true,"#,
+        r#""repair":{"rebuilding":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
+        r#""links":{"dialed":28,"accepted":29,"refused":30,"sent_messages":31,"sent_bytes":32,"write_calls":33,"#,
+        r#""received_messages":34,"received_bytes":35},"default_quorum":{"ack":1,"from":1},"#,
         r#""clock":{"ahead_ms":0,"bound_ahead_ms":3000},"#,
         r#""queues":{"connections":1,"operations":0,"operations_max":16384,"commit_waiting_bytes":0},"#,
-        r#""requests":{"superseded":0,"deadlines_passed":1,"refused":2},"#,
+        r#""requests":{"superseded":0,"deadlines_passed":1,"refused":2,"clock_ahead":36,"hedged":37,"#,
+        r#""repaired_before_reply":38,"repaired_after_reply":39,"hints_delivered":40},"#,
         r#""storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
         r#""levels":[{"level":0,"tables":4,"bytes":5}],"#,
         r#""memory":{"budget_bytes":6,"memtables_bytes":7,"cache_bytes":8,"tables_bytes":14,"queue_bytes":15},"#,
@@ -57,6 +113,15 @@ fn the_document_keeps_its_names() {
         r#""io":{"reads":9,"read_bytes":10,"writes":11,"written_bytes":12,"syncs":13}},"warnings":[]}"#,
     );
     assert_eq!(response.body(), expected);
+}
+
+#[test]
+fn of_a_peer_that_was_never_heard_nothing_is_claimed() {
+    let peer = PeerStatus { state: PeerState::Unknown, round_trip: None, ..PEER };
+    let node = NodeStatus::of("http://b:1".to_owned(), false, &peer);
+    assert_eq!((node.state, node.standing), (NodeState::Unknown, None));
+    let own = NodeStatus::of("http://a:1".to_owned(), true, &peer);
+    assert_eq!((own.state, own.standing), (NodeState::Up, Some(NodeStanding::Rebuilding)));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! **Mechanism.** [`decode_head`] looks at path, method, headers and query, in that order. A `PUT` gets its
 //! value from [`Entity::into_command`] when the body is there.
 //!
-//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning and is ignored. A `Range` header is
+//! **Caveats.** The body of a `GET`, `HEAD`, `DELETE` or `POST` has no meaning and is ignored. A `Range` header is
 //! ignored, as HTTP allows: the answer is the whole value.
 
 mod if_none_match;
@@ -25,6 +25,8 @@ const ENTITY_PATH: &str = "/v0/entity";
 const ENTITY_METHODS: &str = "GET, HEAD, PUT, DELETE";
 const STATUS_PATH: &str = "/v0/status";
 const STATUS_METHODS: &str = "GET, HEAD";
+const REPAIR_PATH: &str = "/v0/repair";
+const REPAIR_METHODS: &str = "POST";
 
 /// What a request is held to.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub enum Decoded {
         /// The headers alone.
         is_head: bool,
     },
+    /// That the node compare all it holds with the other replicas.
+    Repair,
 }
 
 /// A request for one entity, without its body.
@@ -122,7 +126,10 @@ pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
     match parts.uri.path() {
         ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
         STATUS_PATH => decode_status(parts),
-        _ => Err(Problem::bad_request(format!("There is no such path. Use {ENTITY_PATH} or {STATUS_PATH}."))),
+        REPAIR_PATH => decode_repair(parts),
+        _ => Err(Problem::bad_request(format!(
+            "There is no such path. Use {ENTITY_PATH}, {STATUS_PATH} or {REPAIR_PATH}."
+        ))),
     }
 }
 
@@ -164,8 +171,22 @@ fn decode_status(parts: &Parts) -> Result<Decoded, Problem> {
         _ => return Err(Problem::method_not_allowed(STATUS_METHODS)),
     };
     check_headers(parts, false)?;
+    check_no_parameters(parts)?;
+    Ok(Decoded::Status { is_head })
+}
+
+fn decode_repair(parts: &Parts) -> Result<Decoded, Problem> {
+    if parts.method != Method::POST {
+        return Err(Problem::method_not_allowed(REPAIR_METHODS));
+    }
+    check_headers(parts, false)?;
+    check_no_parameters(parts)?;
+    Ok(Decoded::Repair)
+}
+
+fn check_no_parameters(parts: &Parts) -> Result<(), Problem> {
     match parts.uri.query() {
-        None | Some("") => Ok(Decoded::Status { is_head }),
+        None | Some("") => Ok(()),
         Some(_) => Err(Problem::bad_request("This path takes no parameters. Leave them out.")),
     }
 }
