@@ -15,6 +15,7 @@
 mod clock;
 mod command;
 mod coordinator;
+mod dial;
 mod effect;
 mod hint_ledger;
 mod layout;
@@ -23,6 +24,7 @@ mod member;
 mod message;
 mod node;
 mod quorum;
+mod replica;
 mod reply;
 mod standing;
 mod store_request;

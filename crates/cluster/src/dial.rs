@@ -1,0 +1,104 @@
+//! When to dial a peer: at once, and after failures with back-off.
+//!
+//! The wait doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`], and each is up to a quarter shorter or longer by
+//! chance, so that nodes which lost each other at one time do not all come back at one time. A sign of life of
+//! the peer ends it.
+
+use std::time::Duration;
+use stdx::{Instant, Rng};
+
+/// The wait after the first failure.
+pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+/// The wait that is not exceeded, but for jitter.
+pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+
+/// The state of what is dialed to one peer. It decides only *when*; whoever asks it says what happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dialer {
+    state: State,
+    back_off: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not to be dialed before this.
+    Down { until: Instant },
+    Dialing,
+    Open,
+}
+
+impl Dialer {
+    /// May dial at once.
+    pub(crate) const fn new() -> Self {
+        Self { state: State::Down { until: Instant::ZERO }, back_off: BACK_OFF_MIN }
+    }
+
+    /// Whether to dial now; if so, it is being dialed from now on.
+    pub(crate) fn start(&mut self, now: Instant) -> bool {
+        let is_due = matches!(self.state, State::Down { until } if until <= now);
+        if is_due {
+            self.state = State::Dialing;
+        }
+        is_due
+    }
+
+    /// When [`Dialer::start`] will agree; `None` while dialing or open.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Down { until } => Some(until),
+            State::Dialing | State::Open => None,
+        }
+    }
+
+    /// Whether the link is open.
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// The link is open.
+    pub(crate) const fn opened(&mut self) {
+        *self = Self { state: State::Open, back_off: BACK_OFF_MIN };
+    }
+
+    /// The link could not be opened, has ended, or was hung up.
+    pub(crate) fn failed(&mut self, now: Instant, rng: &mut Rng) {
+        let jitter = 0.75 + rng.unit() / 2.0;
+        self.state = State::Down { until: now + self.back_off.mul_f64(jitter) };
+        self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
+    }
+
+    /// The peer has shown that it lives: no more waiting.
+    pub(crate) const fn end_back_off(&mut self) {
+        self.back_off = BACK_OFF_MIN;
+        if let State::Down { .. } = self.state {
+            self.state = State::Down { until: Instant::ZERO };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_greatest_and_differ_by_a_quarter_at_most() {
+        let mut dialer = Dialer::new();
+        let mut rng = Rng::new(1);
+        let now = Instant::ZERO + Duration::from_secs(10);
+        for millis in [50, 100, 200, 400, 800, 1_000, 1_000] {
+            assert!(dialer.start(now) && !dialer.start(now) && dialer.due().is_none());
+            dialer.failed(now, &mut rng);
+            let wait = dialer.due().expect("it waits") - now;
+            let expected = Duration::from_millis(millis);
+            assert!(expected.mul_f64(0.75) <= wait && wait <= expected.mul_f64(1.25), "{wait:?} of {expected:?}");
+            assert!(!dialer.start(now));
+            dialer.state = State::Down { until: now };
+        }
+        dialer.end_back_off();
+        assert!(dialer.start(now));
+        dialer.opened();
+        assert!(dialer.is_open() && !dialer.start(now));
+        dialer.failed(now, &mut rng);
+        assert!(dialer.due().expect("it waits") < now + BACK_OFF_MIN * 2, "an open link forgets failures");
+    }
+}

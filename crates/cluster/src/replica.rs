@@ -1,0 +1,268 @@
+//! The replica: does what other nodes ask of this one's store.
+//!
+//! **Promise.** Each request over a link that is still there gets one answer, and no answer says that something is
+//! stored before the store said that it is durable. A node whose reads are not believed says so instead of
+//! answering them. A version too far ahead of this node's clock is refused. Hints for which the ledger has no room
+//! are left out, and counted there as dropped.
+//!
+//! **Mechanism.** A request becomes one [`StoreRequest`]; whom its answer goes to stands in a slab. The ids of
+//! these store requests have their highest bit set, which keeps them apart from all others of the same machine.
+//!
+//! **Caveats.** What a link leaves behind when it ends is still carried out; the answer is sent nowhere.
+
+use crate::{
+    Destination, Effect, Event, HybridClock, Key, LinkId, Member, Message, MessageId, NodeSet, Origin,
+    PeerAnswer, PeerFault, PeerRequest, StoreId, StoreRequest, StoreResponse, hint_bytes,
+};
+use std::collections::{BTreeMap, VecDeque};
+use stdx::{Cell, Now};
+
+/// Requests under way for one link; one more is refused as [`PeerFault::Busy`].
+pub(crate) const LINK_REQUESTS_MAX: u32 = 16_384;
+/// Bytes of keys and values under way for one link; past this, requests are refused alike.
+pub(crate) const LINK_BYTES_MAX: usize = 128 << 20;
+/// Requests under way for all links, ended ones included.
+const REQUESTS_MAX: usize = 1 << 18;
+/// Set in the store ids of a replica, and in no others.
+const REPLICA_BIT: u64 = 1 << 63;
+
+/// See the module. One for each machine that accepts links.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    member: Member,
+    jobs: Jobs,
+    links: BTreeMap<LinkId, Load>,
+}
+
+/// What is under way for a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    requests: u32,
+    bytes: usize,
+}
+
+/// A request that the store carries out.
+#[derive(Debug)]
+struct Job {
+    link: LinkId,
+    id: MessageId,
+    wants: Wants,
+    bytes: usize,
+}
+
+/// What the asker wants of the store's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wants {
+    Everything,
+    Meta,
+}
+
+impl Replica {
+    /// A replica with nothing under way.
+    pub(crate) fn new(member: Member) -> Self {
+        Self { member, jobs: Jobs::default(), links: BTreeMap::new() }
+    }
+
+    /// Takes a request that came over an accepted link; `believed`: this node's reads count. Requests that are
+    /// not for a store are refused.
+    pub(crate) fn handle_request(
+        &mut self,
+        now: Now,
+        believed: bool,
+        origin: Origin,
+        id: MessageId,
+        request: PeerRequest,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let Destination::Accepted(link) = origin.link else {
+            return;
+        };
+        let bytes = size(&request);
+        let outcome = if self.has_room(link, bytes) {
+            self.judge(now, believed, origin, request, effects)
+        } else {
+            Err(PeerAnswer::Failed(PeerFault::Busy))
+        };
+        match outcome {
+            Ok((request, wants)) => {
+                let load = self.links.entry(link).or_default();
+                load.requests += 1;
+                load.bytes += bytes;
+                let id = self.jobs.insert(Job { link, id, wants, bytes });
+                effects.push_back(Effect::Store { id, request });
+            }
+            Err(answer) => effects.push_back(send(link, id, answer)),
+        }
+    }
+
+    /// Whether the store request of this id was made by a replica.
+    pub(crate) const fn made(id: StoreId) -> bool {
+        id.0 & REPLICA_BIT != 0
+    }
+
+    /// Takes the store's answer to a request that [`Replica::made`] claims.
+    ///
+    /// # Panics
+    /// When the answer is not one to that request.
+    pub(crate) fn handle_stored(
+        &mut self,
+        id: StoreId,
+        response: StoreResponse,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let job = self.jobs.remove(id);
+        let Some(load) = self.links.get_mut(&job.link) else {
+            return;
+        };
+        load.requests -= 1;
+        load.bytes -= job.bytes;
+        let answer = match (job.wants, answer(response)) {
+            (Wants::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
+            (_, answer) => answer,
+        };
+        effects.push_back(send(job.link, job.id, answer));
+    }
+
+    /// Takes note that an accepted link has ended.
+    pub(crate) fn link_left(&mut self, link: LinkId) {
+        self.links.remove(&link);
+    }
+
+    fn has_room(&self, link: LinkId, bytes: usize) -> bool {
+        let load = self.links.get(&link).copied().unwrap_or_default();
+        let fits_link = load.requests < LINK_REQUESTS_MAX && load.bytes + bytes <= LINK_BYTES_MAX;
+        fits_link && self.jobs.len() < REQUESTS_MAX
+    }
+
+    /// What the store is to do; or the answer, where there is nothing for it to do.
+    fn judge(
+        &self,
+        now: Now,
+        believed: bool,
+        origin: Origin,
+        request: PeerRequest,
+        effects: &mut VecDeque<Effect>,
+    ) -> Result<(StoreRequest, Wants), PeerAnswer> {
+        let request = match request {
+            PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } if !believed => {
+                return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
+            }
+            PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),
+            PeerRequest::ReadCell { key } => StoreRequest::Read { key },
+            PeerRequest::Write { cell, .. } if HybridClock::is_ahead(cell.meta.version.hlc, now.wall) => {
+                effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
+                return Err(PeerAnswer::Failed(PeerFault::ClockAhead { wall: now.wall }));
+            }
+            PeerRequest::Write { key, cell, hints } => write(&self.member, key, cell, hints, effects),
+            PeerRequest::KeepHints { key, version, targets } => {
+                let targets = admit_hints(&self.member, &key, targets, effects);
+                if targets.is_empty() {
+                    return Err(PeerAnswer::HintsKept);
+                }
+                StoreRequest::KeepHints { key, version, targets }
+            }
+            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => {
+                return Err(PeerAnswer::Failed(PeerFault::NotServing));
+            }
+        };
+        Ok((request, Wants::Everything))
+    }
+}
+
+/// What the store is to do to write `cell` and keep those hints for which there is room.
+pub(crate) fn write(
+    member: &Member,
+    key: Key,
+    cell: Cell,
+    hints: NodeSet,
+    effects: &mut VecDeque<Effect>,
+) -> StoreRequest {
+    let hints = admit_hints(member, &key, hints, effects);
+    StoreRequest::Write { key, cell, hints }
+}
+
+/// Those of `targets` for which the ledger has room, counted there; the others are counted as dropped.
+pub(crate) fn admit_hints(
+    member: &Member,
+    key: &Key,
+    targets: NodeSet,
+    effects: &mut VecDeque<Effect>,
+) -> NodeSet {
+    if targets.is_empty() {
+        return targets;
+    }
+    let mut admitted = NodeSet::EMPTY;
+    let mut others = NodeSet::first(member.layout.len());
+    others.remove(member.me);
+    for target in targets.intersection(others).iter() {
+        if member.hints.try_keep(target, hint_bytes(key)) {
+            admitted.insert(target);
+        } else {
+            effects.push_back(Effect::Event(Event::HintDropped { target }));
+        }
+    }
+    admitted
+}
+
+/// What a replica says to a peer when its store says this.
+///
+/// # Panics
+/// When the response is not one to a request that peers can cause.
+pub(crate) fn answer(response: StoreResponse) -> PeerAnswer {
+    match response {
+        StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
+        StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
+        StoreResponse::HintsKept => PeerAnswer::HintsKept,
+        StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
+        response => unreachable!("the store answered a request of a replica with {response:?}"),
+    }
+}
+
+fn send(link: LinkId, id: MessageId, answer: PeerAnswer) -> Effect {
+    Effect::Send { to: Destination::Accepted(link), message: Message::Answer { id, answer } }
+}
+
+/// What a request holds in memory, about.
+fn size(request: &PeerRequest) -> usize {
+    match request {
+        PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
+        PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
+        PeerRequest::KeepHints { key, .. } => key.as_bytes().len(),
+        PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => 0,
+    }
+}
+
+/// Jobs by their store ids: a slab whose slots count their uses, so that no id comes twice.
+#[derive(Debug, Default)]
+struct Jobs {
+    slots: Vec<(u64, Option<Job>)>,
+    free: Vec<u32>,
+}
+
+impl Jobs {
+    const INDEX_BITS: u32 = 20;
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn insert(&mut self, job: Job) -> StoreId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        let (uses, slot) = &mut self.slots[index as usize];
+        *slot = Some(job);
+        *uses += 1;
+        StoreId(REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index))
+    }
+
+    fn remove(&mut self, id: StoreId) -> Job {
+        let index = (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32;
+        let (uses, slot) = &mut self.slots[index as usize];
+        let is_current = id.0 == REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index);
+        assert!(is_current, "the store answered {id:?} twice");
+        self.free.push(index);
+        slot.take().expect("each store request is answered once")
+    }
+}
