@@ -71,6 +71,20 @@ pub enum StoreRequest {
     },
 }
 
+impl StoreRequest {
+    /// Whether it changes nothing: what is stored stays as it is.
+    pub const fn is_read(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::ReadHints { .. } | Self::Scan { .. } => true,
+            Self::Write { .. }
+            | Self::KeepHints { .. }
+            | Self::ForgetHints { .. }
+            | Self::Remember { .. }
+            | Self::RaiseClockBound { .. } => false,
+        }
+    }
+}
+
 /// How much a scan does at once. It ends at the first of these, and passes over at least one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimit {

@@ -56,6 +56,14 @@ pub enum StoreError {
         /// Its length, in bytes.
         len: usize,
     },
+    /// What stands where the record of the node should.
+    #[error(
+        "the stored record of the node cannot be read: {detail}; this data was written by another program"
+    )]
+    NodeRecord {
+        /// What is wrong with it.
+        detail: String,
+    },
     /// The engine could not open its part of the directory.
     #[error(transparent)]
     Engine(#[from] engine::Error),

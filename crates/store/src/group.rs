@@ -1,17 +1,24 @@
 //! The writes of one turn of an I/O thread.
 
-use crate::keyspace::{self, CLOCK_BOUND};
-use cluster::{HybridClock, Key, StoreFault, StoreId, StoreResponse};
+use crate::keyspace::{self, CLOCK_BOUND, NODE_RECORD};
+use crate::node_record::{self, RecordVersions};
+use cluster::{
+    HybridClock, Key, NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse,
+};
 use engine::{Batch, Committed, Error};
+use std::sync::Arc;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// Writes of one turn, copied into batches of the engine: one hand-over to its commit thread for all of them.
 ///
-/// Values go into one batch, and what must go on when the disk is full into another: deletes, which make room,
-/// and the bound of the clock, without which there are no deletes.
+/// A request goes whole into one of two batches: a cell is never there without its hints, nor they without it.
+/// One batch takes values with their hints; the other what must go on when the disk is full: deletes with
+/// theirs, which make room; hints for what is here already, whose bytes the hint ledger bounds, and forgetting
+/// them; what the node remembers; and the bound of the clock, without which there are no deletes.
 #[derive(Debug)]
 pub struct WriteGroup {
     tag: NodeTag,
+    record_versions: Arc<RecordVersions>,
     values: Part,
     essentials: Part,
 }
@@ -19,7 +26,7 @@ pub struct WriteGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     batch: Batch,
-    /// One for each cell of the batch, in its order.
+    /// In the order of their cells in the batch.
     asked: Vec<Asked>,
 }
 
@@ -31,35 +38,80 @@ struct Asked {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Write,
+    /// The entity's cell has this position in the batch.
+    Write {
+        position: u32,
+    },
+    KeepHints,
+    ForgetHints,
+    Remember {
+        revision: u64,
+    },
     RaiseClockBound(Hlc),
 }
 
 impl WriteGroup {
     /// An empty group for the node of this tag.
-    pub fn new(tag: NodeTag) -> Self {
-        Self { tag, values: Part::default(), essentials: Part::default() }
+    pub(crate) fn new(tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
+        Self { tag, record_versions, values: Part::default(), essentials: Part::default() }
     }
 
-    /// Adds a cell of an entity.
-    pub fn write(&mut self, id: StoreId, key: &Key, cell: &Cell) {
-        let part = match cell.meta.kind {
-            CellKind::Value => &mut self.values,
-            CellKind::Tombstone => &mut self.essentials,
+    /// Adds what a request writes.
+    ///
+    /// # Panics
+    /// When it is none that writes: see [`StoreRequest::is_read`].
+    #[inline]
+    pub fn add(&mut self, id: StoreId, request: &StoreRequest) {
+        let (part, what) = match request {
+            StoreRequest::Write { key, cell, hints } => {
+                let part = match cell.meta.kind {
+                    CellKind::Value => &mut self.values,
+                    CellKind::Tombstone => &mut self.essentials,
+                };
+                let position = part.batch.len() as u32;
+                part.put_entity(key, cell);
+                part.put_hints(key, cell.meta.version, *hints);
+                (part, What::Write { position })
+            }
+            StoreRequest::KeepHints { key, version, targets } => {
+                self.essentials.put_hints(key, *version, *targets);
+                (&mut self.essentials, What::KeepHints)
+            }
+            StoreRequest::ForgetHints { target, hints } => {
+                for (key, version) in hints {
+                    self.essentials.put_hint(*target, key, CellMeta::tombstone(*version, 1));
+                }
+                (&mut self.essentials, What::ForgetHints)
+            }
+            StoreRequest::Remember { record } => {
+                self.put_record(record);
+                (&mut self.essentials, What::Remember { revision: record.revision })
+            }
+            StoreRequest::RaiseClockBound { bound } => {
+                self.put_clock_bound(*bound);
+                (&mut self.essentials, What::RaiseClockBound(*bound))
+            }
+            StoreRequest::Read { .. } | StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } => {
+                panic!("{request:?} writes nothing")
+            }
         };
-        keyspace::with_entity_key(key.as_bytes(), |key| part.batch.put(key, cell.as_ref()));
-        part.asked.push(Asked { id, what: What::Write });
+        part.asked.push(Asked { id, what });
     }
 
-    /// Adds a bound of the version clock.
-    pub fn raise_clock_bound(&mut self, id: StoreId, bound: Hlc) {
+    fn put_record(&mut self, record: &NodeRecord) {
+        let version = Version::new(self.record_versions.of(record.revision), self.tag);
+        let value = node_record::encode(record);
+        let cell = CellRef { meta: CellMeta::value(version, 1), value: &value };
+        self.essentials.batch.put_within_reserve(NODE_RECORD, cell);
+    }
+
+    fn put_clock_bound(&mut self, bound: Hlc) {
         let value = bound.to_bits().to_be_bytes();
         let meta = CellMeta::value(clock_bound_version(bound, self.tag), 1);
         self.essentials.batch.put_within_reserve(CLOCK_BOUND, CellRef { meta, value: &value });
-        self.essentials.asked.push(Asked { id, what: What::RaiseClockBound(bound) });
     }
 
-    /// Writes in the group.
+    /// Requests in the group.
     pub fn len(&self) -> usize {
         self.values.asked.len() + self.essentials.asked.len()
     }
@@ -74,12 +126,33 @@ impl WriteGroup {
         self.values.batch.bytes() + self.essentials.batch.bytes()
     }
 
-    /// The batches that are not empty, each with those who wait for it.
+    /// The batches that somebody waits for, each with those who do.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = (Batch, Answers)> {
         [self.values, self.essentials]
             .into_iter()
             .filter(|part| !part.asked.is_empty())
             .map(|part| (part.batch, Answers(part.asked)))
+    }
+}
+
+impl Part {
+    #[inline]
+    fn put_entity(&mut self, key: &Key, cell: &Cell) {
+        keyspace::with_entity_key(key.as_bytes(), |key| self.batch.put(key, cell.as_ref()));
+    }
+
+    #[inline]
+    fn put_hints(&mut self, key: &Key, version: Version, targets: NodeSet) {
+        for target in targets.iter() {
+            self.put_hint(target, key, CellMeta::value(version, 1));
+        }
+    }
+
+    /// Within the reserve; in a batch with values it is refused with them.
+    fn put_hint(&mut self, target: NodeIndex, key: &Key, meta: CellMeta) {
+        keyspace::with_hint_key(target, key.as_bytes(), |key| {
+            self.batch.put_within_reserve(key, CellRef { meta, value: &[] });
+        });
     }
 }
 
@@ -99,18 +172,20 @@ impl Answers {
     }
 
     fn of_committed(self, committed: &Committed) -> Vec<(StoreId, StoreResponse)> {
-        let mut responses: Vec<_> = (self.0.into_iter())
-            .map(|asked| match asked.what {
-                What::Write => (asked.id, StoreResponse::Written { superseded: false }),
-                What::RaiseClockBound(bound) => (asked.id, StoreResponse::ClockBoundRaised { bound }),
-            })
-            .collect();
-        for &index in &committed.superseded {
-            if let (_, StoreResponse::Written { superseded }) = &mut responses[index as usize] {
-                *superseded = true;
-            }
-        }
-        responses
+        // Both are in the order of the batch.
+        let mut superseded = committed.superseded.iter().copied().peekable();
+        let mut is_superseded = |position| {
+            while superseded.next_if(|&other| other < position).is_some() {}
+            superseded.next_if_eq(&position).is_some()
+        };
+        let mut respond = |what| match what {
+            What::Write { position } => StoreResponse::Written { superseded: is_superseded(position) },
+            What::KeepHints => StoreResponse::HintsKept,
+            What::ForgetHints => StoreResponse::HintsForgotten,
+            What::Remember { revision } => StoreResponse::Remembered { revision },
+            What::RaiseClockBound(bound) => StoreResponse::ClockBoundRaised { bound },
+        };
+        self.0.into_iter().map(|asked| (asked.id, respond(asked.what))).collect()
     }
 }
 
@@ -133,7 +208,7 @@ fn clock_bound_version(bound: Hlc, tag: NodeTag) -> Version {
     Version::new(Hlc::at(bound.wall().saturating_sub(HybridClock::RESERVATION)), tag)
 }
 
-/// The inverse of what [`WriteGroup::raise_clock_bound`] stores; `None` when it is something else.
+/// The bound in a cell of [`CLOCK_BOUND`]; `None` when it is something else.
 pub(crate) fn clock_bound_of(cell: &Cell) -> Option<Hlc> {
     let bytes = <[u8; 8]>::try_from(&cell.value[..]).ok()?;
     Some(Hlc::from_bits(u64::from_be_bytes(bytes)))

@@ -2,17 +2,28 @@
 //!
 //! | first byte | space | the rest of the key |
 //! |---|---|---|
-//! | `0x00` | system | a name, see [`CLOCK_BOUND`] |
+//! | `0x00` | system | a name, see [`CLOCK_BOUND`], [`NODE_RECORD`] and [`HINTS`] |
 //! | `0x01` | entities | the user's key, as it is |
 //!
-//! The user's keys keep their order among themselves, and no user's key can name a cell of the system.
+//! The user's keys keep their order among themselves, and no user's key can name a cell of the system. What is in
+//! the system space is this node's own: no other node has it or is sent it.
+
+use cluster::NodeIndex;
 
 /// The first byte of the system's own keys.
 pub const SYSTEM: u8 = 0x00;
 /// The first byte of the keys of entities.
 pub const ENTITIES: u8 = 0x01;
+/// The first key that is not the system's.
+pub const SYSTEM_END: &[u8] = &[ENTITIES];
 /// The bound of the version clock: its value is the bound's 64 bits, big-endian.
 pub const CLOCK_BOUND: &[u8] = b"\0clock-bound";
+/// What the node remembers: see `node_record`.
+pub const NODE_RECORD: &[u8] = b"\0node-record";
+/// Begins the keys of hints: behind it stand the index of the node that lacks something, one byte, and the user's
+/// key. The value is empty; the version is the one that the node lacks, so that of several hints for one key and
+/// node the newest is what is found.
+pub const HINTS: &[u8] = b"\0h";
 
 /// Keys up to this length are put together on the stack.
 const STACK_KEY_BYTES: usize = 256;
@@ -20,16 +31,30 @@ const STACK_KEY_BYTES: usize = 256;
 /// Calls `with` with the engine's key of an entity.
 #[inline]
 pub fn with_entity_key<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
-    let len = key.len() + 1;
+    with_prefixed([ENTITIES], key, with)
+}
+
+/// Calls `with` with the engine's key of the hint that `target` lacks something of an entity.
+#[inline]
+pub fn with_hint_key<T>(target: NodeIndex, key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
+    with_prefixed(hints_of(target), key, with)
+}
+
+/// What the keys of all hints for `target` begin with.
+pub const fn hints_of(target: NodeIndex) -> [u8; 3] {
+    [HINTS[0], HINTS[1], target.0]
+}
+
+#[inline]
+fn with_prefixed<const N: usize, T>(prefix: [u8; N], key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
+    let len = N + key.len();
     if len <= STACK_KEY_BYTES {
-        let mut buffer = [ENTITIES; STACK_KEY_BYTES];
-        buffer[1..len].copy_from_slice(key);
+        let mut buffer = [0; STACK_KEY_BYTES];
+        buffer[..N].copy_from_slice(&prefix);
+        buffer[N..len].copy_from_slice(key);
         with(&buffer[..len])
     } else {
-        let mut buffer = Vec::with_capacity(len);
-        buffer.push(ENTITIES);
-        buffer.extend_from_slice(key);
-        with(&buffer)
+        with(&[&prefix, key].concat())
     }
 }
 
@@ -37,20 +62,37 @@ pub fn with_entity_key<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
 mod tests {
     use super::*;
 
-    #[test]
-    fn entities_keep_their_order_and_never_meet_the_system() {
-        let keys: Vec<Vec<u8>> = [0usize, 1, 2, 254, 255, 256, 257, 8_192]
+    fn keys() -> Vec<Vec<u8>> {
+        [0usize, 1, 2, 252, 253, 254, 255, 256, 257, 8_192]
             .into_iter()
             .flat_map(|len| [vec![0; len], vec![7; len], vec![255; len]])
-            .collect();
-        for a in &keys {
+            .collect()
+    }
+
+    #[test]
+    fn entities_keep_their_order_and_never_meet_the_system() {
+        for a in &keys() {
             let stored_a = with_entity_key(a, <[u8]>::to_vec);
             assert_eq!(stored_a[1..], a[..]);
-            assert!(stored_a.as_slice() > CLOCK_BOUND);
-            for b in &keys {
+            assert!(stored_a.as_slice() >= SYSTEM_END);
+            for b in &keys() {
                 assert_eq!(stored_a.cmp(&with_entity_key(b, <[u8]>::to_vec)), a.cmp(b));
             }
         }
-        assert_eq!(CLOCK_BOUND[0], SYSTEM);
+    }
+
+    #[test]
+    fn hints_are_the_systems_and_in_the_order_of_node_and_key() {
+        assert!([CLOCK_BOUND, NODE_RECORD, HINTS].iter().all(|key| key[0] == SYSTEM && *key < SYSTEM_END));
+        assert!(!CLOCK_BOUND.starts_with(HINTS) && !NODE_RECORD.starts_with(HINTS));
+        let of = |target, key: &[u8]| with_hint_key(NodeIndex(target), key, <[u8]>::to_vec);
+        for a in &keys() {
+            assert_eq!(of(63, a), [&hints_of(NodeIndex(63)), a.as_slice()].concat());
+            assert!(of(63, a).as_slice() < SYSTEM_END && of(63, a).starts_with(HINTS));
+            for b in &keys() {
+                assert_eq!(of(3, a).cmp(&of(3, b)), a.cmp(b));
+                assert!(of(3, a) < of(4, b));
+            }
+        }
     }
 }

@@ -6,17 +6,20 @@
 //! sentence that says what to do, never read as if it were this node's.
 //!
 //! **Mechanism.** A directory holds a lock, an [`Identity`] and one engine for each shard (one, for now). Inside
-//! an engine the first byte of a key names its space ([`keyspace`]). All writes of one turn of an I/O thread are
-//! gathered in one [`WriteGroup`] and become one batch of the engine, so that they share a hand-over between
-//! threads as well as a sync.
+//! an engine the first byte of a key names its space ([`keyspace`]): what users stored, or what is this node's
+//! own, such as hints and what it remembers of its peers. All writes of one turn of an I/O thread are gathered in
+//! one [`WriteGroup`] and become one batch of the engine, so that they share a hand-over between threads as well
+//! as a sync. Scans go through a range a chunk at a time, each over a snapshot of its own.
 //!
-//! **Caveats.** A group that fails fails whole: its writes are told the same fault.
+//! **Caveats.** A batch that fails fails whole: its writes are told the same fault.
 
 mod directory;
 mod error;
 mod group;
 mod identity;
 pub mod keyspace;
+mod node_record;
+mod scan;
 mod store;
 mod verify;
 

@@ -5,7 +5,9 @@ use crate::error::StoreError;
 use crate::group::{WriteGroup, clock_bound_of, fault_of};
 use crate::identity::{Identity, Membership};
 use crate::keyspace::{self, CLOCK_BOUND};
-use cluster::{Key, StoreId, StoreResponse};
+use crate::node_record::{self, RecordVersions};
+use crate::scan;
+use cluster::{Key, NodeRecord, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{Engine, Recovery, TryGet};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ pub struct Opened {
     pub is_new: bool,
     /// Where the version clock begins: no value up to this one may be issued (again).
     pub clock_start: Hlc,
+    /// What the node remembers; nothing yet where nothing is stored.
+    pub record: NodeRecord,
     /// What the engine recovered.
     pub recovery: Recovery,
 }
@@ -41,7 +45,7 @@ pub struct Opened {
 pub enum ReadNow {
     /// It did not have to.
     Done(StoreResponse),
-    /// It would have to: ask [`Store::read_blocking`] on a thread that may wait.
+    /// It would have to: ask [`Store::answer_blocking`] on a thread that may wait.
     WouldWait,
 }
 
@@ -50,6 +54,7 @@ pub enum ReadNow {
 pub struct Store {
     engine: Engine,
     tag: NodeTag,
+    record_versions: Arc<RecordVersions>,
     _lock: Arc<dyn DirLock>,
 }
 
@@ -86,12 +91,15 @@ impl Claimed {
     /// [`StoreError`]: corrupt, or refused by the operating system.
     pub fn open(self) -> Result<(Store, Opened), StoreError> {
         let Self { env, dir, engine, identity, is_new, lock } = self;
-        let fs = Arc::clone(&env.fs);
+        let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
         let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
-        let store = Store { engine, tag: identity.tag, _lock: Arc::from(lock) };
-        Ok((store, Opened { identity, is_new, clock_start, recovery }))
+        let (record, versions) = node_record::load(&engine, clock)?;
+        let record = record.unwrap_or_default();
+        let tag = identity.tag;
+        let store = Store { engine, tag, record_versions: Arc::new(versions), _lock: Arc::from(lock) };
+        Ok((store, Opened { identity, is_new, clock_start, record, recovery }))
     }
 }
 
@@ -104,9 +112,41 @@ impl Store {
         Claimed::claim(env, dir, options)?.open()
     }
 
-    /// The newest durable cell of `key`, if that is known without waiting for the disk.
+    /// The answer to a read, if that is known without waiting for the disk. Scans of entities and of hints are
+    /// not tried: they may look at much.
+    ///
+    /// # Panics
+    /// When `request` writes: see [`StoreRequest::is_read`].
     #[inline]
-    pub fn try_read(&self, key: &Key) -> ReadNow {
+    pub fn try_answer(&self, request: &StoreRequest) -> ReadNow {
+        match request {
+            StoreRequest::Read { key } => self.try_read(key),
+            StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } => ReadNow::WouldWait,
+            _ => panic!("{request:?} is not a read"),
+        }
+    }
+
+    /// The answer to a read. May wait for the disk.
+    ///
+    /// # Panics
+    /// When `request` writes: see [`StoreRequest::is_read`].
+    pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
+        let answer = match request {
+            StoreRequest::Read { key } => self.read(key),
+            StoreRequest::ReadHints { target, after, limit, cells } => {
+                scan::hints(&self.engine, *target, after.as_ref(), *limit, *cells)
+            }
+            StoreRequest::Scan { after, until, limit, values } => {
+                let range = scan::Range { after: after.as_ref(), until: until.as_ref() };
+                scan::cells(&self.engine, &range, *limit, *values)
+            }
+            _ => panic!("{request:?} is not a read"),
+        };
+        answer.unwrap_or_else(StoreResponse::Failed)
+    }
+
+    #[inline]
+    fn try_read(&self, key: &Key) -> ReadNow {
         match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.try_get(key)) {
             Ok(TryGet::Ready(cell)) => ReadNow::Done(StoreResponse::Cell(cell)),
             Ok(TryGet::WouldWait) => ReadNow::WouldWait,
@@ -114,16 +154,14 @@ impl Store {
         }
     }
 
-    /// The newest durable cell of `key`. May wait for the disk.
-    pub fn read_blocking(&self, key: &Key) -> StoreResponse {
-        match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get(key)) {
-            Ok(cell) => StoreResponse::Cell(cell),
-            Err(error) => StoreResponse::Failed(fault_of(&error)),
-        }
+    fn read(&self, key: &Key) -> Result<StoreResponse, StoreFault> {
+        let cell = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get(key));
+        cell.map(StoreResponse::Cell).map_err(|error| fault_of(&error))
     }
 
-    /// Hands `group` to the engine. Each of its writes is answered in one call of `done`: at once, on this
-    /// thread, when it is refused; otherwise on the engine's commit thread, once it is durable or failed.
+    /// Hands `group` to the engine. Each of its requests is answered in one call of `done`: at once, on this
+    /// thread, when it is refused or writes nothing; otherwise on the engine's commit thread, once it is durable
+    /// or failed.
     pub fn submit(
         &self,
         group: WriteGroup,
@@ -137,7 +175,7 @@ impl Store {
 
     /// An empty group of writes.
     pub fn write_group(&self) -> WriteGroup {
-        WriteGroup::new(self.tag)
+        WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
     }
 
     /// 64 random bits that tell this node's versions from others'.

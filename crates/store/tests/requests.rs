@@ -2,8 +2,8 @@
 
 mod common;
 
-use cluster::{StoreFault, StoreId, StoreResponse};
-use common::{DATA, commit, env, key, open, value};
+use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
+use common::{DATA, commit, env, key, open, read, value, write};
 use env::{FaultFs, FaultPlan, MemFs};
 use std::io;
 use std::path::Path;
@@ -18,9 +18,9 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
     let mut group = store.write_group();
     let newer = value(7, b"newer");
     let tombstone = Cell::tombstone(Version::new(Hlc::from_bits(9), NodeTag(1)), 1);
-    group.write(StoreId(1), &key(b"a"), &newer);
-    group.write(StoreId(2), &key(b"b"), &tombstone);
-    group.raise_clock_bound(StoreId(3), Hlc::from_bits(99));
+    group.add(StoreId(1), &write(key(b"a"), newer.clone()));
+    group.add(StoreId(2), &write(key(b"b"), tombstone.clone()));
+    group.add(StoreId(3), &StoreRequest::RaiseClockBound { bound: Hlc::from_bits(99) });
     assert_eq!(group.len(), 3);
     let answers = commit(&store, group);
     let expected = vec![
@@ -31,8 +31,8 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
     assert_eq!(answers, expected);
 
     let mut late = store.write_group();
-    late.write(StoreId(4), &key(b"a"), &value(5, b"older"));
-    late.write(StoreId(5), &key(b"c"), &value(5, b"c"));
+    late.add(StoreId(4), &write(key(b"a"), value(5, b"older")));
+    late.add(StoreId(5), &write(key(b"c"), value(5, b"c")));
     let answers = commit(&store, late);
     assert_eq!(answers[0], (StoreId(4), StoreResponse::Written { superseded: true }));
     assert_eq!(answers[1], (StoreId(5), StoreResponse::Written { superseded: false }));
@@ -42,8 +42,9 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
         for (bytes, expected) in [(b"a", Some(newer.clone())), (b"b", Some(tombstone.clone())), (b"d", None)]
         {
             let expected = StoreResponse::Cell(expected);
-            assert_eq!(store.read_blocking(&key(bytes)), expected, "seed {seed}");
-            assert_eq!(store.try_read(&key(bytes)), ReadNow::Done(expected), "seed {seed}");
+            let request = StoreRequest::Read { key: key(bytes) };
+            assert_eq!(store.answer_blocking(&request), expected, "seed {seed}");
+            assert_eq!(store.try_answer(&request), ReadNow::Done(expected), "seed {seed}");
         }
     }
 }
@@ -56,7 +57,7 @@ fn the_clock_begins_past_its_bound_and_past_every_version() {
     let bound = |seconds: u64| Hlc::at(WallTime::EPOCH_2020.saturating_add_micros(seconds * 1_000_000));
     let mut group = store.write_group();
     for (id, seconds) in [10, 30, 20].into_iter().enumerate() {
-        group.raise_clock_bound(StoreId(id as u64), bound(seconds));
+        group.add(StoreId(id as u64), &StoreRequest::RaiseClockBound { bound: bound(seconds) });
     }
     commit(&store, group);
     drop(store);
@@ -64,7 +65,7 @@ fn the_clock_begins_past_its_bound_and_past_every_version() {
     let (store, opened) = open(disk.clone(), 1).unwrap();
     assert_eq!(opened.clock_start, bound(30));
     let mut group = store.write_group();
-    group.write(StoreId(1), &key(b"a"), &value(bound(40).to_bits(), b"from elsewhere"));
+    group.add(StoreId(1), &write(key(b"a"), value(bound(40).to_bits(), b"from elsewhere")));
     commit(&store, group);
     drop(store);
     let (_, opened) = open(disk.kill(), 1).unwrap();
@@ -77,14 +78,14 @@ fn a_failing_disk_is_told_to_every_write_of_the_group() {
     let (store, _) = open(faults.clone(), 1).unwrap();
     faults.set_plan(FaultPlan::on_operation(|_| Some(env::Fault::Error(io::ErrorKind::Other))));
     let mut group = store.write_group();
-    group.write(StoreId(1), &key(b"a"), &value(1, b"a"));
-    group.write(StoreId(2), &key(b"b"), &value(2, b"b"));
+    group.add(StoreId(1), &write(key(b"a"), value(1, b"a")));
+    group.add(StoreId(2), &write(key(b"b"), value(2, b"b")));
     let answers = commit(&store, group);
     assert_eq!(answers.len(), 2);
     for (_, answer) in answers {
         assert!(matches!(answer, StoreResponse::Failed(StoreFault::Io { .. })), "{answer:?}");
     }
-    assert_eq!(store.read_blocking(&key(b"a")), StoreResponse::Cell(None), "what is not durable is not read");
+    assert_eq!(read(&store, &key(b"a")), None, "what is not durable is not read");
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn verify_reads_what_is_there_and_wants_the_directory_for_itself() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
     let mut group = store.write_group();
-    group.write(StoreId(1), &key(b"a"), &value(1, b"a"));
+    group.add(StoreId(1), &write(key(b"a"), value(1, b"a")));
     commit(&store, group);
     let verify = || store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {});
     assert!(matches!(verify(), Err(store::StoreError::Locked { .. })));

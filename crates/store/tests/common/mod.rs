@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use cluster::{Key, StoreId, StoreResponse};
+use cluster::{Key, NodeIndex, NodeSet, ScanLimit, StoreId, StoreRequest, StoreResponse};
 use engine::Options;
-use env::{Env, Fs, ManualClock};
+use env::{Env, Fs, ManualClock, MemFs};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
@@ -30,7 +30,60 @@ pub(crate) fn key(bytes: &[u8]) -> Key {
 }
 
 pub(crate) fn value(hlc: u64, bytes: &'static [u8]) -> Cell {
-    Cell::value(Version::new(Hlc::from_bits(hlc), NodeTag(1)), 1, bytes.into())
+    Cell::value(version(hlc), 1, bytes.into())
+}
+
+pub(crate) fn version(hlc: u64) -> Version {
+    Version::new(Hlc::from_bits(hlc), NodeTag(1))
+}
+
+pub(crate) fn nodes(indexes: &[u8]) -> NodeSet {
+    indexes.iter().copied().map(NodeIndex).collect()
+}
+
+/// A write without hints.
+pub(crate) fn write(key: Key, cell: Cell) -> StoreRequest {
+    StoreRequest::Write { key, cell, hints: NodeSet::EMPTY }
+}
+
+pub(crate) const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
+
+/// A small disk.
+pub(crate) const DISK_BYTES: u64 = 8 << 20;
+
+/// Leaves so little of a disk of [`DISK_BYTES`] that values are refused.
+pub(crate) fn fill(disk: &MemFs, store: &Store) {
+    let available = disk.available_bytes(Path::new(DATA)).unwrap();
+    disk.set_capacity(DISK_BYTES - available + (256 << 10));
+    store.engine().step_upkeep(0).unwrap();
+}
+
+/// Writes one request and returns its answer.
+pub(crate) fn carry_out(store: &Store, request: &StoreRequest) -> StoreResponse {
+    let mut group = store.write_group();
+    group.add(StoreId(1), request);
+    let mut answers = commit(store, group);
+    assert_eq!(answers.len(), 1, "exactly one answer");
+    answers.remove(0).1
+}
+
+pub(crate) fn read(store: &Store, key: &Key) -> Option<Cell> {
+    match store.answer_blocking(&StoreRequest::Read { key: key.clone() }) {
+        StoreResponse::Cell(cell) => cell,
+        other => panic!("not a cell: {other:?}"),
+    }
+}
+
+/// Keys and versions of all hints for a node.
+pub(crate) fn hints_for(store: &Store, target: u8) -> Vec<(Key, Version)> {
+    let target = NodeIndex(target);
+    let request = StoreRequest::ReadHints { target, after: None, limit: ALL, cells: false };
+    match store.answer_blocking(&request) {
+        StoreResponse::Hints { hints, until: None } => {
+            hints.into_iter().map(|hint| (hint.key, hint.version)).collect()
+        }
+        other => panic!("not all hints: {other:?}"),
+    }
 }
 
 /// Submits the group and commits it on this thread. The answers in the order of their ids.
