@@ -55,6 +55,11 @@ impl Dialer {
         matches!(self.state, State::Open)
     }
 
+    /// Whether the link is being dialed.
+    pub(crate) const fn is_dialing(&self) -> bool {
+        matches!(self.state, State::Dialing)
+    }
+
     /// The link is open.
     pub(crate) const fn opened(&mut self) {
         *self = Self { state: State::Open, back_off: BACK_OFF_MIN };

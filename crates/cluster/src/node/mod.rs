@@ -1,13 +1,48 @@
 //! The node: what belongs to the process and not to one of its threads.
+//!
+//! **Promise.** It knows how each peer is and tells the coordinators at each change, and only then. It finds out
+//! whether it stands for a node that lost its disk, and says so until it has what that one had. It is ready when
+//! PROTOCOL's conditions hold, whatever one peer does. All of this under messages lost, doubled, late or out of
+//! order, links that end at any moment, and a store that fails anything.
+//!
+//! **Mechanism.** Inputs change what is known; then everything that may follow from it is looked at, always in
+//! the same order (`advance`): each step does nothing when there is nothing to do. So no event can be missed by
+//! coming in an unforeseen order. Links and identities are in `links`, the failure detector in `heartbeat`, what
+//! survives restarts in `record`, each question with a file of its own. Requests of peers for the store are the
+//! replica's.
+//!
+//! The driver calls one of the `handle_` functions, then carries out [`poll_effect`](Node::poll_effect) until it
+//! gives nothing, in that order. It calls [`handle_timeout`](Node::handle_timeout) when
+//! [`poll_timeout`](Node::poll_timeout) has passed. `now.mono` never goes back.
+//!
+//! **Caveats.** Up to 64 nodes each look at each other: heartbeats grow with the square of their number.
 
+mod heartbeat;
+mod links;
+mod outbox;
+mod peer;
+mod purpose;
+mod readiness;
+mod record;
+mod standing;
+mod status;
+mod upkeep;
+
+pub use status::{NodeStatus, PeerStatus, RepairStatus};
+
+use crate::replica::Replica;
 use crate::{
-    ClusterView, Effect, HintCount, LinkEvent, Member, Message, NodeIndex, NodeRecord, Origin, PeerState,
-    Standing, StoreId, StoreResponse,
+    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
+    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
 };
-use std::collections::VecDeque;
+use outbox::Outbox;
+use peer::Peer;
+use purpose::StorePurpose;
+use record::Record;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Instant, Now, Rng, WallTime};
+use stdx::{Instant, Now, Rng};
+use upkeep::ClockBound;
 
 /// What a node may use up, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,115 +75,228 @@ impl Default for NodeLimits {
     }
 }
 
-/// A node's account of itself and its peers, for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// Its standing.
-    pub standing: Standing,
-    /// It has what it needs to serve users.
-    pub ready: bool,
-    /// Its peers and itself, by index.
-    pub peers: Vec<PeerStatus>,
-    /// The pass of anti-entropy or rebuilding under way.
-    pub repair: Option<RepairStatus>,
-    /// When the last pass ended.
-    pub repaired_at: Option<WallTime>,
-}
-
-/// A peer, for operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerStatus {
-    /// Which.
-    pub node: NodeIndex,
-    /// How it is.
-    pub state: PeerState,
-    /// Whether its answers count.
-    pub standing: Standing,
-    /// Hints kept here for it.
-    pub hints: HintCount,
-    /// Hints for it that were dropped here.
-    pub hints_dropped: u64,
-    /// How far its wall clock is ahead of this node's, in microseconds; what the network takes is in it.
-    pub clock_ahead_micros: i64,
-    /// From a heartbeat to its answer.
-    pub round_trip: Option<Duration>,
-}
-
-/// A pass over all keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepairStatus {
-    /// It fills this node, which lost its data.
-    pub rebuilding: bool,
-    /// The part of the key space passed, in thousandths, by the first bytes of the keys.
-    pub permille: u16,
-    /// Cells taken from peers or sent to them.
-    pub cells: u64,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Node {
     member: Member,
     limits: NodeLimits,
-    record: NodeRecord,
+    record: Record,
     view: Arc<ClusterView>,
-    effects: VecDeque<Effect>,
+    outbox: Outbox,
     rng: Rng,
+    replica: Replica,
+    /// By node; the entry of this node itself is not used.
+    peers: Vec<Peer>,
+    /// When heartbeats are sent next.
+    tick_at: Instant,
+    clock_bound: ClockBound,
+    disk_full: bool,
+    ready: bool,
+    draining: bool,
 }
 
 impl Node {
     /// A node that has just recovered and remembers `record`.
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
-        let view = member.first_view();
-        Self { member, limits, record, view, effects: VecDeque::new(), rng }
+        let mut node = Self {
+            limits,
+            record: Record::new(record),
+            view: member.first_view(),
+            outbox: Outbox::new(member.incarnation),
+            rng,
+            replica: Replica::new(member.clone()),
+            peers: member.layout.nodes().map(|_| Peer::new(now.mono)).collect(),
+            tick_at: now.mono,
+            clock_bound: ClockBound::new(now.mono),
+            disk_full: false,
+            ready: false,
+            draining: false,
+            member,
+        };
+        node.handle_timeout(now);
+        node
     }
 
     /// Takes news of a link.
-    pub fn handle_link(&mut self, now: Now, event: LinkEvent) {}
+    pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
+        self.link_event(now, event);
+        self.advance(now);
+    }
 
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
-    pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {}
+    pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        if !self.is_peer(origin.node) {
+            return;
+        }
+        match (message, origin.link) {
+            (Message::Request { id, request }, Destination::Accepted(link))
+                if self.is_let_in(origin.node, link) =>
+            {
+                self.handle_request(now, origin, link, id, request);
+            }
+            (Message::Answer { id, answer }, Destination::Dialed(node)) if node == origin.node => {
+                self.handle_answer(now, node, id, answer);
+            }
+            // Over a link that is gone, or against its direction.
+            _ => return,
+        }
+        self.advance(now);
+    }
 
     /// Takes the store's answer to the request `id`; each is answered once.
-    pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {}
+    ///
+    /// # Panics
+    /// When the answer is not one to that request.
+    pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
+        if Replica::made(id) {
+            return self.replica.handle_stored(id, response, &mut self.outbox.effects);
+        }
+        match self.outbox.stored(id) {
+            StorePurpose::Remember => self.remembered(now, response),
+            StorePurpose::RaiseClockBound => self.clock_bound_raised(now, response),
+        }
+        self.advance(now);
+    }
 
     /// Does what is due.
-    pub fn handle_timeout(&mut self, now: Now) {}
+    pub fn handle_timeout(&mut self, now: Now) {
+        if self.tick_at <= now.mono {
+            let late = now.mono - self.tick_at;
+            if late > self.limits.heartbeat_interval {
+                self.forgive_own_pause(now, late);
+            }
+            self.tick_at = now.mono + self.limits.heartbeat_interval;
+            self.send_heartbeats(now);
+        }
+        self.dial_due(now);
+        self.detect(now);
+        self.advance(now);
+    }
+
+    /// Takes note whether the disk has room for values; peers are told with the next heartbeat.
+    pub fn handle_disk_full(&mut self, now: Now, is_full: bool) {
+        self.disk_full = is_full;
+        self.advance(now);
+    }
 
     /// Tells the peers that this node is about to end, and hands over hints that reachable peers lack.
-    pub fn begin_drain(&mut self, now: Now) {}
+    pub fn begin_drain(&mut self, now: Now) {
+        self.draining = true;
+        self.send_heartbeats(now);
+        self.advance(now);
+    }
 
     /// Whether there is nothing left to hand over.
     pub fn is_drained(&self) -> bool {
-        true
+        self.draining
     }
 
     /// Begins a pass of anti-entropy over all keys, unless one is under way.
-    pub fn begin_repair(&mut self, now: Now) {}
+    pub fn begin_repair(&mut self, now: Now) {
+        self.advance(now);
+    }
 
     /// Whether users may be served: each peer has been linked with or is unreachable, and the hints that
     /// reachable peers hold for this node are applied. Once true, it stays.
-    pub fn is_ready(&self) -> bool {
-        true
+    pub const fn is_ready(&self) -> bool {
+        self.ready
     }
 
     /// What the coordinators should know now.
-    pub fn view(&self) -> &Arc<ClusterView> {
+    pub const fn view(&self) -> &Arc<ClusterView> {
         &self.view
     }
 
     /// For operators.
-    pub fn status(&self, now: Now) -> NodeStatus {
-        unimplemented!()
+    pub fn status(&self, _now: Now) -> NodeStatus {
+        NodeStatus {
+            standing: self.record.durable().standing,
+            ready: self.ready,
+            peers: self.member.layout.nodes().map(|node| self.peer_status(node)).collect(),
+            repair: None,
+            repaired_at: self.record.durable().repaired_at,
+        }
     }
 
     /// What the node wants done next.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.outbox.effects.pop_front()
     }
 
     /// When to call [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let of_peers = self.peer_nodes().flat_map(|node| {
+            let dial_at = self.peer(node).dialer.due();
+            [dial_at, self.next_silence(node)]
+        });
+        let own = [Some(self.tick_at), self.record.due()];
+        of_peers.chain(own).flatten().min()
+    }
+
+    /// Looks at everything that may follow from what has changed.
+    fn advance(&mut self, now: Now) {
+        self.decide_standing(now);
+        self.raise_clock_bound(now);
+        self.record.advance(now.mono, &mut self.outbox);
+        self.look_whether_ready(now);
+        self.publish();
+    }
+
+    fn handle_request(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        link: LinkId,
+        id: MessageId,
+        request: PeerRequest,
+    ) {
+        match request {
+            PeerRequest::Heartbeat(vitals) => self.heartbeat_came(now, link, id, origin.node, vitals),
+            request => {
+                let believed = self.is_believed();
+                self.replica.handle_request(now, believed, origin, id, request, &mut self.outbox.effects);
+            }
+        }
+    }
+
+    fn handle_answer(&mut self, now: Now, node: NodeIndex, id: MessageId, answer: PeerAnswer) {
+        let Some(number) = self.outbox.number_of(id) else { return };
+        if let PeerAnswer::Heartbeat(vitals) = answer {
+            self.heartbeat_answered(now, node, number, vitals);
+        }
+    }
+
+    fn remembered(&mut self, now: Now, response: StoreResponse) {
+        let standing_before = self.record.durable().standing;
+        self.record.stored(now.mono, response);
+        self.admit_remembered();
+        if self.record.durable().standing != standing_before {
+            self.send_heartbeats(now);
+        }
+    }
+
+    fn peer(&self, node: NodeIndex) -> &Peer {
+        &self.peers[node.as_usize()]
+    }
+
+    fn peer_mut(&mut self, node: NodeIndex) -> &mut Peer {
+        &mut self.peers[node.as_usize()]
+    }
+
+    fn is_peer(&self, node: NodeIndex) -> bool {
+        node != self.member.me && node.0 < self.member.layout.len()
+    }
+
+    fn is_let_in(&self, node: NodeIndex, link: LinkId) -> bool {
+        self.peer(node).accepted.is_some_and(|accepted| accepted.link == link)
+    }
+
+    fn peer_nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        let me = self.member.me;
+        self.member.layout.nodes().filter(move |&node| node != me)
+    }
+
+    fn peers_count(&self) -> usize {
+        self.peers.len() - 1
     }
 }

@@ -1,0 +1,178 @@
+//! Heartbeats: whether peers answer, and what they say of themselves.
+//!
+//! **Promise.** A peer is up while it answers, suspected and then unreachable when it is silent, and unreachable
+//! at once when its link ends. What it says of itself counts only from the process that the link was opened to, and
+//! never behind something newer that it said.
+//!
+//! **Mechanism.** A heartbeat goes over each dialed link at each interval. Answers are numbered; one that is not
+//! newer than the last does not count, neither as news nor as a sign of life. A silent peer is hung up on, and
+//! dialed again with back-off: so probing it costs one handshake at a time.
+//!
+//! **Caveats.** A pause of this process is not its peers' silence: time by which its own timer was late is not
+//! counted. The distance of wall clocks has what the network takes in it.
+
+use super::Node;
+use crate::{
+    ClusterView, Effect, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState, PeerView, Vitals,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Instant, Now};
+
+/// A wall clock that is further ahead of another than this is too far ahead.
+const CLOCK_AHEAD_MAX_MICROS: i64 = crate::HybridClock::SKEW_MAX.as_micros() as i64;
+
+impl Node {
+    /// To every peer whose link is open.
+    pub(super) fn send_heartbeats(&mut self, now: Now) {
+        for node in self.peer_nodes() {
+            if self.peer(node).dialed.is_some() {
+                self.send_heartbeat(now, node);
+            }
+        }
+    }
+
+    pub(super) fn send_heartbeat(&mut self, now: Now, node: NodeIndex) {
+        let vitals = self.vitals_for(now, node, now.mono);
+        self.outbox.send_request(node, PeerRequest::Heartbeat(vitals));
+    }
+
+    /// A peer's heartbeat came over the link that was let in.
+    pub(super) fn heartbeat_came(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        id: MessageId,
+        node: NodeIndex,
+        its: Vitals,
+    ) {
+        let Some(accepted) = &mut self.peer_mut(node).accepted else { return };
+        let is_news = accepted.sent.is_none_or(|sent| sent < its.sent);
+        if is_news {
+            accepted.sent = Some(its.sent);
+            let tag = accepted.hello.tag;
+            self.meet(node, tag, its.standing);
+            self.take_word(node, &its);
+        }
+        let vitals = self.vitals_for(now, node, its.sent);
+        self.outbox.answer(link, id, PeerAnswer::Heartbeat(vitals));
+    }
+
+    /// A peer has answered a heartbeat.
+    pub(super) fn heartbeat_answered(&mut self, now: Now, node: NodeIndex, number: u64, its: Vitals) {
+        let last_number = self.outbox.last_number();
+        let peer = self.peer_mut(node);
+        let Some(dialed) = &mut peer.dialed else { return };
+        if number <= dialed.heard_number || number > last_number {
+            return;
+        }
+        dialed.heard_number = number;
+        dialed.heard_at = now.mono;
+        dialed.vitals = Some(its);
+        let tag = dialed.hello.tag;
+        peer.state = PeerState::Up;
+        peer.round_trip = Some(now.mono - its.sent);
+        let micros = |wall: stdx::WallTime| wall.micros_since_unix_epoch() as i64;
+        peer.clock_ahead_micros = micros(its.wall).wrapping_sub(micros(now.wall));
+        if its.hints_for_you < peer.hints_there.least {
+            peer.hints_there = super::peer::HintsThere { least: its.hints_for_you, since: now.mono };
+        }
+        self.meet(node, tag, its.standing);
+        self.take_word(node, &its);
+    }
+
+    /// Suspects who is silent, and gives up who is so for too long.
+    pub(super) fn detect(&mut self, now: Now) {
+        for node in self.peer_nodes() {
+            let limits = self.limits;
+            let peer = self.peer_mut(node);
+            let Some(dialed) = &peer.dialed else { continue };
+            let silence = now.mono - dialed.heard_at;
+            if silence >= limits.unreachable_after {
+                self.hang_up(now, node);
+            } else if silence >= limits.suspected_after && peer.state == PeerState::Up {
+                peer.state = PeerState::Suspected;
+            }
+        }
+    }
+
+    /// When [`Node::detect`] may find something.
+    pub(super) fn next_silence(&self, node: NodeIndex) -> Option<Instant> {
+        let peer = self.peer(node);
+        let after = match peer.state {
+            PeerState::Up => self.limits.suspected_after,
+            PeerState::Unknown | PeerState::Suspected | PeerState::Unreachable => {
+                self.limits.unreachable_after
+            }
+        };
+        peer.dialed.as_ref().map(|dialed| dialed.heard_at + after)
+    }
+
+    /// Takes the time by which this process was late out of everybody's silence.
+    pub(super) fn forgive_own_pause(&mut self, now: Now, late: Duration) {
+        for peer in &mut self.peers {
+            if let Some(dialed) = &mut peer.dialed {
+                dialed.heard_at = (dialed.heard_at + late).min(now.mono);
+            }
+        }
+    }
+
+    /// Tells the coordinators of this process, if there is news.
+    pub(super) fn publish(&mut self) {
+        let clock_ahead = self.is_clock_ahead();
+        let is_news = self.view.clock_ahead != clock_ahead
+            || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(node));
+        if is_news {
+            let peers = self.member.layout.nodes().map(|node| self.view_of(node)).collect();
+            self.view = Arc::new(ClusterView { peers, clock_ahead });
+            self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
+        }
+    }
+
+    fn view_of(&self, node: NodeIndex) -> PeerView {
+        if node == self.member.me {
+            return PeerView {
+                state: PeerState::Up,
+                believed: self.is_believed(),
+                disk_full: self.disk_full,
+                draining: self.draining,
+            };
+        }
+        let peer = self.peer(node);
+        let vitals = peer.vitals();
+        let state = match peer.state {
+            state @ (PeerState::Unknown | PeerState::Unreachable) => state,
+            // Nothing is to be written to a node whose loss would not be noticed.
+            _ if !self.is_usable(node) => PeerState::Unreachable,
+            state => state,
+        };
+        let is_reachable = matches!(state, PeerState::Up | PeerState::Suspected);
+        PeerView {
+            state,
+            believed: is_reachable && peer.standing().is_believed(),
+            disk_full: vitals.is_some_and(|vitals| vitals.disk_full),
+            draining: vitals.is_some_and(|vitals| vitals.draining),
+        }
+    }
+
+    /// Whether most clocks, this one counted among them, are so far behind this one that they refuse its versions.
+    /// One peer's word is not enough, unless there is no other.
+    fn is_clock_ahead(&self) -> bool {
+        let heard = || self.peer_nodes().map(|node| self.peer(node)).filter(|peer| peer.is_reachable());
+        let behind = heard().filter(|peer| peer.clock_ahead_micros < -CLOCK_AHEAD_MAX_MICROS).count();
+        let clocks = heard().count() + 1;
+        if self.member.layout.len() == 2 { behind == 1 } else { behind >= 2 && behind * 2 > clocks }
+    }
+
+    fn vitals_for(&self, now: Now, node: NodeIndex, sent: Instant) -> Vitals {
+        Vitals {
+            sent,
+            wall: now.wall,
+            standing: self.record.durable().standing,
+            draining: self.draining,
+            disk_full: self.disk_full,
+            hints_for_you: self.member.hints.held(node).hints,
+            remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
+        }
+    }
+}

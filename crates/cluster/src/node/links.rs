@@ -1,0 +1,156 @@
+//! Links: whom to dial, whom to let in, and what must be remembered before.
+//!
+//! **Promise.** A link to a peer is used for reads and writes only while the peer's identity is the one that is
+//! durably remembered here; so of two nodes that exchanged a write, each can tell the other later that it has lost
+//! its disk. A remembered identity gives way to another only when the other's node says that it knows what it
+//! stands for: until then it must hear from here what was remembered.
+//!
+//! **Mechanism.** The first hello of a peer, or the first of another identity, changes the record; the accepted
+//! link waits, and the dialed one carries heartbeats only, until the change is durable. A node that has yet to
+//! hear of its loss is let in, for its heartbeats bring it the answer. One accepted link of a peer's `Node` is
+//! kept, the newest. Links of coordinators are let in if the identity is remembered, and belong to their threads.
+
+use super::Node;
+use super::peer::{AcceptedLink, DialedLink};
+use crate::{Asker, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing};
+use stdx::{NodeTag, Now};
+
+impl Node {
+    pub(super) fn link_event(&mut self, now: Now, event: LinkEvent) {
+        match event {
+            LinkEvent::Opened(hello) => self.link_opened(now, hello),
+            LinkEvent::DialFailed { node, .. }
+                if self.is_peer(node) && self.peer(node).dialer.is_dialing() =>
+            {
+                self.link_ended(now, node);
+            }
+            LinkEvent::Closed { node } if self.is_peer(node) && self.peer(node).dialer.is_open() => {
+                self.link_ended(now, node);
+            }
+            LinkEvent::Arrived { link, hello } => self.link_arrived(link, hello),
+            LinkEvent::Left { link } => self.link_left(link),
+            // Of a link that was given up meanwhile.
+            LinkEvent::DialFailed { .. } | LinkEvent::Closed { .. } => {}
+        }
+    }
+
+    /// Dials whom it is time to dial.
+    pub(super) fn dial_due(&mut self, now: Now) {
+        for node in self.peer_nodes() {
+            if self.peer_mut(node).dialer.start(now.mono) {
+                self.outbox.link(LinkAction::Dial(node));
+            }
+        }
+    }
+
+    /// Closes what was dialed to a peer that is silent.
+    pub(super) fn hang_up(&mut self, now: Now, node: NodeIndex) {
+        self.outbox.link(LinkAction::HangUp(node));
+        self.link_ended(now, node);
+    }
+
+    /// Lets in what waited for the record to be durable.
+    pub(super) fn admit_remembered(&mut self) {
+        for node in self.peer_nodes() {
+            let Some(waiting) = self.peer(node).waiting else { continue };
+            if self.remembers(node, waiting.hello.tag) {
+                self.peer_mut(node).waiting = None;
+                self.admit(waiting);
+            }
+        }
+    }
+
+    /// Whether the peer's dialed link may carry more than heartbeats.
+    pub(super) fn is_usable(&self, node: NodeIndex) -> bool {
+        let dialed = self.peer(node).dialed.as_ref();
+        dialed.is_some_and(|dialed| self.remembers(node, dialed.hello.tag))
+    }
+
+    /// Takes note of an identity, where it may take the place of what is remembered.
+    pub(super) fn meet(&mut self, node: NodeIndex, tag: NodeTag, standing: Standing) {
+        let may_remember = match self.record.wanted().peers.get(&node) {
+            Some(known) => *known != tag && standing != Standing::Unsettled,
+            None => true,
+        };
+        if may_remember {
+            self.record.change().peers.insert(node, tag);
+        }
+    }
+
+    fn link_opened(&mut self, now: Now, hello: PeerHello) {
+        if !self.is_peer(hello.node) || !self.peer(hello.node).dialer.is_dialing() {
+            return;
+        }
+        self.meet(hello.node, hello.tag, hello.standing);
+        let heard_number = self.outbox.last_number();
+        let peer = self.peer_mut(hello.node);
+        peer.dialer.opened();
+        if peer.state == PeerState::Unknown {
+            peer.hints_there.since = now.mono;
+        }
+        peer.dialed = Some(DialedLink { hello, heard_at: now.mono, heard_number, vitals: None });
+        self.send_heartbeat(now, hello.node);
+    }
+
+    fn link_ended(&mut self, now: Now, node: NodeIndex) {
+        let peer = &mut self.peers[node.as_usize()];
+        peer.dialer.failed(now.mono, &mut self.rng);
+        peer.dialed = None;
+        peer.state = PeerState::Unreachable;
+    }
+
+    fn link_arrived(&mut self, link: LinkId, hello: PeerHello) {
+        if !self.is_peer(hello.node) {
+            return self.outbox.link(LinkAction::Refuse(link));
+        }
+        self.peer_mut(hello.node).dialer.end_back_off();
+        let accepted = AcceptedLink { link, hello, sent: None };
+        match hello.asker {
+            Asker::Coordinator(_) if self.remembers(hello.node, hello.tag) => {
+                self.outbox.link(LinkAction::Admit(link));
+            }
+            Asker::Coordinator(_) => self.outbox.link(LinkAction::Refuse(link)),
+            Asker::Node => {
+                self.meet(hello.node, hello.tag, hello.standing);
+                if self.is_to_wait(&hello) {
+                    self.keep_waiting(accepted);
+                } else {
+                    self.admit(accepted);
+                }
+            }
+        }
+    }
+
+    /// A link waits while the record is about to hold its identity.
+    fn is_to_wait(&self, hello: &PeerHello) -> bool {
+        let is_wanted = self.record.wanted().peers.get(&hello.node) == Some(&hello.tag);
+        is_wanted && !self.remembers(hello.node, hello.tag)
+    }
+
+    fn keep_waiting(&mut self, waiting: AcceptedLink) {
+        if let Some(older) = self.peer_mut(waiting.hello.node).waiting.replace(waiting) {
+            self.outbox.link(LinkAction::Refuse(older.link));
+        }
+    }
+
+    fn admit(&mut self, accepted: AcceptedLink) {
+        if let Some(older) = self.peer_mut(accepted.hello.node).accepted.replace(accepted) {
+            self.replica.link_left(older.link);
+            self.outbox.link(LinkAction::Refuse(older.link));
+        }
+        self.outbox.link(LinkAction::Admit(accepted.link));
+    }
+
+    fn link_left(&mut self, link: LinkId) {
+        self.replica.link_left(link);
+        for node in self.peer_nodes() {
+            let peer = self.peer_mut(node);
+            peer.accepted.take_if(|accepted| accepted.link == link);
+            peer.waiting.take_if(|waiting| waiting.link == link);
+        }
+    }
+
+    fn remembers(&self, node: NodeIndex, tag: NodeTag) -> bool {
+        self.record.durable().peers.get(&node) == Some(&tag)
+    }
+}

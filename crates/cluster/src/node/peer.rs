@@ -1,0 +1,88 @@
+//! What a node knows of one peer.
+
+use crate::dial::Dialer;
+use crate::{LinkId, PeerHello, PeerState, Standing, Vitals};
+use std::time::Duration;
+use stdx::{Instant, NodeTag};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) dialer: Dialer,
+    /// What was dialed to it, while that is open.
+    pub(super) dialed: Option<DialedLink>,
+    /// The link of its `Node` that was let in. A newer one takes its place.
+    pub(super) accepted: Option<AcceptedLink>,
+    /// A link of its `Node` that waits until its identity is remembered. A newer one takes its place.
+    pub(super) waiting: Option<AcceptedLink>,
+    /// What the failure detector says.
+    pub(super) state: PeerState,
+    /// What it has last said it remembers of this node, in this node's life.
+    pub(super) word: Option<Option<NodeTag>>,
+    /// How far its wall clock is ahead of this node's, as of its last answer.
+    pub(super) clock_ahead_micros: i64,
+    pub(super) round_trip: Option<Duration>,
+    /// What it holds for this node, and since when that has not become less: see `readiness`.
+    pub(super) hints_there: HintsThere,
+}
+
+/// What was dialed to a peer.
+#[derive(Debug)]
+pub(super) struct DialedLink {
+    pub(super) hello: PeerHello,
+    /// When it last answered a heartbeat; at first, when the link was opened.
+    pub(super) heard_at: Instant,
+    /// The last heartbeat that it answered; at first, the last request before the link was opened.
+    pub(super) heard_number: u64,
+    /// What it said in that answer.
+    pub(super) vitals: Option<Vitals>,
+}
+
+/// A link that a peer's `Node` dialed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AcceptedLink {
+    pub(super) link: LinkId,
+    pub(super) hello: PeerHello,
+    /// When the newest heartbeat that came over it was sent, by the peer's clock.
+    pub(super) sent: Option<Instant>,
+}
+
+/// The hints that a peer holds for this node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HintsThere {
+    pub(super) least: u64,
+    pub(super) since: Instant,
+}
+
+impl Peer {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            dialer: Dialer::new(),
+            dialed: None,
+            accepted: None,
+            waiting: None,
+            state: PeerState::Unknown,
+            word: None,
+            clock_ahead_micros: 0,
+            round_trip: None,
+            hints_there: HintsThere { least: u64::MAX, since: now },
+        }
+    }
+
+    /// What it last said of itself; before its first answer, what it said as the link was opened.
+    pub(super) fn standing(&self) -> Standing {
+        self.dialed.as_ref().map_or(Standing::Unsettled, |link| {
+            link.vitals.map_or(link.hello.standing, |vitals| vitals.standing)
+        })
+    }
+
+    /// What it said in its last answer over the open link.
+    pub(super) fn vitals(&self) -> Option<Vitals> {
+        self.dialed.as_ref().and_then(|link| link.vitals)
+    }
+
+    /// Whether it answers, late or not.
+    pub(super) const fn is_reachable(&self) -> bool {
+        matches!(self.state, PeerState::Up | PeerState::Suspected)
+    }
+}

@@ -1,0 +1,66 @@
+//! What operators are told.
+
+use super::Node;
+use crate::{HintCount, NodeIndex, PeerState, Standing};
+use std::time::Duration;
+use stdx::WallTime;
+
+/// A node's account of itself and its peers, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its standing.
+    pub standing: Standing,
+    /// It has what it needs to serve users.
+    pub ready: bool,
+    /// Its peers and itself, by index.
+    pub peers: Vec<PeerStatus>,
+    /// The pass of anti-entropy or rebuilding under way.
+    pub repair: Option<RepairStatus>,
+    /// When the last pass ended.
+    pub repaired_at: Option<WallTime>,
+}
+
+/// A peer, for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Which.
+    pub node: NodeIndex,
+    /// How it is.
+    pub state: PeerState,
+    /// Whether its answers count.
+    pub standing: Standing,
+    /// Hints kept here for it.
+    pub hints: HintCount,
+    /// Hints for it that were dropped here.
+    pub hints_dropped: u64,
+    /// How far its wall clock is ahead of this node's, in microseconds; what the network takes is in it.
+    pub clock_ahead_micros: i64,
+    /// From a heartbeat to its answer.
+    pub round_trip: Option<Duration>,
+}
+
+/// A pass over all keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairStatus {
+    /// It fills this node, which lost its data.
+    pub rebuilding: bool,
+    /// The part of the key space passed, in thousandths, by the first bytes of the keys.
+    pub permille: u16,
+    /// Cells taken from peers or sent to them.
+    pub cells: u64,
+}
+
+impl Node {
+    pub(super) fn peer_status(&self, node: NodeIndex) -> PeerStatus {
+        let peer = self.peer(node);
+        PeerStatus {
+            node,
+            state: self.view.peer(node).state,
+            standing: self.standing_of(node),
+            hints: self.member.hints.held(node),
+            hints_dropped: self.member.hints.dropped(node),
+            clock_ahead_micros: peer.clock_ahead_micros,
+            round_trip: peer.round_trip,
+        }
+    }
+}

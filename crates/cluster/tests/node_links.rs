@@ -1,0 +1,259 @@
+//! Links, the failure detector, standing and readiness.
+
+mod node_support;
+
+use cluster::{Effect, LinkAction, NodeIndex, NodeLimits, PeerState, Standing, StoreRequest};
+use node_support::{MILLISECOND, SECOND, World, key};
+use std::time::Duration;
+use stdx::{Cell, NodeTag};
+
+fn is_remember(request: &StoreRequest) -> bool {
+    matches!(request, StoreRequest::Remember { .. })
+}
+
+#[test]
+fn a_new_cluster_settles_and_is_ready() {
+    let mut world = World::new(3, 1);
+    (0..3).for_each(|host| world.start(host));
+    world.run_until(SECOND, "all are settled and ready", |world| {
+        (0..3).all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
+    });
+    world.run(SECOND);
+    for host in 0..3 {
+        for peer in 0..3 {
+            let seen = world.seen(host, peer);
+            assert!(seen.believed && seen.state == PeerState::Up, "{host} of {peer}: {seen:?}");
+        }
+        assert_eq!(world.hosts[host].store.record.peers.len(), 2);
+    }
+}
+
+#[test]
+fn a_node_alone_is_ready_at_once_and_settles() {
+    let mut world = World::new(1, 1);
+    world.start(0);
+    assert!(world.node(0).is_ready() && world.seen(0, 0).believed);
+    world.run(SECOND);
+    assert_eq!(world.hosts[0].store.record.standing, Standing::Settled);
+}
+
+#[test]
+fn a_majority_settles_a_new_cluster_without_the_rest() {
+    let mut world = World::new(3, 2);
+    world.start(0);
+    world.run(3 * SECOND);
+    assert_eq!(world.standing(0), Standing::Unsettled);
+    assert!(world.node(0).is_ready(), "nobody else is there to wait for");
+    assert!(!world.seen(0, 0).believed);
+    world.start(1);
+    world.run(3 * SECOND);
+    assert_eq!([world.standing(0), world.standing(1)], [Standing::Settled; 2]);
+    assert_eq!(world.state(0, 2), PeerState::Unreachable);
+}
+
+#[test]
+fn a_node_that_lost_its_disk_rebuilds_and_is_not_believed_before() {
+    let mut world = World::started(3, 3);
+    world.crash(2);
+    world.lose_disk(2);
+    world.run(SECOND);
+    world.start(2);
+    let mut was_believed = false;
+    world.run_until(SECOND, "it knows", |world| {
+        was_believed |= (0..3).any(|host| world.seen(host, 2).believed);
+        world.standing(2) == Standing::Rebuilding
+    });
+    assert!(!was_believed);
+}
+
+/// Whatever of its changes of the record is the last to become durable before a crash, and whether the others
+/// hear from the lost node's new life or not: once they were reachable, it knows.
+#[test]
+fn a_lost_disk_is_found_out_through_any_crash() {
+    for crash_at in 0..40 {
+        let mut world = World::started(3, 4);
+        world.crash(2);
+        world.lose_disk(2);
+        world.start(2);
+        world.run(MILLISECOND * crash_at / 4);
+        let mut passed = vec![world.standing(2)];
+        world.restart(2);
+        world.run_until(SECOND, "it knows", |world| {
+            passed.push(world.standing(2));
+            *passed.last().expect("pushed") != Standing::Unsettled
+        });
+        passed.dedup();
+        assert!(passed.contains(&Standing::Rebuilding), "crash {crash_at}: {passed:?}");
+        assert!(passed[..2.min(passed.len())].iter().all(|standing| *standing != Standing::Settled));
+    }
+}
+
+#[test]
+fn a_peer_keeps_what_it_remembers_until_the_other_knows_what_it_stands_for() {
+    let mut world = World::started(3, 5);
+    world.crash(2);
+    world.lose_disk(2);
+    world.hosts[2].store.fails = is_remember;
+    world.start(2);
+    world.run(3 * SECOND);
+    assert_eq!(world.standing(2), Standing::Unsettled);
+    for host in 0..2 {
+        assert_eq!(world.hosts[host].store.record.peers[&NodeIndex(2)], NodeTag(3));
+        assert_eq!(world.state(host, 2), PeerState::Unreachable, "nothing is written to it");
+    }
+    world.hosts[2].store.fails = |_| false;
+    world.run(SECOND);
+    for host in 0..2 {
+        assert_eq!(world.hosts[host].store.record.peers[&NodeIndex(2)], NodeTag(103));
+        assert_eq!(world.state(host, 2), PeerState::Up);
+    }
+}
+
+#[test]
+fn no_link_is_used_before_the_peer_is_remembered() {
+    let mut world = World::new(2, 6);
+    world.hosts[0].store.fails = is_remember;
+    world.start(0);
+    world.start(1);
+    for _ in 0..300 {
+        world.run(10 * MILLISECOND);
+        assert!(!matches!(world.state(0, 1), PeerState::Up | PeerState::Suspected));
+    }
+    assert!(world.hosts[0].store.record.peers.is_empty());
+    world.hosts[0].store.fails = |_| false;
+    world.run(2 * SECOND);
+    assert_eq!(world.state(0, 1), PeerState::Up);
+}
+
+#[test]
+fn a_hung_peer_is_suspected_then_unreachable_and_comes_back() {
+    let mut world = World::started(3, 7);
+    world.stop(1);
+    let begin = world.now;
+    world.run_until(SECOND, "it is suspected", |world| world.state(0, 1) == PeerState::Suspected);
+    assert!(world.now - begin <= Duration::from_millis(400));
+    world.run_until(SECOND, "it is unreachable", |world| world.state(0, 1) == PeerState::Unreachable);
+    assert!(world.now - begin <= Duration::from_millis(1_100), "{:?}", world.now - begin);
+    world.run(5 * SECOND);
+    assert_eq!([world.state(0, 1), world.state(0, 2)], [PeerState::Unreachable, PeerState::Up]);
+    world.go_on(1);
+    world.run(2 * SECOND);
+    assert_eq!([world.state(0, 1), world.state(1, 0)], [PeerState::Up; 2]);
+}
+
+#[test]
+fn a_pause_of_its_own_is_nobodys_silence() {
+    let mut world = World::started(2, 8);
+    world.stop(0);
+    world.run(800 * MILLISECOND);
+    let before = world.hosts[0].view.clone();
+    world.go_on(0);
+    world.run(MILLISECOND);
+    assert_eq!(world.hosts[0].view, before, "host 0 was paused, host 1 was not");
+}
+
+#[test]
+fn a_refused_link_is_unreachable_at_once_and_an_arrival_ends_the_back_off() {
+    let mut world = World::started(2, 9);
+    world.crash(1);
+    world.run(3 * MILLISECOND);
+    assert_eq!(world.state(0, 1), PeerState::Unreachable);
+    world.run(20 * SECOND);
+    world.start(1);
+    world.run(20 * MILLISECOND);
+    assert_eq!(world.state(0, 1), PeerState::Up);
+}
+
+#[test]
+fn heartbeats_work_though_messages_are_lost_doubled_and_overtaken() {
+    let mut world = World::started(3, 10);
+    world.net.loss = 0.05;
+    world.net.doubled = 0.2;
+    world.net.jitter = 80 * MILLISECOND;
+    world.run(20 * SECOND);
+    world.restart(0);
+    world.run(5 * SECOND);
+    world.net = node_support::Net { latency: MILLISECOND, jitter: Duration::ZERO, loss: 0.0, doubled: 0.0 };
+    world.run(2 * SECOND);
+    for host in 0..3 {
+        assert_eq!(world.standing(host), Standing::Settled);
+        assert!((0..3).all(|peer| world.state(host, peer) == PeerState::Up));
+    }
+}
+
+#[test]
+fn a_clock_ahead_of_most_others_is_told_and_one_stray_clock_is_not() {
+    let mut world = World::started(3, 11);
+    world.hosts[1].wall_offset_micros = -20_000_000;
+    world.run(SECOND);
+    assert!((0..3).all(|host| !world.node(host).view().clock_ahead));
+    world.hosts[2].wall_offset_micros = -20_000_000;
+    world.run(SECOND);
+    assert!(world.node(0).view().clock_ahead);
+    assert!(!world.node(1).view().clock_ahead && !world.node(2).view().clock_ahead);
+}
+
+#[test]
+fn a_peer_without_progress_is_not_waited_for() {
+    let mut world = World::started(3, 12);
+    world.crash(0);
+    let name = world.name_where("k", 3, |_| true);
+    world.hosts[1].store.fails = |request| matches!(request, StoreRequest::ReadHints { .. });
+    world.write(1, &name, 3, &[0]);
+    world.run(SECOND);
+    world.start(0);
+    world.run(4 * SECOND);
+    assert!(!world.node(0).is_ready(), "host 1 holds a hint for it");
+    world.run(2 * SECOND);
+    assert!(world.node(0).is_ready(), "host 1 does not deliver it");
+}
+
+#[test]
+fn a_whole_cluster_that_starts_does_not_wait_for_itself() {
+    let mut world = World::started(3, 13);
+    (0..3).for_each(|host| world.crash(host));
+    world.run(SECOND);
+    (0..3).for_each(|host| world.start(host));
+    world.run_until(2 * SECOND, "all are ready", |world| (0..3).all(|host| world.node(host).is_ready()));
+}
+
+#[test]
+fn of_two_links_of_a_peer_the_newer_is_kept() {
+    let mut world = World::started(2, 14);
+    let hello = cluster::PeerHello {
+        node: NodeIndex(1),
+        tag: NodeTag(2),
+        asker: cluster::Asker::Node,
+        incarnation: cluster::Incarnation(9),
+        clock: stdx::Hlc::ZERO,
+        standing: Standing::Settled,
+    };
+    let link = cluster::LinkId(77);
+    let (now, node) = world.node_mut(0);
+    while node.poll_effect().is_some() {}
+    node.handle_link(now, cluster::LinkEvent::Arrived { link, hello });
+    let actions: Vec<Effect> = std::iter::from_fn(|| node.poll_effect()).collect();
+    assert!(
+        matches!(actions[..], [Effect::Link(LinkAction::Refuse(_)), Effect::Link(LinkAction::Admit(l))] if l == link)
+    );
+    let stranger = cluster::PeerHello { tag: NodeTag(9), asker: cluster::Asker::Coordinator(0), ..hello };
+    node.handle_link(now, cluster::LinkEvent::Arrived { link, hello: stranger });
+    assert_eq!(node.poll_effect(), Some(Effect::Link(LinkAction::Refuse(link))));
+}
+
+#[test]
+fn an_idle_node_leaves_its_disk_alone() {
+    let mut world = World::started(2, 15);
+    let limits = NodeLimits::default();
+    assert!(limits.heartbeat_interval < SECOND);
+    world.run(70 * SECOND);
+    let asked_before = world.hosts[0].asked.len();
+    world.run(30 * SECOND);
+    assert_eq!(world.hosts[0].asked.len(), asked_before);
+    let version = world.version(1);
+    let (now, _) = world.node_mut(0);
+    assert!(world.hosts[0].member.clock.observe(version.hlc, now.wall));
+    world.run(SECOND);
+    assert!(world.hosts[0].member.clock.bound() > version.hlc);
+    world.write_cell(0, &key("k"), Cell::tombstone(version, 1), &[]);
+}

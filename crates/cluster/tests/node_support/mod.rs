@@ -1,0 +1,523 @@
+//! A small world of nodes: virtual time, links in memory, stores that are maps.
+//!
+//! Hosts run one [`Node`] each and no coordinators; a test writes to their stores as a coordinator would. What a
+//! store was asked becomes durable when it answers: a crash before that loses it. Messages may be lost, doubled
+//! and overtaken; hosts may be stopped, crash, lose their disks, be cut off.
+
+#![allow(dead_code, reason = "each test file uses its part of the world")]
+
+mod store;
+
+pub use store::Store;
+
+use bytes::Bytes;
+use cluster::{
+    Asker, ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key,
+    Layout, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin,
+    PeerHello, PeerState, PeerView, Standing, StoreId, StoreRequest, StoreResponse, hint_bytes,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
+
+pub const MILLISECOND: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+const PARTITIONS: u32 = 64;
+
+/// How messages travel.
+#[derive(Clone, Copy)]
+pub struct Net {
+    pub latency: Duration,
+    /// Up to so much more for each message: above 0, messages overtake each other.
+    pub jitter: Duration,
+    pub loss: f64,
+    pub doubled: f64,
+}
+
+pub struct Host {
+    pub node: Option<Node>,
+    pub store: Store,
+    pub member: Member,
+    pub tag: NodeTag,
+    pub life: u64,
+    pub stopped: bool,
+    pub wall_offset_micros: i64,
+    pub view: Option<Arc<ClusterView>>,
+    pub events: Vec<Event>,
+    /// What it asked its store for, oldest first.
+    pub asked: Vec<StoreRequest>,
+    /// What came while it was stopped.
+    held: Vec<Happening>,
+}
+
+pub struct World {
+    pub now: Instant,
+    pub hosts: Vec<Host>,
+    pub net: Net,
+    pub limits: NodeLimits,
+    pub layout: Arc<Layout>,
+    /// Messages and dials from the first to the second go nowhere.
+    pub cut: BTreeSet<(usize, usize)>,
+    /// Messages that each host has sent, heartbeats left out.
+    pub sent: Vec<(usize, usize, Message)>,
+    pub hint_bytes_max: u64,
+    happenings: BTreeMap<(Instant, u64), Happening>,
+    happened: u64,
+    connections: BTreeMap<LinkId, Connection>,
+    last_link: u64,
+    pub rng: Rng,
+}
+
+#[derive(Clone)]
+struct Connection {
+    dialer: usize,
+    dialer_life: u64,
+    acceptor: usize,
+    acceptor_life: u64,
+    admitted: bool,
+}
+
+#[derive(Clone)]
+enum Happening {
+    DialArrives { link: LinkId, connection: Connection },
+    Link { host: usize, life: u64, event: LinkEvent },
+    Message { host: usize, life: u64, link: LinkId, origin: Origin, message: Message },
+    Store { host: usize, life: u64, id: StoreId, request: StoreRequest },
+}
+
+impl World {
+    /// Hosts with empty stores, not started.
+    pub fn new(hosts: usize, seed: u64) -> Self {
+        let names = (0..hosts).map(|i| format!("http://node{i:02}:8080")).collect();
+        let layout = Arc::new(Layout::new(names, PARTITIONS).expect("a small cluster"));
+        let mut world = Self {
+            now: Instant::ZERO + SECOND,
+            hosts: Vec::new(),
+            net: Net { latency: MILLISECOND, jitter: Duration::ZERO, loss: 0.0, doubled: 0.0 },
+            limits: NodeLimits { default_from: hosts.min(3) as u8, ..NodeLimits::default() },
+            layout,
+            cut: BTreeSet::new(),
+            sent: Vec::new(),
+            hint_bytes_max: 1 << 20,
+            happenings: BTreeMap::new(),
+            happened: 0,
+            connections: BTreeMap::new(),
+            last_link: 0,
+            rng: Rng::new(seed),
+        };
+        world.hosts = (0..hosts)
+            .map(|host| Host {
+                node: None,
+                store: Store::default(),
+                member: world.member(host, NodeTag(host as u64 + 1), 0),
+                tag: NodeTag(host as u64 + 1),
+                life: 0,
+                stopped: false,
+                wall_offset_micros: 0,
+                view: None,
+                events: Vec::new(),
+                asked: Vec::new(),
+                held: Vec::new(),
+            })
+            .collect();
+        world
+    }
+
+    /// Hosts started at one time and settled.
+    pub fn started(hosts: usize, seed: u64) -> Self {
+        let mut world = Self::new(hosts, seed);
+        (0..hosts).for_each(|host| world.start(host));
+        world.run(2 * SECOND);
+        for host in 0..hosts {
+            assert_eq!(world.standing(host), Standing::Settled);
+            assert!(world.node(host).is_ready());
+        }
+        world
+    }
+
+    fn member(&self, host: usize, tag: NodeTag, life: u64) -> Member {
+        Member {
+            layout: Arc::clone(&self.layout),
+            me: NodeIndex(host as u8),
+            tag,
+            incarnation: Incarnation(host as u64 * 1_000 + life),
+            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
+            hints: Arc::new(HintLedger::new(self.hint_bytes_max)),
+        }
+    }
+
+    pub fn start(&mut self, host: usize) {
+        let life = self.hosts[host].life + 1;
+        self.hosts[host].life = life;
+        self.hosts[host].member = self.member(host, self.hosts[host].tag, life);
+        let now = self.now_at(host);
+        let member = self.hosts[host].member.clone();
+        let record = self.hosts[host].store.record.clone();
+        let rng = self.rng.fork();
+        self.hosts[host].view = None;
+        self.hosts[host].node = Some(Node::new(now, member, record, self.limits, rng));
+        self.settle(host);
+    }
+
+    pub fn crash(&mut self, host: usize) {
+        self.hosts[host].node = None;
+        self.hosts[host].stopped = false;
+        self.hosts[host].held.clear();
+        let ended: Vec<LinkId> = self.links_of(host).collect();
+        for link in ended {
+            self.close(link, Some(host));
+        }
+    }
+
+    pub fn restart(&mut self, host: usize) {
+        self.crash(host);
+        self.start(host);
+    }
+
+    /// The directory is gone; the next start is one with a new identity.
+    pub fn lose_disk(&mut self, host: usize) {
+        self.hosts[host].store = Store::default();
+        self.hosts[host].tag = NodeTag(self.hosts[host].tag.0 + 100);
+    }
+
+    /// Like SIGSTOP: connections stay, nothing is done.
+    pub fn stop(&mut self, host: usize) {
+        self.hosts[host].stopped = true;
+    }
+
+    pub fn go_on(&mut self, host: usize) {
+        self.hosts[host].stopped = false;
+        for happening in std::mem::take(&mut self.hosts[host].held) {
+            self.at(self.now, happening);
+        }
+    }
+
+    /// No message passes between these two.
+    pub fn cut_off(&mut self, a: usize, b: usize) {
+        self.cut.extend([(a, b), (b, a)]);
+    }
+
+    pub fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(next) = self.next_instant().filter(|&next| next <= end) {
+            self.now = self.now.max(next);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Lets time pass until `is_so`; panics when it takes longer than `at_most`.
+    pub fn run_until(&mut self, at_most: Duration, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let end = self.now + at_most;
+        while !is_so(self) {
+            let next = self.next_instant().filter(|&next| next <= end);
+            let next = next.unwrap_or_else(|| panic!("after {at_most:?} it is not so that {what}"));
+            self.now = self.now.max(next);
+            self.step();
+        }
+    }
+
+    pub fn node(&self, host: usize) -> &Node {
+        self.hosts[host].node.as_ref().expect("the host runs")
+    }
+
+    pub fn node_mut(&mut self, host: usize) -> (Now, &mut Node) {
+        let now = self.now_at(host);
+        (now, self.hosts[host].node.as_mut().expect("the host runs"))
+    }
+
+    pub fn standing(&self, host: usize) -> Standing {
+        self.node(host).status(self.now_at(host)).standing
+    }
+
+    /// What `host` has last been told of `peer`.
+    pub fn seen(&self, host: usize, peer: usize) -> PeerView {
+        self.node(host).view().peer(NodeIndex(peer as u8))
+    }
+
+    pub fn state(&self, host: usize, peer: usize) -> PeerState {
+        self.seen(host, peer).state
+    }
+
+    pub fn now_at(&self, host: usize) -> Now {
+        let offset = self.hosts.get(host).map_or(0, |host| host.wall_offset_micros);
+        let micros =
+            WallTime::EPOCH_2020.micros_since_unix_epoch() + 1_000_000_000_000 + self.now.as_nanos() / 1_000;
+        Now {
+            mono: self.now,
+            wall: WallTime::from_micros_since_unix_epoch(micros.saturating_add_signed(offset)),
+        }
+    }
+
+    /// A version of this moment.
+    pub fn version(&self, host: usize) -> Version {
+        Version::new(Hlc::at(self.now_at(host).wall), self.hosts[host].tag)
+    }
+
+    /// Writes a new value to a host's store with hints, as a coordinator does. The version, later than all before.
+    pub fn write(&mut self, host: usize, name: &str, from: u8, hints: &[usize]) -> Version {
+        self.now = self.now + Duration::from_micros(1);
+        let version = self.version(host);
+        let cell = Cell::value(version, from, Bytes::from(format!("{name} at {version}")));
+        self.write_cell(host, &key(name), cell, hints);
+        version
+    }
+
+    pub fn write_cell(&mut self, host: usize, key: &Key, cell: Cell, hints: &[usize]) {
+        let version = cell.meta.version;
+        let ledger = Arc::clone(&self.hosts[host].member.hints);
+        let kept: NodeSet = (hints.iter().map(|&target| NodeIndex(target as u8)))
+            .filter(|&target| ledger.try_keep(target, hint_bytes(key)))
+            .collect();
+        self.hosts[host].store.put(key, &cell);
+        self.hosts[host].store.keep_hints(key, version, kept);
+    }
+
+    pub fn version_at(&self, host: usize, name: &str) -> Option<Version> {
+        self.hosts[host].store.cells.get(&key(name)).map(|cell| cell.meta.version)
+    }
+
+    /// Names from `prefix0` on whose first `from` replicas are such that `wanted` holds of them.
+    pub fn name_where(&self, prefix: &str, from: u8, wanted: impl Fn(&[NodeIndex]) -> bool) -> String {
+        (0..10_000)
+            .map(|i| format!("{prefix}{i}"))
+            .find(|name| wanted(self.layout.replicas(&key(name), from)))
+            .expect("some key is placed like this")
+    }
+
+    /// Takes a copy of a message as if the network had it from `from`'s dialed link to `to`.
+    pub fn inject(&mut self, from: usize, to: usize, message: Message) {
+        let link = self.link_between(from, to).expect("there is a link");
+        self.send(link, from, to, message);
+    }
+
+    fn next_instant(&self) -> Option<Instant> {
+        let timers = self.hosts.iter().filter(|host| !host.stopped);
+        let timers = timers.filter_map(|host| host.node.as_ref()?.poll_timeout());
+        timers.chain(self.happenings.keys().map(|key| key.0).take(1)).min()
+    }
+
+    fn step(&mut self) {
+        while let Some((&key, _)) = self.happenings.first_key_value().filter(|(key, _)| key.0 <= self.now) {
+            let happening = self.happenings.remove(&key).expect("it was just seen");
+            self.happen(happening);
+        }
+        for host in 0..self.hosts.len() {
+            let is_due =
+                self.hosts[host].node.as_ref().and_then(Node::poll_timeout).is_some_and(|at| at <= self.now);
+            if is_due && !self.hosts[host].stopped {
+                let (now, node) = self.node_mut(host);
+                node.handle_timeout(now);
+                self.settle(host);
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        let (host, life) = match &happening {
+            Happening::DialArrives { connection, .. } => {
+                (connection.acceptor, self.hosts[connection.acceptor].life)
+            }
+            Happening::Link { host, life, .. }
+            | Happening::Message { host, life, .. }
+            | Happening::Store { host, life, .. } => (*host, *life),
+        };
+        if self.hosts[host].stopped {
+            return self.hosts[host].held.push(happening);
+        }
+        let is_gone = self.hosts[host].node.is_none() || self.hosts[host].life != life;
+        let now = self.now_at(host);
+        match happening {
+            Happening::DialArrives { link, connection } => {
+                return self.dial_arrives(link, connection, is_gone);
+            }
+            _ if is_gone => return,
+            Happening::Link { event, .. } => self.node_mut(host).1.handle_link(now, event),
+            Happening::Message { link, origin, message, .. } => {
+                if self.connections.contains_key(&link) {
+                    self.node_mut(host).1.handle_message(now, origin, message);
+                }
+            }
+            Happening::Store { id, request, .. } => {
+                let response = self.hosts[host].store.carry_out(request);
+                self.node_mut(host).1.handle_stored(now, id, response);
+            }
+        }
+        self.settle(host);
+    }
+
+    /// Carries out what the node wants.
+    pub fn settle(&mut self, host: usize) {
+        while let Some(effect) = self.hosts[host].node.as_mut().and_then(Node::poll_effect) {
+            match effect {
+                Effect::Store { id, request } => self.store(host, id, request),
+                Effect::Send { to: Destination::Dialed(node), message } => {
+                    let to = node.as_usize();
+                    if let Some(link) = self.link_between(host, to) {
+                        self.send(link, host, to, message);
+                    }
+                }
+                Effect::Send { to: Destination::Accepted(link), message } => {
+                    if let Some(connection) = self.connections.get(&link) {
+                        self.send(link, host, connection.dialer, message);
+                    }
+                }
+                Effect::Link(action) => self.link(host, action),
+                Effect::Publish(view) => {
+                    assert_ne!(self.hosts[host].view.as_ref(), Some(&view), "a view was published twice");
+                    self.hosts[host].view = Some(view);
+                }
+                Effect::Event(event) => self.hosts[host].events.push(event),
+                Effect::Reply { .. } => unreachable!("a node has no users"),
+            }
+        }
+    }
+
+    fn store(&mut self, host: usize, id: StoreId, request: StoreRequest) {
+        self.hosts[host].asked.push(request.clone());
+        let life = self.hosts[host].life;
+        let at = self.now + self.hosts[host].store.latency;
+        self.at(at, Happening::Store { host, life, id, request });
+    }
+
+    fn link(&mut self, host: usize, action: LinkAction) {
+        match action {
+            LinkAction::Dial(node) => {
+                assert!(self.link_between(host, node.as_usize()).is_none(), "there is a link already");
+                self.last_link += 1;
+                let connection = Connection {
+                    dialer: host,
+                    dialer_life: self.hosts[host].life,
+                    acceptor: node.as_usize(),
+                    acceptor_life: 0,
+                    admitted: false,
+                };
+                let link = LinkId(self.last_link);
+                self.at(self.now + self.net.latency, Happening::DialArrives { link, connection });
+            }
+            LinkAction::HangUp(node) => {
+                let link = self.link_between(host, node.as_usize()).expect("what is hung up on is open");
+                self.close(link, Some(host));
+            }
+            LinkAction::Admit(link) => {
+                let Some(connection) = self.connections.get_mut(&link) else { return };
+                connection.admitted = true;
+                let (dialer, life) = (connection.dialer, connection.dialer_life);
+                let event = LinkEvent::Opened(self.hello(host));
+                self.at(self.now + self.net.latency, Happening::Link { host: dialer, life, event });
+            }
+            LinkAction::Refuse(link) => self.close(link, Some(host)),
+        }
+    }
+
+    fn dial_arrives(&mut self, link: LinkId, mut connection: Connection, is_gone: bool) {
+        let (dialer, acceptor) = (connection.dialer, connection.acceptor);
+        let dialer_life = connection.dialer_life;
+        let fail = |reason| Happening::Link {
+            host: dialer,
+            life: dialer_life,
+            event: LinkEvent::DialFailed { node: NodeIndex(acceptor as u8), reason },
+        };
+        if self.is_cut(dialer, acceptor) || self.hosts[acceptor].stopped {
+            return self.at(self.now + DIAL_TIMEOUT, fail(DialFailure::TimedOut));
+        }
+        if is_gone {
+            return self.at(self.now + self.net.latency, fail(DialFailure::Refused));
+        }
+        if self.hosts[dialer].life != dialer_life || self.hosts[dialer].node.is_none() {
+            return;
+        }
+        connection.acceptor_life = self.hosts[acceptor].life;
+        self.connections.insert(link, connection);
+        let hello = self.hello(dialer);
+        let now = self.now_at(acceptor);
+        self.node_mut(acceptor).1.handle_link(now, LinkEvent::Arrived { link, hello });
+        self.settle(acceptor);
+    }
+
+    /// Ends a connection by the will of `by`; the other side is told.
+    fn close(&mut self, link: LinkId, by: Option<usize>) {
+        let Some(connection) = self.connections.remove(&link) else { return };
+        let at = self.now + self.net.latency;
+        let Connection { dialer, dialer_life, acceptor, acceptor_life, admitted } = connection;
+        if by != Some(dialer) {
+            let node = NodeIndex(acceptor as u8);
+            let event = match admitted {
+                true => LinkEvent::Closed { node },
+                false => LinkEvent::DialFailed { node, reason: DialFailure::Rejected },
+            };
+            self.at(at, Happening::Link { host: dialer, life: dialer_life, event });
+        }
+        if by != Some(acceptor) {
+            let event = LinkEvent::Left { link };
+            self.at(at, Happening::Link { host: acceptor, life: acceptor_life, event });
+        }
+    }
+
+    fn send(&mut self, link: LinkId, from: usize, to: usize, message: Message) {
+        self.sent.push((from, to, message.clone()));
+        if self.is_cut(from, to) || self.rng.chance(self.net.loss) {
+            return;
+        }
+        let copies = 1 + usize::from(self.rng.chance(self.net.doubled));
+        let connection = &self.connections[&link];
+        let is_dialer = connection.dialer == from;
+        let life = if is_dialer { connection.acceptor_life } else { connection.dialer_life };
+        let node = NodeIndex(from as u8);
+        let destination = if is_dialer { Destination::Accepted(link) } else { Destination::Dialed(node) };
+        let origin = Origin { node, link: destination };
+        for _ in 0..copies {
+            let late = self.net.jitter.mul_f64(self.rng.unit());
+            let message = message.clone();
+            self.at(
+                self.now + self.net.latency + late,
+                Happening::Message { host: to, life, link, origin, message },
+            );
+        }
+    }
+
+    fn at(&mut self, at: Instant, happening: Happening) {
+        self.happened += 1;
+        self.happenings.insert((at, self.happened), happening);
+    }
+
+    fn hello(&self, host: usize) -> PeerHello {
+        PeerHello {
+            node: NodeIndex(host as u8),
+            tag: self.hosts[host].tag,
+            asker: Asker::Node,
+            incarnation: self.hosts[host].member.incarnation,
+            clock: self.hosts[host].member.clock.issued(),
+            standing: self.standing(host),
+        }
+    }
+
+    fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cut.contains(&(from, to))
+    }
+
+    fn link_between(&self, dialer: usize, acceptor: usize) -> Option<LinkId> {
+        let mut links = self.connections.iter();
+        links
+            .find(|(_, connection)| {
+                connection.admitted && (connection.dialer, connection.acceptor) == (dialer, acceptor)
+            })
+            .map(|(&link, _)| link)
+    }
+
+    fn links_of(&self, host: usize) -> impl Iterator<Item = LinkId> {
+        let links = self.connections.iter();
+        links.filter(move |(_, link)| link.dialer == host || link.acceptor == host).map(|(&link, _)| link)
+    }
+}
+
+pub fn key(name: &str) -> Key {
+    Key::new(Bytes::copy_from_slice(name.as_bytes())).expect("a short name")
+}

@@ -1,0 +1,139 @@
+//! A store that is a map, with faults to order.
+
+use cluster::{
+    Hint, Key, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest, StoreResponse,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Duration;
+use stdx::{Cell, Hlc, Version};
+
+/// See the module.
+pub struct Store {
+    pub cells: BTreeMap<Key, Cell>,
+    pub hints: BTreeMap<(NodeIndex, Key), Version>,
+    pub record: NodeRecord,
+    pub bound: Hlc,
+    pub latency: Duration,
+    /// Requests of which this holds fail.
+    pub fails: fn(&StoreRequest) -> bool,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            cells: BTreeMap::new(),
+            hints: BTreeMap::new(),
+            record: NodeRecord::default(),
+            bound: Hlc::ZERO,
+            latency: Duration::from_micros(200),
+            fails: |_| false,
+        }
+    }
+}
+
+impl Store {
+    pub fn put(&mut self, key: &Key, cell: &Cell) -> bool {
+        let superseded = self.cells.get(key).is_some_and(|old| old.as_ref().supersedes(&cell.as_ref()));
+        if !superseded {
+            self.cells.insert(key.clone(), cell.clone());
+        }
+        superseded
+    }
+
+    pub fn keep_hints(&mut self, key: &Key, version: Version, targets: NodeSet) {
+        for target in targets.iter() {
+            let newest = self.hints.entry((target, key.clone())).or_insert(version);
+            *newest = version.max(*newest);
+        }
+    }
+
+    pub fn hints_for(&self, target: usize) -> usize {
+        self.hints.keys().filter(|(of, _)| of.as_usize() == target).count()
+    }
+
+    pub fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
+        if (self.fails)(&request) {
+            return StoreResponse::Failed(StoreFault::Io { detail: "as ordered".into() });
+        }
+        match request {
+            StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
+            StoreRequest::Write { key, cell, hints } => {
+                let superseded = self.put(&key, &cell);
+                self.keep_hints(&key, cell.meta.version, hints);
+                StoreResponse::Written { superseded }
+            }
+            StoreRequest::KeepHints { key, version, targets } => {
+                self.keep_hints(&key, version, targets);
+                StoreResponse::HintsKept
+            }
+            StoreRequest::ForgetHints { target, hints } => {
+                for (key, version) in hints {
+                    let at = (target, key);
+                    if self.hints.get(&at).is_some_and(|kept| *kept <= version) {
+                        self.hints.remove(&at);
+                    }
+                }
+                StoreResponse::HintsForgotten
+            }
+            StoreRequest::ReadHints { target, after, limit, cells } => {
+                self.read_hints(target, after, limit, cells)
+            }
+            StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
+            StoreRequest::Remember { record } => {
+                let revision = record.revision;
+                self.record = record;
+                StoreResponse::Remembered { revision }
+            }
+            StoreRequest::RaiseClockBound { bound } => {
+                self.bound = self.bound.max(bound);
+                StoreResponse::ClockBoundRaised { bound: self.bound }
+            }
+        }
+    }
+
+    fn read_hints(
+        &self,
+        target: NodeIndex,
+        after: Option<Key>,
+        limit: ScanLimit,
+        cells: bool,
+    ) -> StoreResponse {
+        let of_target = self.hints.iter().filter(|((of, _), _)| *of == target);
+        let mut rest =
+            of_target.filter(|((_, key), _)| after.as_ref().is_none_or(|after| key > after)).peekable();
+        let mut hints: Vec<Hint> = Vec::new();
+        while hints.len() < limit.entries
+            && let Some(((_, key), version)) = rest.next()
+        {
+            let cell = self.cells.get(key).filter(|_| cells).cloned();
+            hints.push(Hint { key: key.clone(), version: *version, cell });
+        }
+        let until = rest.peek().map(|_| hints.last().expect("at least one").key.clone());
+        StoreResponse::Hints { hints, until }
+    }
+
+    fn scan(&self, after: Option<Key>, until: Option<Key>, limit: ScanLimit, values: bool) -> StoreResponse {
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let end = until.map_or(Bound::Unbounded, Bound::Included);
+        let is_empty = match (&begin, &end) {
+            (Bound::Excluded(begin), Bound::Included(end)) => begin >= end,
+            _ => false,
+        };
+        let mut entries: Vec<(Key, Cell)> = Vec::new();
+        let mut bytes = 0;
+        let mut until = None;
+        if !is_empty {
+            for (key, cell) in self.cells.range((begin, end)) {
+                if entries.len() == limit.entries || bytes >= limit.bytes {
+                    until = entries.last().map(|(key, _)| key.clone());
+                    break;
+                }
+                let value = if values { cell.value.clone() } else { Default::default() };
+                bytes += key.as_bytes().len() + value.len();
+                entries.push((key.clone(), Cell { meta: cell.meta, value }));
+            }
+        }
+        StoreResponse::Scanned { entries, until }
+    }
+}
