@@ -39,9 +39,9 @@ pub trait Fs: Send + Sync {
     /// Whether something is there by this name.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Renames a file over another, atomically for readers. Durable, old name gone and new name there, after
-    /// [`Fs::sync_dir`] of the directories; before that, power loss may undo it, also out of order with other
-    /// renames.
+    /// Renames a file over another, atomically for readers, or a directory to a name that is not taken. Durable,
+    /// old name gone and new name there, after [`Fs::sync_dir`] of the directories; before that, power loss may
+    /// undo it, also out of order with other renames.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file's name. Durable after [`Fs::sync_dir`]; before that, power loss may bring it back.

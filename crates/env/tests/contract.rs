@@ -178,6 +178,27 @@ fn directories_are_made_listed_and_synced() {
 }
 
 #[test]
+fn a_directory_is_renamed_with_what_is_in_it() {
+    on_every_file_system(|fs, root| {
+        fs.create_dir_all(&root.join("old/below")).unwrap();
+        write(fs, &root.join("old/below/file"), b"abc");
+        let handle = fs.open(&root.join("old/below/file"), OpenMode::ReadWrite).unwrap();
+        fs.rename(&root.join("old"), &root.join("new")).unwrap();
+        assert!(!fs.exists(&root.join("old")).unwrap());
+        handle.write_at(b"X", 0).unwrap();
+        assert_eq!(read(fs, &root.join("new/below/file")), b"Xbc");
+        write(fs, &root.join("other"), b"");
+        assert_eq!(error_kind(fs.rename(&root.join("new"), &root.join("other"))), ErrorKind::NotADirectory);
+        assert_eq!(error_kind(fs.rename(&root.join("new"), &root.join("new/in"))), ErrorKind::InvalidInput);
+        fs.create_dir_all(&root.join("full/entry")).unwrap();
+        assert_eq!(
+            error_kind(fs.rename(&root.join("new"), &root.join("full"))),
+            ErrorKind::DirectoryNotEmpty
+        );
+    });
+}
+
+#[test]
 fn a_rename_replaces_and_handles_stay_with_their_file() {
     on_every_file_system(|fs, root| {
         let (from, to) = (root.join("from"), root.join("to"));

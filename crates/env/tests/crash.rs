@@ -126,6 +126,25 @@ fn a_rename_is_whole_or_undone() {
 }
 
 #[test]
+fn a_renamed_directory_has_its_files_under_the_one_name_or_the_other() {
+    let fs = MemFs::new();
+    fs.write_file("/old/file", b"abc").unwrap();
+    rename(&fs, "/old", "/new");
+    let mut seen = [0, 0];
+    for seed in 0..64 {
+        let names = fs.crash(&mut Rng::new(seed)).file_names();
+        let places = [Path::new("/old/file"), Path::new("/new/file")];
+        let place = places.iter().position(|place| names == [*place]);
+        seen[place.unwrap_or_else(|| panic!("seed {seed}: {names:?}"))] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    fs.sync_dir(Path::new("/")).unwrap();
+    for seed in 0..64 {
+        assert_eq!(fs.crash(&mut Rng::new(seed)).file_names(), [Path::new("/new/file")]);
+    }
+}
+
+#[test]
 fn renames_are_undone_out_of_order() {
     let fs = MemFs::new();
     fs.write_file("/a", b"1").unwrap();

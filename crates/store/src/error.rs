@@ -31,6 +31,17 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The file that tells when the node was last alive is not what was written.
+    #[error(
+        "{} is corrupt: {detail}; remove it if the node was running in the last days, else move the data directory away",
+        path.display()
+    )]
+    AliveCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// There is data, but nothing says whose.
     #[error(
         "{} is missing although its directory holds data; restore it from a backup of this node, or move the data directory away",

@@ -1,16 +1,18 @@
 //! What a data directory remembers of the node it belongs to.
 //!
-//! **Promise.** Once [`Identity::load_or_create`] has returned, every later start on this directory finds the
-//! same identity, whatever crashed in between, or an error; it never draws a second one over data.
+//! **Promise.** Once data stands beside an identity, every later start on this directory finds that identity,
+//! whatever crashed in between, or an error; a second one is never drawn over data.
 //!
-//! **Mechanism.** A small text file, so that a person can read it, closed by a CRC32C of all before it. It is
-//! written under another name, synced, renamed, and the directory synced, before anything else is put into the
-//! directory. So data without an identity file means that the file was lost, not that the node is new.
+//! **Mechanism.** A small text file (see `sealed`), durable before anything else is put into the directory. So data
+//! without an identity means that the file was lost, not that the node is new. An identity without data is that
+//! of a first start that was interrupted, or of data that was lost or set aside: another one is drawn, so that
+//! peers who remember it do not take the node for one that still has what it acknowledged.
 //!
 //! **Caveats.** The node list is compared as it is given: whoever calls has brought the addresses into one form.
 
 use crate::error::StoreError;
-use env::{Fs, OpenMode};
+use crate::sealed::{self, field, number};
+use env::Fs;
 use std::fmt;
 use std::path::Path;
 use stdx::NodeTag;
@@ -21,10 +23,7 @@ pub const PARTITIONS_DEFAULT: u32 = 4_096;
 pub const HASH_VERSION: u32 = 1;
 
 const FILE: &str = "identity";
-const FILE_NEW: &str = "identity.new";
 const HEADER: &str = "veche-identity 1";
-/// A longer file is not an identity; many times what the largest cluster needs.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What all nodes of a cluster have in common, and no start may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +37,11 @@ pub struct Membership {
 }
 
 impl Membership {
+    /// Whether there are other nodes.
+    pub fn has_peers(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
     /// The cluster of these nodes, in any order.
     pub fn of(mut nodes: Vec<String>) -> Self {
         nodes.sort_unstable();
@@ -134,56 +138,35 @@ impl fmt::Display for AsBefore<'_> {
 }
 
 impl Identity {
-    /// The identity in `dir`, a directory that exists and is locked; a new one with the tag `new_tag` where
-    /// `dir` holds neither an identity nor data. `true` when it is new.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it cannot be read or written, is corrupt or missing beside data, or was made for
-    /// another cluster than `membership`.
-    pub fn load_or_create(
+    /// The identity in `dir`, which must have been made for `membership`; `None` where there is none yet, and no
+    /// data either.
+    pub(crate) fn find(
         fs: &dyn Fs,
         dir: &Path,
         membership: &Membership,
-        new_tag: NodeTag,
         holds_data: bool,
-    ) -> Result<(Self, bool), StoreError> {
+    ) -> Result<Option<Self>, StoreError> {
         let path = dir.join(FILE);
         if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
             let identity = Self::load(fs, dir)?;
             identity
                 .check(membership)
                 .map_err(|mismatch| StoreError::IdentityMismatch { path: dir.to_owned(), mismatch })?;
-            return Ok((identity, false));
+            return Ok(Some(identity));
         }
-        if holds_data {
-            return Err(StoreError::IdentityMissing { path });
-        }
-        let identity = Self { tag: new_tag, membership: membership.clone() };
-        identity.create(fs, dir)?;
-        Ok((identity, true))
+        if holds_data { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
     }
 
     /// The identity in `dir`.
     pub(crate) fn load(fs: &dyn Fs, dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(FILE);
-        let corrupt = |detail| StoreError::IdentityCorrupt { path: path.clone(), detail };
-        let file = fs.open(&path, OpenMode::Read).map_err(StoreError::io("open", &path))?;
-        let len = file.len().map_err(StoreError::io("read", &path))?;
-        if len > FILE_BYTES_MAX {
-            return Err(corrupt(format!("it is {len} bytes long")));
-        }
-        let mut bytes = vec![0; len as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
-        Self::decode(&bytes).map_err(corrupt)
+        let bytes = sealed::read(fs, &path)?;
+        Self::decode(&bytes).map_err(|detail| StoreError::IdentityCorrupt { path, detail })
     }
 
-    fn create(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
-        let (new, path) = (dir.join(FILE_NEW), dir.join(FILE));
-        let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(StoreError::io("create", &new))?;
-        file.write_at(&self.encode(), 0).map_err(StoreError::io("write", &new))?;
-        file.sync_data().map_err(StoreError::io("sync", &new))?;
-        fs.rename(&new, &path).map_err(StoreError::io("rename", &new))?;
-        fs.sync_dir(dir).map_err(StoreError::io("sync", dir))
+    /// Makes this the identity of `dir`, which holds no data.
+    pub(crate) fn store(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
+        sealed::replace(fs, dir, FILE, &self.text())
     }
 
     fn check(&self, asked: &Membership) -> Result<(), IdentityMismatch> {
@@ -203,32 +186,18 @@ impl Identity {
         Ok(())
     }
 
-    fn encode(&self) -> Vec<u8> {
+    fn text(&self) -> String {
         let Membership { nodes, partitions, hash_version } = &self.membership;
-        let mut text = format!(
+        format!(
             "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nnodes {}\n",
             self.tag.0,
             nodes.join(",")
-        );
-        text.push_str(&format!("crc32c {:08x}\n", crc32c(text.as_bytes())));
-        text.into_bytes()
+        )
     }
 
-    /// The inverse of `encode`; the error says what is wrong.
+    /// The inverse of what is stored; the error says what is wrong.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-        if !text.starts_with("veche-identity ") {
-            return Err("it does not begin as an identity".to_owned());
-        }
-        let body_len = text.rfind("crc32c ").ok_or("its checksum is missing")?;
-        let (body, checksum) = text.split_at(body_len);
-        if checksum != format!("crc32c {:08x}\n", crc32c(body.as_bytes())) {
-            return Err("its checksum does not match".to_owned());
-        }
-        let mut lines = body.lines();
-        if lines.next() != Some(HEADER) {
-            return Err("its format is of another version than this build reads".to_owned());
-        }
+        let mut lines = sealed::unseal(bytes, HEADER)?.lines();
         let tag = field(lines.next(), "tag")?;
         let tag = u64::from_str_radix(tag, 16).map_err(|_| format!("{tag:?} is not a tag"))?;
         let partitions = number(lines.next(), "partitions")?;
@@ -237,21 +206,6 @@ impl Identity {
         let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
         Ok(Self { tag: NodeTag(tag), membership: Membership { nodes, partitions, hash_version } })
     }
-}
-
-fn field<'a>(line: Option<&'a str>, name: &str) -> Result<&'a str, String> {
-    line.and_then(|line| line.strip_prefix(name)?.strip_prefix(' '))
-        .ok_or_else(|| format!("its line {name:?} is missing"))
-}
-
-fn number(line: Option<&str>, name: &str) -> Result<u32, String> {
-    let digits = field(line, name)?;
-    digits.parse().map_err(|_| format!("{digits:?} is not a number of {name:?}"))
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    // The algorithm has 32 bits; the function's type has room for the longest it knows.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 #[cfg(test)]
@@ -264,25 +218,29 @@ mod tests {
         Identity { tag: NodeTag(0x0123_4567_89ab_cdef), membership: Membership::of(nodes) }
     }
 
+    fn encode(identity: &Identity) -> Vec<u8> {
+        sealed::seal(&identity.text())
+    }
+
     /// Nodes of the first release wrote these bytes; they must be read for ever.
     #[test]
     fn the_file_is_what_it_was() {
         let identity = identity(&["http://b:1", "http://a:1"]);
         let bytes = "veche-identity 1\ntag 0123456789abcdef\npartitions 4096\nhash 1\nnodes http://a:1,http://b:1\n\
                      crc32c f8e76262\n";
-        assert_eq!(String::from_utf8_lossy(&identity.encode()), bytes);
+        assert_eq!(String::from_utf8_lossy(&encode(&identity)), bytes);
         assert_eq!(Identity::decode(bytes.as_bytes()), Ok(identity));
     }
 
     #[test]
     fn a_node_on_its_own_round_trips() {
         let identity = identity(&[]);
-        assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
+        assert_eq!(Identity::decode(&encode(&identity)), Ok(identity));
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
-        let bytes = identity(&["http://a:1"]).encode();
+        let bytes = encode(&identity(&["http://a:1"]));
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

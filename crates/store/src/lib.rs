@@ -3,7 +3,8 @@
 //! **Promise.** What the store answers to a write is true after any crash: the engine has made the cell durable
 //! before [`WriteGroup`]'s responses are handed out. A data directory belongs to one process at a time, and to
 //! the node and the cluster it was made for: another node list, partition count or hash is refused with a
-//! sentence that says what to do, never read as if it were this node's.
+//! sentence that says what to do, never read as if it were this node's. Data of a node that was away for too long to
+//! come back with it is set aside.
 //!
 //! **Mechanism.** A directory holds a lock, an [`Identity`] and one engine for each shard (one, for now). Inside
 //! an engine the first byte of a key names its space ([`keyspace`]): what users stored, or what is this node's
@@ -13,6 +14,7 @@
 //!
 //! **Caveats.** A batch that fails fails whole: its writes are told the same fault.
 
+mod alive;
 mod directory;
 mod error;
 mod group;
@@ -20,9 +22,11 @@ mod identity;
 pub mod keyspace;
 mod node_record;
 mod scan;
+mod sealed;
 mod store;
 mod verify;
 
+pub use alive::AWAY_MAX_DEFAULT;
 pub use error::StoreError;
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};

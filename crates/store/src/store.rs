@@ -1,5 +1,6 @@
 //! A data directory, open.
 
+use crate::alive::Alive;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::group::{WriteGroup, clock_bound_of, fault_of};
@@ -12,7 +13,8 @@ use engine::{Engine, Recovery, TryGet};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stdx::{Hlc, NodeTag};
+use std::time::Duration;
+use stdx::{Hlc, NodeTag, WallTime};
 
 /// How to open a data directory.
 #[derive(Clone, Debug)]
@@ -21,8 +23,11 @@ pub struct StoreOptions {
     pub engine: engine::Options,
     /// The cluster that the directory must have been made for, or is made for.
     pub membership: Membership,
-    /// 64 random bits, used when the directory is new.
+    /// 64 random bits, used when the directory holds no data.
     pub new_tag: NodeTag,
+    /// A node with peers that was away for longer does not come back with its data: see [`Opened::set_aside`].
+    /// Less than the grace period of tombstones, or what was deleted meanwhile may come back.
+    pub away_max: Duration,
 }
 
 /// What was found when the directory was opened.
@@ -30,11 +35,15 @@ pub struct StoreOptions {
 pub struct Opened {
     /// Whose directory it is.
     pub identity: Identity,
-    /// It was made by this open.
+    /// It held no data.
     pub is_new: bool,
+    /// The data that was set aside here because the node was away for too long. It begins as one that lost its
+    /// disk.
+    pub set_aside: Option<PathBuf>,
     /// Where the version clock begins: no value up to this one may be issued (again).
     pub clock_start: Hlc,
-    /// What the node remembers; nothing yet where nothing is stored.
+    /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
+    /// set aside and nothing remembered since.
     pub record: NodeRecord,
     /// What the engine recovered.
     pub recovery: Recovery,
@@ -55,6 +64,8 @@ pub struct Store {
     engine: Engine,
     tag: NodeTag,
     record_versions: Arc<RecordVersions>,
+    /// Of a node with peers.
+    alive: Option<Arc<Alive>>,
     _lock: Arc<dyn DirLock>,
 }
 
@@ -65,12 +76,14 @@ pub struct Claimed {
     engine: engine::Options,
     identity: Identity,
     is_new: bool,
+    set_aside: Option<PathBuf>,
+    alive: Option<Arc<Alive>>,
     lock: Box<dyn DirLock>,
 }
 
 impl Claimed {
-    /// Locks the data directory `dir`, making it where it is missing, and checks whose it is. Takes no longer
-    /// however much data there is.
+    /// Locks the data directory `dir`, making it where it is missing, checks whose it is, and sets aside data that
+    /// is too old to come back with. Takes no longer however much data there is.
     ///
     /// # Errors
     /// [`StoreError`]: in use, made for another cluster, its identity corrupt, or refused by the operating system.
@@ -78,11 +91,35 @@ impl Claimed {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
         let lock = directory::lock(fs, dir)?;
+        let StoreOptions { engine, membership, new_tag, away_max } = options;
+        let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
+        let now = env.clock.now().wall;
+
         let shard = dir.join(SHARD);
         let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
-        let StoreOptions { engine, membership, new_tag } = options;
-        let (identity, is_new) = Identity::load_or_create(fs, dir, &membership, new_tag, holds_data)?;
-        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, lock })
+        let mut kept = Identity::find(fs, dir, &membership, holds_data)?.filter(|_| holds_data);
+        let mut set_aside = None;
+        if let (Some(identity), Some(alive)) = (&kept, &alive)
+            && let Some(away) = alive.away_for(now)?.filter(|away| *away >= away_max)
+        {
+            let stale = alive.set_aside(identity.tag, now)?;
+            tracing::warn!(
+                away_days = away.as_secs() / (24 * 3600),
+                kept_as = %stale.display(),
+                "the node was away for so long that its peers may have forgotten deletes: its data is set aside, \
+                 and it is filled from its peers; remove what is kept when it is not needed any more"
+            );
+            (kept, set_aside) = (None, Some(stale));
+        }
+
+        let is_new = kept.is_none();
+        let identity = kept.unwrap_or(Identity { tag: new_tag, membership });
+        if is_new {
+            identity.store(fs, dir)?;
+            // Before there is a shard that could be taken for one that was away since the last note.
+            alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
+        }
+        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, set_aside, alive, lock })
     }
 
     /// Recovers what is in it. Whoever calls starts the engine's workers.
@@ -90,16 +127,24 @@ impl Claimed {
     /// # Errors
     /// [`StoreError`]: corrupt, or refused by the operating system.
     pub fn open(self) -> Result<(Store, Opened), StoreError> {
-        let Self { env, dir, engine, identity, is_new, lock } = self;
+        let Self { env, dir, engine, identity, is_new, set_aside, alive, lock } = self;
         let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
         let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
-        let (record, versions) = node_record::load(&engine, clock)?;
-        let record = record.unwrap_or_default();
+        let (record, versions) = node_record::load(&engine, Arc::clone(&clock))?;
+        let record = match (record, &alive) {
+            (Some(record), _) => record,
+            (None, Some(alive)) => alive.first_record()?,
+            (None, None) => NodeRecord::default(),
+        };
         let tag = identity.tag;
-        let store = Store { engine, tag, record_versions: Arc::new(versions), _lock: Arc::from(lock) };
-        Ok((store, Opened { identity, is_new, clock_start, record, recovery }))
+        let record_versions = Arc::new(versions);
+        let store = Store { engine, tag, record_versions, alive, _lock: Arc::from(lock) };
+        if !is_new {
+            store.note_alive(clock.now().wall)?;
+        }
+        Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
     }
 }
 
@@ -176,6 +221,15 @@ impl Store {
     /// An empty group of writes.
     pub fn write_group(&self) -> WriteGroup {
         WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
+    }
+
+    /// Makes durable that the node is alive at `wall`, by which it is seen at the next start how long it was away. To
+    /// be called about hourly; a node on its own has no need of it, and writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: the file cannot be written. What was noted before stays.
+    pub fn note_alive(&self, wall: WallTime) -> Result<(), StoreError> {
+        self.alive.as_ref().map_or(Ok(()), |alive| alive.note(wall))
     }
 
     /// 64 random bits that tell this node's versions from others'.

@@ -72,6 +72,15 @@ fn data_without_an_identity_is_not_given_a_new_one() {
 }
 
 #[test]
+fn an_identity_without_data_is_not_kept() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), 1).unwrap());
+    disk.rename(&Path::new(DATA).join("shard-000"), &Path::new(DATA).join("elsewhere")).unwrap();
+    let (_, opened) = open(disk, 2).unwrap();
+    assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
+}
+
+#[test]
 fn a_damaged_identity_is_named() {
     let disk = MemFs::new();
     drop(open(disk.clone(), 1).unwrap());

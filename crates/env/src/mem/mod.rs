@@ -11,7 +11,7 @@
 //! written (`pages`), so that a crash copies little more than names.
 //!
 //! **Caveats.** One mutex a disk: this is for tests. Every byte of a file's length counts as used space, holes
-//! too. Directories cannot be renamed or removed. Within a sector, a later unsynced write may survive without
+//! too. Directories cannot be removed, nor renamed over others. Within a sector, a later unsynced write may survive without
 //! an earlier one: worse than devices are, but within what the traits allow.
 
 mod content;
@@ -202,16 +202,20 @@ impl Fs for MemFs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.disk.state.lock();
-        let id = state.file_at(from)?;
+        let inside = to != from && to.starts_with(from);
         let (from, to) = (state.tree.slot_at(from)?, state.tree.slot_at(to)?);
-        match state.tree.get(&to) {
-            Some(Entry::Dir(_)) => return Err(io::ErrorKind::IsADirectory.into()),
-            // Two names of one file: POSIX leaves both.
-            Some(Entry::File(there)) if there == id => return Ok(()),
-            Some(Entry::File(there)) => state.drop_name(there),
-            None => {}
+        let entry = state.tree.get(&from).ok_or(io::ErrorKind::NotFound)?;
+        match (entry, state.tree.get(&to)) {
+            // Two names of one file, or the same name twice: POSIX leaves both.
+            (entry, Some(there)) if there == entry => return Ok(()),
+            (Entry::Dir(_), _) if inside => return Err(io::ErrorKind::InvalidInput.into()),
+            (Entry::Dir(_), Some(Entry::Dir(_))) => return Err(io::ErrorKind::DirectoryNotEmpty.into()),
+            (Entry::Dir(_), Some(Entry::File(_))) => return Err(io::ErrorKind::NotADirectory.into()),
+            (Entry::File(_), Some(Entry::Dir(_))) => return Err(io::ErrorKind::IsADirectory.into()),
+            (Entry::File(_), Some(Entry::File(there))) => state.drop_name(there),
+            (_, None) => {}
         }
-        state.tree.rename(from, to, id);
+        state.tree.rename(from, to, entry);
         Ok(())
     }
 

@@ -113,9 +113,9 @@ impl Tree {
         self.change(Some(slot), None, Entry::File(file));
     }
 
-    /// Moves a file from slot to slot.
-    pub(super) fn rename(&mut self, from: Slot, to: Slot, file: FileId) {
-        self.change(Some(from), Some(to), Entry::File(file));
+    /// Moves what takes the slot `from` to the slot `to`.
+    pub(super) fn rename(&mut self, from: Slot, to: Slot, entry: Entry) {
+        self.change(Some(from), Some(to), entry);
     }
 
     /// Makes durable what was changed in `dir` and waits for no other directory.

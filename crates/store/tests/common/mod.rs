@@ -8,7 +8,7 @@ use env::{Env, Fs, ManualClock, MemFs};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
-use store::{Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
+use store::{AWAY_MAX_DEFAULT, Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
 
 pub(crate) const DATA: &str = "/srv/veche/data";
 
@@ -18,7 +18,12 @@ pub(crate) fn env(fs: Arc<dyn Fs>) -> Env {
 
 pub(crate) fn options(tag: u64) -> StoreOptions {
     let engine = Options { memory_bytes: 16 << 20, wal_segment_bytes: 64 << 10, ..Options::default() };
-    StoreOptions { engine, membership: Membership::of(Vec::new()), new_tag: NodeTag(tag) }
+    StoreOptions {
+        engine,
+        membership: Membership::of(Vec::new()),
+        new_tag: NodeTag(tag),
+        away_max: AWAY_MAX_DEFAULT,
+    }
 }
 
 pub(crate) fn open(fs: impl Fs + 'static, tag: u64) -> Result<(Store, Opened), StoreError> {

@@ -1,0 +1,159 @@
+//! A node that was away for longer than its tombstones are kept does not come back with its data.
+
+mod common;
+
+use cluster::Standing;
+use common::{DATA, carry_out, env, hints_for, key, nodes, options, read, value, version, write};
+use env::{Clock, Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{NodeTag, Rng, WallTime};
+use store::{AWAY_MAX_DEFAULT, Membership, Opened, Store, StoreError, StoreOptions};
+
+const SEEDS: u64 = 32;
+const SECOND: Duration = Duration::from_secs(1);
+const START: WallTime = WallTime::EPOCH_2020;
+
+fn peers() -> Membership {
+    Membership::of(vec!["http://a:1".to_owned(), "http://b:1".to_owned()])
+}
+
+fn open_at(
+    fs: Arc<dyn Fs>,
+    tag: u64,
+    membership: Membership,
+    wall: WallTime,
+) -> Result<(Store, Opened), StoreError> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(wall));
+    let options = StoreOptions { membership, ..options(tag) };
+    Store::open(Env { fs, clock }, Path::new(DATA), options)
+}
+
+/// A disk with data of a node of tag 1, last noted to be alive at `alive`.
+fn disk_of(membership: Membership, alive: WallTime) -> MemFs {
+    let disk = MemFs::new();
+    let (store, opened) = open_at(Arc::new(disk.clone()), 1, membership, START).unwrap();
+    assert!(opened.is_new && opened.set_aside.is_none());
+    carry_out(&store, &write(key(b"a"), value(1, b"old")));
+    store.note_alive(alive).unwrap();
+    drop(store);
+    disk.kill()
+}
+
+fn holds_old(store: &Store) -> bool {
+    read(store, &key(b"a")).is_some()
+}
+
+#[test]
+fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
+    let noted = START.saturating_add(3600 * SECOND);
+    let disk = disk_of(peers(), noted);
+    let back = noted.saturating_add(AWAY_MAX_DEFAULT);
+    let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
+    assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
+    assert_eq!(opened.record.standing, Standing::Rebuilding);
+    assert!(!holds_old(&store));
+    let stale = opened.set_aside.expect("it says where");
+    let name = format!("stale-0000000000000001-{}", back.micros_since_unix_epoch());
+    assert_eq!(stale, Path::new(DATA).join(name));
+    drop(store);
+    let (engine, _) = engine::Engine::open(env(Arc::new(disk)), &stale, options(1).engine).unwrap();
+    assert!(engine.get(b"\x01a").unwrap().is_some(), "nothing of it is lost");
+}
+
+#[test]
+fn a_node_that_was_not_away_so_long_keeps_its_data() {
+    let noted = START.saturating_add(3600 * SECOND);
+    let disk = disk_of(peers(), noted);
+    let mut back = noted;
+    for tag in 2..5 {
+        back = back.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
+        let (store, opened) = open_at(Arc::new(disk.clone()), tag, peers(), back).unwrap();
+        assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
+        assert_eq!(opened.identity.tag, NodeTag(1));
+        assert_eq!(opened.record.standing, Standing::Unsettled);
+    }
+    let (store, _) = open_at(Arc::new(disk), 9, peers(), START).unwrap();
+    assert!(holds_old(&store), "a clock that was set back");
+}
+
+#[test]
+fn a_node_on_its_own_has_nobody_to_miss_deletes_of() {
+    let alone = Membership::of(Vec::new());
+    let disk = disk_of(alone.clone(), START);
+    let later = START.saturating_add(AWAY_MAX_DEFAULT * 100);
+    let (store, opened) = open_at(Arc::new(disk), 2, alone, later).unwrap();
+    assert!(holds_old(&store) && opened.set_aside.is_none());
+}
+
+#[test]
+fn an_unreadable_note_is_named() {
+    let disk = disk_of(peers(), START);
+    disk.corrupt(Path::new(DATA).join("alive"), 20, 3).unwrap();
+    let refused = open_at(Arc::new(disk), 2, peers(), START).err().expect("a bit is wrong");
+    assert!(matches!(refused, StoreError::AliveCorrupt { .. }), "{refused}");
+}
+
+#[test]
+fn another_cluster_is_refused_before_anything_is_set_aside() {
+    let disk = disk_of(peers(), START);
+    let later = START.saturating_add(AWAY_MAX_DEFAULT * 2);
+    let mut others = peers();
+    others.nodes.push("http://c:1".to_owned());
+    let refused = open_at(Arc::new(disk.clone()), 2, others, later).err().expect("another list");
+    assert!(matches!(refused, StoreError::IdentityMismatch { .. }), "{refused}");
+    assert_eq!(stale_of(&disk), Vec::<PathBuf>::new());
+}
+
+/// Directories of data that was set aside.
+fn stale_of(disk: &MemFs) -> Vec<PathBuf> {
+    let mut names = disk.read_dir(Path::new(DATA)).unwrap();
+    names.retain(|name| name.starts_with("stale-"));
+    names.into_iter().map(|name| Path::new(DATA).join(name)).collect()
+}
+
+#[test]
+fn a_crash_at_any_operation_of_setting_aside_never_gives_the_old_name_to_an_empty_node() {
+    let back = START.saturating_add(AWAY_MAX_DEFAULT);
+    let disk = disk_of(peers(), START);
+    let operations = {
+        let faults = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
+        open_at(Arc::new(faults.clone()), 2, peers(), back).unwrap();
+        faults.operations()
+    };
+    for stop in 0..=operations {
+        for seed in 0..SEEDS {
+            let place = format!("stop {stop}, seed {seed}");
+            let disk = disk.kill();
+            let plan = FaultPlan::stop_after(stop).tear_last_write();
+            let faults = Arc::new(FaultFs::new(Arc::new(disk.clone()), plan));
+            drop(open_at(faults, 2, peers(), back));
+            let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut Rng::new(seed)) };
+            let (store, opened) = open_at(Arc::new(disk.clone()), 3, peers(), back).expect(&place);
+            assert_ne!(opened.identity.tag, NodeTag(1), "{place}");
+            assert!(!holds_old(&store), "{place}");
+            assert_eq!(opened.record.standing, Standing::Rebuilding, "{place}");
+            let [stale] = &stale_of(&disk)[..] else { panic!("{place}: {:?}", stale_of(&disk)) };
+            let env = env(Arc::new(disk.clone()));
+            let (engine, _) = engine::Engine::open(env, stale, options(1).engine).expect(&place);
+            assert!(engine.get(b"\x01a").expect(&place).is_some(), "{place}: what is kept is whole");
+        }
+    }
+}
+
+#[test]
+fn what_is_remembered_since_counts_more_than_what_was_set_aside() {
+    let disk = disk_of(peers(), START);
+    let back = START.saturating_add(AWAY_MAX_DEFAULT);
+    let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
+    let mut record = opened.record;
+    (record.revision, record.standing) = (1, Standing::Settled);
+    carry_out(&store, &cluster::StoreRequest::Remember { record: record.clone() });
+    let hint = cluster::StoreRequest::KeepHints { key: key(b"h"), version: version(1), targets: nodes(&[1]) };
+    carry_out(&store, &hint);
+    drop(store);
+    let (store, opened) = open_at(Arc::new(disk.kill()), 3, peers(), back).unwrap();
+    assert_eq!((opened.record, opened.identity.tag), (record, NodeTag(2)));
+    assert_eq!(hints_for(&store, 1).len(), 1);
+}
