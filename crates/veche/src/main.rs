@@ -1,8 +1,11 @@
 //! veche: a highly available, distributed key-value store over plain HTTP.
 
+mod client;
+mod cluster_settings;
 mod logging;
 mod node_url;
 mod quantity;
+mod repair;
 mod serve;
 mod settings;
 mod status;
@@ -28,6 +31,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Ask a node how it is. Exit code 0: it serves.
     Status(status::Arguments),
+    /// Compare what a node holds with the other replicas, and exchange what differs.
+    Repair(repair::Arguments),
     /// Check every byte of a data directory that no node has open.
     Verify(verify::Arguments),
 }
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match arguments().command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Repair(arguments) => repair::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
     };
     match outcome {
@@ -50,7 +56,7 @@ fn main() -> ExitCode {
 /// The arguments. An environment variable that is set to nothing counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
-    for name in ["serve", "status", "verify"] {
+    for name in ["serve", "status", "repair", "verify"] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     let matches = command.get_matches();

@@ -25,13 +25,27 @@ impl fmt::Display for NodeUrl {
     }
 }
 
+impl NodeUrl {
+    const SCHEME: &str = "http://";
+
+    /// Stands for the address of a node that nobody else has to reach.
+    pub(crate) fn unspecified() -> Self {
+        Self(format!("{}0.0.0.0:0", Self::SCHEME))
+    }
+
+    /// `host:port`.
+    pub(crate) fn authority(&self) -> &str {
+        &self.0[Self::SCHEME.len()..]
+    }
+}
+
 impl FromStr for NodeUrl {
     type Err = NodeUrlError;
 
     fn from_str(text: &str) -> Result<Self, NodeUrlError> {
         let error = || NodeUrlError(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
-        let authority = lower.strip_prefix("http://").ok_or_else(error)?;
+        let authority = lower.strip_prefix(Self::SCHEME).ok_or_else(error)?;
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (host, port) = match authority.rsplit_once(':') {
             // The colons of an address in brackets belong to the host.
@@ -48,7 +62,7 @@ impl FromStr for NodeUrl {
         if inner.is_empty() || !inner.bytes().all(is_host_byte) || port == 0 {
             return Err(error());
         }
-        Ok(Self(format!("http://{host}:{port}")))
+        Ok(Self(format!("{}{host}:{port}", Self::SCHEME)))
     }
 }
 

@@ -3,8 +3,8 @@
 //! One struct is all three: clap fills it from flags and `VECHE_...` variables, serde from TOML with the flags'
 //! names as keys. What none of them sets has its default where it is resolved.
 
+use crate::cluster_settings::{Cluster, ClusterSettings, Secret};
 use crate::logging::LogFormat;
-use crate::node_url::NodeUrl;
 use crate::quantity::{Size, Span};
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -13,7 +13,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::Membership;
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
@@ -48,6 +47,23 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
     #[serde(alias = "self_url")]
     self_url: Option<String>,
+    /// How many nodes hold a key when a request does not say it with `from` [default: all]
+    #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
+    #[serde(alias = "default_from")]
+    default_from: Option<u8>,
+    /// What proves to the other nodes that this one belongs to them; the same on all. Needed where a cluster
+    /// listens beyond loopback
+    #[arg(long, env = "VECHE_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
+    #[serde(alias = "cluster_secret")]
+    cluster_secret: Option<Secret>,
+    /// A file with the secret, so that it shows in no list of processes
+    #[arg(long, env = "VECHE_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    #[serde(alias = "cluster_secret_file")]
+    cluster_secret_file: Option<PathBuf>,
+    /// A second address, for other nodes; the first one serves them too [default: none]
+    #[arg(long, env = "VECHE_PEER_LISTEN", value_name = "HOST:PORT")]
+    #[serde(alias = "peer_listen")]
+    peer_listen: Option<String>,
     /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
     #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
     memory: Option<Size>,
@@ -113,11 +129,20 @@ impl Settings {
 
     /// These settings, and where they say nothing, the others.
     pub(crate) fn or(self, other: Self) -> Self {
+        // One setting in two forms: whoever says it in one form has said it.
+        let (cluster_secret, cluster_secret_file) = match (self.cluster_secret, self.cluster_secret_file) {
+            (None, None) => (other.cluster_secret, other.cluster_secret_file),
+            said => said,
+        };
         Self {
             listen: self.listen.or(other.listen),
             data: self.data.or(other.data),
             cluster: self.cluster.or(other.cluster),
             self_url: self.self_url.or(other.self_url),
+            default_from: self.default_from.or(other.default_from),
+            cluster_secret,
+            cluster_secret_file,
+            peer_listen: self.peer_listen.or(other.peer_listen),
             memory: self.memory.or(other.memory),
             durability: self.durability.or(other.durability),
             threads: self.threads.or(other.threads),
@@ -141,7 +166,12 @@ impl Settings {
     /// A sentence about the setting that makes no sense.
     pub(crate) fn resolve(&self, machine: &Machine) -> Result<Config, String> {
         let listen_text = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
-        let listen = resolve_address(listen_text)?;
+        let listen = resolve_address("--listen", listen_text)?;
+        let peer_listen = self.peer_listen.as_deref();
+        let peer_listen = peer_listen.map(|text| resolve_address("--peer-listen", text)).transpose()?;
+        let addresses: Vec<_> = [listen].into_iter().chain(peer_listen).map(|address| address.ip()).collect();
+        let Cluster { membership, self_name, default_from, secret } =
+            self.cluster_settings(listen_text).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
         let limits = Limits::for_process(machine.files_max, memory_bytes);
@@ -154,7 +184,11 @@ impl Settings {
         Ok(Config {
             listen,
             data: self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT)),
-            membership: self.membership(listen_text)?,
+            peer_listen,
+            membership,
+            self_name,
+            default_from,
+            secret,
             engine: self.engine_options(memory_bytes),
             threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
             request_timeout,
@@ -162,6 +196,17 @@ impl Settings {
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
             limits: Limits { body_bytes_max, ..limits },
         })
+    }
+
+    fn cluster_settings<'a>(&'a self, listen: &'a str) -> ClusterSettings<'a> {
+        ClusterSettings {
+            cluster: self.cluster.as_deref().unwrap_or_default(),
+            self_url: self.self_url.as_deref(),
+            default_from: self.default_from,
+            secret: self.cluster_secret.as_ref(),
+            secret_file: self.cluster_secret_file.as_ref(),
+            listen,
+        }
     }
 
     fn memory_bytes(&self, machine: &Machine) -> Result<u64, String> {
@@ -203,45 +248,6 @@ impl Settings {
             ..engine::Options::default()
         }
     }
-
-    fn membership(&self, listen: &str) -> Result<Membership, String> {
-        let listed = self.cluster.iter().flatten().filter(|url| !url.is_empty());
-        let cluster: Vec<&String> = listed.collect();
-        if cluster.is_empty() {
-            return match &self.self_url {
-                None => Ok(Membership::of(Vec::new())),
-                Some(_) => {
-                    Err("--self-url means nothing without --cluster; leave it out, or list all nodes"
-                        .to_owned())
-                }
-            };
-        }
-        let mut nodes = Vec::new();
-        for url in &cluster {
-            let node = url.parse::<NodeUrl>().map_err(|error| format!("--cluster: {error}"))?;
-            if nodes.contains(&node) {
-                return Err(format!("--cluster lists {node} twice"));
-            }
-            nodes.push(node);
-        }
-        let own_text = self.self_url.clone().unwrap_or_else(|| format!("http://{listen}"));
-        let own = own_text.parse::<NodeUrl>().map_err(|error| format!("--self-url: {error}"))?;
-        if !nodes.contains(&own) {
-            return Err(format!(
-                "this node, {own}, is not in --cluster {}; list it there, or set --self-url to the address by which \
-                 it is listed",
-                nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-            ));
-        }
-        if nodes.len() > 1 {
-            return Err(format!(
-                "--cluster lists {} nodes, but this version runs single nodes only; list this node alone, or leave \
-                 --cluster out",
-                nodes.len()
-            ));
-        }
-        Ok(Membership::of(nodes.iter().map(ToString::to_string).collect()))
-    }
 }
 
 /// A list of texts, or one text with commas between.
@@ -266,15 +272,16 @@ pub(crate) struct Machine {
     pub(crate) files_max: u64,
 }
 
-fn resolve_address(text: &str) -> Result<SocketAddr, String> {
+fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, String> {
     let resolved =
-        text.to_socket_addrs().map_err(|error| format!("--listen {text:?} is not host:port: {error}"))?;
-    resolved.into_iter().next().ok_or_else(|| format!("--listen {text:?} names no address"))
+        text.to_socket_addrs().map_err(|error| format!("{flag} {text:?} is not host:port: {error}"))?;
+    resolved.into_iter().next().ok_or_else(|| format!("{flag} {text:?} names no address"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::Membership;
 
     const MACHINE: Machine = Machine { memory_bytes: 4 << 30, cores: 3, files_max: 1_000 };
 
@@ -303,13 +310,16 @@ mod tests {
     fn every_setting_can_stand_in_the_file() {
         let all = settings(
             "listen = \"127.0.0.1:1\"\ndata = \"/d\"\ncluster = [\"http://127.0.0.1:1/\"]\n\
-             self-url = \"HTTP://127.0.0.1:1\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
+             self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
+             peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
              request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\ncompression = \"zstd\"\n\
              log-format = \"json\"\nlog = \"debug\"\n",
         );
         assert_eq!(all.logging(), (LogFormat::Json, "debug"));
         let config = all.resolve(&MACHINE).unwrap();
         assert_eq!(config.membership, Membership::of(vec!["http://127.0.0.1:1".to_owned()]));
+        assert_eq!((config.self_name.as_str(), config.default_from), ("http://127.0.0.1:1", 1));
+        assert_eq!((config.secret.as_deref(), config.peer_listen), (Some("s"), "127.0.0.1:2".parse().ok()));
         assert_eq!(config.engine.durability, engine::Durability::Os);
         assert_eq!(config.engine.compression, engine::Compression::Zstd(3));
         assert_eq!((config.threads, config.value_bytes_max), (7, 1 << 20));
@@ -340,7 +350,8 @@ mod tests {
 
     #[test]
     fn keys_may_be_written_with_underscores() {
-        let dashes = "self-url = \"u\"\nrequest-timeout = \"2s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
+        let dashes = "self-url = \"u\"\ndefault-from = 1\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
+                      request-timeout = \"2s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
                       log-format = \"json\"";
         assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));
     }
@@ -349,6 +360,14 @@ mod tests {
     fn what_is_said_first_counts() {
         let merged = settings("threads = 1").or(settings("threads = 2\nlog = \"warn\""));
         assert_eq!(merged, settings("threads = 1\nlog = \"warn\""));
+    }
+
+    #[test]
+    fn a_secret_said_first_in_either_form_counts() {
+        let (text, file) = (settings("cluster-secret = \"s\""), settings("cluster-secret-file = \"f\""));
+        assert_eq!(text.clone().or(file.clone()), text);
+        assert_eq!(file.clone().or(text.clone()), file);
+        assert_eq!(Settings::default().or(file.clone()), file);
     }
 
     #[test]
@@ -361,7 +380,10 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_a_sentence() {
         let refusals = [
             ("cluster = [\"http://a:1\"]\nself-url = \"http://b:1\"", "is not in --cluster"),
-            ("cluster = [\"http://127.0.0.1:8080\", \"http://b:1\"]", "single nodes only"),
+            (
+                "cluster = [\"http://a:1\", \"http://b:1\"]\nlisten = \"0.0.0.0:1\"\nself-url = \"http://a:1\"",
+                "secret",
+            ),
             ("cluster = [\"http://a:1\", \"http://A:1/\"]", "twice"),
             ("cluster = [\"a:1\"]", "write http://host:port"),
             ("self-url = \"http://a:1\"", "without --cluster"),
@@ -369,7 +391,8 @@ mod tests {
             ("value-max = \"65MiB\"", "at most"),
             ("memory = \"16MiB\"\nvalue-max = \"8MiB\"", "a quarter of --memory"),
             ("request-timeout = \"0s\"", "longer than 0"),
-            ("listen = \"nowhere\"", "is not host:port"),
+            ("listen = \"nowhere\"", "--listen \"nowhere\" is not host:port"),
+            ("peer-listen = \"nowhere\"", "--peer-listen \"nowhere\" is not host:port"),
         ];
         for (text, says) in refusals {
             let sentence = refusal(text);

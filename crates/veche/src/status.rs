@@ -1,21 +1,14 @@
 //! `veche status`: ask a node how it is.
 
+use crate::client::{self, NodeReport};
 use crate::node_url::NodeUrl;
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
-
-/// To connect, and for each read.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A longer answer is not a status.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Ask a node how it is. Exit code 0: it serves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node
-    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
     /// Print the whole document that the node answers with
     #[arg(long)]
@@ -24,15 +17,13 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let (status_code, body) = fetch(&url).map_err(|error| format!("{url} does not answer: {error}"))?;
-    let status: Value =
-        serde_json::from_str(&body).map_err(|_| format!("{url} does not answer like a veche node"))?;
+    let NodeReport { answer, status } = client::fetch_status(&url)?;
     if arguments.json {
-        println!("{body}");
+        println!("{}", answer.body);
     } else {
         println!("{}", summary(&url, &status));
     }
-    match (status_code, status["state"].as_str()) {
+    match (answer.code, status["state"].as_str()) {
         (200, _) => Ok(()),
         (_, Some(state)) => Err(format!("{url} does not serve: it is {state}")),
         (code, None) => Err(format!("{url} does not serve: it answers {code}")),
@@ -40,38 +31,122 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn summary(url: &NodeUrl, status: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let mut lines = format!(
-        "{url}: {}, version {}, up {} s",
+    let quorum = &status["default_quorum"];
+    let mut lines = vec![format!(
+        "{url}: {}, version {}, up {} s, ack/from {}/{}",
         text(&status["state"]),
         text(&status["version"]),
-        status["uptime_ms"].as_u64().unwrap_or(0) / 1_000
-    );
-    for warning in status["warnings"].as_array().into_iter().flatten() {
-        lines.push_str("\nwarning: ");
-        lines.push_str(warning.as_str().unwrap_or("?"));
+        status["uptime_ms"].as_u64().unwrap_or(0) / 1_000,
+        number(&quorum["ack"]),
+        number(&quorum["from"]),
+    )];
+    let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    if nodes.len() > 1 {
+        lines.extend(node_table(nodes));
     }
-    lines
+    lines.extend(progress(&status["cluster"]["repair"]));
+    for warning in status["warnings"].as_array().into_iter().flatten() {
+        lines.push(format!("warning: {}", text(warning)));
+    }
+    lines.join("\n")
 }
 
-/// The status code and the body of `GET /v0/status`.
-fn fetch(url: &NodeUrl) -> Result<(u16, String), String> {
-    let text = url.to_string();
-    let host = text.strip_prefix("http://").expect("the form of every node's address");
-    let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
-    let address = address.ok_or("its name has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
-    let answer = converse(&mut stream, host).map_err(|error| error.to_string())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
-    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("it does not speak HTTP")?;
-    Ok((code, body.to_owned()))
+/// How far a pass over all keys is, as a sentence; `None` without one.
+pub(crate) fn progress(repair: &Value) -> Option<String> {
+    let permille = repair["permille"].as_u64()?;
+    let what = if repair["rebuilding"] == true { "rebuilding this node" } else { "comparing replicas" };
+    Some(format!(
+        "{what}: {}.{} % of the keys passed, {} cells exchanged",
+        permille / 10,
+        permille % 10,
+        number(&repair["cells"])
+    ))
 }
 
-fn converse(stream: &mut TcpStream, host: &str) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /v0/status HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-    Ok(answer)
+/// One line for each node, under one with what the columns are.
+fn node_table(nodes: &[Value]) -> Vec<String> {
+    const HEAD: [&str; 7] = ["node", "state", "standing", "hints kept", "dropped", "clock", "round trip"];
+    let rows: Vec<[String; 7]> =
+        [HEAD.map(str::to_owned)].into_iter().chain(nodes.iter().map(node_row)).collect();
+    let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width_of);
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn node_row(node: &Value) -> [String; 7] {
+    let is_self = node["self"] == true;
+    let standing = text(&node["standing"]);
+    let about_others = |cell: String| if is_self { String::new() } else { cell };
+    [
+        text(&node["url"]),
+        if is_self { "this node".to_owned() } else { text(&node["state"]) },
+        standing,
+        about_others(number(&node["hints"])),
+        about_others(number(&node["hints_dropped"])),
+        about_others(node["clock_ahead_ms"].as_i64().map_or_else(unknown, |millis| format!("{millis:+} ms"))),
+        about_others(node["round_trip_us"].as_f64().map_or_else(unknown, |micros| {
+            const MICROS_PER_MILLI: f64 = 1_000.0;
+            format!("{:.1} ms", micros / MICROS_PER_MILLI)
+        })),
+    ]
+}
+
+fn unknown() -> String {
+    "?".to_owned()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(unknown, str::to_owned)
+}
+
+fn number(value: &Value) -> String {
+    value.as_u64().map_or_else(unknown, |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_cluster_is_a_table() {
+        let status = json!({
+            "version": "0.1.0", "state": "serving", "uptime_ms": 61_500,
+            "nodes": [
+                {"url": "http://a:1", "self": true, "state": "up", "standing": "settled"},
+                {"url": "http://b:1", "self": false, "state": "unreachable", "standing": null, "hints": 12,
+                 "hints_dropped": 3, "clock_ahead_ms": -4, "round_trip_us": null},
+                {"url": "http://c:1", "self": false, "state": "up", "standing": "rebuilding", "hints": 0,
+                 "hints_dropped": 0, "clock_ahead_ms": 7, "round_trip_us": 1_250},
+            ],
+            "cluster": {"repair": {"rebuilding": false, "permille": 125, "cells": 9}},
+            "default_quorum": {"ack": 2, "from": 3},
+            "warnings": ["Look."],
+        });
+        let url: NodeUrl = "http://a:1".parse().unwrap();
+        let expected = "\
+http://a:1: serving, version 0.1.0, up 61 s, ack/from 2/3
+node        state        standing    hints kept  dropped  clock  round trip
+http://a:1  this node    settled
+http://b:1  unreachable  ?           12          3        -4 ms  ?
+http://c:1  up           rebuilding  0           0        +7 ms  1.2 ms
+comparing replicas: 12.5 % of the keys passed, 9 cells exchanged
+warning: Look.";
+        assert_eq!(summary(&url, &status), expected);
+    }
+
+    #[test]
+    fn a_node_on_its_own_is_a_line() {
+        let status = json!({
+            "version": "0.1.0", "state": "starting", "uptime_ms": 1, "nodes": [{"url": "http://a:1", "self": true}],
+            "cluster": null, "default_quorum": {"ack": 1, "from": 1}, "warnings": [],
+        });
+        let url: NodeUrl = "http://a:1".parse().unwrap();
+        assert_eq!(summary(&url, &status), "http://a:1: starting, version 0.1.0, up 0 s, ack/from 1/1");
+    }
 }

@@ -227,11 +227,15 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
     let file = dir.path().join("veche.toml");
     std::fs::write(&file, "lisen = \"127.0.0.1:0\"\n").unwrap();
     let file = file.display().to_string();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--config", &file], "lisen"),
         (&["--config", "/nowhere.toml"], "/nowhere.toml"),
         (&["--memory", "1MiB"], "at least 16MiB"),
-        (&["--cluster", "http://a:1,http://b:1", "--self-url", "http://a:1"], "single nodes only"),
+        (&["--cluster", "http://a:1,http://b:1"], "set --self-url"),
+        (
+            &["--cluster", "http://a:1,http://b:1", "--self-url", "http://a:1", "--default-from", "3"],
+            "at most all 2",
+        ),
         (&["--cluster", "http://a:1", "--self-url", "http://b:1"], "is not in --cluster"),
         (&["--log", "loud=very"], "--log"),
     ];

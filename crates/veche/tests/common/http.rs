@@ -49,10 +49,15 @@ impl Connection {
     }
 
     pub(crate) fn try_open(address: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        Self::try_open_with(address, PATIENCE)
+    }
+
+    /// A connection to a node that may be silent: [`Connection::try_exchange`] gives it up after `patience`.
+    pub(crate) fn try_open_with(address: SocketAddr, patience: Duration) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Self { stream, unread: Vec::new() })
     }
 
@@ -84,6 +89,21 @@ impl Connection {
 
     /// The next response; `None` when the connection ended instead.
     pub(crate) fn try_response(&mut self, is_head: bool) -> Option<Response> {
+        match self.next_response(is_head) {
+            Ok(response) => Some(response),
+            Err(error) if is_end(&error) => None,
+            Err(error) => panic!("the node is silent: {error}"),
+        }
+    }
+
+    /// Sends, and waits for the response; an error when there is none.
+    pub(crate) fn try_exchange(&mut self, request: impl AsRef<[u8]>) -> std::io::Result<Response> {
+        let is_head = request.as_ref().starts_with(b"HEAD ");
+        self.try_send(request)?;
+        self.next_response(is_head)
+    }
+
+    fn next_response(&mut self, is_head: bool) -> std::io::Result<Response> {
         let head_len = loop {
             if let Some(at) = self.unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 break at + 4;
@@ -109,7 +129,7 @@ impl Connection {
         }
         response.body = self.unread[head_len..head_len + body_len].to_vec();
         self.unread.drain(..head_len + body_len);
-        Some(response)
+        Ok(response)
     }
 
     /// Sends, and waits for the response.
@@ -124,25 +144,30 @@ impl Connection {
     #[track_caller]
     pub(crate) fn assert_closed(&mut self) {
         assert!(self.unread.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.unread));
-        assert!(self.fill().is_none(), "unread: {:?}", String::from_utf8_lossy(&self.unread));
+        let ended = self.fill().is_err_and(|error| is_end(&error));
+        assert!(ended, "unread: {:?}", String::from_utf8_lossy(&self.unread));
     }
 
-    /// Reads more; `None` at the end.
-    fn fill(&mut self) -> Option<()> {
+    /// Reads more; an error at the end.
+    fn fill(&mut self) -> std::io::Result<()> {
         let mut bytes = [0; 64 << 10];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return None,
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => {
                     self.unread.extend_from_slice(&bytes[..len]);
-                    return Some(());
+                    return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("the node is silent: {error}"),
+                Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Whether the other side has closed or reset the connection.
+fn is_end(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
 /// One request on a connection of its own.

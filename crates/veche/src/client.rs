@@ -1,0 +1,70 @@
+//! One request to a node, for the subcommands that ask one.
+
+use crate::node_url::NodeUrl;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Where a node listens unless told otherwise.
+pub(crate) const URL_DEFAULT: &str = "http://127.0.0.1:8080";
+/// To connect, and for each read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A longer answer is not one of a node.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// What a node answered.
+#[derive(Debug)]
+pub(crate) struct NodeAnswer {
+    /// The status code.
+    pub(crate) code: u16,
+    pub(crate) body: String,
+}
+
+/// What a node says of itself.
+#[derive(Debug)]
+pub(crate) struct NodeReport {
+    pub(crate) answer: NodeAnswer,
+    /// The body of the answer.
+    pub(crate) status: Value,
+}
+
+/// `GET /v0/status`.
+///
+/// # Errors
+/// A sentence: nobody answers, or not a node.
+pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
+    let answer = ask(url, "GET", "/v0/status")?;
+    let status =
+        serde_json::from_str(&answer.body).map_err(|_| format!("{url} does not answer like a veche node"))?;
+    Ok(NodeReport { answer, status })
+}
+
+/// A request without a body.
+///
+/// # Errors
+/// A sentence: nobody answers, or not in HTTP.
+pub(crate) fn ask(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
+    exchange(url, method, path).map_err(|error| format!("{url} does not answer: {error}"))
+}
+
+fn exchange(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
+    let host = url.authority();
+    let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
+    let address = address.ok_or("its name has no address")?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+    let answer = converse(&mut stream, &request).map_err(|error| error.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("it does not speak HTTP")?;
+    Ok(NodeAnswer { code, body: body.to_owned() })
+}
+
+fn converse(stream: &mut TcpStream, request: &str) -> std::io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
