@@ -135,7 +135,7 @@ impl Node {
                 state: PeerState::Up,
                 believed: self.is_believed(),
                 disk_full: self.disk_full,
-                draining: self.draining,
+                draining: self.drain.is_some(),
             };
         }
         let peer = self.peer(node);
@@ -169,9 +169,9 @@ impl Node {
             sent,
             wall: now.wall,
             standing: self.record.durable().standing,
-            draining: self.draining,
+            draining: self.drain.is_some(),
             disk_full: self.disk_full,
-            hints_for_you: self.member.hints.held(node).hints,
+            hints_for_you: self.hints_left(node),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
         }
     }

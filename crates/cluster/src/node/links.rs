@@ -97,6 +97,9 @@ impl Node {
         peer.dialer.failed(now.mono, &mut self.rng);
         peer.dialed = None;
         peer.state = PeerState::Unreachable;
+        for purpose in self.outbox.abandon(node) {
+            self.answered(now, node, purpose, None);
+        }
     }
 
     fn link_arrived(&mut self, link: LinkId, hello: PeerHello) {

@@ -17,6 +17,8 @@
 //!
 //! **Caveats.** Up to 64 nodes each look at each other: heartbeats grow with the square of their number.
 
+mod drain;
+mod handoff;
 mod heartbeat;
 mod links;
 mod outbox;
@@ -33,11 +35,12 @@ pub use status::{NodeStatus, PeerStatus, RepairStatus};
 use crate::replica::Replica;
 use crate::{
     ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
-    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
+    NodeSet, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
 };
+use drain::Drain;
 use outbox::Outbox;
 use peer::Peer;
-use purpose::StorePurpose;
+use purpose::{AskPurpose, StorePurpose};
 use record::Record;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +95,7 @@ pub struct Node {
     clock_bound: ClockBound,
     disk_full: bool,
     ready: bool,
-    draining: bool,
+    drain: Option<Drain>,
 }
 
 impl Node {
@@ -110,7 +113,7 @@ impl Node {
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             ready: false,
-            draining: false,
+            drain: None,
             member,
         };
         node.handle_timeout(now);
@@ -154,6 +157,8 @@ impl Node {
         match self.outbox.stored(id) {
             StorePurpose::Remember => self.remembered(now, response),
             StorePurpose::RaiseClockBound => self.clock_bound_raised(now, response),
+            StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
+            StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
         }
         self.advance(now);
     }
@@ -168,6 +173,9 @@ impl Node {
             self.tick_at = now.mono + self.limits.heartbeat_interval;
             self.send_heartbeats(now);
         }
+        while let Some((node, purpose)) = self.outbox.pop_late(now.mono) {
+            self.answered(now, node, purpose, None);
+        }
         self.dial_due(now);
         self.detect(now);
         self.advance(now);
@@ -181,14 +189,13 @@ impl Node {
 
     /// Tells the peers that this node is about to end, and hands over hints that reachable peers lack.
     pub fn begin_drain(&mut self, now: Now) {
-        self.draining = true;
-        self.send_heartbeats(now);
+        self.start_drain(now);
         self.advance(now);
     }
 
     /// Whether there is nothing left to hand over.
     pub fn is_drained(&self) -> bool {
-        self.draining
+        self.drain.as_ref().is_some_and(|drain| drain.is_over)
     }
 
     /// Begins a pass of anti-entropy over all keys, unless one is under way.
@@ -227,19 +234,28 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_peers = self.peer_nodes().flat_map(|node| {
             let dial_at = self.peer(node).dialer.due();
-            [dial_at, self.next_silence(node)]
+            [dial_at, self.next_silence(node), self.handoff_due(node)]
         });
-        let own = [Some(self.tick_at), self.record.due()];
+        let own = [Some(self.tick_at), self.record.due(), self.outbox.next_late()];
         of_peers.chain(own).flatten().min()
     }
 
     /// Looks at everything that may follow from what has changed.
     fn advance(&mut self, now: Now) {
         self.decide_standing(now);
+        let owed = self.look_for_dropped_hints();
+        self.owe_repair(owed);
+        self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
         self.raise_clock_bound(now);
         self.record.advance(now.mono, &mut self.outbox);
         self.look_whether_ready(now);
+        self.advance_drain(now);
         self.publish();
+    }
+
+    fn owe_repair(&mut self, to: NodeSet) {
+        let record = self.record.change();
+        record.repair_owed = record.repair_owed.union(to);
     }
 
     fn handle_request(
@@ -263,6 +279,15 @@ impl Node {
         let Some(number) = self.outbox.number_of(id) else { return };
         if let PeerAnswer::Heartbeat(vitals) = answer {
             self.heartbeat_answered(now, node, number, vitals);
+        } else if let Some(purpose) = self.outbox.answered(node, number) {
+            self.answered(now, node, purpose, Some(answer));
+        }
+    }
+
+    /// A peer has answered what it was asked; `None`: it will not.
+    fn answered(&mut self, now: Now, node: NodeIndex, purpose: AskPurpose, answer: Option<PeerAnswer>) {
+        match purpose {
+            AskPurpose::DeliverHint { key, version } => self.hint_delivered(node, (key, version), answer),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a node knows of one peer.
 
+use super::handoff::Handoff;
 use crate::dial::Dialer;
 use crate::{LinkId, PeerHello, PeerState, Standing, Vitals};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(super) struct Peer {
     pub(super) round_trip: Option<Duration>,
     /// What it holds for this node, and since when that has not become less: see `readiness`.
     pub(super) hints_there: HintsThere,
+    /// What it lacks and this node keeps hints for.
+    pub(super) handoff: Handoff,
 }
 
 /// What was dialed to a peer.
@@ -55,7 +58,7 @@ pub(super) struct HintsThere {
 }
 
 impl Peer {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             dialer: Dialer::new(),
             dialed: None,
@@ -66,6 +69,7 @@ impl Peer {
             clock_ahead_micros: 0,
             round_trip: None,
             hints_there: HintsThere { least: u64::MAX, since: now },
+            handoff: Handoff::new(now),
         }
     }
 
