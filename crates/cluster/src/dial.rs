@@ -22,7 +22,9 @@ pub(crate) struct Dialer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not to be dialed before this.
-    Down { until: Instant },
+    Down {
+        until: Instant,
+    },
     Dialing,
     Open,
 }
@@ -95,7 +97,10 @@ mod tests {
             dialer.failed(now, &mut rng);
             let wait = dialer.due().expect("it waits") - now;
             let expected = Duration::from_millis(millis);
-            assert!(expected.mul_f64(0.75) <= wait && wait <= expected.mul_f64(1.25), "{wait:?} of {expected:?}");
+            assert!(
+                expected.mul_f64(0.75) <= wait && wait <= expected.mul_f64(1.25),
+                "{wait:?} of {expected:?}"
+            );
             assert!(!dialer.start(now));
             dialer.state = State::Down { until: now };
         }

@@ -23,6 +23,7 @@ mod link;
 mod member;
 mod message;
 mod node;
+mod places;
 mod quorum;
 mod replica;
 mod reply;
@@ -43,7 +44,7 @@ pub use message::{
     RangeAnswer, RangeDigest, RangeRequest, Vitals,
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairStatus};
-pub use quorum::{Quorum, QuorumChoice, QuorumError, Tally};
+pub use quorum::{Quorum, QuorumChoice, QuorumError};
 pub use reply::{Acks, Failure, Reply};
 pub use standing::{NodeRecord, Standing};
 pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};

@@ -5,6 +5,7 @@
 //! however often it answers.
 
 use crate::Acks;
+use crate::places::Places;
 use std::num::NonZeroU8;
 
 /// What a user chose; what was not chosen takes its default.
@@ -69,63 +70,77 @@ impl Quorum {
 
 /// Counts the answers of the replicas of one key. Replicas are named by their place in the key's preference
 /// list, `0..from`.
-#[derive(Clone, Debug)]
-pub struct Tally {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tally {
     quorum: Quorum,
-    acked: u8,
-    failed: u8,
-    answered: [u64; 4],
+    acked: Places,
+    failed: Places,
 }
 
 impl Tally {
     /// No answers yet.
-    pub const fn new(quorum: Quorum) -> Self {
-        Self { quorum, acked: 0, failed: 0, answered: [0; 4] }
+    pub(crate) const fn new(quorum: Quorum) -> Self {
+        Self { quorum, acked: Places::EMPTY, failed: Places::EMPTY }
     }
 
-    /// Counts a replica that did as asked. Only the first answer of a replica counts.
+    /// Counts a replica that did as asked; whether it counts. Only the first answer of a replica does.
     ///
     /// # Panics
     /// When `replica` does not hold the key, as [`Tally::fail`].
-    pub fn ack(&mut self, replica: u8) {
-        self.acked += u8::from(self.is_first_answer_of(replica));
+    pub(crate) fn ack(&mut self, replica: u8) -> bool {
+        self.is_first_answer_of(replica) && self.acked.insert(replica)
     }
 
-    /// Counts a replica that cannot do as asked.
-    pub fn fail(&mut self, replica: u8) {
-        self.failed += u8::from(self.is_first_answer_of(replica));
+    /// Counts a replica that cannot do as asked; whether it counts.
+    pub(crate) fn fail(&mut self, replica: u8) -> bool {
+        self.is_first_answer_of(replica) && self.failed.insert(replica)
     }
 
     /// Whether enough replicas did as asked.
-    pub const fn is_reached(&self) -> bool {
-        self.acked >= self.quorum.ack
+    pub(crate) const fn is_reached(&self) -> bool {
+        self.acked.len() >= self.quorum.ack
     }
 
     /// Whether too many failed for the quorum ever to be reached.
-    pub const fn is_impossible(&self) -> bool {
-        self.quorum.from - self.failed < self.quorum.ack
+    pub(crate) const fn is_impossible(&self) -> bool {
+        self.quorum.from - self.failed.len() < self.quorum.ack
+    }
+
+    /// Whether the quorum would be possible if these had not failed, and is not as they have.
+    pub(crate) const fn would_do_with(&self, lacking: Places) -> bool {
+        let failed = self.failed.without(lacking);
+        self.is_impossible() && self.quorum.from - failed.len() >= self.quorum.ack
     }
 
     /// How many did as asked, of how many.
-    pub const fn acks(&self) -> Acks {
-        Acks { got: self.acked, from: self.quorum.from }
+    pub(crate) const fn acks(&self) -> Acks {
+        Acks { got: self.acked.len(), from: self.quorum.from }
+    }
+
+    /// Who did as asked.
+    pub(crate) const fn acked(&self) -> Places {
+        self.acked
+    }
+
+    /// Who cannot.
+    pub(crate) const fn failed(&self) -> Places {
+        self.failed
+    }
+
+    /// Whose answer is still to come.
+    pub(crate) const fn silent(&self) -> Places {
+        Places::first(self.quorum.from).without(self.acked).without(self.failed)
     }
 
     /// What is counted for.
-    pub const fn quorum(&self) -> Quorum {
+    pub(crate) const fn quorum(&self) -> Quorum {
         self.quorum
     }
 
-    fn is_first_answer_of(&mut self, replica: u8) -> bool {
-        assert!(
-            replica < self.quorum.from,
-            "replica {replica} of {} does not hold the key",
-            self.quorum.from
-        );
-        let (word, bit) = (usize::from(replica / 64), 1 << (replica % 64));
-        let first = self.answered[word] & bit == 0;
-        self.answered[word] |= bit;
-        first
+    fn is_first_answer_of(&self, replica: u8) -> bool {
+        let from = self.quorum.from;
+        assert!(replica < from, "replica {replica} of {from} does not hold the key");
+        !self.acked.contains(replica) && !self.failed.contains(replica)
     }
 }
 
@@ -190,18 +205,17 @@ mod tests {
                         0 => {}
                         1 => {
                             acked += 1;
-                            tally.ack(replica);
-                            tally.fail(replica);
+                            assert!(tally.ack(replica) && !tally.fail(replica));
                         }
                         _ => {
                             failed += 1;
-                            tally.fail(replica);
-                            tally.ack(replica);
+                            assert!(tally.fail(replica) && !tally.ack(replica));
                         }
                     }
                     answers /= 3;
                 }
                 assert_eq!(tally.acks(), Acks { got: acked, from: quorum.from });
+                assert_eq!(tally.silent().len(), quorum.from - acked - failed);
                 assert_eq!(tally.is_reached(), acked >= quorum.ack);
                 assert_eq!(tally.is_impossible(), failed > quorum.from - quorum.ack);
                 assert!(!(tally.is_reached() && tally.is_impossible()));
@@ -230,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_greatest_cluster_is_counted_too() {
-        let quorum = Quorum { ack: 255, from: 255 };
+        let quorum = Quorum { ack: 64, from: 64 };
         let mut tally = Tally::new(quorum);
-        (0..254).for_each(|replica| tally.ack(replica));
+        (0..63).for_each(|replica| assert!(tally.ack(replica)));
         assert!(!tally.is_reached());
-        tally.ack(254);
+        tally.ack(63);
         assert!(tally.is_reached());
     }
 

@@ -1,5 +1,6 @@
 //! What a user is told.
 
+use crate::StoreFault;
 use std::time::Duration;
 use stdx::{Cell, Version, WallTime};
 
@@ -79,4 +80,16 @@ pub enum Failure {
         /// What happened.
         detail: String,
     },
+}
+
+impl From<StoreFault> for Failure {
+    /// The failure of a command whose only replica failed like this.
+    fn from(fault: StoreFault) -> Self {
+        match fault {
+            StoreFault::Full => Self::DiskFull,
+            StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
+            StoreFault::Corrupt { detail } => Self::Corrupt { detail },
+            StoreFault::Io { detail } => Self::Storage { detail },
+        }
+    }
 }

@@ -3,15 +3,16 @@
 
 use bytes::Bytes;
 use cluster::{
-    Command, Coordinator, Effect, Failure, HybridClock, Key, Lifetime, Limits, Quorum, QuorumChoice, Reply,
-    RequestId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Command, Coordinator, Effect, Failure, HintLedger, HybridClock, Incarnation, Key, Layout, Lifetime,
+    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, Hlc, Instant, NodeTag, Now, Version, WallTime};
+use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 const OPERATIONS_MAX: u16 = 5;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -64,10 +65,19 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let limits = Limits { operations_max: OPERATIONS_MAX, request_timeout: TIMEOUT };
-        let clock = Arc::new(HybridClock::new(Hlc::ZERO));
+        let limits = Limits { operations_max: OPERATIONS_MAX, request_timeout: TIMEOUT, ..Limits::default() };
+        let layout = Layout::new(vec!["http://a:1".to_owned()], 16).expect("one node");
+        let member = Member {
+            layout: Arc::new(layout),
+            me: NodeIndex(0),
+            tag: NodeTag(7),
+            incarnation: Incarnation(1),
+            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
+            hints: Arc::new(HintLedger::new(0)),
+        };
+        let view = member.first_view();
         Self {
-            coordinator: Coordinator::new(clock, NodeTag(7), limits),
+            coordinator: Coordinator::new(member, 0, limits, view, Rng::new(1)),
             now: Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 },
             submitted: 0,
             waiting: BTreeMap::new(),
@@ -134,6 +144,7 @@ impl World {
                 self.durable_bound = self.durable_bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound }
             }
+            request => panic!("a coordinator alone asks for {request:?}"),
         }
     }
 
@@ -154,6 +165,7 @@ impl World {
                     check_reply(is_read, &reply);
                 }
                 Effect::Event(_) => {}
+                effect => panic!("a coordinator alone wants {effect:?}"),
             }
         }
     }

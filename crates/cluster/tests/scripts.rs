@@ -21,15 +21,16 @@
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Command, Coordinator, Effect, Failure, HybridClock, Key, Lifetime, Limits, Quorum, QuorumChoice,
-    Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Acks, Command, Coordinator, Effect, Failure, HintLedger, HybridClock, Incarnation, Key, Layout, Lifetime,
+    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Now, Version, WallTime};
+use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 const TAG: NodeTag = NodeTag(1);
 
@@ -67,7 +68,17 @@ struct World {
 
 impl World {
     fn new(limits: Limits) -> Self {
-        let coordinator = Coordinator::new(Arc::new(HybridClock::new(Hlc::ZERO)), TAG, limits);
+        let layout = Layout::new(vec!["http://a:1".to_owned()], 16).expect("one node");
+        let member = Member {
+            layout: Arc::new(layout),
+            me: NodeIndex(0),
+            tag: TAG,
+            incarnation: Incarnation(1),
+            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
+            hints: Arc::new(HintLedger::new(0)),
+        };
+        let view = member.first_view();
+        let coordinator = Coordinator::new(member, 0, limits, view, Rng::new(1));
         let now = Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 };
         Self { coordinator, now, requests: Vec::new() }
     }
@@ -105,6 +116,7 @@ impl World {
                 *self = Self::new(Limits {
                     operations_max: operations_max.parse().expect("a number"),
                     request_timeout: duration(timeout),
+                    ..Limits::default()
                 });
             }
             ["at", time] => self.now = Now { mono: Instant::ZERO + duration(time), wall: wall(time) },
@@ -135,6 +147,7 @@ impl World {
                 self.requests.push((id, request));
                 text
             }
+            effect => panic!("a coordinator alone wants {effect:?}"),
         }
     }
 }
@@ -187,8 +200,9 @@ fn parse_response(request: &StoreRequest, words: &[&str]) -> StoreResponse {
 fn describe_request(request: &StoreRequest) -> String {
     match request {
         StoreRequest::Read { key } => format!("read {key:?}"),
-        StoreRequest::Write { key, cell } => format!("write {key:?} {}", describe_cell(cell)),
+        StoreRequest::Write { key, cell, .. } => format!("write {key:?} {}", describe_cell(cell)),
         StoreRequest::RaiseClockBound { bound } => format!("raise-clock-bound {}", describe_hlc(*bound)),
+        request => panic!("a coordinator alone asks for {request:?}"),
     }
 }
 

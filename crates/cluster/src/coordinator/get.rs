@@ -1,20 +1,309 @@
-//! Reads: ask the replica, decide by this node's clock whether what it holds still lives.
+//! Reads: ask the best replicas, decide by the first `ack` answers.
+//!
+//! **Promise.** What a quorum read returns, the next one returns, or something newer: the reply leaves only when
+//! the newest of the first `ack` answers is held by as many nodes as a later read cannot miss (see `read_repair`).
+//!
+//! **Mechanism.** One replica is asked for the cell, this node itself where it can, the others for version and
+//! kind: reads move little. One that fails makes room for the next at once. If the newest turns out to be on a
+//! replica that was not asked for the cell, it is fetched from there. One read in a few asks all replicas, so that
+//! differences are found that quorums alone would miss.
+//!
+//! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
 
-use super::{Coordinator, Work};
-use crate::{Acks, Key, Quorum, Reply, RequestId, StoreRequest};
-use stdx::{Cell, Now, WallTime};
+use super::answers::Answers;
+use super::context::{Asking, Context, Subject};
+use super::number::Step;
+use super::peers::Availability;
+use super::read_repair::Repair;
+use super::table::OperationId;
+use super::{Coordinator, Operation, Work};
+use crate::places::Places;
+use crate::quorum::Tally;
+use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, RequestId, StoreFault};
+use stdx::{Instant, Now};
+
+/// A read on its way.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) subject: Subject,
+    pub(super) tally: Tally,
+    pub(super) answers: Answers,
+    pub(super) repair: Repair,
+    /// Who was asked, and for what, and has not answered.
+    pub(super) open_cell: Places,
+    pub(super) open_meta: Places,
+    /// Who could not read back what it holds.
+    pub(super) damaged: Places,
+    started: Instant,
+    /// Who was asked at the start: how long they take is measured.
+    measured: Places,
+    /// Who did not give its cell.
+    unfetchable: Places,
+    busy: Places,
+    /// Why the only replica failed.
+    fault: Option<Box<StoreFault>>,
+}
 
 impl Coordinator {
     pub(super) fn submit_get(&mut self, now: Now, to: RequestId, key: Key, quorum: Quorum) {
-        let id = self.operations.insert(self.operation(now, to, quorum, Work::Read));
-        self.store(id.store_id(), StoreRequest::Read { key });
+        let context = &mut self.context;
+        let mut read = Read::new(now.mono, context.subject(key), quorum);
+        read.fail_unavailable(context);
+        if read.tally.is_impossible() {
+            let failure = read.failure(context);
+            return context.reply(to, Reply::Failed(failure));
+        }
+        let deadline = now.mono + context.limits.request_timeout;
+        let work = Work::Read(read);
+        let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+        let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
+        let Work::Read(read) = &mut operation.work else {
+            unreachable!("it is a read");
+        };
+        read.begin(now, context, id);
     }
 }
 
-/// The answer at `wall` to a read that found `cell`: tombstones and expired values are not there.
-pub(super) fn reply(cell: Option<Cell>, wall: WallTime, acks: Acks) -> Reply {
-    match cell {
-        Some(cell) if cell.meta.is_live_at(wall) => Reply::Found { cell, acks },
-        _ => Reply::Missing { acks },
+impl Read {
+    fn new(started: Instant, subject: Subject, quorum: Quorum) -> Self {
+        Self {
+            subject,
+            tally: Tally::new(quorum),
+            answers: Answers::default(),
+            repair: Repair::default(),
+            open_cell: Places::EMPTY,
+            open_meta: Places::EMPTY,
+            damaged: Places::EMPTY,
+            started,
+            measured: Places::EMPTY,
+            unfetchable: Places::EMPTY,
+            busy: Places::EMPTY,
+            fault: None,
+        }
     }
+
+    fn begin(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        self.ask_enough(context, id);
+        if self.tally.silent() != self.open() && asks_all(context) {
+            for place in self.tally.silent().without(self.open()) {
+                self.ask(context, id, place, Step::Meta);
+            }
+        }
+        self.measured = self.open();
+        context.hedge_budget.earn();
+        if self.tally.silent().len() > self.tally.quorum().ack() {
+            let waits = self.open().map(|place| context.node(&self.subject, place));
+            let waits = waits.map(|node| context.peers[node.as_usize()].latency.late_after());
+            let wait = waits.max().unwrap_or_default();
+            context.late_reads.watch(now.mono, wait, id);
+        }
+    }
+
+    /// Takes the answer of a replica to one of its requests.
+    pub(super) fn take_answer(
+        &mut self,
+        now: Now,
+        context: &mut Context,
+        place: u8,
+        step: Step,
+        answer: PeerAnswer,
+    ) {
+        let was_open = match step {
+            Step::Cell => self.open_cell.remove(place),
+            Step::Meta => self.open_meta.remove(place),
+            Step::Write { round } => return self.take_repaired(context, place, round, &answer),
+            Step::Hints { .. } => false,
+        };
+        if !was_open {
+            return;
+        }
+        let node = context.node(&self.subject, place);
+        context.end_request(node, 0);
+        if self.measured.remove(place) {
+            context.peers[node.as_usize()].latency.observe(now.mono - self.started);
+        }
+        let (meta, cell) = match answer {
+            PeerAnswer::Cell(cell) => (cell.as_ref().map(|cell| cell.meta), cell),
+            PeerAnswer::Meta(meta) if step == Step::Meta => (meta, None),
+            PeerAnswer::Failed(fault) => return self.take_fault(place, fault),
+            answer => {
+                assert!(node != context.member.me, "the store answered a read with {answer:?}");
+                return self.fail(place);
+            }
+        };
+        self.tally.ack(place);
+        if self.tally.acked().contains(place) && self.answers.take(place, meta, cell, now.wall) {
+            self.begin_round(context);
+        }
+    }
+
+    /// Requests that were under way at this replica will not be answered. Whether there were any.
+    pub(super) fn lose(&mut self, context: &mut Context, place: u8) -> bool {
+        let node = context.node(&self.subject, place);
+        let open = [self.open_cell.remove(place), self.open_meta.remove(place)];
+        for _ in open.iter().filter(|was_open| **was_open) {
+            context.end_request(node, 0);
+            self.fail(place);
+        }
+        self.lose_repair(context, place) || open.contains(&true)
+    }
+
+    /// Who was asked what it holds and has not answered.
+    pub(super) fn open(&self) -> Places {
+        self.open_cell.union(self.open_meta)
+    }
+
+    /// Asks on until the quorum can be reached. The reply, once the answers decide it.
+    pub(super) fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
+        if !self.tally.is_reached() {
+            self.ask_enough(context, id);
+            return self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)));
+        }
+        let acks = self.tally.acks();
+        let Some(newest) = self.answers.newest() else {
+            return Some(Reply::Missing { acks });
+        };
+        if self.answers.differ() && !self.is_held_by_enough() {
+            let goes_on = self.repair_before_reply(now, context, id);
+            return (!goes_on).then(|| Reply::Failed(self.failure(context)));
+        }
+        if !newest.is_live_at(now.wall) {
+            return Some(Reply::Missing { acks });
+        }
+        if let Some(cell) = self.answers.take_cell() {
+            return Some(self.found(cell));
+        }
+        let goes_on = self.fetch(now, context, id);
+        (!goes_on).then(|| Reply::Failed(self.failure(context)))
+    }
+
+    /// Sees that the newest cell is on its way here; `false`: nobody can send it.
+    pub(super) fn fetch(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+        !self.open_cell.is_empty() || self.fetch_elsewhere(now, context, id)
+    }
+
+    /// Asks one more replica for the newest cell; `false`: there is none.
+    pub(super) fn fetch_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+        let holders = self.answers.holders().without(self.unfetchable).without(self.open_cell);
+        let others = self.tally.silent().without(self.open());
+        let place = self.best(context, holders).or_else(|| self.best(context, others));
+        if let Some(place) = place {
+            let node = context.node(&self.subject, place);
+            let wait = context.peers[node.as_usize()].latency.late_after();
+            context.late_reads.watch(now.mono, wait, id);
+            self.ask(context, id, place, Step::Cell);
+        }
+        place.is_some()
+    }
+
+    /// Asks one more replica that has not been asked; `false`: there is none.
+    pub(super) fn ask_another(&mut self, context: &mut Context, id: OperationId) -> bool {
+        let place = self.best(context, self.tally.silent().without(self.open()));
+        if let Some(place) = place {
+            let step = if self.answers.cell().is_some() { Step::Meta } else { Step::Cell };
+            self.ask(context, id, place, step);
+        }
+        place.is_some()
+    }
+
+    /// Counts those as late that were asked at the start and have not answered.
+    pub(super) fn measure_late(&mut self, now: Now, context: &mut Context) {
+        for place in self.measured.intersection(self.open()) {
+            let node = context.node(&self.subject, place);
+            context.peers[node.as_usize()].latency.observe(now.mono - self.started);
+        }
+    }
+
+    /// Waits for no answer any more.
+    pub(super) fn give_up(&mut self, context: &mut Context) {
+        for place in std::mem::take(&mut self.open_cell).chain(std::mem::take(&mut self.open_meta)) {
+            context.end_request(context.node(&self.subject, place), 0);
+        }
+        self.give_up_repair(context);
+    }
+
+    /// Why it has failed, at the deadline or before.
+    pub(super) fn failure(&mut self, context: &Context) -> Failure {
+        if let Some(fault) = self.fault.take()
+            && self.tally.quorum().from() == 1
+        {
+            return (*fault).into();
+        }
+        if self.tally.would_do_with(self.busy) {
+            return Failure::Overloaded { retry_after: context.limits.request_timeout };
+        }
+        let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
+        Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+    }
+
+    /// Counts those as failed that have not been asked and cannot be.
+    fn fail_unavailable(&mut self, context: &Context) {
+        for place in self.tally.silent().without(self.open()) {
+            match context.can_read(context.node(&self.subject, place)) {
+                Availability::Ready => continue,
+                Availability::Busy => self.busy.insert(place),
+                Availability::Full | Availability::Gone => false,
+            };
+            self.tally.fail(place);
+        }
+    }
+
+    /// Asks the best of those not asked yet, as many as are needed for the quorum.
+    fn ask_enough(&mut self, context: &mut Context, id: OperationId) {
+        while self.tally.acks().got + self.open().len() < self.tally.quorum().ack() {
+            self.fail_unavailable(context);
+            let Some(place) = self.best(context, self.tally.silent().without(self.open())) else {
+                return;
+            };
+            let is_cell_coming = !self.open_cell.is_empty() || self.answers.cell().is_some();
+            self.ask(context, id, place, if is_cell_coming { Step::Meta } else { Step::Cell });
+        }
+    }
+
+    /// The best of these to read from.
+    fn best(&self, context: &Context, places: Places) -> Option<u8> {
+        (places.map(|place| (place, context.node(&self.subject, place))))
+            .filter(|&(_, node)| context.can_read(node) == Availability::Ready)
+            .min_by_key(|&(_, node)| context.read_rank(node))
+            .map(|(place, _)| place)
+    }
+
+    fn ask(&mut self, context: &mut Context, id: OperationId, place: u8, step: Step) {
+        let key = self.subject.key.clone();
+        let request = match step {
+            Step::Cell => PeerRequest::ReadCell { key },
+            _ => PeerRequest::ReadMeta { key },
+        };
+        let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
+        open.insert(place);
+        context.ask(Asking { operation: id, step, node: context.node(&self.subject, place) }, request, 0);
+    }
+
+    fn take_fault(&mut self, place: u8, fault: PeerFault) {
+        match &fault {
+            PeerFault::Store(StoreFault::Corrupt { .. } | StoreFault::Io { .. }) => {
+                self.damaged.insert(place)
+            }
+            PeerFault::Store(StoreFault::Overloaded { .. }) | PeerFault::Busy => self.busy.insert(place),
+            PeerFault::Store(StoreFault::Full)
+            | PeerFault::NotBelieved
+            | PeerFault::ClockAhead { .. }
+            | PeerFault::NotServing => false,
+        };
+        if let PeerFault::Store(fault) = fault {
+            self.fault = Some(Box::new(fault));
+        }
+        self.fail(place);
+    }
+
+    fn fail(&mut self, place: u8) {
+        self.tally.fail(place);
+        self.unfetchable.insert(place);
+    }
+}
+
+/// Whether this read asks all replicas.
+fn asks_all(context: &mut Context) -> bool {
+    let one_in = context.limits.reads_for_one_of_all;
+    one_in > 0 && context.rng.below(u64::from(one_in)) == 0
 }

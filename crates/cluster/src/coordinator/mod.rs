@@ -1,111 +1,148 @@
 //! The coordinator: takes a command to its reply.
 //!
 //! **Promise.** Exactly one [`Reply`] for each [`Coordinator::submit`], at the deadline at the latest, and it
-//! is the last thing that is said of that command: answers that come later are dropped. A write is acknowledged
-//! only by what the store says after it made the write durable. A value is handed on once and not kept.
+//! is the last thing that is said to whoever waits. A write is acknowledged only by what stores say after they
+//! made it durable; a read is answered only by replicas that hold what they acknowledged, and never goes back behind
+//! what another has returned, as far as quorums overlap. Loss, repetition and reordering of messages change nothing
+//! in that. What is known not to reach its quorum is refused at once, with nothing sent or stored.
 //!
-//! **Mechanism.** Operations under way stand in a table of fixed size; a request to the store carries the id of
-//! its operation. Reads are in `get`, writes and the durable bound of their clock in `put`.
+//! **Mechanism.** Operations under way stand in a table of fixed size; a request to the store or to a peer carries
+//! the id of its operation. The local replica is one more message target under the same rules. Writes are in `put`,
+//! the durable bound of their clock in `bound`, what they leave behind in `straggler`; reads in `get`, what they
+//! repair in `read_repair`, what they do when an answer is late in `hedge`; links to peers in `links`.
 //!
-//! The driver calls one of [`submit`](Coordinator::submit), [`handle_stored`](Coordinator::handle_stored),
-//! [`handle_timeout`](Coordinator::handle_timeout), then carries out [`poll_effect`](Coordinator::poll_effect)
-//! until it gives nothing, in that order. It calls `handle_timeout` when
-//! [`poll_timeout`](Coordinator::poll_timeout) has passed. `now.mono` never goes back.
+//! The driver calls one of the functions that take `now`, then carries out
+//! [`poll_effect`](Coordinator::poll_effect) until it gives nothing, in that order. It calls `handle_timeout` when
+//! [`poll_timeout`](Coordinator::poll_timeout) has passed; each of these calls may have made that earlier. `now.mono`
+//! never goes back.
 //!
-//! **Caveats.** One replica, the local store: `from` is 1. Nothing is cancelled: a read that reached its
-//! deadline is still carried out by the store.
+//! **Caveats.** Nothing is cancelled: what reached its deadline is still carried out by stores and peers.
 
+mod answers;
+mod bound;
+mod context;
 mod get;
+mod hedge;
+mod latency;
+mod links;
+mod number;
+mod peers;
 mod put;
+mod read_repair;
+mod straggler;
 mod table;
 
+use crate::replica::{self, Replica};
 use crate::{
-    ClusterView, Command, Effect, Event, Failure, HybridClock, LinkEvent, Member, Message, Origin, Quorum, Reply, RequestId, StoreFault, StoreId,
-    StoreRequest, StoreResponse, Tally,
+    ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
+    PeerAnswer, Reply, RequestId, StoreId, StoreResponse,
 };
+use context::Context;
+use number::Step;
 use put::WriteIntent;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Instant, NodeTag, Now, Rng, Version};
-use table::{Operation, OperationId, OperationTable};
-
-/// The place of the local store among the replicas of every key.
-const LOCAL_REPLICA: u8 = 0;
+use stdx::{Instant, Now, Rng};
+use straggler::Rest;
+use table::{OperationId, OperationTable};
 
 /// What a coordinator may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Commands under way; one more is refused.
     pub operations_max: u16,
+    /// Operations that have replied and still wait for replicas; past this the oldest waits no more. Together
+    /// with `operations_max` less than 65,534.
+    pub stragglers_max: u16,
     /// From `submit` to the reply.
     pub request_timeout: Duration,
+    /// Requests under way at one peer; past this it counts as not to be had.
+    pub peer_requests_max: u32,
+    /// The same in bytes of keys and values.
+    pub peer_bytes_max: usize,
+    /// One read in so many asks all replicas and not only as many as must answer. 0: none does.
+    pub reads_for_one_of_all: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { operations_max: 16_384, request_timeout: Duration::from_secs(1) }
+        Self {
+            operations_max: 16_384,
+            stragglers_max: 16_384,
+            request_timeout: Duration::from_secs(1),
+            peer_requests_max: 16_384,
+            peer_bytes_max: 64 << 20,
+            reads_for_one_of_all: 10,
+        }
     }
 }
 
 /// Takes commands to their replies. One for each I/O thread; see the module.
 #[derive(Debug)]
 pub struct Coordinator {
-    clock: Arc<HybridClock>,
-    tag: NodeTag,
-    limits: Limits,
-    operations: OperationTable<Work>,
-    effects: VecDeque<Effect>,
-    /// Writes that wait for the clock's bound, oldest first; all of them are in `operations`.
-    parked: VecDeque<OperationId>,
-    bound_raise: put::BoundRaise,
-    clock_is_behind: bool,
+    context: Context,
+    operations: OperationTable<Operation>,
+    bound: bound::ClockBound,
+    replica: Replica,
+    next_dial: Option<Instant>,
+}
+
+/// A command on its way to its reply, and what is left of it after.
+#[derive(Debug)]
+struct Operation {
+    to: RequestId,
+    replied: bool,
+    work: Work,
 }
 
 /// What an operation is doing.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "operations stand in a table; a box each would be an allocation each"
+)]
 enum Work {
-    /// The store reads.
-    Read,
-    /// The store writes a cell of this version.
-    Write(Version),
-    /// A write without a version: the clock has reached its bound. Nothing was handed to the store.
+    Read(get::Read),
+    Write(put::Write),
+    /// A write without a version: the clock has reached its bound. Nothing was sent or stored.
     Parked(Box<WriteIntent>),
+    /// A parked write while it gets its version.
+    Nothing,
 }
 
 impl Coordinator {
     /// The coordinator of the I/O thread of this number, with nothing under way and no links.
     pub fn new(member: Member, number: u8, limits: Limits, view: Arc<ClusterView>, rng: Rng) -> Self {
-        Self {
-            clock: Arc::clone(&member.clock),
-            tag: member.tag,
-            limits,
-            operations: OperationTable::new(limits.operations_max),
-            effects: VecDeque::new(),
-            parked: VecDeque::new(),
-            bound_raise: put::BoundRaise::default(),
-            clock_is_behind: false,
-        }
+        let mut coordinator = Self {
+            replica: Replica::new(member.clone()),
+            context: Context::new(member, number, limits, view, rng),
+            operations: OperationTable::new(limits.operations_max, limits.stragglers_max),
+            bound: bound::ClockBound::default(),
+            next_dial: None,
+        };
+        coordinator.next_dial = coordinator.find_next_dial();
+        coordinator
     }
 
     /// Takes a command. Its reply names `to`.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
         if self.operations.is_full() {
-            self.effects.push_back(Effect::Event(Event::Refused));
-            let retry_after = self.limits.request_timeout;
-            return self.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
+            self.context.tell(Event::Refused);
+            let retry_after = self.context.limits.request_timeout;
+            return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
         match command {
             Command::Get { key, quorum } => self.submit_get(now, to, key, quorum),
             Command::Put { key, value, lifetime, quorum } => match put::expiry(now.wall, lifetime) {
                 Ok(expires_at) => {
-                    let intent = WriteIntent::value(key, value, expires_at, quorum);
-                    self.submit_write(now, to, intent, quorum);
+                    let subject = self.context.subject(key);
+                    self.submit_write(now, to, WriteIntent::value(subject, value, expires_at, quorum));
                 }
-                Err(failure) => self.reply(to, Reply::Failed(failure)),
+                Err(failure) => self.context.reply(to, Reply::Failed(failure)),
             },
             Command::Delete { key, quorum } => {
-                self.submit_write(now, to, WriteIntent::tombstone(key, quorum), quorum);
+                let subject = self.context.subject(key);
+                self.submit_write(now, to, WriteIntent::tombstone(subject, quorum));
             }
         }
     }
@@ -115,107 +152,188 @@ impl Coordinator {
     /// # Panics
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
-        let Some(id) = OperationId::of(id) else {
-            return self.handle_bound_raised(now, response);
-        };
-        let Some(operation) = self.operations.get_mut(id) else {
-            return;
-        };
-        let reply = match (&operation.work, response) {
-            (Work::Read, StoreResponse::Cell(cell)) => {
-                operation.tally.ack(LOCAL_REPLICA);
-                get::reply(cell, now.wall, operation.tally.acks())
+        if Replica::made(id) {
+            return self.replica.handle_stored(id, response, &mut self.context.effects);
+        }
+        match number::parse(id.0) {
+            Some((id, step)) => {
+                let me = self.context.member.me;
+                self.take_answer(now, id, step, me, replica::answer(response));
             }
-            (&Work::Write(version), StoreResponse::Written { superseded }) => {
-                operation.tally.ack(LOCAL_REPLICA);
-                if superseded {
-                    self.effects.push_back(Effect::Event(Event::WriteSuperseded));
-                }
-                Reply::Written { version, superseded, acks: operation.tally.acks() }
-            }
-            (Work::Read | Work::Write(_), StoreResponse::Failed(fault)) => {
-                operation.tally.fail(LOCAL_REPLICA);
-                Reply::Failed(fault.into())
-            }
-            (work, response) => unreachable!("the store answered {work:?} with {response:?}"),
-        };
-        assert!(operation.tally.is_reached() || operation.tally.is_impossible(), "the only replica answered");
-        let to = operation.to;
-        self.operations.remove(id);
-        self.reply(to, reply);
+            None => self.handle_bound_raised(now, response),
+        }
+        self.forget_late();
     }
 
-    /// Takes what the node of this process says of the cluster.
-    pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {}
-
-    /// Takes news of a link of this thread.
-    pub fn handle_link(&mut self, now: Now, event: LinkEvent) {}
-
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
-    pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {}
-
-    /// Fails what has reached its deadline.
-    pub fn handle_timeout(&mut self, now: Now) {
-        while let Some((id, operation)) = self.operations.oldest()
-            && operation.deadline <= now.mono
-        {
-            self.fail_late(id);
+    pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        match (origin.link, message) {
+            (Destination::Accepted(_), Message::Request { id, request }) => {
+                let believed = self.context.view.peer(self.context.member.me).believed;
+                let effects = &mut self.context.effects;
+                self.replica.handle_request(now, believed, origin, id, request, effects);
+            }
+            (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {
+                if let Some((id, step)) = number::parse(id.number) {
+                    self.take_answer(now, id, step, origin.node, answer);
+                    self.forget_late();
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
+    pub fn handle_timeout(&mut self, now: Now) {
+        while let Some((id, deadline)) = self.operations.oldest()
+            && deadline <= now.mono
+        {
+            self.expire(now, id);
+        }
+        while let Some(id) = self.context.late_reads.take_due(now.mono) {
+            if let Some(Operation { replied: false, work: Work::Read(read), .. }) =
+                self.operations.get_mut(id)
+            {
+                read.hedge(now, &mut self.context, id);
+            }
+        }
+        self.dial(now);
+        self.forget_late();
     }
 
     /// What the coordinator wants done next.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.context.effects.pop_front()
     }
 
     /// When to call [`Coordinator::handle_timeout`]; `None` while nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.operations.oldest().map(|(_, operation)| operation.deadline)
+        let deadline = self.operations.oldest().map(|(_, deadline)| deadline);
+        let late = self.context.late_reads.next_due();
+        [deadline, late, self.next_dial].into_iter().flatten().min()
     }
 
     /// How many commands wait for their reply.
     pub const fn operations(&self) -> usize {
-        self.operations.len()
+        self.operations.waiting()
     }
 
-    fn fail_late(&mut self, id: OperationId) {
-        let operation = self.operations.remove(id).expect("it is the oldest under way");
-        if let Work::Parked(_) = operation.work {
-            let oldest_parked = self.parked.pop_front();
-            assert_eq!(oldest_parked, Some(id), "writes are parked in the order of their deadlines");
-        }
-        self.effects.push_back(Effect::Event(Event::DeadlinePassed));
-        let failure = Failure::NotEnoughReplicas {
-            acks: operation.tally.acks(),
-            ack: operation.tally.quorum().ack(),
-            maybe_stored: matches!(operation.work, Work::Write(_)),
+    fn take_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
         };
-        self.reply(operation.to, Reply::Failed(failure));
+        let context = &mut self.context;
+        match &mut operation.work {
+            Work::Read(read) => {
+                let place = context.place(&read.subject, node);
+                read.take_answer(now, context, place, step, answer);
+            }
+            Work::Write(write) => {
+                let place = context.place(&write.subject, node);
+                write.take_answer(context, place, step, answer);
+            }
+            Work::Parked(_) | Work::Nothing => return,
+        }
+        self.proceed(now, id);
     }
 
-    fn operation(&self, now: Now, to: RequestId, quorum: Quorum, work: Work) -> Operation<Work> {
-        assert_eq!(quorum.from(), 1, "the layout holds one node");
-        let deadline = now.mono + self.limits.request_timeout;
-        Operation { to, deadline, tally: Tally::new(quorum), work }
+    /// Replies if it is time to, and does what is to be done after.
+    fn proceed(&mut self, now: Now, id: OperationId) {
+        let operation = self.operations.get_mut(id).expect("it is under way");
+        let mut replies = false;
+        if !operation.replied {
+            let Some(reply) = operation.work.advance(now, &mut self.context, id) else {
+                return;
+            };
+            self.context.reply(operation.to, reply);
+            operation.replied = true;
+            replies = true;
+        }
+        let rest = operation.work.follow_up(now, &mut self.context, id);
+        self.settle(now, id, rest, replies);
     }
 
-    fn store(&mut self, id: StoreId, request: StoreRequest) {
-        self.effects.push_back(Effect::Store { id, request });
+    /// Ends the wait of an operation whose deadline has passed.
+    fn expire(&mut self, now: Now, id: OperationId) {
+        let operation = self.operations.get_mut(id).expect("it is the oldest under way");
+        let replies = !operation.replied;
+        if let Work::Parked(_) = operation.work {
+            assert_eq!(self.bound.unpark(), Some(id), "writes are parked in the order of their deadlines");
+        }
+        if replies {
+            let failure = operation.work.failure(&self.context);
+            self.context.tell(Event::DeadlinePassed);
+            self.context.reply(operation.to, Reply::Failed(failure));
+            operation.replied = true;
+        }
+        let rest = operation.work.end(&mut self.context, id);
+        self.settle(now, id, rest, replies);
     }
 
-    fn reply(&mut self, to: RequestId, reply: Reply) {
-        self.effects.push_back(Effect::Reply { to, reply });
+    /// Keeps of an operation that has replied what there is left to do.
+    fn settle(&mut self, now: Now, id: OperationId, rest: Rest, replies: bool) {
+        if rest == Rest::Done {
+            self.operations.remove(id);
+            return;
+        }
+        if rest == Rest::BeginsAnew {
+            self.operations.postpone(id, now.mono + self.context.limits.request_timeout);
+        }
+        if replies && let Some(oldest) = self.operations.straggle(id) {
+            let mut operation = self.operations.remove(oldest).expect("it is the oldest straggler");
+            operation.work.end(&mut self.context, oldest);
+            operation.work.give_up(&mut self.context);
+        }
+    }
+
+    /// Reads that have replied are not watched any more, so that no timer is set for them.
+    fn forget_late(&mut self) {
+        let operations = &self.operations;
+        self.context.late_reads.forget(|id| operations.is_waiting(id));
     }
 }
 
-impl From<StoreFault> for Failure {
-    /// The failure of a command whose only replica failed like this.
-    fn from(fault: StoreFault) -> Self {
-        match fault {
-            StoreFault::Full => Self::DiskFull,
-            StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
-            StoreFault::Corrupt { detail } => Self::Corrupt { detail },
-            StoreFault::Io { detail } => Self::Storage { detail },
+impl Work {
+    fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
+        match self {
+            Self::Read(read) => read.advance(now, context, id),
+            Self::Write(write) => write.advance(context),
+            Self::Parked(_) | Self::Nothing => None,
+        }
+    }
+
+    fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> Rest {
+        match self {
+            Self::Read(read) => read.follow_up(now, context, id),
+            Self::Write(write) => write.follow_up(context, id),
+            Self::Parked(_) | Self::Nothing => Rest::Done,
+        }
+    }
+
+    /// Why it has failed at its deadline.
+    fn failure(&mut self, context: &Context) -> Failure {
+        match self {
+            Self::Read(read) => read.failure(context),
+            Self::Write(write) => write.failure(context),
+            Self::Parked(intent) => put::unsent(intent),
+            Self::Nothing => unreachable!("a parked write gets its version at once"),
+        }
+    }
+
+    /// Waits no more for answers; hints that are missing are still asked for.
+    fn end(&mut self, context: &mut Context, id: OperationId) -> Rest {
+        self.give_up(context);
+        match self {
+            Self::Write(write) => write.follow_up(context, id),
+            Self::Read(_) | Self::Parked(_) | Self::Nothing => Rest::Done,
+        }
+    }
+
+    fn give_up(&mut self, context: &mut Context) {
+        match self {
+            Self::Read(read) => read.give_up(context),
+            Self::Write(write) => write.give_up(context),
+            Self::Parked(_) | Self::Nothing => {}
         }
     }
 }

@@ -1,54 +1,68 @@
-//! Writes: give the cell a version, hand it to the replica.
+//! Writes: give the cell a version, hand it to the replicas, count who stored it.
 //!
-//! A write is blind: nothing is read before it. Its version comes from the process's clock, which issues only up
-//! to a durable bound. While writes flow, the bound is raised before it is reached. Where it was reached (the
-//! first write, or the first after an idle time) writes are *parked*, without a version and not yet with the
-//! store, until the store has raised it; each still has its deadline, and a failed raise fails them all.
+//! A write is blind: nothing is read before it. Whether its quorum can be reached is judged before anything is
+//! sent; if not, nothing is. Replicas that cannot be asked, or are suspected, are named as targets of hints in the
+//! write to one replica, the *hint holder*. What is done for the others after the reply is in `straggler`.
 
-use super::table::own_store_id;
-use super::{Coordinator, Work};
+use super::context::{Asking, Context, Subject, write_bytes};
+use super::number::Step;
+use super::peers::Availability;
+use super::straggler::Keeping;
+use super::table::OperationId;
+use super::{Coordinator, Operation, Work};
+use crate::places::Places;
+use crate::quorum::Tally;
 use crate::{
-    ClockExhausted, Effect, Event, Failure, Key, Lifetime, NodeSet, Quorum, Reply, RequestId, StoreRequest,
-    StoreResponse,
+    ClockExhausted, Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest,
+    PeerState, Quorum, Reply, RequestId, StoreFault,
 };
 use bytes::Bytes;
-use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Now, Version, WallTime};
-
-/// A wall clock that is further behind the issued versions than this was set back; a restart alone leaves it
-/// at most [`HybridClock::RESERVATION`](crate::HybridClock::RESERVATION) behind.
-const CLOCK_BEHIND_MIN: Duration = Duration::from_secs(4);
 
 /// A write that has no version yet.
 #[derive(Debug)]
 pub(super) struct WriteIntent {
-    key: Key,
+    subject: Subject,
     kind: CellKind,
     expires_at: Option<WallTime>,
-    from: u8,
     value: Bytes,
+    quorum: Quorum,
 }
 
-/// The request to the store to raise the clock's bound; one at a time.
-#[derive(Debug, Default)]
-pub(super) struct BoundRaise {
-    started: u64,
-    under_way: bool,
+/// A write on its way.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) subject: Subject,
+    pub(super) tally: Tally,
+    pub(super) version: Version,
+    /// What each of its messages holds.
+    pub(super) bytes: usize,
+    /// Who was asked and has not answered.
+    pub(super) open: Places,
+    /// For whom the hint holder keeps hints, ...
+    pub(super) hinted: Places,
+    /// ... which it has once it has stored the cell.
+    pub(super) holder: Option<u8>,
+    pub(super) keeping: Keeping,
+    /// Of those that failed: for lack of disk, because too much is under way, and because the version is ahead.
+    full: Places,
+    busy: Places,
+    ahead: Places,
+    superseded: bool,
+    /// Some replica may have stored it though it did not say so.
+    may_be_stored: bool,
+    /// Why the only replica failed.
+    fault: Option<Box<StoreFault>>,
 }
 
-impl WriteIntent {
-    pub(super) fn value(key: Key, value: Bytes, expires_at: Option<WallTime>, quorum: Quorum) -> Self {
-        Self { key, kind: CellKind::Value, expires_at, from: quorum.from(), value }
-    }
-
-    pub(super) fn tombstone(key: Key, quorum: Quorum) -> Self {
-        Self { key, kind: CellKind::Tombstone, expires_at: None, from: quorum.from(), value: Bytes::new() }
-    }
-
-    fn into_request(self, version: Version) -> StoreRequest {
-        let meta = CellMeta { version, kind: self.kind, expires_at: self.expires_at, from: self.from };
-        StoreRequest::Write { key: self.key, cell: Cell { meta, value: self.value }, hints: NodeSet::EMPTY }
-    }
+/// Who can be asked to store something.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    tally: Tally,
+    full: Places,
+    busy: Places,
+    /// Can be asked, but is late.
+    suspected: Places,
 }
 
 /// When a value written at `wall` expires.
@@ -62,84 +76,285 @@ pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTi
     }
 }
 
+impl WriteIntent {
+    pub(super) fn value(
+        subject: Subject,
+        value: Bytes,
+        expires_at: Option<WallTime>,
+        quorum: Quorum,
+    ) -> Self {
+        Self { subject, kind: CellKind::Value, expires_at, value, quorum }
+    }
+
+    pub(super) fn tombstone(subject: Subject, quorum: Quorum) -> Self {
+        Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
+    }
+
+    fn into_parts(self, version: Version) -> (Subject, Cell) {
+        let from = self.quorum.from();
+        let meta = CellMeta { version, kind: self.kind, expires_at: self.expires_at, from };
+        (self.subject, Cell { meta, value: self.value })
+    }
+}
+
 impl Coordinator {
-    pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent, quorum: Quorum) {
-        match self.clock.tick(now.wall) {
+    pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent) {
+        let plan = match self.plan(&intent) {
+            Ok(plan) => plan,
+            Err(failure) => return self.context.reply(to, Reply::Failed(failure)),
+        };
+        let deadline = now.mono + self.context.limits.request_timeout;
+        match self.context.member.clock.tick(now.wall) {
+            Ok(hlc) if self.is_ahead(now, hlc) => self.context.reply(to, Reply::Failed(CLOCK_AHEAD)),
             Ok(hlc) => {
-                let version = Version::new(hlc, self.tag);
-                let id = self.operations.insert(self.operation(now, to, quorum, Work::Write(version)));
-                self.store(id.store_id(), intent.into_request(version));
+                let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
+                let work = Work::Write(Write::new(plan, subject, &cell));
+                let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+                self.send_write(id, cell);
                 self.watch_clock(now, hlc);
             }
             Err(ClockExhausted) => {
                 let work = Work::Parked(Box::new(intent));
-                let id = self.operations.insert(self.operation(now, to, quorum, work));
-                self.parked.push_back(id);
+                let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+                self.bound.park(id);
             }
         }
-        self.raise_bound_in_time(now);
-        if !self.parked.is_empty() && !self.bound_raise.under_way {
-            // Another thread has raised the bound since the clock refused: no answer will come here.
-            self.resume_parked(now);
-        }
+        self.tend_bound(now);
     }
 
-    /// Takes the answer to the request that raises the clock's bound.
-    pub(super) fn handle_bound_raised(&mut self, now: Now, response: StoreResponse) {
-        assert!(self.bound_raise.under_way, "nobody asked to raise the bound");
-        self.bound_raise.under_way = false;
-        match response {
-            StoreResponse::ClockBoundRaised { bound } => {
-                self.clock.raise_bound(bound);
-                self.resume_parked(now);
+    /// Sends a write that was parked, now that there is a version for it.
+    pub(super) fn resume_write(&mut self, now: Now, id: OperationId, hlc: Hlc) {
+        let operation = self.operations.get_mut(id).expect("parked writes are under way");
+        let Work::Parked(intent) = &operation.work else {
+            unreachable!("only parked writes wait for the clock's bound");
+        };
+        let planned = match Plan::new(&self.context, intent) {
+            Ok(_) if is_ahead(&self.context, now, hlc) => Err(CLOCK_AHEAD),
+            planned => planned,
+        };
+        match planned {
+            Ok(plan) => {
+                let Work::Parked(intent) = std::mem::replace(&mut operation.work, Work::Nothing) else {
+                    unreachable!("it was parked a moment ago");
+                };
+                let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
+                operation.work = Work::Write(Write::new(plan, subject, &cell));
+                self.send_write(id, cell);
             }
-            StoreResponse::Failed(fault) => self.fail_parked(&fault.into()),
-            response => unreachable!("the store answered a raise of the clock's bound with {response:?}"),
+            Err(failure) => {
+                let operation = self.operations.remove(id).expect("it is under way");
+                self.context.reply(operation.to, Reply::Failed(failure));
+            }
         }
     }
 
-    fn resume_parked(&mut self, now: Now) {
-        while let Some(&id) = self.parked.front() {
-            let Ok(hlc) = self.clock.tick(now.wall) else {
-                break;
+    fn send_write(&mut self, id: OperationId, cell: Cell) {
+        let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
+        let Work::Write(write) = &mut operation.work else {
+            unreachable!("it is a write");
+        };
+        write.send(&mut self.context, id, cell);
+    }
+
+    fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
+        if self.context.view.clock_ahead {
+            return Err(CLOCK_AHEAD);
+        }
+        Plan::new(&self.context, intent)
+    }
+
+    fn is_ahead(&self, now: Now, hlc: Hlc) -> bool {
+        is_ahead(&self.context, now, hlc)
+    }
+}
+
+/// Why a write fails that was not sent at all.
+pub(super) fn unsent(intent: &WriteIntent) -> Failure {
+    let (acks, ack) = (Tally::new(intent.quorum).acks(), intent.quorum.ack());
+    Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+}
+
+const CLOCK_AHEAD: Failure = Failure::ClockAhead { maybe_stored: false };
+
+/// Whether replicas whose clocks show what this node's shows would refuse a version. A node that is alone has no
+/// other clock to be ahead of.
+pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
+    context.member.layout.len() > 1 && HybridClock::is_ahead(hlc, now.wall)
+}
+
+impl Plan {
+    /// Who can be asked; the failure where those are too few.
+    fn new(context: &Context, intent: &WriteIntent) -> Result<Self, Failure> {
+        let (none, tally) = (Places::EMPTY, Tally::new(intent.quorum));
+        let mut plan = Self { tally, full: none, busy: none, suspected: none };
+        let bytes = intent.subject.key.as_bytes().len() + intent.value.len();
+        let is_value = intent.kind == CellKind::Value;
+        for place in Places::first(intent.quorum.from()) {
+            let node = context.node(&intent.subject, place);
+            match context.can_write(node, bytes, is_value) {
+                Availability::Ready => {
+                    if context.view.peer(node).state == PeerState::Suspected {
+                        plan.suspected.insert(place);
+                    }
+                    continue;
+                }
+                Availability::Full => plan.full.insert(place),
+                Availability::Busy => plan.busy.insert(place),
+                Availability::Gone => true,
             };
-            self.parked.pop_front();
-            let version = Version::new(hlc, self.tag);
-            let operation = self.operations.get_mut(id).expect("parked writes are under way");
-            let Work::Parked(intent) = std::mem::replace(&mut operation.work, Work::Write(version)) else {
-                unreachable!("only parked writes are in the queue of parked writes");
-            };
-            self.store(id.store_id(), intent.into_request(version));
+            plan.tally.fail(place);
         }
-        if !self.parked.is_empty() {
-            self.raise_bound_in_time(now);
+        if plan.tally.is_impossible() { Err(plan.failure(context)) } else { Ok(plan) }
+    }
+
+    fn failure(&self, context: &Context) -> Failure {
+        if self.tally.would_do_with(self.full) {
+            Failure::DiskFull
+        } else if self.tally.would_do_with(self.full.union(self.busy)) {
+            Failure::Overloaded { retry_after: context.limits.request_timeout }
+        } else {
+            let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
+            Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+        }
+    }
+}
+
+impl Write {
+    fn new(plan: Plan, subject: Subject, cell: &Cell) -> Self {
+        let Plan { tally, full, busy, suspected } = plan;
+        Self {
+            version: cell.meta.version,
+            bytes: write_bytes(&subject.key, cell),
+            subject,
+            open: tally.silent(),
+            tally,
+            hinted: tally.failed().union(suspected),
+            holder: None,
+            keeping: Keeping::default(),
+            full,
+            busy,
+            ahead: Places::EMPTY,
+            superseded: false,
+            may_be_stored: false,
+            fault: None,
         }
     }
 
-    fn fail_parked(&mut self, failure: &Failure) {
-        while let Some(id) = self.parked.pop_front() {
-            let operation = self.operations.remove(id).expect("parked writes are under way");
-            self.reply(operation.to, Reply::Failed(failure.clone()));
+    /// Asks all that can be asked. The value is not kept.
+    fn send(&mut self, context: &mut Context, id: OperationId, cell: Cell) {
+        let targets = context.nodes(&self.subject, self.hinted);
+        self.holder = if targets.is_empty() { None } else { self.choose_holder(context) };
+        let mut rest = self.open;
+        let mut cell = Some(cell);
+        while let Some(place) = rest.next() {
+            let cell = if rest.is_empty() { cell.take() } else { cell.clone() };
+            let cell = cell.expect("the last of them takes it");
+            let hints = if self.holder == Some(place) { targets } else { NodeSet::EMPTY };
+            let node = context.node(&self.subject, place);
+            self.may_be_stored |= node != context.member.me;
+            let request = PeerRequest::Write { key: self.subject.key.clone(), cell, hints };
+            context.ask(Asking { operation: id, step: Step::Write { round: 0 }, node }, request, self.bytes);
         }
     }
 
-    fn raise_bound_in_time(&mut self, now: Now) {
-        if self.bound_raise.under_way {
-            return;
-        }
-        if let Some(bound) = self.clock.bound_wanted(now.wall) {
-            let id = own_store_id(self.bound_raise.started);
-            self.bound_raise = BoundRaise { started: self.bound_raise.started + 1, under_way: true };
-            self.store(id, StoreRequest::RaiseClockBound { bound });
+    /// Itself, else the first that is well, else the first.
+    fn choose_holder(&self, context: &Context) -> Option<u8> {
+        let mut places = self.open;
+        (places.find(|&place| context.node(&self.subject, place) == context.member.me))
+            .or_else(|| self.open.without(self.hinted).first_place())
+            .or_else(|| self.open.first_place())
+    }
+
+    /// Takes the answer of a replica to one of its requests.
+    pub(super) fn take_answer(&mut self, context: &mut Context, place: u8, step: Step, answer: PeerAnswer) {
+        match step {
+            Step::Write { .. } if self.open.remove(place) => {
+                context.end_request(context.node(&self.subject, place), self.bytes);
+                self.take_outcome(context, place, answer);
+            }
+            Step::Hints { attempt } => self.take_hints_kept(context, place, attempt, &answer),
+            _ => {}
         }
     }
 
-    /// Says once when the wall clock was set back.
-    fn watch_clock(&mut self, now: Now, issued: Hlc) {
-        let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
-        if is_behind && !self.clock_is_behind {
-            self.effects.push_back(Effect::Event(Event::ClockBehind { issued }));
+    /// Requests that were under way at this replica will not be answered. Whether there were any.
+    pub(super) fn lose(&mut self, context: &mut Context, place: u8) -> bool {
+        let was_open = self.open.remove(place);
+        if was_open {
+            context.end_request(context.node(&self.subject, place), self.bytes);
+            self.tally.fail(place);
         }
-        self.clock_is_behind = is_behind;
+        self.lose_keeper(context, place) || was_open
+    }
+
+    /// The reply, once the answers decide it.
+    pub(super) fn advance(&mut self, context: &mut Context) -> Option<Reply> {
+        if self.tally.is_reached() {
+            if self.superseded {
+                context.tell(Event::WriteSuperseded);
+            }
+            let Self { version, superseded, .. } = *self;
+            return Some(Reply::Written { version, superseded, acks: self.tally.acks() });
+        }
+        self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)))
+    }
+
+    /// Why it has failed, at the deadline or before.
+    pub(super) fn failure(&mut self, context: &Context) -> Failure {
+        let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
+        if let Some(fault) = self.fault.take()
+            && self.tally.quorum().from() == 1
+        {
+            return (*fault).into();
+        }
+        if self.tally.would_do_with(self.full) {
+            Failure::DiskFull
+        } else if self.tally.would_do_with(self.ahead) {
+            Failure::ClockAhead { maybe_stored }
+        } else if !maybe_stored && self.tally.would_do_with(self.busy) {
+            Failure::Overloaded { retry_after: context.limits.request_timeout }
+        } else {
+            Failure::NotEnoughReplicas {
+                acks: self.tally.acks(),
+                ack: self.tally.quorum().ack(),
+                maybe_stored,
+            }
+        }
+    }
+
+    fn take_outcome(&mut self, context: &Context, place: u8, answer: PeerAnswer) {
+        let is_own = context.node(&self.subject, place) == context.member.me;
+        match answer {
+            PeerAnswer::Written { superseded } => {
+                self.superseded |= superseded;
+                self.tally.ack(place);
+                return;
+            }
+            PeerAnswer::Failed(PeerFault::Store(fault)) => self.note_fault(place, fault, is_own),
+            PeerAnswer::Failed(PeerFault::ClockAhead { .. }) => {
+                self.ahead.insert(place);
+            }
+            PeerAnswer::Failed(PeerFault::Busy) => {
+                self.busy.insert(place);
+            }
+            PeerAnswer::Failed(PeerFault::NotBelieved | PeerFault::NotServing) => {}
+            answer => assert!(!is_own, "the store answered a write with {answer:?}"),
+        }
+        self.tally.fail(place);
+    }
+
+    fn note_fault(&mut self, place: u8, fault: StoreFault, is_own: bool) {
+        match &fault {
+            StoreFault::Full => self.full.insert(place),
+            StoreFault::Overloaded { .. } => self.busy.insert(place),
+            StoreFault::Corrupt { .. } | StoreFault::Io { .. } => {
+                self.may_be_stored = true;
+                true
+            }
+        };
+        // Of a peer, the message may come again and find room.
+        if is_own || !matches!(fault, StoreFault::Overloaded { .. }) {
+            self.fault = Some(Box::new(fault));
+        }
     }
 }

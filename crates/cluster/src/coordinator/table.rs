@@ -4,61 +4,55 @@
 //! table has grown. An [`OperationId`] is never used twice, so an answer that comes too late finds nothing
 //! rather than another operation.
 //!
-//! **Mechanism.** A slab. An id is a slot's index and how often the slot was used before: 16 and 48 bits, which
-//! lasts for years at a million operations a second. A doubly linked list through the slots keeps the order of
-//! insertion, which is the order of the deadlines as every operation has the same time.
+//! **Mechanism.** A slab; an id is a slot and how often the slot was used before. A doubly linked list through
+//! the slots keeps the order of insertion, which is the order of the deadlines as every operation has the same
+//! time; one that gets new time goes to the end. A second list holds the *stragglers*, the operations whose reply
+//! has left, in the order in which they became it.
 
-use crate::{RequestId, StoreId, Tally};
+use super::number::USES_MASK;
 use stdx::Instant;
 
-/// Stands for "no slot" in the links.
+/// Stands for "no slot" in the lists.
 const NONE: u16 = u16::MAX;
 
 /// Names an operation; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationId {
-    generation: u64,
-    index: u16,
-}
-
-impl OperationId {
-    /// The id of the store request that this operation makes.
-    pub(super) const fn store_id(self) -> StoreId {
-        StoreId(self.generation << 16 | self.index as u64)
-    }
-
-    /// The operation that made this store request; `None` for ids of [`own_store_id`].
-    pub(super) const fn of(id: StoreId) -> Option<Self> {
-        let index = id.0 as u16;
-        if index == NONE { None } else { Some(Self { generation: id.0 >> 16, index }) }
-    }
-}
-
-/// The id of the `count`th store request that belongs to no operation.
-pub(super) const fn own_store_id(count: u64) -> StoreId {
-    StoreId(count << 16 | NONE as u64)
-}
-
-/// A command on its way to its reply.
-#[derive(Debug)]
-pub(super) struct Operation<W> {
-    /// Who waits for the reply.
-    pub(super) to: RequestId,
-    /// Until when.
-    pub(super) deadline: Instant,
-    /// Who answered.
-    pub(super) tally: Tally,
-    /// What is being done.
-    pub(super) work: W,
+    /// How often the slot was used before.
+    pub(super) uses: u64,
+    /// Where it stands.
+    pub(super) slot: u16,
 }
 
 #[derive(Debug)]
 struct Slot<W> {
-    generation: u64,
+    uses: u64,
+    by_deadline: Link,
+    by_reply: Link,
+    /// Of a free slot: the next free one.
+    next_free: u16,
+    occupant: Option<Occupant<W>>,
+}
+
+#[derive(Debug)]
+struct Occupant<W> {
+    deadline: Instant,
+    is_straggler: bool,
+    operation: W,
+}
+
+/// A slot's neighbours in a list.
+#[derive(Clone, Copy, Debug)]
+struct Link {
     older: u16,
-    /// The next newer operation; of a free slot, the next free one.
     newer: u16,
-    operation: Option<Operation<W>>,
+}
+
+/// The ends of a list.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    oldest: u16,
+    newest: u16,
 }
 
 /// See the module.
@@ -66,98 +60,201 @@ struct Slot<W> {
 pub(super) struct OperationTable<W> {
     slots: Vec<Slot<W>>,
     free: u16,
-    oldest: u16,
-    newest: u16,
-    len: u16,
-    operations_max: u16,
+    by_deadline: Ends,
+    by_reply: Ends,
+    waiting: u16,
+    stragglers: u16,
+    waiting_max: u16,
+    stragglers_max: u16,
+}
+
+impl Link {
+    const NONE: Self = Self { older: NONE, newer: NONE };
+}
+
+impl Ends {
+    const NONE: Self = Self { oldest: NONE, newest: NONE };
 }
 
 impl<W> OperationTable<W> {
-    /// An empty table for at most `operations_max` operations.
-    pub(super) const fn new(operations_max: u16) -> Self {
-        Self { slots: Vec::new(), free: NONE, oldest: NONE, newest: NONE, len: 0, operations_max }
+    /// An empty table for at most `waiting_max` operations without a reply, and `stragglers_max` with.
+    ///
+    /// # Panics
+    /// When these are more than there are slots.
+    pub(super) fn new(waiting_max: u16, stragglers_max: u16) -> Self {
+        let slots_max = u32::from(waiting_max) + u32::from(stragglers_max) + 1;
+        assert!(slots_max < u32::from(NONE), "{waiting_max} operations and {stragglers_max} stragglers");
+        Self {
+            slots: Vec::new(),
+            free: NONE,
+            by_deadline: Ends::NONE,
+            by_reply: Ends::NONE,
+            waiting: 0,
+            stragglers: 0,
+            waiting_max,
+            stragglers_max,
+        }
     }
 
-    /// Operations under way.
-    pub(super) const fn len(&self) -> usize {
-        self.len as usize
+    /// Operations without a reply.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting as usize
     }
 
     /// Whether another one does not fit.
     pub(super) const fn is_full(&self) -> bool {
-        self.len == self.operations_max
+        self.waiting == self.waiting_max
     }
 
-    /// Takes in an operation, the newest.
+    /// Takes in an operation, the one with the last deadline.
     ///
     /// # Panics
     /// When the table is full.
-    pub(super) fn insert(&mut self, operation: Operation<W>) -> OperationId {
-        assert!(!self.is_full(), "{} operations are under way already", self.len);
-        let index = self.take_free_slot();
-        let slot = &mut self.slots[usize::from(index)];
-        slot.operation = Some(operation);
-        slot.older = self.newest;
-        slot.newer = NONE;
-        let generation = slot.generation;
-        match self.newest {
-            NONE => self.oldest = index,
-            newest => self.slots[usize::from(newest)].newer = index,
-        }
-        self.newest = index;
-        self.len += 1;
-        OperationId { generation, index }
+    #[inline]
+    pub(super) fn insert(&mut self, deadline: Instant, operation: W) -> OperationId {
+        assert!(!self.is_full(), "{} operations are under way already", self.waiting);
+        let slot = self.take_free_slot();
+        self.slots[usize::from(slot)].occupant = Some(Occupant { deadline, is_straggler: false, operation });
+        self.push_by_deadline(slot);
+        self.waiting += 1;
+        OperationId { uses: self.slots[usize::from(slot)].uses, slot }
     }
 
     /// The operation of this id, if it is still under way.
-    pub(super) fn get_mut(&mut self, id: OperationId) -> Option<&mut Operation<W>> {
-        let slot = self.slots.get_mut(usize::from(id.index))?;
-        if slot.generation == id.generation { slot.operation.as_mut() } else { None }
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: OperationId) -> Option<&mut W> {
+        let slot = self.slots.get_mut(usize::from(id.slot))?;
+        if slot.uses != id.uses {
+            return None;
+        }
+        slot.occupant.as_mut().map(|occupant| &mut occupant.operation)
+    }
+
+    /// Whether the operation of this id is still under way and waits for its reply.
+    pub(super) fn is_waiting(&self, id: OperationId) -> bool {
+        let slot = self.slots.get(usize::from(id.slot));
+        let occupant = slot.filter(|slot| slot.uses == id.uses).and_then(|slot| slot.occupant.as_ref());
+        occupant.is_some_and(|occupant| !occupant.is_straggler)
     }
 
     /// Takes out the operation of this id, if it is still under way.
-    pub(super) fn remove(&mut self, id: OperationId) -> Option<Operation<W>> {
-        let slot = self.slots.get_mut(usize::from(id.index))?;
-        if slot.generation != id.generation {
+    #[inline]
+    pub(super) fn remove(&mut self, id: OperationId) -> Option<W> {
+        let slot = self.slots.get_mut(usize::from(id.slot))?;
+        if slot.uses != id.uses {
             return None;
         }
-        let operation = slot.operation.take()?;
-        let (older, newer) = (slot.older, slot.newer);
-        slot.generation += 1;
-        slot.newer = self.free;
-        self.free = id.index;
-        self.len -= 1;
-        self.link(older, newer);
-        Some(operation)
+        let occupant = slot.occupant.take()?;
+        slot.uses = (slot.uses + 1) & USES_MASK;
+        slot.next_free = self.free;
+        self.free = id.slot;
+        self.unlink_by_deadline(id.slot);
+        if occupant.is_straggler {
+            self.unlink_by_reply(id.slot);
+            self.stragglers -= 1;
+        } else {
+            self.waiting -= 1;
+        }
+        Some(occupant.operation)
     }
 
-    /// The operation whose deadline comes first.
-    pub(super) fn oldest(&self) -> Option<(OperationId, &Operation<W>)> {
-        let slot = self.slots.get(usize::from(self.oldest))?;
-        let id = OperationId { generation: slot.generation, index: self.oldest };
-        slot.operation.as_ref().map(|operation| (id, operation))
+    /// Makes a straggler of an operation whose reply has left. The oldest of them is named when there are too many.
+    ///
+    /// # Panics
+    /// When it is one already, or not under way.
+    pub(super) fn straggle(&mut self, id: OperationId) -> Option<OperationId> {
+        let slot = &mut self.slots[usize::from(id.slot)];
+        let occupant = slot.occupant.as_mut().expect("it is under way");
+        assert!(slot.uses == id.uses && !occupant.is_straggler, "{id:?} has been replied to before");
+        occupant.is_straggler = true;
+        slot.by_reply = Link { older: self.by_reply.newest, newer: NONE };
+        match self.by_reply.newest {
+            NONE => self.by_reply.oldest = id.slot,
+            newest => self.slots[usize::from(newest)].by_reply.newer = id.slot,
+        }
+        self.by_reply.newest = id.slot;
+        self.waiting -= 1;
+        self.stragglers += 1;
+        let oldest = self.by_reply.oldest;
+        let too_many = self.stragglers > self.stragglers_max;
+        too_many.then(|| OperationId { uses: self.slots[usize::from(oldest)].uses, slot: oldest })
+    }
+
+    /// Gives an operation the last of all deadlines.
+    ///
+    /// # Panics
+    /// When it is not under way.
+    pub(super) fn postpone(&mut self, id: OperationId, deadline: Instant) {
+        self.unlink_by_deadline(id.slot);
+        let slot = &mut self.slots[usize::from(id.slot)];
+        assert_eq!(slot.uses, id.uses, "it is not under way");
+        slot.occupant.as_mut().expect("it is under way").deadline = deadline;
+        self.push_by_deadline(id.slot);
+    }
+
+    /// The operation whose deadline comes first, and when that is.
+    #[inline]
+    pub(super) fn oldest(&self) -> Option<(OperationId, Instant)> {
+        let slot = self.slots.get(usize::from(self.by_deadline.oldest))?;
+        let id = OperationId { uses: slot.uses, slot: self.by_deadline.oldest };
+        slot.occupant.as_ref().map(|occupant| (id, occupant.deadline))
+    }
+
+    /// How many slots have ever been used; those of [`OperationTable::at`].
+    pub(super) const fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The operation in a slot.
+    pub(super) fn at(&mut self, slot: usize) -> Option<(OperationId, &mut W)> {
+        let Slot { uses, occupant, .. } = &mut self.slots[slot];
+        let id = OperationId { uses: *uses, slot: slot as u16 };
+        occupant.as_mut().map(|occupant| (id, &mut occupant.operation))
     }
 
     fn take_free_slot(&mut self) -> u16 {
         if self.free == NONE {
-            let index = self.slots.len() as u16;
-            self.slots.push(Slot { generation: 0, older: NONE, newer: NONE, operation: None });
-            return index;
+            let slot = self.slots.len() as u16;
+            let (by_deadline, by_reply) = (Link::NONE, Link::NONE);
+            self.slots.push(Slot { uses: 0, by_deadline, by_reply, next_free: NONE, occupant: None });
+            return slot;
         }
-        let index = self.free;
-        self.free = self.slots[usize::from(index)].newer;
-        index
+        let slot = self.free;
+        self.free = self.slots[usize::from(slot)].next_free;
+        slot
     }
 
-    /// Makes neighbours of the two sides of a slot that left the list.
-    fn link(&mut self, older: u16, newer: u16) {
+    fn push_by_deadline(&mut self, slot: u16) {
+        let newest = self.by_deadline.newest;
+        self.slots[usize::from(slot)].by_deadline = Link { older: newest, newer: NONE };
+        match newest {
+            NONE => self.by_deadline.oldest = slot,
+            newest => self.slots[usize::from(newest)].by_deadline.newer = slot,
+        }
+        self.by_deadline.newest = slot;
+    }
+
+    fn unlink_by_deadline(&mut self, slot: u16) {
+        let Link { older, newer } = self.slots[usize::from(slot)].by_deadline;
         match older {
-            NONE => self.oldest = newer,
-            older => self.slots[usize::from(older)].newer = newer,
+            NONE => self.by_deadline.oldest = newer,
+            older => self.slots[usize::from(older)].by_deadline.newer = newer,
         }
         match newer {
-            NONE => self.newest = older,
-            newer => self.slots[usize::from(newer)].older = older,
+            NONE => self.by_deadline.newest = older,
+            newer => self.slots[usize::from(newer)].by_deadline.older = older,
+        }
+    }
+
+    fn unlink_by_reply(&mut self, slot: u16) {
+        let Link { older, newer } = self.slots[usize::from(slot)].by_reply;
+        match older {
+            NONE => self.by_reply.oldest = newer,
+            older => self.slots[usize::from(older)].by_reply.newer = newer,
+        }
+        match newer {
+            NONE => self.by_reply.newest = older,
+            newer => self.slots[usize::from(newer)].by_reply.older = older,
         }
     }
 }
@@ -165,55 +262,79 @@ impl<W> OperationTable<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::QuorumChoice;
     use proptest::prelude::*;
-    use std::num::NonZeroU8;
 
-    fn operation(number: u64) -> Operation<()> {
-        let quorum = QuorumChoice::default().resolve(NonZeroU8::MIN, 1).expect("1/1 is a quorum");
-        Operation {
-            to: RequestId(number),
-            deadline: Instant::from_nanos(number),
-            tally: Tally::new(quorum),
-            work: (),
-        }
+    #[derive(Clone, Debug)]
+    enum Action {
+        Insert,
+        Remove(prop::sample::Index),
+        Straggle(prop::sample::Index),
+        Postpone(prop::sample::Index),
     }
 
+    fn any_action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            3 => Just(Action::Insert),
+            2 => any::<prop::sample::Index>().prop_map(Action::Remove),
+            1 => any::<prop::sample::Index>().prop_map(Action::Straggle),
+            1 => any::<prop::sample::Index>().prop_map(Action::Postpone),
+        ]
+    }
+
+    const WAITING_MAX: u16 = 6;
+    const STRAGGLERS_MAX: u16 = 3;
+
     proptest! {
-        /// Against a plain list: `Some(i)` removes the `i`th of those under way, `None` inserts.
+        /// Against two plain lists: all operations by deadline, and the stragglers among them by reply.
         #[test]
-        fn it_is_a_list_in_order_of_insertion(steps: Vec<Option<prop::sample::Index>>) {
-            const OPERATIONS_MAX: u16 = 8;
-            let mut table = OperationTable::new(OPERATIONS_MAX);
-            let mut model: Vec<(OperationId, u64)> = Vec::new();
+        fn it_is_two_lists(actions in prop::collection::vec(any_action(), 1..100)) {
+            let mut table = OperationTable::new(WAITING_MAX, STRAGGLERS_MAX);
+            let mut all: Vec<(OperationId, u64)> = Vec::new();
+            let mut stragglers: Vec<OperationId> = Vec::new();
             let mut gone: Vec<OperationId> = Vec::new();
-            for (number, step) in steps.into_iter().enumerate() {
-                let number = number as u64;
-                match step {
-                    None if !table.is_full() => model.push((table.insert(operation(number)), number)),
-                    Some(index) if !model.is_empty() => {
-                        let (id, number) = model.remove(index.index(model.len()));
-                        prop_assert_eq!(table.remove(id).map(|operation| operation.to), Some(RequestId(number)));
+            for (time, action) in actions.into_iter().enumerate() {
+                let time = time as u64;
+                let at = Instant::from_nanos(time);
+                match action {
+                    Action::Insert if !table.is_full() => all.push((table.insert(at, time), time)),
+                    Action::Remove(index) if !all.is_empty() => {
+                        let (id, _) = all.remove(index.index(all.len()));
+                        stragglers.retain(|straggler| *straggler != id);
+                        prop_assert!(table.remove(id).is_some());
                         gone.push(id);
+                    }
+                    Action::Straggle(index) if table.waiting() > 0 => {
+                        let waiting: Vec<_> =
+                            all.iter().filter(|(id, _)| !stragglers.contains(id)).copied().collect();
+                        let (id, _) = waiting[index.index(waiting.len())];
+                        stragglers.push(id);
+                        if let Some(oldest) = table.straggle(id) {
+                            prop_assert!(stragglers.len() > usize::from(STRAGGLERS_MAX));
+                            prop_assert_eq!(oldest, stragglers.remove(0));
+                            all.retain(|(id, _)| *id != oldest);
+                            prop_assert!(table.remove(oldest).is_some());
+                            gone.push(oldest);
+                        }
+                    }
+                    Action::Postpone(index) if !all.is_empty() => {
+                        let (id, _) = all.remove(index.index(all.len()));
+                        table.postpone(id, at);
+                        all.push((id, time));
                     }
                     _ => {}
                 }
-                let oldest = table.oldest().map(|(id, operation)| (id, operation.to.0));
-                prop_assert_eq!(oldest, model.first().copied());
-                prop_assert_eq!(table.len(), model.len());
-                prop_assert_eq!(table.is_full(), model.len() == usize::from(OPERATIONS_MAX));
+                let oldest = table.oldest().map(|(id, deadline)| (id, deadline.as_nanos()));
+                prop_assert_eq!(oldest, all.first().copied());
+                prop_assert_eq!(table.waiting(), all.len() - stragglers.len());
+                for &(id, _) in &all {
+                    prop_assert!(table.get_mut(id).is_some());
+                    prop_assert_eq!(table.is_waiting(id), !stragglers.contains(&id));
+                }
                 for &id in &gone {
                     prop_assert!(table.get_mut(id).is_none() && table.remove(id).is_none());
-                    prop_assert!(model.iter().all(|(live, _)| live.store_id() != id.store_id()));
+                    prop_assert!(!table.is_waiting(id) && all.iter().all(|(live, _)| *live != id));
                 }
             }
-        }
-
-        #[test]
-        fn ids_round_trip_and_own_ids_name_no_operation(generation in 0u64..1 << 48, index in 0..NONE) {
-            let id = OperationId { generation, index };
-            prop_assert_eq!(OperationId::of(id.store_id()), Some(id));
-            prop_assert_eq!(OperationId::of(own_store_id(generation)), None);
         }
     }
 }

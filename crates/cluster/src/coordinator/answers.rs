@@ -1,0 +1,126 @@
+//! What replicas have answered to a read, boiled down: the newest of it, and who holds that.
+//!
+//! One sends the cell, the others version and kind, so the newest may be known before its value is. Cells of one
+//! version are the same write; of those that differ all the same, the one that wins on every replica is newest,
+//! except that a value that has expired and the tombstone that compaction makes of it count as equal.
+
+use crate::NODES_MAX;
+use crate::places::Places;
+use std::cmp::Ordering;
+use stdx::{Cell, CellMeta, WallTime};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    newest: Option<CellMeta>,
+    cell: Option<Cell>,
+    /// Who holds the newest, something older, or nothing.
+    holders: Places,
+    older: Places,
+    without: Places,
+}
+
+impl Answers {
+    /// Takes the answer of a replica, with the cell if it sent it. A second answer of a replica replaces its first.
+    /// Whether there is a newest cell that was not known before.
+    pub(super) fn take(
+        &mut self,
+        place: u8,
+        meta: Option<CellMeta>,
+        cell: Option<Cell>,
+        wall: WallTime,
+    ) -> bool {
+        for set in [&mut self.holders, &mut self.older, &mut self.without] {
+            set.remove(place);
+        }
+        let Some(meta) = meta else {
+            self.without.insert(place);
+            return false;
+        };
+        let order = self.newest.map_or(Ordering::Greater, |newest| order(&meta, &newest, wall));
+        match order {
+            Ordering::Less => {
+                self.older.insert(place);
+            }
+            Ordering::Equal => {
+                self.holders.insert(place);
+                if self.newest == Some(meta) && cell.is_some() {
+                    self.cell = cell;
+                }
+            }
+            Ordering::Greater => {
+                self.older = self.older.union(self.holders);
+                self.holders = Places::one(place);
+                self.newest = Some(meta);
+                self.cell = cell;
+            }
+        }
+        order == Ordering::Greater
+    }
+
+    /// The newest that anybody answered; `None`: nobody holds anything.
+    pub(super) const fn newest(&self) -> Option<CellMeta> {
+        self.newest
+    }
+
+    /// Who answered that it holds the newest.
+    pub(super) const fn holders(&self) -> Places {
+        self.holders
+    }
+
+    /// Whether some answered otherwise than the others.
+    pub(super) const fn differ(&self) -> bool {
+        self.newest.is_some() && !self.older.union(self.without).is_empty()
+    }
+
+    /// Who is to be sent the newest: those that are to hold it and do not, and whoever holds something older.
+    pub(super) fn lacking(&self) -> Places {
+        self.older.union(self.without.intersection(self.within()))
+    }
+
+    /// The replicas that are to hold the newest.
+    pub(super) fn within(&self) -> Places {
+        let from = self.newest.map_or(0, |newest| newest.from);
+        Places::first(from.min(NODES_MAX as u8))
+    }
+
+    /// The newest cell, if its value is known. A tombstone is known by its version.
+    pub(super) fn cell(&self) -> Option<Cell> {
+        self.cell
+            .clone()
+            .or_else(|| self.newest.filter(is_bare).map(|meta| Cell { meta, value: Default::default() }))
+    }
+
+    /// The same, and it is kept no longer.
+    pub(super) fn take_cell(&mut self) -> Option<Cell> {
+        self.cell.take()
+    }
+
+    /// Keeps the newest cell.
+    pub(super) fn put_cell(&mut self, cell: Cell) {
+        self.cell = Some(cell);
+    }
+
+    /// Forgets a value larger than this.
+    pub(super) fn drop_large(&mut self, bytes_max: usize) {
+        self.cell.take_if(|cell| cell.value.len() > bytes_max);
+    }
+}
+
+fn is_bare(meta: &CellMeta) -> bool {
+    meta.kind == stdx::CellKind::Tombstone
+}
+
+/// Which of two cells of a key is newer to a reader at `wall`, as far as that is known without their values.
+fn order(a: &CellMeta, b: &CellMeta, wall: WallTime) -> Ordering {
+    a.version.cmp(&b.version).then_with(|| {
+        if !a.is_live_at(wall) && !b.is_live_at(wall) {
+            return Ordering::Equal;
+        }
+        let rank = |meta: &CellMeta| {
+            let expiry = meta.expires_at.map_or(u64::MAX, WallTime::micros_since_unix_epoch);
+            (meta.kind as u8, expiry, meta.from)
+        };
+        rank(a).cmp(&rank(b))
+    })
+}

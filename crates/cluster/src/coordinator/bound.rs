@@ -1,0 +1,108 @@
+//! The durable bound of the version clock: raised before it is reached, waited for where it was.
+//!
+//! The process's clock issues versions only up to a durable bound. While writes flow, the bound is raised in time.
+//! Where it was reached (the first write, or the first after an idle time) writes are *parked*, without a version
+//! and with nothing sent or stored, until the store has raised it; each still has its deadline, and a failed raise
+//! fails them all.
+
+use super::number::own_store_id;
+use super::table::OperationId;
+use super::{Coordinator, Work};
+use crate::{Effect, Event, Failure, Reply, StoreRequest, StoreResponse};
+use std::collections::VecDeque;
+use std::time::Duration;
+use stdx::{Hlc, Now};
+
+/// A wall clock that is further behind the issued versions than this was set back; a restart alone leaves it
+/// at most [`HybridClock::RESERVATION`](crate::HybridClock::RESERVATION) behind.
+const CLOCK_BEHIND_MIN: Duration = Duration::from_secs(4);
+
+/// What waits for the bound, and the request that raises it; one at a time.
+#[derive(Debug, Default)]
+pub(super) struct ClockBound {
+    started: u64,
+    under_way: bool,
+    /// Writes that wait, oldest first; all of them are in the table.
+    parked: VecDeque<OperationId>,
+    /// The wall clock was set back, and it has been said.
+    is_behind: bool,
+}
+
+impl ClockBound {
+    /// Lets a write wait.
+    pub(super) fn park(&mut self, id: OperationId) {
+        self.parked.push_back(id);
+    }
+
+    /// Takes out the write that has waited longest.
+    pub(super) fn unpark(&mut self) -> Option<OperationId> {
+        self.parked.pop_front()
+    }
+}
+
+impl Coordinator {
+    /// Takes the answer to the request that raises the clock's bound.
+    pub(super) fn handle_bound_raised(&mut self, now: Now, response: StoreResponse) {
+        assert!(self.bound.under_way, "nobody asked to raise the bound");
+        self.bound.under_way = false;
+        match response {
+            StoreResponse::ClockBoundRaised { bound } => {
+                self.context.member.clock.raise_bound(bound);
+                self.resume_parked(now);
+            }
+            StoreResponse::Failed(fault) => self.fail_parked(&fault.into()),
+            response => unreachable!("the store answered a raise of the clock's bound with {response:?}"),
+        }
+    }
+
+    /// Keeps the bound ahead of the clock, after a write was taken.
+    pub(super) fn tend_bound(&mut self, now: Now) {
+        self.raise_bound_in_time(now);
+        if !self.bound.parked.is_empty() && !self.bound.under_way {
+            // Another thread has raised the bound since the clock refused: no answer will come here.
+            self.resume_parked(now);
+        }
+    }
+
+    /// Says once when the wall clock was set back.
+    pub(super) fn watch_clock(&mut self, now: Now, issued: Hlc) {
+        let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
+        if is_behind && !self.bound.is_behind {
+            self.context.effects.push_back(Effect::Event(Event::ClockBehind { issued }));
+        }
+        self.bound.is_behind = is_behind;
+    }
+
+    fn resume_parked(&mut self, now: Now) {
+        while let Some(&id) = self.bound.parked.front() {
+            let Ok(hlc) = self.context.member.clock.tick(now.wall) else {
+                break;
+            };
+            self.bound.parked.pop_front();
+            self.resume_write(now, id, hlc);
+        }
+        if !self.bound.parked.is_empty() {
+            self.raise_bound_in_time(now);
+        }
+    }
+
+    fn fail_parked(&mut self, failure: &Failure) {
+        while let Some(id) = self.bound.parked.pop_front() {
+            let operation = self.operations.remove(id).expect("parked writes are under way");
+            assert!(matches!(operation.work, Work::Parked(_)), "only parked writes wait for the bound");
+            self.context.reply(operation.to, Reply::Failed(failure.clone()));
+        }
+    }
+
+    fn raise_bound_in_time(&mut self, now: Now) {
+        if self.bound.under_way {
+            return;
+        }
+        if let Some(bound) = self.context.member.clock.bound_wanted(now.wall) {
+            let id = own_store_id(self.bound.started);
+            self.bound.started += 1;
+            self.bound.under_way = true;
+            self.context.store(id, StoreRequest::RaiseClockBound { bound });
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What operations share: the cluster as this thread sees it, and the effects that they cause.
+
+use super::Limits;
+use super::hedge::{HedgeBudget, LateReads};
+use super::number::{self, Step};
+use super::peers::{Availability, Peer};
+use super::table::OperationId;
+use crate::places::Places;
+use crate::{
+    Asker, ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
+    Partition, PeerRequest, PeerState, Reply, RequestId, StoreId, StoreRequest, replica,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use stdx::{Cell, Rng};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) member: Member,
+    pub(super) limits: Limits,
+    pub(super) view: Arc<ClusterView>,
+    /// By node.
+    pub(super) peers: Vec<Peer>,
+    pub(super) effects: VecDeque<Effect>,
+    pub(super) late_reads: LateReads,
+    pub(super) hedge_budget: HedgeBudget,
+    pub(super) rng: Rng,
+    asker: Asker,
+}
+
+/// A key with its place in the layout.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) key: Key,
+    pub(super) partition: Partition,
+}
+
+/// One request of an operation, to one node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    pub(super) operation: OperationId,
+    pub(super) step: Step,
+    pub(super) node: NodeIndex,
+}
+
+impl Context {
+    pub(super) fn new(member: Member, number: u8, limits: Limits, view: Arc<ClusterView>, rng: Rng) -> Self {
+        Self {
+            peers: member.layout.nodes().map(|_| Peer::new()).collect(),
+            member,
+            limits,
+            view,
+            effects: VecDeque::new(),
+            late_reads: LateReads::new(limits.operations_max),
+            hedge_budget: HedgeBudget::new(),
+            rng,
+            asker: Asker::Coordinator(number),
+        }
+    }
+
+    pub(super) fn subject(&self, key: Key) -> Subject {
+        let partition = self.member.layout.partition_of(&key);
+        Subject { key, partition }
+    }
+
+    /// The node at this place of the preference list.
+    #[inline]
+    pub(super) fn node(&self, subject: &Subject, place: u8) -> NodeIndex {
+        self.member.layout.preference_list(subject.partition)[usize::from(place)]
+    }
+
+    /// The place of this node in the preference list.
+    #[inline]
+    pub(super) fn place(&self, subject: &Subject, node: NodeIndex) -> u8 {
+        let list = self.member.layout.preference_list(subject.partition);
+        list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
+    }
+
+    pub(super) fn nodes(&self, subject: &Subject, places: Places) -> NodeSet {
+        places.map(|place| self.node(subject, place)).collect()
+    }
+
+    /// Whether a message came in answer to one of this machine, in this life.
+    pub(super) fn asked(&self, id: MessageId) -> bool {
+        id.incarnation == self.member.incarnation && id.asker == self.asker
+    }
+
+    /// Whether `node` can be asked to store `bytes`.
+    #[inline]
+    pub(super) fn can_write(&self, node: NodeIndex, bytes: usize, is_value: bool) -> Availability {
+        if node == self.member.me {
+            return Availability::Ready;
+        }
+        let view = self.view.peer(node);
+        match self.can_send(node, bytes) {
+            Availability::Ready if is_value && view.disk_full => Availability::Full,
+            other => other,
+        }
+    }
+
+    /// Whether `node` can be asked what it holds.
+    #[inline]
+    pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
+        if !self.view.peer(node).believed {
+            return Availability::Gone;
+        }
+        if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
+    }
+
+    /// The lower, the better to read from: itself, then by health, then by speed.
+    #[inline]
+    pub(super) fn read_rank(&self, node: NodeIndex) -> (u8, u64) {
+        let view = self.view.peer(node);
+        let class = match view.state {
+            _ if node == self.member.me => 0,
+            PeerState::Up | PeerState::Unknown if !view.draining => 1,
+            PeerState::Up | PeerState::Unknown => 2,
+            PeerState::Suspected => 3,
+            PeerState::Unreachable => 4,
+        };
+        (class, self.peers[node.as_usize()].latency.mean_nanos())
+    }
+
+    /// Asks a node, which may be this one. `false`: there was nothing to do.
+    #[inline]
+    pub(super) fn ask(&mut self, asking: Asking, request: PeerRequest, bytes: usize) -> bool {
+        let number = number::number(asking.operation, asking.step);
+        if asking.node == self.member.me {
+            return self.ask_self(StoreId(number), request);
+        }
+        self.peers[asking.node.as_usize()].begin(bytes);
+        let id = MessageId { incarnation: self.member.incarnation, asker: self.asker, number };
+        let message = Message::Request { id, request };
+        self.effects.push_back(Effect::Send { to: Destination::Dialed(asking.node), message });
+        true
+    }
+
+    /// Counts a request that was answered or given up.
+    #[inline]
+    pub(super) fn end_request(&mut self, node: NodeIndex, bytes: usize) {
+        if node != self.member.me {
+            self.peers[node.as_usize()].end(bytes);
+        }
+    }
+
+    pub(super) fn store(&mut self, id: StoreId, request: StoreRequest) {
+        self.effects.push_back(Effect::Store { id, request });
+    }
+
+    pub(super) fn reply(&mut self, to: RequestId, reply: Reply) {
+        self.effects.push_back(Effect::Reply { to, reply });
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.effects.push_back(Effect::Event(event));
+    }
+
+    fn can_send(&self, node: NodeIndex, bytes: usize) -> Availability {
+        let peer = &self.peers[node.as_usize()];
+        if !peer.dialer.is_open() || self.view.peer(node).state == PeerState::Unreachable {
+            return Availability::Gone;
+        }
+        if peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max) {
+            Availability::Ready
+        } else {
+            Availability::Busy
+        }
+    }
+
+    /// The local store is asked what a peer would be asked, under the same rules.
+    fn ask_self(&mut self, id: StoreId, request: PeerRequest) -> bool {
+        let request = match request {
+            PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => StoreRequest::Read { key },
+            PeerRequest::Write { key, cell, hints } => {
+                replica::write(&self.member, key, cell, hints, &mut self.effects)
+            }
+            PeerRequest::KeepHints { key, version, targets } => {
+                let targets = replica::admit_hints(&self.member, &key, targets, &mut self.effects);
+                if targets.is_empty() {
+                    return false;
+                }
+                StoreRequest::KeepHints { key, version, targets }
+            }
+            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => unreachable!("operations ask for keys"),
+        };
+        self.store(id, request);
+        true
+    }
+}
+
+/// What a message that writes this holds in memory, about.
+pub(super) fn write_bytes(key: &Key, cell: &Cell) -> usize {
+    key.as_bytes().len() + cell.value.len()
+}

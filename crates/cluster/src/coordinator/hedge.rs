@@ -1,0 +1,167 @@
+//! Hedging: when an answer to a read is late, one more replica is asked.
+//!
+//! **Promise.** At most one read in twenty is hedged in the long run, so that a cluster which is slow as a whole is
+//! not asked twice for everything.
+//!
+//! **Mechanism.** A read is looked at again once the slowest of those that it asked is past its 95th percentile.
+//! Waiting times are rounded up to one of a few, each with a queue of its own that is in order of itself; so this
+//! takes constant time. Reads that have ended meanwhile are passed over. (Dean and Barroso, "The tail at scale",
+//! 2013, on hedged requests.)
+
+use super::context::Context;
+use super::get::Read;
+use super::latency::{LATE_MAX, LATE_MIN};
+use super::table::OperationId;
+use crate::Event;
+use std::collections::VecDeque;
+use std::time::Duration;
+use stdx::{Instant, Now};
+
+/// The waiting times, in milliseconds.
+const WAITS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
+/// One hedge takes what so many reads bring in.
+const READS_FOR_ONE_HEDGE: u32 = 20;
+/// So many hedges may be saved up.
+const HEDGES_SAVED_MAX: u32 = 16;
+
+/// The reads to look at again, in order of when.
+#[derive(Debug)]
+pub(super) struct LateReads {
+    queues: [VecDeque<(Instant, OperationId)>; WAITS_MS.len()],
+    len_max: usize,
+}
+
+/// How much may still be hedged.
+#[derive(Debug)]
+pub(super) struct HedgeBudget {
+    saved: u32,
+}
+
+impl Read {
+    /// An answer is late: one more replica is asked for what is still missing.
+    pub(super) fn hedge(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        self.measure_late(now, context);
+        if self.is_repairing() {
+            return self.repair_elsewhere(now, context, id);
+        }
+        if !context.hedge_budget.has_one() {
+            return;
+        }
+        let is_asked = if self.tally.is_reached() {
+            self.fetch_elsewhere(now, context, id)
+        } else {
+            self.ask_another(context, id)
+        };
+        if is_asked {
+            context.hedge_budget.spend();
+            context.tell(Event::Hedged);
+        }
+    }
+}
+
+impl LateReads {
+    /// Watches at most `len_max` reads per waiting time. One more is not watched.
+    pub(super) fn new(len_max: u16) -> Self {
+        let (least, greatest) = (WAITS_MS[0], WAITS_MS[WAITS_MS.len() - 1]);
+        assert!(LATE_MIN.as_millis() == u128::from(least) && LATE_MAX.as_millis() == u128::from(greatest));
+        Self { queues: Default::default(), len_max: usize::from(len_max) }
+    }
+
+    /// Looks at this read again after `wait`, or somewhat later.
+    #[inline]
+    pub(super) fn watch(&mut self, now: Instant, wait: Duration, id: OperationId) {
+        let class = WAITS_MS.partition_point(|&millis| Duration::from_millis(millis) < wait);
+        let class = class.min(WAITS_MS.len() - 1);
+        let queue = &mut self.queues[class];
+        if queue.len() < self.len_max {
+            queue.push_back((now + Duration::from_millis(WAITS_MS[class]), id));
+        }
+    }
+
+    /// Takes out a read that is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<OperationId> {
+        let queue = self.queues.iter_mut().find(|queue| queue.front().is_some_and(|&(at, _)| at <= now))?;
+        queue.pop_front().map(|(_, id)| id)
+    }
+
+    /// Forgets the reads that would be due next and wait for nothing any more.
+    #[inline]
+    pub(super) fn forget(&mut self, waits: impl Fn(OperationId) -> bool) {
+        for queue in &mut self.queues {
+            while queue.front().is_some_and(|&(_, id)| !waits(id)) {
+                queue.pop_front();
+            }
+        }
+    }
+
+    /// When the next read is due.
+    #[inline]
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.queues.iter().filter_map(|queue| queue.front()).map(|&(at, _)| at).min()
+    }
+}
+
+impl HedgeBudget {
+    pub(super) const fn new() -> Self {
+        Self { saved: HEDGES_SAVED_MAX * READS_FOR_ONE_HEDGE }
+    }
+
+    /// Counts a read.
+    #[inline]
+    pub(super) fn earn(&mut self) {
+        self.saved = (self.saved + 1).min(HEDGES_SAVED_MAX * READS_FOR_ONE_HEDGE);
+    }
+
+    /// Whether a hedge is left.
+    pub(super) const fn has_one(&self) -> bool {
+        self.saved >= READS_FOR_ONE_HEDGE
+    }
+
+    /// Takes a hedge out.
+    ///
+    /// # Panics
+    /// When there is none left.
+    pub(super) const fn spend(&mut self) {
+        assert!(self.has_one());
+        self.saved -= READS_FOR_ONE_HEDGE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_read_in_twenty_is_hedged() {
+        let mut budget = HedgeBudget::new();
+        let hedged = (0..10_000).filter(|_| {
+            budget.earn();
+            let has_one = budget.has_one();
+            if has_one {
+                budget.spend();
+            }
+            has_one
+        });
+        let hedged = hedged.count();
+        assert!((500..=500 + HEDGES_SAVED_MAX as usize).contains(&hedged), "{hedged}");
+    }
+
+    #[test]
+    fn reads_are_due_in_order_and_those_that_ended_are_passed_over() {
+        let id = |slot| OperationId { uses: 0, slot };
+        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+        let mut late = LateReads::new(2);
+        late.watch(at(0), Duration::from_millis(60), id(0));
+        late.watch(at(1), Duration::from_micros(1), id(1));
+        late.watch(at(2), Duration::from_millis(3), id(2));
+        late.watch(at(2), Duration::from_secs(3), id(3));
+        assert_eq!(late.next_due(), Some(at(2)));
+        late.forget(|id| id.slot != 1);
+        assert_eq!((late.next_due(), late.take_due(at(5))), (Some(at(6)), None));
+        assert_eq!(late.take_due(at(6)), Some(id(2)));
+        assert_eq!((late.take_due(at(64)), late.next_due()), (Some(id(0)), Some(at(102))));
+        (0..3).for_each(|slot| late.watch(at(200), LATE_MIN, id(slot)));
+        late.forget(|id| id.slot != 3);
+        assert_eq!([0; 3].map(|_| late.take_due(at(300))), [Some(id(0)), Some(id(1)), None], "bounded");
+    }
+}

@@ -1,0 +1,115 @@
+//! Links to peers: dialed while the node of this process says that a peer lives, given up when it says otherwise.
+//!
+//! What is under way over a link that ends fails at once: a write counts its replica as failed, a read asks the
+//! next one.
+
+use super::{Coordinator, Work};
+use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState};
+use std::sync::Arc;
+use stdx::{Instant, Now};
+
+impl Coordinator {
+    /// Takes what the node of this process says of the cluster.
+    pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
+        let before = std::mem::replace(&mut self.context.view, view);
+        for node in self.others() {
+            let state = self.context.view.peer(node).state;
+            let dialer = &mut self.context.peers[node.as_usize()].dialer;
+            if state == PeerState::Up && before.peer(node).state != PeerState::Up {
+                dialer.end_back_off();
+            }
+            if state == PeerState::Unreachable && dialer.is_open() {
+                self.hang_up(now, node);
+            }
+        }
+        self.dial(now);
+        self.forget_late();
+    }
+
+    /// Takes news of a link of this thread.
+    pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
+        match event {
+            LinkEvent::Opened(hello) => {
+                self.context.peers[hello.node.as_usize()].dialer.opened();
+                if self.context.view.peer(hello.node).state == PeerState::Unreachable {
+                    self.hang_up(now, hello.node);
+                }
+            }
+            LinkEvent::DialFailed { node, .. } | LinkEvent::Closed { node } => self.link_ended(now, node),
+            LinkEvent::Left { link } => self.replica.link_left(link),
+            LinkEvent::Arrived { .. } => unreachable!("whom to let in, the node decides"),
+        }
+        self.dial(now);
+        self.forget_late();
+    }
+
+    /// Whether there is a link to every peer that is up.
+    pub fn is_linked(&self) -> bool {
+        self.others().all(|node| {
+            self.context.view.peer(node).state != PeerState::Up
+                || self.context.peers[node.as_usize()].dialer.is_open()
+        })
+    }
+
+    /// Dials whom it is time to dial.
+    pub(super) fn dial(&mut self, now: Now) {
+        for node in self.others() {
+            let dialer = &mut self.context.peers[node.as_usize()].dialer;
+            if is_wanted(&self.context.view, node) && dialer.start(now.mono) {
+                self.context.effects.push_back(Effect::Link(LinkAction::Dial(node)));
+            }
+        }
+        self.next_dial = self.find_next_dial();
+    }
+
+    /// When the next peer is to be dialed.
+    pub(super) fn find_next_dial(&self) -> Option<Instant> {
+        (self.others())
+            .filter(|&node| is_wanted(&self.context.view, node))
+            .filter_map(|node| self.context.peers[node.as_usize()].dialer.due())
+            .min()
+    }
+
+    fn hang_up(&mut self, now: Now, node: NodeIndex) {
+        self.context.effects.push_back(Effect::Link(LinkAction::HangUp(node)));
+        self.link_ended(now, node);
+    }
+
+    fn link_ended(&mut self, now: Now, node: NodeIndex) {
+        let context = &mut self.context;
+        context.peers[node.as_usize()].dialer.failed(now.mono, &mut context.rng);
+        self.lose(now, node);
+    }
+
+    /// Fails what is under way at a peer.
+    fn lose(&mut self, now: Now, node: NodeIndex) {
+        for slot in 0..self.operations.slots() {
+            let Some((id, operation)) = self.operations.at(slot) else {
+                continue;
+            };
+            let was_waiting = match &mut operation.work {
+                Work::Read(read) => {
+                    let place = self.context.place(&read.subject, node);
+                    read.lose(&mut self.context, place)
+                }
+                Work::Write(write) => {
+                    let place = self.context.place(&write.subject, node);
+                    write.lose(&mut self.context, place)
+                }
+                Work::Parked(_) | Work::Nothing => false,
+            };
+            if was_waiting {
+                self.proceed(now, id);
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        let me = self.context.member.me;
+        self.context.member.layout.nodes().filter(move |node| *node != me)
+    }
+}
+
+fn is_wanted(view: &ClusterView, node: NodeIndex) -> bool {
+    matches!(view.peer(node).state, PeerState::Up | PeerState::Suspected)
+}

@@ -1,0 +1,209 @@
+//! Read repair: replicas that answered with less than the newest cell are sent it.
+//!
+//! **Promise.** Before a read replies with a cell that not all of its first answers had, `min(ack, from of the
+//! cell)` nodes hold it: a later read of overlapping quorum cannot miss it. A cell goes to the replicas within its own
+//! `from`, and to whoever answered with an older cell of the key, nowhere else.
+//!
+//! **Mechanism.** The answers say who holds the newest cell. Those that lack it are written to; while these are too
+//! few, so are further replicas within its `from`. When a still newer cell is found, a new round begins for that
+//! one, and answers to the former count no more. What is found after the reply is repaired alike, and
+//! nobody waits for it.
+//!
+//! **Caveats.** No hints are kept for a repair that fails: the next read finds the same difference.
+
+use super::context::{Asking, Context, write_bytes};
+use super::get::Read;
+use super::latency::LATE_MAX;
+use super::number::{Step, WRITE_ROUNDS_MAX};
+use super::peers::Availability;
+use super::put::is_ahead;
+use super::straggler::Rest;
+use super::table::OperationId;
+use crate::places::Places;
+use crate::{Event, PeerAnswer, PeerRequest, Reply};
+use stdx::{Cell, CellKind, Now};
+
+/// A value up to this size is kept after the reply while an answer is still to come; a larger one is fetched
+/// again if it turns out to be needed.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// How far the newest cell has spread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Repair {
+    round: u8,
+    /// It has been told that there is something to repair.
+    is_told: bool,
+    /// Who was sent it and has not answered.
+    open: Places,
+    /// Who has stored it.
+    stored: Places,
+    /// Who cannot.
+    failed: Places,
+    /// What each message holds.
+    bytes: usize,
+}
+
+impl Read {
+    /// Whether the newest cell is where a later read cannot miss it.
+    pub(super) fn is_held_by_enough(&self) -> bool {
+        self.answers.holders().union(self.repair.stored).len() >= self.holders_needed()
+    }
+
+    /// Sees that the newest cell spreads; `false`: it cannot spread as far as it has to.
+    pub(super) fn repair_before_reply(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+        let Some(cell) = self.answers.cell() else {
+            return self.fetch(now, context, id);
+        };
+        if !self.repair.is_told {
+            context.late_reads.watch(now.mono, LATE_MAX, id);
+        }
+        self.tell(context, true);
+        for place in self.answers.lacking().without(self.repair.tried()) {
+            self.write(now, context, id, place, &cell);
+        }
+        let spread = |read: &Self| read.answers.holders().union(read.repair.stored).union(read.repair.open);
+        while spread(self).len() < self.holders_needed() {
+            if !self.write_to_another(now, context, id, &cell) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A replica takes long to store the newest cell: another one is sent it too.
+    pub(super) fn repair_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        if let Some(cell) = self.answers.cell() {
+            self.write_to_another(now, context, id, &cell);
+        }
+    }
+
+    /// Whether the reply waits for replicas to store the newest cell.
+    pub(super) fn is_repairing(&self) -> bool {
+        !self.repair.open.is_empty()
+    }
+
+    /// The reply with this cell; what may still be needed of it is kept.
+    pub(super) fn found(&mut self, cell: Cell) -> Reply {
+        let acks = self.tally.acks();
+        let is_settled = self.open().is_empty() && self.to_repair().is_empty();
+        if !is_settled && cell.value.len() <= KEPT_BYTES_MAX {
+            self.answers.put_cell(cell.clone());
+        }
+        Reply::Found { cell, acks }
+    }
+
+    /// Does what is to be done after the reply.
+    pub(super) fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> Rest {
+        if !self.tally.is_reached() {
+            self.give_up(context);
+            return Rest::Done;
+        }
+        self.answers.drop_large(KEPT_BYTES_MAX);
+        self.repair_after_reply(now, context, id);
+        if self.open().union(self.repair.open).is_empty() { Rest::Done } else { Rest::Waits }
+    }
+
+    /// Takes the answer of a replica that was sent the newest cell.
+    pub(super) fn take_repaired(&mut self, context: &mut Context, place: u8, round: u8, answer: &PeerAnswer) {
+        if round != self.repair.round || !self.repair.open.remove(place) {
+            return;
+        }
+        context.end_request(context.node(&self.subject, place), self.repair.bytes);
+        match answer {
+            PeerAnswer::Written { .. } => self.repair.stored.insert(place),
+            _ => self.repair.failed.insert(place),
+        };
+    }
+
+    /// Whether this replica has stored what it was sent, it will not say. Whether it was sent anything.
+    pub(super) fn lose_repair(&mut self, context: &mut Context, place: u8) -> bool {
+        let was_open = self.repair.open.remove(place);
+        if was_open {
+            context.end_request(context.node(&self.subject, place), self.repair.bytes);
+            self.repair.failed.insert(place);
+        }
+        was_open
+    }
+
+    /// A newer cell was found than the one that was spread so far, if any was.
+    pub(super) fn begin_round(&mut self, context: &mut Context) {
+        if self.repair.is_told {
+            self.give_up_repair(context);
+            self.repair = Repair { round: self.repair.round + 1, ..Repair::default() };
+        }
+    }
+
+    /// Waits for no replica any more that was sent the newest cell.
+    pub(super) fn give_up_repair(&mut self, context: &mut Context) {
+        for place in std::mem::take(&mut self.repair.open) {
+            context.end_request(context.node(&self.subject, place), self.repair.bytes);
+        }
+    }
+
+    fn holders_needed(&self) -> u8 {
+        let from = self.answers.newest().map_or(0, |newest| newest.from);
+        self.tally.quorum().ack().min(from)
+    }
+
+    /// Who is to be sent the newest cell and has not been.
+    fn to_repair(&self) -> Places {
+        let damaged = self.damaged.intersection(self.answers.within());
+        self.answers.lacking().union(damaged).without(self.repair.tried())
+    }
+
+    fn repair_after_reply(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        let places = self.to_repair();
+        if places.is_empty() {
+            return;
+        }
+        let Some(cell) = self.answers.cell() else {
+            self.fetch(now, context, id);
+            return;
+        };
+        self.tell(context, false);
+        for place in places {
+            self.write(now, context, id, place, &cell);
+        }
+    }
+
+    /// Sends the newest cell to one more replica that is to hold it, whether it does or not.
+    fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
+        let held = self.answers.holders().union(self.repair.tried());
+        let nodes = Places::first(context.member.layout.len());
+        let mut others = self.answers.within().intersection(nodes).without(held);
+        others.any(|place| self.write(now, context, id, place, cell))
+    }
+
+    fn write(&mut self, now: Now, context: &mut Context, id: OperationId, place: u8, cell: &Cell) -> bool {
+        let node = context.node(&self.subject, place);
+        let bytes = write_bytes(&self.subject.key, cell);
+        let is_value = cell.meta.kind == CellKind::Value;
+        let is_refused = node == context.member.me && is_ahead(context, now, cell.meta.version.hlc);
+        let has_rounds = self.repair.round < WRITE_ROUNDS_MAX;
+        if is_refused || !has_rounds || context.can_write(node, bytes, is_value) != Availability::Ready {
+            self.repair.failed.insert(place);
+            return false;
+        }
+        self.repair.open.insert(place);
+        self.repair.bytes = bytes;
+        let step = Step::Write { round: self.repair.round };
+        let (key, cell) = (self.subject.key.clone(), cell.clone());
+        let request = PeerRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
+        context.ask(Asking { operation: id, step, node }, request, bytes);
+        true
+    }
+
+    fn tell(&mut self, context: &mut Context, blocking: bool) {
+        if !self.repair.is_told {
+            self.repair.is_told = true;
+            context.tell(Event::ReadRepaired { blocking });
+        }
+    }
+}
+
+impl Repair {
+    /// Who was sent the newest cell, or cannot be.
+    fn tried(&self) -> Places {
+        self.open.union(self.stored).union(self.failed)
+    }
+}

@@ -1,0 +1,103 @@
+//! Sets of replicas of one key, each named by its place in the key's preference list.
+
+use crate::NODES_MAX;
+use std::fmt;
+
+/// A set of places in a preference list.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Places(u64);
+
+impl Places {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// The first `len` places: the replicas of a key for this `from`.
+    pub(crate) const fn first(len: u8) -> Self {
+        assert!(len as usize <= NODES_MAX);
+        Self(if len as usize == NODES_MAX { u64::MAX } else { (1 << len) - 1 })
+    }
+
+    pub(crate) const fn one(place: u8) -> Self {
+        assert!((place as usize) < NODES_MAX);
+        Self(1 << place)
+    }
+
+    pub(crate) const fn contains(self, place: u8) -> bool {
+        self.0 & Self::one(place).0 != 0
+    }
+
+    /// Adds a place; whether it was not in the set.
+    pub(crate) const fn insert(&mut self, place: u8) -> bool {
+        let is_new = !self.contains(place);
+        self.0 |= Self::one(place).0;
+        is_new
+    }
+
+    /// Removes a place; whether it was in the set.
+    pub(crate) const fn remove(&mut self, place: u8) -> bool {
+        let was_in = self.contains(place);
+        self.0 &= !Self::one(place).0;
+        was_in
+    }
+
+    #[must_use]
+    pub(crate) const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[must_use]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    #[must_use]
+    pub(crate) const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) const fn len(self) -> u8 {
+        self.0.count_ones() as u8
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The place that comes first in the list.
+    pub(crate) const fn first_place(self) -> Option<u8> {
+        if self.is_empty() { None } else { Some(self.0.trailing_zeros() as u8) }
+    }
+}
+
+impl Iterator for Places {
+    type Item = u8;
+
+    /// Takes out the first place, so that a loop passes over all in their order.
+    fn next(&mut self) -> Option<u8> {
+        let place = self.first_place()?;
+        self.0 &= self.0 - 1;
+        Some(place)
+    }
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(*self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_every_place_of_the_longest_list() {
+        let mut places = Places::EMPTY;
+        assert!(places.insert(63) && places.insert(0) && !places.insert(63));
+        assert_eq!(places.collect::<Vec<_>>(), [0, 63]);
+        assert_eq!((places.len(), places.first_place()), (2, Some(0)));
+        assert_eq!(Places::first(64).without(places).len(), 62);
+        assert_eq!(places.intersection(Places::first(63)), Places::one(0));
+        assert!(places.remove(0) && !places.remove(0) && places == Places::one(63));
+        assert_eq!(Places::first(0).union(Places::EMPTY).first_place(), None);
+    }
+}
