@@ -1,5 +1,7 @@
 //! The chores of the project, one command each. `cargo xtask` lists them.
 
+mod netns;
+
 use std::process::{Command, ExitCode};
 
 /// A chore: its name, what it does, and the commands it runs in order.
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("ci") => run_all([LINTS, DOCS, TESTS]),
+        Some("netns") => netns::run(),
         Some(name) => match CHORES.iter().find(|chore| chore.name == name) {
             Some(chore) => run_all([chore.steps]),
             None => usage(),
@@ -67,6 +70,10 @@ fn usage() -> ExitCode {
     for chore in CHORES {
         eprintln!("  {:<9} {}", chore.name, chore.does);
     }
+    eprintln!(
+        "  {:<9} a cluster whose cables are cut, in network namespaces (needs root and iproute2)",
+        "netns"
+    );
     ExitCode::FAILURE
 }
 

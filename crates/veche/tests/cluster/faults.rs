@@ -1,0 +1,118 @@
+//! Nodes that hang, and nodes that die.
+
+use crate::common::eventually;
+use crate::common::http::{get, put};
+use crate::harness::Cluster;
+use std::time::{Duration, Instant};
+
+/// Long, so that what waits for its deadline and what is answered at once cannot be taken for each other.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+fn start_with_long_deadlines() -> Cluster {
+    Cluster::start_with(3, &["--request-timeout", &format!("{}s", REQUEST_TIMEOUT.as_secs())])
+}
+
+#[test]
+fn a_hung_replica_holds_up_nobody() {
+    const HUNG: usize = 2;
+    let mut cluster = start_with_long_deadlines();
+    assert_eq!(cluster.exchange(0, put("k&ack=3", "before")).status, 201);
+    cluster.pause(HUNG);
+    let started = Instant::now();
+    for round in 0..200 {
+        let value = round.to_string();
+        let written = cluster.exchange(round % 2, put("k", &value));
+        assert_eq!(written.status, 201, "{written:?}");
+        assert_eq!(cluster.exchange((round + 1) % 2, get("k")).text(), value);
+    }
+    assert!(started.elapsed() < REQUEST_TIMEOUT, "operations with their ack waited for the hung node");
+    for node in [0, 1] {
+        cluster.wait_until_seen(node, HUNG, "unreachable");
+        let asked = Instant::now();
+        let refused = cluster.exchange(node, put("never&ack=3", "v"));
+        refused.assert_problem(504, "Nothing was sent and nothing was stored");
+        assert_eq!(refused.reason, "Not Enough Replicas");
+        cluster.exchange(node, get("k&ack=3")).assert_problem(504, "replicas");
+        assert!(asked.elapsed() < AT_ONCE, "what cannot be done is said at once");
+        cluster.exchange(node, get("never")).assert_problem(404, "no such key");
+    }
+    cluster.resume(HUNG);
+    cluster.wait_until_up();
+    assert_eq!(cluster.exchange(0, put("k&ack=3", "after")).status, 201);
+    assert_eq!(cluster.exchange(HUNG, get("k&ack=3")).text(), "after");
+    cluster.stop_all();
+    let copies = cluster.copies(HUNG, &["k".to_owned(), "never".to_owned()]);
+    assert_eq!(copies[0].as_ref().map(|cell| &cell.value[..]), Some(&b"after"[..]));
+    assert_eq!(copies[1], None);
+}
+
+#[test]
+fn what_needs_a_dead_node_is_refused_at_once() {
+    const DEAD: usize = 1;
+    let mut cluster = start_with_long_deadlines();
+    assert_eq!(cluster.exchange(0, put("k&ack=3", "v")).status, 201);
+    cluster.kill(DEAD);
+    for node in [0, 2] {
+        cluster.wait_until_seen(node, DEAD, "unreachable");
+        let asked = Instant::now();
+        cluster.exchange(node, put("k&ack=3", "w")).assert_problem(504, "nothing was stored");
+        cluster.exchange(node, get("k&ack=3")).assert_problem(504, "replicas");
+        assert!(asked.elapsed() < AT_ONCE);
+        assert_eq!(cluster.exchange(node, get("k")).text(), "v");
+        assert_eq!(cluster.exchange(node, get("k&ack=1")).text(), "v");
+    }
+    cluster.start_node(DEAD);
+    assert_eq!(cluster.exchange(DEAD, put("k&ack=3", "w")).status, 201);
+}
+
+#[test]
+fn one_node_of_two_takes_no_majority_and_single_acks() {
+    let mut cluster = Cluster::start(2);
+    assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
+    cluster.kill(1);
+    cluster.wait_until_seen(0, 1, "unreachable");
+    cluster.exchange(0, put("k", "w")).assert_problem(504, "nothing was stored");
+    assert_eq!(cluster.exchange(0, put("k&ack=1", "w")).status, 201);
+    assert_eq!(cluster.exchange(0, get("k&ack=1")).text(), "w");
+    cluster.start_node(1);
+    assert_eq!(cluster.exchange(1, get("k")).text(), "w");
+}
+
+#[test]
+fn all_nodes_killed_and_started_at_once_serve_soon() {
+    const SOON: Duration = Duration::from_secs(15);
+    let mut cluster = Cluster::start(3);
+    for round in 0..3 {
+        let keys: Vec<_> = (0..50).map(|key| format!("{round}-{key}")).collect();
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(cluster.exchange(number % 3, put(key, key)).status, 201);
+        }
+        (0..3).for_each(|node| cluster.kill(node));
+        let started = Instant::now();
+        (0..3).for_each(|node| cluster.spawn(node));
+        (0..3).for_each(|node| eventually("the node serves", || cluster.serves(node)));
+        assert!(started.elapsed() < SOON, "a cluster that starts waits for itself");
+        cluster.wait_until_up();
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(cluster.exchange((number + 1) % 3, get(key)).text(), *key);
+        }
+    }
+}
+
+/// A node that starts does not wait for one that accepts connections and says nothing.
+#[test]
+fn a_start_does_not_wait_for_a_hung_peer() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.exchange(0, put("k&ack=3", "v")).status, 201);
+    cluster.kill(0);
+    cluster.pause(1);
+    cluster.spawn(0);
+    eventually("the node serves", || cluster.serves(0));
+    cluster.wait_until_seen(0, 1, "unreachable");
+    cluster.wait_until_seen(0, 2, "up");
+    eventually("the third node sees it", || cluster.exchange(2, get("k")).status == 200);
+    assert_eq!(cluster.exchange(0, get("k")).text(), "v");
+    cluster.resume(1);
+    cluster.wait_until_up();
+}

@@ -1,0 +1,337 @@
+//! A cluster of processes.
+
+use crate::common::http::{Connection, Response, bare, exchange};
+use crate::common::{eventually, veche};
+use bytes::Bytes;
+use cluster::{Key, StoreRequest, StoreResponse};
+use env::Env;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use stdx::{Cell, NodeTag, Version};
+use store::{Membership, Store, StoreOptions};
+
+/// A process that does not end in this time after `SIGTERM` has failed the test.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// A client gives up a node that is silent for so long.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
+/// Ports that the system does not hand out by itself.
+const PORTS: std::ops::Range<u32> = 20_000..32_000;
+
+/// Nodes by their number, in the order in which they were given their ports.
+pub(crate) struct Cluster {
+    dir: tempfile::TempDir,
+    nodes: Vec<Member>,
+    flags: Vec<String>,
+}
+
+struct Member {
+    address: SocketAddr,
+    data: PathBuf,
+    process: Option<Process>,
+    /// What it said in all its lives.
+    log: Arc<Mutex<String>>,
+}
+
+struct Process {
+    child: Child,
+    logger: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// `count` nodes that serve and see each other.
+    pub(crate) fn start(count: usize) -> Self {
+        Self::start_with(count, &[])
+    }
+
+    /// As [`Cluster::start`], each with these flags as well.
+    pub(crate) fn start_with(count: usize, flags: &[&str]) -> Self {
+        let mut cluster = Self::prepare(count, flags);
+        (0..count).for_each(|node| cluster.spawn(node));
+        cluster.wait_until_up();
+        cluster
+    }
+
+    /// `count` nodes, none started.
+    pub(crate) fn prepare(count: usize, flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let nodes = (0..count)
+            .map(|node| Member {
+                address: free_address(),
+                data: dir.path().join(format!("node-{node}")),
+                process: None,
+                log: Arc::default(),
+            })
+            .collect();
+        Self { dir, nodes, flags: flags.iter().map(ToString::to_string).collect() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A directory that goes with the cluster.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn address(&self, node: usize) -> SocketAddr {
+        self.nodes[node].address
+    }
+
+    pub(crate) fn url(&self, node: usize) -> String {
+        format!("http://{}", self.address(node))
+    }
+
+    /// What every node is given as `--cluster`.
+    pub(crate) fn list(&self) -> String {
+        (0..self.len()).map(|node| self.url(node)).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn data(&self, node: usize) -> &Path {
+        &self.nodes[node].data
+    }
+
+    /// What the node has logged so far, in all its lives.
+    pub(crate) fn log(&self, node: usize) -> String {
+        self.nodes[node].log.lock().expect("no logger panics").clone()
+    }
+
+    /// The command that runs a node.
+    pub(crate) fn command(&self, node: usize) -> Command {
+        self.command_with_list(node, &self.list())
+    }
+
+    /// The same with another list of nodes.
+    pub(crate) fn command_with_list(&self, node: usize, list: &str) -> Command {
+        let member = &self.nodes[node];
+        let mut command = veche();
+        // Little of everything, so that the tests can run side by side; flags win over it.
+        command.env("VECHE_MEMORY", "32MiB").env("VECHE_THREADS", "2");
+        command.args(["serve", "--listen", &member.address.to_string(), "--cluster", list, "--data"]);
+        command.arg(&member.data).args(&self.flags);
+        command
+    }
+
+    /// Starts the node and waits for nothing.
+    pub(crate) fn spawn(&mut self, node: usize) {
+        let command = self.command(node);
+        self.spawn_as(node, command);
+    }
+
+    /// Starts the node by a command of its own and waits for nothing.
+    pub(crate) fn spawn_as(&mut self, node: usize, mut command: Command) {
+        let member = &mut self.nodes[node];
+        assert!(member.process.is_none(), "node {node} runs");
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary is there");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let log = Arc::clone(&member.log);
+        let logger = std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                log.lock().expect("no logger panics").extend([line.as_str(), "\n"]);
+            }
+        });
+        member.process = Some(Process { child, logger });
+    }
+
+    /// Starts the node and waits until it serves and all that run see each other.
+    #[track_caller]
+    pub(crate) fn start_node(&mut self, node: usize) {
+        self.spawn(node);
+        self.wait_until_up();
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub(crate) fn kill(&mut self, node: usize) {
+        let mut process = self.nodes[node].process.take().expect("it runs");
+        process.child.kill().expect("it runs");
+        process.child.wait().expect("a child");
+        process.logger.join().expect("no logger panics");
+    }
+
+    /// Stops the node as an operator does, and asserts that it ends well.
+    #[track_caller]
+    pub(crate) fn stop(&mut self, node: usize) {
+        self.signal(node, Signal::TERM);
+        let mut process = self.nodes[node].process.take().expect("it runs");
+        let told = Instant::now();
+        let status = loop {
+            if let Some(status) = process.child.try_wait().expect("a child") {
+                break status;
+            }
+            if told.elapsed() > STOP_PATIENCE {
+                let _ = process.child.kill();
+                panic!("node {node} does not end");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        process.logger.join().expect("no logger panics");
+        assert!(status.success(), "node {node}: {status}: {}", self.log(node));
+    }
+
+    #[track_caller]
+    pub(crate) fn stop_all(&mut self) {
+        for node in 0..self.len() {
+            if self.runs(node) {
+                self.stop(node);
+            }
+        }
+    }
+
+    pub(crate) fn runs(&self, node: usize) -> bool {
+        self.nodes[node].process.is_some()
+    }
+
+    /// Stops the process's threads where they are: the system goes on to accept connections for it.
+    pub(crate) fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// Lets a paused node go on.
+    pub(crate) fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        let process = self.nodes[node].process.as_ref().expect("it runs");
+        kill_process(Pid::from_child(&process.child), signal).expect("it runs");
+    }
+
+    /// Waits for the node to end by itself: its exit code.
+    pub(crate) fn wait_for_end(&mut self, node: usize) -> Option<i32> {
+        let mut process = self.nodes[node].process.take().expect("it runs");
+        let status = process.child.wait().expect("a child");
+        process.logger.join().expect("no logger panics");
+        status.code()
+    }
+
+    /// The node has lost its disk.
+    pub(crate) fn lose_data(&self, node: usize) {
+        assert!(!self.runs(node), "node {node} runs");
+        std::fs::remove_dir_all(self.data(node)).expect("it had data");
+    }
+
+    pub(crate) fn connect(&self, node: usize) -> Connection {
+        Connection::try_open_with(self.address(node), CLIENT_PATIENCE).expect("the node accepts")
+    }
+
+    #[track_caller]
+    pub(crate) fn exchange(&self, node: usize, request: impl AsRef<[u8]>) -> Response {
+        exchange(self.address(node), request)
+    }
+
+    /// Code and document of `GET /v0/status`; `None` when nobody answers.
+    pub(crate) fn status(&self, node: usize) -> Option<(u16, Value)> {
+        let mut connection = Connection::try_open_with(self.address(node), CLIENT_PATIENCE).ok()?;
+        let answer = connection.try_exchange(bare("GET", "/v0/status")).ok()?;
+        Some((answer.status, serde_json::from_slice(&answer.body).expect("JSON")))
+    }
+
+    pub(crate) fn serves(&self, node: usize) -> bool {
+        self.status(node).is_some_and(|(code, _)| code == 200)
+    }
+
+    /// What `node` says of `of`.
+    pub(crate) fn status_of(&self, node: usize, of: usize) -> Value {
+        let (_, status) = self.status(node).expect("the node answers");
+        let nodes = status["nodes"].as_array().expect("a list of nodes");
+        nodes.iter().find(|node| node["url"] == self.url(of)).expect("every node is listed").clone()
+    }
+
+    /// Waits until all nodes that run serve, and each sees the others as they are.
+    #[track_caller]
+    pub(crate) fn wait_until_up(&self) {
+        let running = || (0..self.len()).filter(|node| self.runs(*node));
+        for node in running() {
+            eventually("the node serves", || self.serves(node));
+            for of in 0..self.len() {
+                let state = if self.runs(of) { "up" } else { "unreachable" };
+                self.wait_until_seen(node, of, state);
+            }
+        }
+    }
+
+    /// Waits until `node` says of `of` that it is in `state`.
+    #[track_caller]
+    pub(crate) fn wait_until_seen(&self, node: usize, of: usize, state: &str) {
+        eventually(&format!("node {of} is {state}"), || self.status_of(node, of)["state"] == state);
+    }
+
+    /// What the node itself holds of `keys`. It must not run.
+    pub(crate) fn copies(&self, node: usize, keys: &[String]) -> Vec<Option<Cell>> {
+        let store = self.open_store(node);
+        let copies = keys.iter().map(|key| copy(&store, key)).collect();
+        store.engine().close().expect("the store closes");
+        copies
+    }
+
+    /// The store of a node that does not run.
+    pub(crate) fn open_store(&self, node: usize) -> Store {
+        assert!(!self.runs(node), "node {node} runs");
+        let options = StoreOptions {
+            engine: engine::Options { memory_bytes: 32 << 20, ..engine::Options::default() },
+            membership: Membership::of((0..self.len()).map(|node| self.url(node)).collect()),
+            new_tag: NodeTag(0),
+            away_max: Duration::MAX,
+        };
+        Store::open(Env::os(), self.data(node), options).expect("the directory opens").0
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (node, member) in self.nodes.iter_mut().enumerate() {
+            if let Some(mut process) = member.process.take() {
+                // It may have ended already.
+                let _ = process.child.kill();
+                let _ = process.child.wait();
+                let _ = process.logger.join();
+            }
+            if std::thread::panicking() {
+                let log = member.log.lock().map(|log| log.clone()).unwrap_or_default();
+                eprintln!("--- log of node {node}, {}\n{log}", member.address);
+            }
+        }
+    }
+}
+
+pub(crate) fn key(text: &str) -> Key {
+    Key::new(Bytes::copy_from_slice(text.as_bytes())).expect("a key")
+}
+
+fn copy(store: &Store, text: &str) -> Option<Cell> {
+    match store.answer_blocking(&StoreRequest::Read { key: key(text) }) {
+        StoreResponse::Cell(cell) => cell,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// The version that a response tells.
+#[track_caller]
+pub(crate) fn version(response: &Response) -> Version {
+    let tag = response.header("etag").unwrap_or_else(|| panic!("no version: {response:?}"));
+    tag.trim_matches('"').parse().expect("a version")
+}
+
+/// An address that nobody listens on, and that is given to no other test of this process.
+pub(crate) fn free_address() -> SocketAddr {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    const STRIDE: u32 = 211;
+    loop {
+        let number =
+            std::process::id().wrapping_mul(STRIDE).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        let address = SocketAddr::from(([127, 0, 0, 1], port as u16));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A node that has lost its data directory.
+
+use crate::common::eventually;
+use crate::common::http::{get, put};
+use crate::harness::{Cluster, version};
+use stdx::Version;
+
+const LOST: usize = 2;
+const KEYS: usize = 400;
+
+fn keys(name: &str) -> Vec<String> {
+    (0..KEYS).map(|key| format!("{name}-{key}")).collect()
+}
+
+fn write(cluster: &Cluster, nodes: &[usize], keys: &[String]) -> Vec<Version> {
+    let mut connections: Vec<_> = nodes.iter().map(|node| cluster.connect(*node)).collect();
+    let mut write = |(number, key): (usize, &String)| {
+        let answer = connections[number % nodes.len()].exchange(put(key, key));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        version(&answer)
+    };
+    keys.iter().enumerate().map(|(number, key)| write((number, key))).collect()
+}
+
+fn standing(cluster: &Cluster, node: usize) -> String {
+    let (_, status) = cluster.status(node).expect("it answers");
+    status["cluster"]["standing"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Quorum reads find every key or say that they cannot; they never say that it is not there.
+#[track_caller]
+fn assert_never_missed(cluster: &Cluster, node: usize, keys: &[String]) {
+    let mut connection = cluster.connect(node);
+    for key in keys {
+        let answer = connection.exchange(get(key));
+        match answer.status {
+            200 => assert_eq!(answer.text(), *key),
+            503 | 504 => {}
+            _ => panic!("{key} from node {node}: {answer:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
+    let mut cluster = Cluster::start(3);
+    let everywhere = keys("everywhere");
+    let mut versions = write(&cluster, &[0, 1, 2], &everywhere);
+    // Node 0 is away, so these are acknowledged by node 1 and by the one that is about to lose them.
+    cluster.kill(0);
+    let mut keys = keys("endangered");
+    versions.extend(write(&cluster, &[1, LOST], &keys));
+    keys.splice(0..0, everywhere);
+
+    cluster.kill(1);
+    cluster.kill(LOST);
+    cluster.lose_data(LOST);
+    // Only node 0, which missed half of it, and the empty one: two of three, and yet no quorum.
+    cluster.spawn(0);
+    cluster.spawn(LOST);
+    for node in [0, LOST] {
+        eventually("the node serves", || cluster.serves(node));
+        assert_never_missed(&cluster, node, &keys);
+    }
+    eventually("it has heard what it lost", || standing(&cluster, LOST) == "rebuilding");
+    cluster.wait_until_seen(0, LOST, "up");
+    for node in [0, LOST] {
+        assert_never_missed(&cluster, node, &keys);
+    }
+    assert_eq!(standing(&cluster, LOST), "rebuilding");
+
+    cluster.spawn(1);
+    for _ in 0..3 {
+        for node in 0..3 {
+            eventually("the node serves", || cluster.serves(node));
+            assert_never_missed(&cluster, node, &keys);
+        }
+    }
+    eventually("it is rebuilt", || standing(&cluster, LOST) == "settled");
+    for node in 0..3 {
+        for key in &keys {
+            assert_eq!(cluster.exchange(node, get(key)).text(), *key, "from node {node}");
+        }
+    }
+    cluster.kill(LOST);
+    for ((key, version), copy) in keys.iter().zip(&versions).zip(cluster.copies(LOST, &keys)) {
+        assert_eq!(copy.map(|cell| cell.meta.version), Some(*version), "{key}");
+    }
+}
+
+#[test]
+fn a_node_that_lost_its_data_while_the_others_serve_misses_nothing() {
+    let mut cluster = Cluster::start(3);
+    let mut keys = keys("before");
+    let mut versions = write(&cluster, &[0, 1, 2], &keys);
+    cluster.kill(LOST);
+    cluster.lose_data(LOST);
+    cluster.spawn(LOST);
+    let meanwhile: Vec<_> = (0..100).map(|key| format!("meanwhile-{key}")).collect();
+    versions.extend(write(&cluster, &[0, 1], &meanwhile));
+    keys.extend(meanwhile);
+    while standing(&cluster, LOST) != "settled" {
+        assert_never_missed(&cluster, 0, &keys);
+        assert_never_missed(&cluster, LOST, &keys);
+    }
+    cluster.wait_until_up();
+    for key in &keys {
+        assert_eq!(cluster.exchange(LOST, get(&format!("{key}&ack=3"))).text(), *key);
+    }
+    // What it holds must do now that one of the others is gone.
+    cluster.kill(0);
+    cluster.wait_until_seen(LOST, 0, "unreachable");
+    cluster.wait_until_seen(1, 0, "unreachable");
+    for node in [1, LOST] {
+        for key in &keys {
+            assert_eq!(cluster.exchange(node, get(key)).text(), *key, "from node {node}");
+        }
+    }
+    cluster.kill(LOST);
+    for ((key, version), copy) in keys.iter().zip(&versions).zip(cluster.copies(LOST, &keys)) {
+        assert_eq!(copy.map(|cell| cell.meta.version), Some(*version), "{key}");
+    }
+}
