@@ -1,0 +1,43 @@
+//! What was acknowledged is found: some replica holds it or something newer, when all disks that were not
+//! replaced are looked into.
+
+use super::Violation;
+use crate::history::{Issue, Operation, Told};
+use cluster::NodeIndex;
+use stdx::{CellMeta, WallTime};
+
+/// Checks an acknowledged write against what the replicas hold of its key. Nothing is enough where something
+/// dead may have been purged.
+pub fn check(
+    write: &Operation,
+    held: &[(NodeIndex, Option<CellMeta>)],
+    issue: &Issue,
+    purged: Option<WallTime>,
+) -> Result<(), Violation> {
+    let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
+    let newest = held.iter().filter_map(|(_, meta)| meta.as_ref()).map(|meta| meta.version).max();
+    let is_purged = |wall| issue.range(&write.key, version..).any(|(_, issued)| issued.is_dead_at(wall));
+    if newest.is_some_and(|newest| newest >= version) || purged.is_some_and(is_purged) {
+        return Ok(());
+    }
+    Err(Violation::new("durability", format!("replicas hold {held:?}, and this was acknowledged: {write:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{NOW, issue, version, write};
+    use super::*;
+
+    #[test]
+    fn an_acknowledged_write_that_is_nowhere_is_caught() {
+        let held = |number| [(NodeIndex(0), None), (NodeIndex(1), Some(CellMeta::value(version(number), 3)))];
+        let write = write(2, (2, 3), 0..1);
+        let alive = issue(&[1, 2, 3], &[]);
+        assert!(check(&write, &held(1), &alive, Some(NOW)).is_err());
+        assert!(check(&write, &held(2), &alive, None).is_ok());
+        assert!(check(&write, &held(3), &alive, None).is_ok());
+        let deleted = issue(&[2], &[3]);
+        assert!(check(&write, &[], &deleted, Some(NOW)).is_ok());
+        assert!(check(&write, &[], &deleted, None).is_err(), "nothing is purged in this run");
+    }
+}

@@ -1,0 +1,133 @@
+//! What reads that begin from now on must respect.
+//!
+//! A *fact* says that so many of the first `from` replicas of a key hold a version or a greater one. An
+//! acknowledged write establishes it of `ack` replicas; a read that returned a version, of `min(ack, from of
+//! the version)`, for it has stored it there before it replied. A read that found nothing where something was
+//! established has seen something dead and at least as new; the least such cell that was issued counts.
+//!
+//! A read is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`, the
+//! larger of the two `from`.
+
+use crate::history::{Asked, Issue, Operation, Told};
+use crate::{Nanos, Scenario};
+use cluster::Key;
+use std::collections::BTreeMap;
+use stdx::{Version, WallTime};
+
+/// What established a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// An acknowledged write.
+    Write,
+    /// A reply to a read.
+    Read,
+}
+
+/// So many of the first `from` replicas hold this version, or a greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// What established it.
+    pub by: By,
+    /// When it was certain.
+    pub since: Nanos,
+    /// Which version.
+    pub version: Version,
+    /// So many replicas, ...
+    pub holders: u8,
+    /// ... of the first so many.
+    pub from: u8,
+}
+
+/// Which facts count: those that survive the loss of a disk need a majority of the default replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// In runs that lose disks: holders that are needed, and of how many.
+    pub survives_with: Option<(u8, u8)>,
+}
+
+impl Rule {
+    /// The rule for a scenario.
+    pub fn of(scenario: &Scenario) -> Self {
+        let survives_with = scenario.loses_disks().then(|| (scenario.majority(), scenario.default_from));
+        Self { survives_with }
+    }
+
+    fn counts(self, fact: &Fact) -> bool {
+        self.survives_with.is_none_or(|(holders, from)| fact.holders >= holders && fact.from == from)
+    }
+}
+
+/// All facts of a run.
+#[derive(Debug)]
+pub struct Facts {
+    rule: Rule,
+    by_key: BTreeMap<Key, Vec<Fact>>,
+}
+
+impl Facts {
+    /// No facts yet.
+    pub const fn new(rule: Rule) -> Self {
+        Self { rule, by_key: BTreeMap::new() }
+    }
+
+    /// The newest version that a read must respect by facts of the kind that `counts` names.
+    pub fn floor(&self, read: &Operation, counts: impl Fn(&Fact) -> bool) -> Option<Version> {
+        let facts = self.by_key.get(&read.key)?;
+        facts.iter().filter(|fact| counts(fact) && binds(fact, read)).map(|fact| fact.version).max()
+    }
+
+    /// Learns from a command that has ended. `latest_wall` is the greatest that any clock has shown.
+    pub fn learn(&mut self, operation: &Operation, issue: &Issue, latest_wall: WallTime) {
+        let Some((since, told)) = &operation.told else { return };
+        let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
+        let fact = match told {
+            Told::Written { version } => {
+                Some(Fact { by: By::Write, since: *since, version: *version, holders: ack, from })
+            }
+            Told::Found { version, .. } => {
+                let stored_on = issue.get(&operation.key, *version).map_or(1, |issued| issued.from);
+                let holders = ack.min(stored_on);
+                Some(Fact { by: By::Read, since: *since, version: *version, holders, from: from.max(stored_on) })
+            }
+            Told::Missing if operation.asked == Asked::Get => self.seen_dead(operation, *since, issue, latest_wall),
+            Told::Missing | Told::Failed { .. } | Told::Nothing => None,
+        };
+        if let Some(fact) = fact.filter(|fact| self.rule.counts(fact)) {
+            self.by_key.entry(operation.key.clone()).or_default().push(fact);
+        }
+    }
+
+    fn seen_dead(
+        &self,
+        read: &Operation,
+        since: Nanos,
+        issue: &Issue,
+        latest_wall: WallTime,
+    ) -> Option<Fact> {
+        let floor = self.floor(read, |_| true)?;
+        let mut dead = issue.range(&read.key, floor..).filter(|(_, issued)| issued.is_dead_at(latest_wall)).peekable();
+        let &(version, _) = dead.peek()?;
+        let (least, most) = dead.fold((u8::MAX, 0), |(least, most), (_, issued)| {
+            (least.min(issued.from), most.max(issued.from))
+        });
+        let (ack, from) = (read.quorum.ack(), read.quorum.from());
+        let fact = Fact { by: By::Read, since, version, holders: ack.min(least), from: from.max(most) };
+        (version > floor).then_some(fact)
+    }
+}
+
+fn binds(fact: &Fact, read: &Operation) -> bool {
+    let from = fact.from.max(read.quorum.from());
+    fact.since < read.began && fact.holders + read.quorum.ack() > from
+}
+
+/// Whether what a read was told is possible when nothing older than `floor` may be returned.
+pub(super) fn respects(read: &Operation, floor: Version, issue: &Issue, latest_wall: WallTime) -> bool {
+    match &read.told {
+        Some((_, Told::Found { version, .. })) => *version >= floor,
+        Some((_, Told::Missing)) => {
+            issue.range(&read.key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall))
+        }
+        _ => true,
+    }
+}

@@ -1,0 +1,52 @@
+//! Hinted handoff brings an acknowledged write to all of its replicas, with no help of anti-entropy, unless a
+//! hint was given up, or the coordinator's process ended before hints were durable.
+
+use super::Violation;
+use crate::history::{Issue, Operation, Told};
+use cluster::{Layout, NodeIndex};
+use stdx::{CellMeta, WallTime};
+
+/// Checks a write whose coordinator lived on, once no hint is left. Nothing is enough where something dead
+/// may have been purged.
+pub fn check(
+    layout: &Layout,
+    write: &Operation,
+    held: &[(NodeIndex, Option<CellMeta>)],
+    issue: &Issue,
+    purged: Option<WallTime>,
+) -> Result<(), Violation> {
+    let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
+    let is_purged = |wall| issue.range(&write.key, version..).any(|(_, issued)| issued.is_dead_at(wall));
+    if purged.is_some_and(is_purged) {
+        return Ok(());
+    }
+    for replica in layout.replicas(&write.key, write.quorum.from()) {
+        let at_replica = held.iter().find(|(node, _)| node == replica).and_then(|(_, meta)| meta.as_ref());
+        if at_replica.is_none_or(|meta| meta.version < version) {
+            let detail = format!("{replica:?} has {at_replica:?}, no hint is left, and this was acknowledged: {write:?}");
+            return Err(Violation::new("handed_over", detail));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{issue, key, version, write};
+    use super::*;
+
+    #[test]
+    fn a_replica_that_was_not_brought_its_write_is_caught() {
+        let layout = Layout::new((0..3).map(|node| format!("node-{node}")).collect(), 16).unwrap();
+        let issue = issue(&[1, 2, 3], &[]);
+        let check_last = |last: Option<u64>| {
+            let metas = [Some(2), Some(2), last].map(|number| number.map(|n| CellMeta::value(version(n), 3)));
+            let held: Vec<_> = layout.replicas(&key(), 3).iter().copied().zip(metas).collect();
+            check(&layout, &write(2, (2, 3), 0..1), &held, &issue, None)
+        };
+        assert!(check_last(None).is_err());
+        assert!(check_last(Some(1)).is_err());
+        assert!(check_last(Some(2)).is_ok());
+        assert!(check_last(Some(3)).is_ok());
+    }
+}

@@ -1,0 +1,55 @@
+//! Quorum reads do not go back: what one returned, the next that overlaps with it returns, or something newer.
+
+use super::Violation;
+use super::facts::{By, Facts, respects};
+use crate::history::{Issue, Operation};
+use stdx::WallTime;
+
+/// Checks a read that has ended against the reads that ended before it began.
+pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTime) -> Result<(), Violation> {
+    let Some(floor) = facts.floor(read, |fact| fact.by == By::Read) else { return Ok(()) };
+    if respects(read, floor, issue, latest_wall) {
+        return Ok(());
+    }
+    let detail = format!("a read had seen {floor} before this one began, which goes behind it: {read:?}");
+    Err(Violation::new("monotonic_reads", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Rule;
+    use super::super::testing::{NOW, found, issue, missing, write};
+    use super::*;
+
+    #[test]
+    fn a_read_that_goes_back_is_caught() {
+        let issue = issue(&[1, 2], &[]);
+        let mut facts = Facts::new(Rule { survives_with: None });
+        facts.learn(&found(2, (2, 3), 0..10), &issue, NOW);
+        assert!(check(&found(1, (2, 3), 11..20), &facts, &issue, NOW).is_err());
+        assert!(check(&missing((2, 3), 11..20), &facts, &issue, NOW).is_err());
+        assert!(check(&found(2, (2, 3), 11..20), &facts, &issue, NOW).is_ok());
+        assert!(check(&found(1, (1, 3), 11..20), &facts, &issue, NOW).is_ok(), "no overlap");
+    }
+
+    #[test]
+    fn what_was_seen_deleted_does_not_come_back() {
+        let issue = issue(&[1], &[2]);
+        let mut facts = Facts::new(Rule { survives_with: None });
+        facts.learn(&write(1, (2, 3), 0..10), &issue, NOW);
+        facts.learn(&missing((2, 3), 11..20), &issue, NOW);
+        assert!(check(&found(1, (2, 3), 21..30), &facts, &issue, NOW).is_err());
+        assert!(check(&missing((2, 3), 21..30), &facts, &issue, NOW).is_ok());
+    }
+
+    #[test]
+    fn a_version_of_fewer_copies_binds_fewer_reads() {
+        let mut issue = issue(&[1], &[]);
+        let one_copy = stdx::Cell::value(super::super::testing::version(2), 1, "2".into());
+        issue.note(&super::super::testing::key(), &one_copy).unwrap();
+        let mut facts = Facts::new(Rule { survives_with: None });
+        facts.learn(&found(2, (2, 3), 0..10), &issue, NOW);
+        assert!(check(&found(1, (2, 3), 11..20), &facts, &issue, NOW).is_ok());
+        assert!(check(&found(1, (3, 3), 11..20), &facts, &issue, NOW).is_err());
+    }
+}

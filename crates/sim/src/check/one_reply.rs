@@ -1,0 +1,44 @@
+//! Each command gets exactly one reply, and of its kind.
+
+use super::Violation;
+use crate::history::{Asked, Operation, Told};
+use cluster::RequestId;
+
+/// Checks a reply that names `to`: `operation` is the command of that number that had none, if there is one.
+pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violation> {
+    let Some(operation) = operation else {
+        return Err(Violation::new("one_reply", format!("a reply to {to:?}, which has one or was not asked")));
+    };
+    let fits = match (&operation.asked, operation.told.as_ref().map(|(_, told)| told)) {
+        (Asked::Get, Some(told)) => !matches!(told, Told::Written { .. }),
+        (_, Some(told)) => !matches!(told, Told::Found { .. } | Told::Missing),
+        (_, None) => false,
+    };
+    if fits { Ok(()) } else { Err(Violation::new("one_reply", format!("not a reply to that: {operation:?}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{missing, operation, write};
+    use super::*;
+    use crate::Nanos;
+    use crate::history::History;
+
+    #[test]
+    fn a_second_reply_is_caught() {
+        let mut history = History::default();
+        history.begin(Operation { told: None, ..missing((1, 1), 0..1) });
+        let id = RequestId(0);
+        assert!(check(id, history.end(id, Nanos(1), Told::Missing)).is_ok());
+        assert!(check(id, history.end(id, Nanos(2), Told::Missing)).is_err());
+        assert!(check(RequestId(7), history.end(RequestId(7), Nanos(2), Told::Missing)).is_err());
+    }
+
+    #[test]
+    fn a_reply_of_another_kind_is_caught() {
+        let id = RequestId(0);
+        let written = write(1, (1, 1), 0..1).told.expect("told").1;
+        assert!(check(id, Some(&operation(Asked::Get, (1, 1), 0..1, written))).is_err());
+        assert!(check(id, Some(&operation(Asked::Delete, (1, 1), 0..1, Told::Missing))).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! A read whose quorum overlaps with that of a write acknowledged before it began returns that write or
+//! something newer; nothing, only if something newer, or that itself, is dead.
+
+use super::Violation;
+use super::facts::{By, Facts, respects};
+use crate::history::{Issue, Operation};
+use stdx::WallTime;
+
+/// Checks a read that has ended against the writes acknowledged before it began.
+pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTime) -> Result<(), Violation> {
+    let Some(floor) = facts.floor(read, |fact| fact.by == By::Write) else { return Ok(()) };
+    if respects(read, floor, issue, latest_wall) {
+        return Ok(());
+    }
+    let detail = format!("{floor} was acknowledged before this read began, which does not return it: {read:?}");
+    Err(Violation::new("quorum_reads", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Rule;
+    use super::super::testing::{NOW, found, issue, missing, write};
+    use super::*;
+
+    fn after(write: &Operation, issue: &Issue) -> Facts {
+        let mut facts = Facts::new(Rule { survives_with: None });
+        facts.learn(write, issue, NOW);
+        facts
+    }
+
+    #[test]
+    fn a_read_that_misses_an_acknowledged_write_is_caught() {
+        let issue = issue(&[1, 2], &[]);
+        let facts = after(&write(2, (2, 3), 0..10), &issue);
+        let check = |read: &Operation| check(read, &facts, &issue, NOW);
+        assert!(check(&found(1, (2, 3), 11..20)).is_err());
+        assert!(check(&missing((2, 3), 11..20)).is_err());
+        assert!(check(&found(2, (2, 3), 11..20)).is_ok());
+    }
+
+    #[test]
+    fn a_read_that_overlaps_with_nothing_or_in_time_is_free() {
+        let issue = issue(&[1, 2], &[]);
+        let facts = after(&write(2, (2, 3), 0..10), &issue);
+        let check = |read: &Operation| check(read, &facts, &issue, NOW);
+        assert!(check(&found(1, (1, 3), 11..20)).is_ok(), "1 + 2 replicas of 3 need not overlap");
+        assert!(check(&found(1, (2, 5), 11..20)).is_ok(), "2 + 2 replicas of 5 need not overlap");
+        assert!(check(&found(1, (2, 3), 9..20)).is_ok(), "it began before the write was acknowledged");
+    }
+
+    #[test]
+    fn nothing_is_explained_by_a_newer_delete_only() {
+        let older = issue(&[2], &[1]);
+        assert!(check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &older), &older, NOW).is_err());
+        let newer = issue(&[2], &[3]);
+        assert!(check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &newer), &newer, NOW).is_ok());
+    }
+}

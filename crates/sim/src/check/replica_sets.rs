@@ -1,0 +1,47 @@
+//! A cell is stored only by the first `from` nodes for its key, and by a node that holds an older cell of it:
+//! repair brings a newer cell to a replica that answered with an older one.
+
+use super::Violation;
+use crate::history::Issue;
+use cluster::{Key, Layout, NodeIndex};
+use stdx::CellMeta;
+
+/// Checks that `node` may be asked to store a cell of this kind.
+pub fn check(
+    layout: &Layout,
+    issue: &Issue,
+    node: NodeIndex,
+    key: &Key,
+    meta: &CellMeta,
+) -> Result<(), Violation> {
+    let held_older = || issue.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
+    if layout.is_replica(node, key, meta.from) || held_older() {
+        return Ok(());
+    }
+    let replicas = layout.replicas(key, meta.from);
+    let detail = format!("{node:?} stores {meta:?} of {key:?}, which is for {replicas:?}");
+    Err(Violation::new("replica_sets", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{key, version};
+    use super::*;
+    use stdx::Cell;
+
+    #[test]
+    fn a_copy_too_many_is_caught() {
+        let nodes = (0..3).map(|node| format!("node-{node}")).collect();
+        let layout = Layout::new(nodes, 16).unwrap();
+        let mut issue = Issue::default();
+        let one_copy = Cell::value(version(2), 1, "a".into());
+        issue.note(&key(), &one_copy).unwrap();
+        let second = layout.replicas(&key(), 2)[1];
+        let check = |issue: &Issue| check(&layout, issue, second, &key(), &one_copy.meta);
+        assert!(check(&issue).is_err());
+        issue.note(&key(), &Cell::value(version(3), 2, "newer".into())).unwrap();
+        assert!(check(&issue).is_err());
+        issue.note(&key(), &Cell::value(version(1), 2, "older".into())).unwrap();
+        assert!(check(&issue).is_ok());
+    }
+}

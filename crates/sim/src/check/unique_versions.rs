@@ -1,0 +1,38 @@
+//! No version is issued twice, by whatever threads and lives of a node.
+
+use super::Violation;
+use crate::history::Issue;
+use cluster::Key;
+use stdx::Cell;
+
+/// Takes note of a cell that a coordinator issues, and checks that its version is new or still that cell's.
+pub fn check(issue: &mut Issue, key: &Key, cell: &Cell) -> Result<(), Violation> {
+    issue.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{NOW, key, version};
+    use super::*;
+    use stdx::CellMeta;
+
+    #[test]
+    fn a_version_of_two_cells_is_caught() {
+        let mut issue = Issue::default();
+        let value = |bytes: &'static str| Cell::value(version(1), 3, bytes.into());
+        assert!(check(&mut issue, &key(), &value("a")).is_ok());
+        assert!(check(&mut issue, &key(), &value("a")).is_ok(), "sent twice");
+        assert!(check(&mut issue, &key(), &value("b")).is_err());
+        assert!(check(&mut issue, &key(), &Cell::tombstone(version(1), 3)).is_err());
+        assert!(check(&mut issue, &Key::new("other".into()).unwrap(), &value("a")).is_err());
+    }
+
+    #[test]
+    fn what_compaction_makes_of_an_expired_value_is_the_same_cell() {
+        let mut issue = Issue::default();
+        let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
+        check(&mut issue, &key(), &Cell { meta: expires, value: "a".into() }).unwrap();
+        let buried = CellMeta { kind: stdx::CellKind::Tombstone, ..expires };
+        assert!(check(&mut issue, &key(), &Cell { meta: buried, value: "".into() }).is_ok());
+    }
+}

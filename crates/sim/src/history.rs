@@ -1,0 +1,192 @@
+//! What clients asked and were told, and which cells were issued to serve them.
+
+use crate::Nanos;
+use bytes::Bytes;
+use cluster::{Key, NodeIndex, Quorum, RequestId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stdx::{Cell, CellKind, CellMeta, Version, WallTime};
+
+/// What a client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The newest value.
+    Get,
+    /// To store a value, for good or for a time.
+    Put {
+        /// For how long.
+        ttl: Option<Duration>,
+    },
+    /// To delete.
+    Delete,
+}
+
+/// What a client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A read found this value.
+    Found {
+        /// Its version.
+        version: Version,
+        /// The value.
+        value: Bytes,
+    },
+    /// A read found nothing.
+    Missing,
+    /// A write is stored under this version.
+    Written {
+        /// Which.
+        version: Version,
+    },
+    /// It failed; a write may be stored all the same, unless the contrary is certain.
+    Failed {
+        /// It is certain that nothing is stored.
+        is_certain: bool,
+        /// How.
+        reason: String,
+    },
+    /// Nothing: the connection ended.
+    Nothing,
+}
+
+/// A command of a client.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Which.
+    pub id: RequestId,
+    /// To whom.
+    pub node: NodeIndex,
+    /// What.
+    pub asked: Asked,
+    /// Of which key.
+    pub key: Key,
+    /// From how many replicas.
+    pub quorum: Quorum,
+    /// When it was asked.
+    pub began: Nanos,
+    /// When it was answered, and what.
+    pub told: Option<(Nanos, Told)>,
+}
+
+/// All commands of a run, by number.
+#[derive(Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+}
+
+impl History {
+    /// The number of the next command.
+    pub fn next_id(&self) -> RequestId {
+        RequestId(self.operations.len() as u64)
+    }
+
+    /// Takes note of a command that begins.
+    ///
+    /// # Panics
+    /// When its number is not [`History::next_id`].
+    pub fn begin(&mut self, operation: Operation) {
+        assert_eq!(operation.id, self.next_id(), "commands are numbered as they begin");
+        self.operations.push(operation);
+    }
+
+    /// Takes note of how a command ended. `None` when there is none of this number without an end.
+    pub fn end(&mut self, id: RequestId, at: Nanos, told: Told) -> Option<&Operation> {
+        let operation = self.operations.get_mut(usize::try_from(id.0).ok()?)?;
+        if operation.told.is_some() {
+            return None;
+        }
+        operation.told = Some((at, told));
+        Some(operation)
+    }
+
+    /// The command of this number.
+    pub fn get(&self, id: RequestId) -> Option<&Operation> {
+        self.operations.get(id.0 as usize)
+    }
+
+    /// All commands, in the order in which they began.
+    pub fn iter(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter()
+    }
+}
+
+/// A cell that some coordinator issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Value or tombstone.
+    pub kind: CellKind,
+    /// When it expires.
+    pub expires_at: Option<WallTime>,
+    /// How many nodes are to hold it.
+    pub from: u8,
+    /// The value.
+    pub value: Bytes,
+}
+
+impl Issued {
+    /// Whether no reader sees a value in it once clocks have shown `wall`.
+    pub fn is_dead_at(&self, wall: WallTime) -> bool {
+        self.kind == CellKind::Tombstone || self.expires_at.is_some_and(|expires_at| expires_at <= wall)
+    }
+}
+
+/// All cells that were ever issued: what may be found, and what may explain that nothing is.
+#[derive(Debug, Default)]
+pub struct Issue {
+    by_key: BTreeMap<Key, BTreeMap<Version, Issued>>,
+    by_version: BTreeMap<Version, Key>,
+}
+
+impl Issue {
+    /// Takes note of a cell that leaves a coordinator whose versions it bears. `Err` with what is wrong when
+    /// its version was issued for another cell.
+    pub fn note(&mut self, key: &Key, cell: &Cell) -> Result<(), String> {
+        let version = cell.meta.version;
+        if let Some(first_key) = self.by_version.get(&version)
+            && first_key != key
+        {
+            return Err(format!("version {version} was issued for {first_key:?} and for {key:?}"));
+        }
+        let issued = Issued {
+            kind: cell.meta.kind,
+            expires_at: cell.meta.expires_at,
+            from: cell.meta.from,
+            value: cell.value.clone(),
+        };
+        let cells = self.by_key.entry(key.clone()).or_default();
+        match cells.get(&version) {
+            Some(first) if *first == issued || is_buried(first, &cell.meta) => Ok(()),
+            Some(first) => Err(format!("version {version} of {key:?} was issued for {first:?} and for {issued:?}")),
+            None => {
+                cells.insert(version, issued);
+                self.by_version.insert(version, key.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// The cell of this version.
+    pub fn get(&self, key: &Key, version: Version) -> Option<&Issued> {
+        self.by_key.get(key)?.get(&version)
+    }
+
+    /// The cells of a key whose versions are in `range`, in ascending order.
+    pub fn range(
+        &self,
+        key: &Key,
+        range: impl std::ops::RangeBounds<Version> + Clone,
+    ) -> impl DoubleEndedIterator<Item = (Version, &Issued)> {
+        let cells = self.by_key.get(key).map(|cells| cells.range(range));
+        cells.into_iter().flatten().map(|(version, issued)| (*version, issued))
+    }
+
+    /// All keys that were written.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.by_key.keys()
+    }
+}
+
+/// Whether `meta` is what compaction makes of `first` when it has expired.
+fn is_buried(first: &Issued, meta: &CellMeta) -> bool {
+    meta.kind == CellKind::Tombstone && meta.expires_at.is_some() && meta.expires_at == first.expires_at
+}

@@ -1,0 +1,134 @@
+//! Where planted bugs are made: between the shipped machines and the world.
+
+use crate::Plant;
+use cluster::{
+    Command, Effect, Key, Layout, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, Quorum, QuorumChoice,
+    RangeAnswer, StoreRequest, StoreResponse,
+};
+use std::collections::BTreeMap;
+use std::num::NonZeroU8;
+use stdx::{Cell, NodeTag};
+
+/// What a planted bug keeps on a host, for one life of its process.
+#[derive(Debug, Default)]
+pub(crate) struct Planted {
+    /// The cell that came last for each key.
+    last: BTreeMap<Key, Cell>,
+    /// Commands answered.
+    replies: u64,
+}
+
+/// The command that a planted bug makes of one.
+pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Command {
+    match (plant, command) {
+        (Some(Plant::ReadOfOne), Command::Get { key, quorum }) => {
+            Command::Get { key, quorum: with_ack(quorum, 1, nodes) }
+        }
+        (Some(Plant::QuorumOffByOne), Command::Put { key, value, lifetime, quorum }) => {
+            Command::Put { key, value, lifetime, quorum: with_ack(quorum, quorum.ack() - 1, nodes) }
+        }
+        (Some(Plant::QuorumOffByOne), Command::Delete { key, quorum }) => {
+            Command::Delete { key, quorum: with_ack(quorum, quorum.ack() - 1, nodes) }
+        }
+        (_, command) => command,
+    }
+}
+
+fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
+    let choice = QuorumChoice { ack: Some(u32::from(ack.max(1))), from: Some(u32::from(quorum.from())) };
+    choice.resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes).expect("fewer acks are a quorum too")
+}
+
+impl Planted {
+    /// Has a planted bug change a request to the store, or answer it at once.
+    pub(crate) fn store(&mut self, plant: Option<Plant>, request: &mut StoreRequest) -> Option<StoreResponse> {
+        match (plant?, request) {
+            (Plant::HintLost, StoreRequest::Write { hints, .. }) => {
+                *hints = NodeSet::EMPTY;
+                None
+            }
+            (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
+            (Plant::LateWriteWins, StoreRequest::Write { key, cell, .. }) => {
+                self.last.insert(key.clone(), cell.clone());
+                None
+            }
+            (Plant::ReadBeforeSync, StoreRequest::Write { key, cell, .. }) => {
+                let supersedes = self.last.get(key).is_none_or(|last| cell.as_ref().supersedes(&last.as_ref()));
+                if supersedes {
+                    self.last.insert(key.clone(), cell.clone());
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a write is answered before it is durable.
+    pub(crate) fn answers_early(plant: Option<Plant>, request: &StoreRequest) -> Option<StoreResponse> {
+        match (plant?, request) {
+            (Plant::AckBeforeSync, StoreRequest::Write { .. }) => Some(StoreResponse::Written { superseded: false }),
+            _ => None,
+        }
+    }
+
+    /// The answer to a read that a planted bug makes of one.
+    pub(crate) fn read(&self, plant: Option<Plant>, request: &StoreRequest, response: StoreResponse) -> StoreResponse {
+        match (plant, request) {
+            (Some(Plant::LateWriteWins), StoreRequest::Read { key }) => {
+                self.last.get(key).map_or(response, |last| StoreResponse::Cell(Some(last.clone())))
+            }
+            (Some(Plant::ReadBeforeSync), StoreRequest::Read { key }) => match (self.last.get(key), &response) {
+                (Some(last), StoreResponse::Cell(Some(cell))) if cell.as_ref().supersedes(&last.as_ref()) => response,
+                (Some(last), StoreResponse::Cell(_)) => StoreResponse::Cell(Some(last.clone())),
+                _ => response,
+            },
+            _ => response,
+        }
+    }
+
+    /// How often a reply is given: once, but for planted bugs.
+    pub(crate) fn replies(&mut self, plant: Option<Plant>) -> u8 {
+        const EVERY: u64 = 50;
+        self.replies += 1;
+        match plant {
+            Some(Plant::TwoReplies) if self.replies.is_multiple_of(EVERY) => 2,
+            Some(Plant::NoReply) if self.replies.is_multiple_of(EVERY) => 0,
+            _ => 1,
+        }
+    }
+}
+
+/// What becomes of a message that a machine sends.
+pub(crate) enum Sent {
+    /// It goes its way.
+    AsItIs,
+    /// It does not, and the sender gets this answer.
+    Answered(PeerAnswer),
+    /// It goes its way, and the same is asked of this node.
+    AlsoTo(NodeIndex),
+}
+
+/// Has a planted bug interfere with what is sent.
+pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: &Layout) -> Sent {
+    let (Some(plant), Effect::Send { message: Message::Request { request, .. }, .. }) = (plant, effect) else {
+        return Sent::AsItIs;
+    };
+    match (plant, request) {
+        (Plant::HintLost, PeerRequest::KeepHints { .. }) => Sent::Answered(PeerAnswer::HintsKept),
+        (Plant::ReadRepairSkipped, PeerRequest::Write { cell, .. }) if cell.meta.version.tag != tag => {
+            Sent::Answered(PeerAnswer::Written { superseded: false })
+        }
+        (Plant::RepairSkipped, PeerRequest::Range(range)) if range.digest.is_some() => {
+            Sent::Answered(PeerAnswer::Range(RangeAnswer::Same))
+        }
+        (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
+            Sent::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
+        }
+        (Plant::OneReplicaTooMany, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {
+            let list = layout.replicas(key, layout.len());
+            list.get(usize::from(cell.meta.from)).map_or(Sent::AsItIs, |next| Sent::AlsoTo(*next))
+        }
+        _ => Sent::AsItIs,
+    }
+}
+

@@ -1,0 +1,257 @@
+//! One life of a host's process: the shipped store, node and coordinators, put together.
+
+use crate::network::Connection;
+use crate::{Nanos, Plant, Scenario};
+use cluster::{
+    Asker, ClusterView, Command, Coordinator, Effect, HintLedger, HybridClock, Incarnation, Layout, Limits,
+    LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, StoreId, StoreRequest,
+    StoreResponse,
+};
+use env::Env;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stdx::{Hlc, Instant, NodeTag, Now, Rng};
+use store::{Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
+
+/// Where the data of every host is, on its own disk.
+const DATA: &str = "/data";
+/// From `submit` to the reply.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// No process is down for so long.
+const AWAY_MAX: Duration = Duration::from_secs(10 * 24 * 3600);
+/// Commands under way in a coordinator; some runs come to it.
+const OPERATIONS_MAX: u16 = 256;
+
+/// What a machine is given.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A command of a client.
+    Submit(RequestId, Command),
+    /// What a peer says.
+    Message(Origin, Message, Hlc),
+    /// News of a link.
+    Link(LinkEvent),
+    /// An answer of the store.
+    Stored(StoreId, StoreResponse),
+    /// What the node says of the cluster: the newest that it has published.
+    View,
+    /// Time has come.
+    Timeout,
+    /// The process is about to end. Only to `Node`.
+    Drain,
+    /// An operator wants the replicas compared. Only to `Node`.
+    Repair,
+}
+
+/// Answers of the store, with the machine that waits for each.
+pub(crate) type Answers = Vec<(Asker, StoreId, StoreResponse)>;
+
+/// One life of a host's process.
+pub(crate) struct Process {
+    /// Counts the lives of the host.
+    pub(crate) life: u64,
+    pub(crate) store: Store,
+    pub(crate) member: Member,
+    pub(crate) node: Node,
+    coordinators: Vec<(Coordinator, Arc<HybridClock>)>,
+    view: Arc<ClusterView>,
+    answers: Arc<Mutex<Answers>>,
+    /// What each machine has dialed.
+    pub(crate) dialed: BTreeMap<(Asker, NodeIndex), Connection>,
+    /// When each machine is woken next.
+    pub(crate) wakes: BTreeMap<Asker, Nanos>,
+    /// A commit is on its way.
+    pub(crate) is_committing: bool,
+    /// It ends as soon as it has drained.
+    pub(crate) is_draining: bool,
+    /// Hints that it gave up.
+    pub(crate) hints_dropped: u64,
+}
+
+/// What a process is started with.
+pub(crate) struct Start<'a> {
+    pub(crate) life: u64,
+    pub(crate) env: Env,
+    pub(crate) now: Now,
+    pub(crate) me: NodeIndex,
+    pub(crate) layout: &'a Arc<Layout>,
+    pub(crate) names: &'a [String],
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) rng: Rng,
+}
+
+impl Process {
+    /// Opens the directory and begins a life.
+    pub(crate) fn start(start: Start<'_>) -> Result<Self, StoreError> {
+        let Start { life, env, now, me, layout, names, scenario, mut rng } = start;
+        let options = StoreOptions {
+            engine: engine_options(scenario),
+            membership: Membership::of(names.to_vec()),
+            new_tag: NodeTag(rng.next_u64()),
+            away_max: AWAY_MAX,
+        };
+        let (store, opened) = Store::open(env, Path::new(DATA), options)?;
+        let Opened { identity, clock_start, mut record, .. } = opened;
+        if scenario.plant == Some(Plant::EmptiedReplicaBelieved) {
+            record.standing = cluster::Standing::Settled;
+        }
+        let member = Member {
+            layout: Arc::clone(layout),
+            me,
+            tag: identity.tag,
+            incarnation: Incarnation(rng.next_u64()),
+            clock: Arc::new(HybridClock::new(clock_start)),
+            hints: Arc::new(HintLedger::new(scenario.hint_bytes_max)),
+        };
+        let node = Node::new(now, member.clone(), record, node_limits(scenario), rng.fork());
+        let view = Arc::clone(node.view());
+        let coordinators = (0..scenario.coordinators)
+            .map(|number| {
+                let mut member = member.clone();
+                if scenario.plant == Some(Plant::ClockPerThread) {
+                    member.clock = Arc::new(HybridClock::new(clock_start));
+                }
+                let clock = Arc::clone(&member.clock);
+                let limits = Limits { operations_max: OPERATIONS_MAX, request_timeout: REQUEST_TIMEOUT, ..Limits::default() };
+                (Coordinator::new(member, number, limits, Arc::clone(&view), rng.fork()), clock)
+            })
+            .collect();
+        Ok(Self {
+            life,
+            store,
+            member,
+            node,
+            coordinators,
+            view,
+            answers: Arc::default(),
+            dialed: BTreeMap::new(),
+            wakes: BTreeMap::new(),
+            is_committing: false,
+            is_draining: false,
+            hints_dropped: 0,
+        })
+    }
+
+    /// Gives a machine its input and takes what it wants done.
+    pub(crate) fn handle(&mut self, now: Now, asker: Asker, input: Input) -> Vec<Effect> {
+        match asker {
+            Asker::Node => self.handle_as_node(now, input),
+            Asker::Coordinator(number) => self.handle_as_coordinator(now, number, input),
+        }
+    }
+
+    fn handle_as_node(&mut self, now: Now, input: Input) -> Vec<Effect> {
+        let node = &mut self.node;
+        match input {
+            Input::Message(origin, message, clock) => {
+                self.member.clock.observe(clock, now.wall);
+                node.handle_message(now, origin, message);
+            }
+            Input::Link(event) => node.handle_link(now, event),
+            Input::Stored(id, response) => node.handle_stored(now, id, response),
+            Input::Timeout => node.handle_timeout(now),
+            Input::Drain => node.begin_drain(now),
+            Input::Repair => node.begin_repair(now),
+            Input::Submit(..) | Input::View => unreachable!("that is for coordinators"),
+        }
+        let effects: Vec<_> = std::iter::from_fn(|| node.poll_effect()).collect();
+        for effect in &effects {
+            if let Effect::Publish(view) = effect {
+                self.view = Arc::clone(view);
+            }
+        }
+        effects
+    }
+
+    fn handle_as_coordinator(&mut self, now: Now, number: u8, input: Input) -> Vec<Effect> {
+        let (coordinator, version_clock) = &mut self.coordinators[usize::from(number)];
+        match input {
+            Input::Message(origin, message, clock) => {
+                version_clock.observe(clock, now.wall);
+                coordinator.handle_message(now, origin, message);
+            }
+            Input::Link(event) => coordinator.handle_link(now, event),
+            Input::Stored(id, response) => coordinator.handle_stored(now, id, response),
+            Input::Timeout => coordinator.handle_timeout(now),
+            Input::Submit(id, command) => coordinator.submit(now, id, command),
+            Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),
+            Input::Drain | Input::Repair => unreachable!("that is for the node"),
+        }
+        std::iter::from_fn(|| coordinator.poll_effect()).collect()
+    }
+
+    /// When a machine wants to be woken, by the monotonic clock.
+    pub(crate) fn poll_timeout(&self, asker: Asker) -> Option<Instant> {
+        match asker {
+            Asker::Node => self.node.poll_timeout(),
+            Asker::Coordinator(number) => self.coordinators[usize::from(number)].0.poll_timeout(),
+        }
+    }
+
+    /// All of its machines.
+    pub(crate) fn askers(&self) -> impl Iterator<Item = Asker> + use<> {
+        let coordinators = (0..self.coordinators.len()).map(|number| Asker::Coordinator(number as u8));
+        std::iter::once(Asker::Node).chain(coordinators)
+    }
+
+    /// An empty group of writes.
+    pub(crate) fn write_group(&self) -> WriteGroup {
+        self.store.write_group()
+    }
+
+    /// Hands the writes of one turn of a machine to the engine.
+    pub(crate) fn submit(&self, asker: Asker, group: WriteGroup) {
+        let answers = Arc::clone(&self.answers);
+        self.store.submit(group, move |came| {
+            let mut answers = answers.lock().expect("nobody panics with it");
+            answers.extend(came.into_iter().map(|(id, response)| (asker, id, response)));
+        });
+    }
+
+    /// The answers to writes that are there.
+    pub(crate) fn take_answers(&self) -> Answers {
+        std::mem::take(&mut *self.answers.lock().expect("nobody panics with it"))
+    }
+
+    /// Whether it must end because its engine has stopped for good.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.store.engine().poison().is_some()
+    }
+
+    /// The newest durable cell of each key that `request` asks for, as the machines would be told.
+    pub(crate) fn read(&self, request: &StoreRequest) -> StoreResponse {
+        self.store.answer_blocking(request)
+    }
+
+    /// The accepted link of this name is this connection.
+    pub(crate) const fn link_of(connection: Connection) -> LinkId {
+        LinkId(connection.0)
+    }
+}
+
+/// Little memory, small tables: everything happens with little data.
+fn engine_options(scenario: &Scenario) -> engine::Options {
+    let tombstone_grace = match scenario.plant {
+        Some(Plant::TombstoneDroppedEarly) => Duration::ZERO,
+        _ => scenario.grace,
+    };
+    engine::Options {
+        memory_bytes: 16 << 20,
+        memtable_bytes: Some(scenario.memtable_bytes),
+        memtables_max: 4,
+        block_bytes: 1 << 10,
+        table_bytes: 16 << 10,
+        level0_tables: 2,
+        level1_bytes: 64 << 10,
+        level_growth: 4,
+        tombstone_grace,
+        wal_segment_bytes: 64 << 10,
+        ..engine::Options::default()
+    }
+}
+
+fn node_limits(scenario: &Scenario) -> NodeLimits {
+    NodeLimits { grace: scenario.grace, default_from: scenario.default_from, ..NodeLimits::default() }
+}

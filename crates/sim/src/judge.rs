@@ -1,0 +1,155 @@
+//! Watches a run: keeps its history and has each invariant checked when it can be.
+
+use crate::check::facts::{Facts, Rule};
+use crate::check::{
+    Violation, deadlines, expiry, monotonic_reads, no_resurrection, one_reply, quorum_reads, replica_sets,
+    unique_versions, validity,
+};
+use crate::history::{Asked, History, Issue, Operation, Told};
+use crate::{Nanos, Scenario};
+use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stdx::{Cell, CellMeta, WallTime};
+use store::StoreError;
+
+/// See the module.
+pub(crate) struct Judge {
+    pub(crate) history: History,
+    pub(crate) issue: Issue,
+    facts: Facts,
+    layout: Arc<Layout>,
+    /// The greatest that any wall clock has shown.
+    pub(crate) latest_wall: WallTime,
+    under_way: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
+    /// When processes of each node have ended.
+    endings: BTreeMap<NodeIndex, Vec<Nanos>>,
+    /// Hints that were given up.
+    pub(crate) hints_dropped: u64,
+    /// The first that did not hold.
+    pub(crate) violation: Option<Violation>,
+}
+
+impl Told {
+    /// What a reply tells a client.
+    pub(crate) fn of(reply: &Reply) -> Self {
+        match reply {
+            Reply::Found { cell, .. } => Self::Found { version: cell.meta.version, value: cell.value.clone() },
+            Reply::Missing { .. } => Self::Missing,
+            Reply::Written { version, .. } => Self::Written { version: *version },
+            Reply::Failed(failure) => {
+                let is_certain = matches!(
+                    failure,
+                    Failure::NotEnoughReplicas { maybe_stored: false, .. }
+                        | Failure::ClockAhead { maybe_stored: false }
+                        | Failure::ExpiryTooLate { .. }
+                        | Failure::Overloaded { .. }
+                );
+                Self::Failed { is_certain, reason: format!("{failure:?}") }
+            }
+        }
+    }
+}
+
+impl Judge {
+    pub(crate) fn new(scenario: &Scenario, layout: Arc<Layout>) -> Self {
+        Self {
+            history: History::default(),
+            issue: Issue::default(),
+            facts: Facts::new(Rule::of(scenario)),
+            layout,
+            latest_wall: WallTime::EPOCH_2020,
+            under_way: BTreeMap::new(),
+            endings: BTreeMap::new(),
+            hints_dropped: 0,
+            violation: None,
+        }
+    }
+
+    /// Takes note of a command that begins.
+    pub(crate) fn begin(&mut self, operation: Operation) {
+        self.under_way.entry(operation.node).or_default().insert(operation.id);
+        self.history.begin(operation);
+    }
+
+    /// Takes note of how a command ended; `wall` is what the answering node's clock showed.
+    pub(crate) fn end(&mut self, id: RequestId, at: Nanos, told: Told, wall: Option<WallTime>) {
+        let ended = self.history.end(id, at, told);
+        if let Err(violation) = one_reply::check(id, ended) {
+            return self.fail(violation);
+        }
+        let operation = ended.expect("it was checked").clone();
+        self.under_way.entry(operation.node).or_default().remove(&id);
+        if operation.asked == Asked::Get
+            && let Err(violation) = self.check_read(&operation, wall)
+        {
+            return self.fail(violation);
+        }
+        self.facts.learn(&operation, &self.issue, self.latest_wall);
+    }
+
+    fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
+        let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_wall);
+        validity::check(read, issue)?;
+        wall.map_or(Ok(()), |wall| expiry::check(read, issue, wall))?;
+        no_resurrection::check(read, facts, issue, latest_wall)?;
+        quorum_reads::check(read, facts, issue, latest_wall)?;
+        monotonic_reads::check(read, facts, issue, latest_wall)
+    }
+
+    /// Checks a command whose reply is due.
+    pub(crate) fn reply_due(&mut self, id: RequestId, now: Nanos) {
+        let Some(operation) = self.history.get(id) else { return };
+        if let Err(violation) = deadlines::check(operation, now) {
+            self.fail(violation);
+        }
+    }
+
+    /// Takes note of a cell that a coordinator issues.
+    pub(crate) fn issues(&mut self, key: &Key, cell: &Cell) {
+        if let Err(violation) = unique_versions::check(&mut self.issue, key, cell) {
+            self.fail(violation);
+        }
+    }
+
+    /// Takes note of a cell that a node is asked to store.
+    pub(crate) fn stores(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
+        if let Err(violation) = replica_sets::check(&self.layout, &self.issue, node, key, meta) {
+            self.fail(violation);
+        }
+    }
+
+    /// A process could not be started: a full or failing disk may do that, damage never.
+    pub(crate) fn start_failed(&mut self, node: NodeIndex, error: &StoreError) {
+        use engine::Error::{Full, Io, Poisoned};
+        let is_plain = matches!(error, StoreError::Io { .. } | StoreError::Engine(Full { .. } | Io { .. } | Poisoned { .. }));
+        if !is_plain {
+            self.fail(Violation::new("recovery", format!("{node:?} does not start: {error}")));
+        }
+    }
+
+    /// The process of a node has ended.
+    pub(crate) fn process_ended(&mut self, node: NodeIndex, at: Nanos) {
+        self.endings.entry(node).or_default().push(at);
+    }
+
+    /// Whether a process of the node has ended within these times.
+    pub(crate) fn has_ended(&self, node: NodeIndex, from: Nanos, until: Nanos) -> bool {
+        self.endings.get(&node).is_some_and(|endings| endings.iter().any(|at| (from..=until).contains(at)))
+    }
+
+    /// Commands that a node has not answered.
+    pub(crate) fn under_way_at(&self, node: NodeIndex) -> Vec<RequestId> {
+        self.under_way.get(&node).into_iter().flatten().copied().collect()
+    }
+
+    /// Takes note of what a wall clock shows.
+    pub(crate) fn saw_wall(&mut self, wall: WallTime) {
+        self.latest_wall = self.latest_wall.max(wall);
+    }
+
+    /// Something does not hold. The first of a run counts.
+    pub(crate) fn fail(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
+    }
+}

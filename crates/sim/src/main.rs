@@ -1,0 +1,73 @@
+//! Runs seeds: `sim run --seed N [--trace] [--small]`, `sim sweep COUNT [--from SEED] [--small]`.
+
+use sim::{Report, Scale, Scenario};
+use std::process::ExitCode;
+
+const USAGE: &str = "sim run --seed N [--trace] [--small]\nsim sweep COUNT [--from SEED] [--small]";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| words.iter().any(|word| word == flag);
+    let number_after = |flag: &str| {
+        let at = words.iter().position(|word| word == flag)?;
+        words.get(at + 1)?.parse::<u64>().ok()
+    };
+    let scale = if has("--small") { Scale::SMALL } else { Scale::FULL };
+    match words.first().map(String::as_str) {
+        Some("run") => match number_after("--seed") {
+            Some(seed) => run_one(seed, scale, has("--trace")),
+            None => usage(),
+        },
+        Some("sweep") => match number_after("sweep") {
+            Some(count) => sweep(number_after("--from").unwrap_or(0), count, scale),
+            None => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::FAILURE
+}
+
+fn run_one(seed: u64, scale: Scale, prints: bool) -> ExitCode {
+    replay_on_panic(seed);
+    let scenario = Scenario::draw(seed, scale, None);
+    println!("{scenario:#?}");
+    let report = sim::run(scenario, prints);
+    print(&report);
+    if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs all of the seeds; each that fails is told with the line that replays it.
+fn sweep(from: u64, count: u64, scale: Scale) -> ExitCode {
+    let mut failed = Vec::new();
+    for seed in from..from + count {
+        replay_on_panic(seed);
+        // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
+        let report = std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, None), false));
+        if !report.is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report)).is_none()) {
+            failed.push(seed);
+        }
+    }
+    println!("{count} seeds from {from}: {} failed {failed:?}", failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print(report: &Report) {
+    let Report { seed, violation, hash, events, operations: (succeeded, asked), faults, took } = report;
+    if let Some(violation) = violation {
+        println!("{violation}\nreplay: cargo xtask sim --seed {seed}");
+    }
+    println!(
+        "seed {seed}: {succeeded} of {asked} commands succeeded, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
+    );
+}
+
+/// Whatever a run panics with, the line that replays it is printed.
+fn replay_on_panic(seed: u64) {
+    std::panic::set_hook(Box::new(move |panic| {
+        println!("{panic}\nreplay: cargo xtask sim --seed {seed}");
+    }));
+}

@@ -1,0 +1,271 @@
+//! The nemesis: lets things go wrong, as the scenario says, and mends them.
+//!
+//! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
+//! in [`scenario`](crate::scenario).
+
+use crate::host::Ending;
+use crate::scenario::FaultKind;
+use crate::world::{Event, World};
+use cluster::{NodeIndex, Standing};
+use env::{Fs, MemFs};
+use std::path::Path;
+use std::time::Duration;
+use stdx::Rng;
+
+/// Lets things go wrong.
+#[derive(Debug)]
+pub(crate) struct Nemesis {
+    rng: Rng,
+    /// Faults so far.
+    pub(crate) faults: u64,
+    /// Disks lost so far.
+    pub(crate) disks_lost: u64,
+    is_over: bool,
+}
+
+/// What ends a fault.
+#[derive(Clone, Debug)]
+pub(crate) enum Mend {
+    Resume(NodeIndex),
+    Join(Vec<(NodeIndex, NodeIndex)>),
+    Unclog(NodeIndex, NodeIndex),
+    AcceptDials(NodeIndex),
+    SpeedUp(NodeIndex, NodeIndex),
+    StopLosing,
+    FastDisk(NodeIndex),
+    GoodReads(NodeIndex),
+    RoomOnDisk(NodeIndex),
+    Thaw(NodeIndex),
+}
+
+/// A disk is lost when all nodes are up and settled; until then the nemesis waits so long.
+const WAIT_FOR_SETTLED: Duration = Duration::from_millis(700);
+
+impl Nemesis {
+    pub(crate) const fn new(rng: Rng) -> Self {
+        Self { rng, faults: 0, disks_lost: 0, is_over: false }
+    }
+
+    fn up_to(&mut self, most: Duration) -> Duration {
+        Duration::from_nanos(1 + self.rng.below(most.as_nanos() as u64))
+    }
+
+    fn node(&mut self, nodes: u8) -> NodeIndex {
+        NodeIndex(self.rng.below(u64::from(nodes)) as u8)
+    }
+
+    fn two_nodes(&mut self, nodes: u8) -> (NodeIndex, NodeIndex) {
+        let first = self.rng.below(u64::from(nodes)) as u8;
+        let step = 1 + self.rng.below(u64::from(nodes) - 1) as u8;
+        (NodeIndex(first), NodeIndex((first + step) % nodes))
+    }
+
+    fn ending(&mut self) -> Ending {
+        if self.rng.chance(0.5) { Ending::Kill } else { Ending::PowerLoss }
+    }
+}
+
+impl World {
+    /// Spreads the faults of the scenario over the time from now.
+    pub(crate) fn begin_faults(&mut self, within: Duration) {
+        for _ in 0..self.scenario.faults {
+            let delay = self.nemesis.up_to(within);
+            self.after(delay, Event::Fault);
+        }
+    }
+
+    /// Lets one thing go wrong.
+    pub(crate) fn strike(&mut self) {
+        if self.nemesis.is_over {
+            return;
+        }
+        let kinds = &self.scenario.fault_kinds;
+        let kind = kinds[self.nemesis.rng.below(kinds.len() as u64) as usize];
+        let lasts = self.nemesis.up_to(self.scenario.outage_max);
+        self.trace.note(self.now, || format!("! {kind:?} for {lasts:?}"));
+        self.nemesis.faults += 1;
+        let node = self.nemesis.node(self.scenario.nodes);
+        match kind {
+            FaultKind::Kill => self.end_process(node, Ending::Kill, Some(lasts)),
+            FaultKind::PowerLoss => self.end_process(node, Ending::PowerLoss, Some(lasts)),
+            FaultKind::PowerLossOfAll => self.black_out(lasts),
+            FaultKind::StopAtFileOperation => self.stop_at_file_operation(node, lasts),
+            FaultKind::Pause => self.begin(lasts, Mend::Resume(node), |world| world.pause(node)),
+            FaultKind::Drain => self.drain(node, lasts),
+            FaultKind::LoseDisk => self.lose_disk(node, lasts),
+            FaultKind::SlowDisk => self.slow_disk(node, lasts),
+            FaultKind::BadReads => {
+                let of_thousand = 1 + self.nemesis.rng.below(100);
+                self.begin(lasts, Mend::GoodReads(node), |world| world.host(node).faults.set_bad_reads(of_thousand));
+            }
+            FaultKind::BadWrite => self.host(node).faults.set_fails_write(true),
+            FaultKind::FullDisk => self.fill_disk(node, lasts),
+            FaultKind::ClockJump => self.jump(node),
+            FaultKind::ClockFreeze => {
+                let at = self.now;
+                self.begin(lasts, Mend::Thaw(node), |world| world.host(node).clock.freeze(at));
+            }
+            _ if self.scenario.nodes > 1 => self.strike_network(kind, lasts),
+            _ => {}
+        }
+    }
+
+    fn strike_network(&mut self, kind: FaultKind, lasts: Duration) {
+        let (from, to) = self.nemesis.two_nodes(self.scenario.nodes);
+        match kind {
+            FaultKind::Partition => {
+                let cuts = self.draw_partition();
+                self.cut(lasts, cuts);
+            }
+            FaultKind::OneWayCut => self.cut(lasts, vec![(from, to)]),
+            FaultKind::Clog => self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true)),
+            FaultKind::Reset => {
+                for connection in self.network.between(from, to) {
+                    self.reset(connection);
+                }
+            }
+            FaultKind::RefuseDials => {
+                self.begin(lasts, Mend::AcceptDials(to), |world| world.network.refuse(to, true));
+            }
+            FaultKind::SlowNetwork => {
+                let slowness = self.nemesis.up_to(Duration::from_millis(600));
+                self.begin(lasts, Mend::SpeedUp(from, to), |world| world.network.slow(from, to, slowness));
+            }
+            FaultKind::LossyNetwork => self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true)),
+            _ => unreachable!("{kind:?} is not of the network"),
+        }
+    }
+
+    /// Ends a fault.
+    pub(crate) fn mend(&mut self, mend: Mend) {
+        match mend {
+            Mend::Resume(node) => self.resume(node),
+            Mend::Join(cuts) => cuts.into_iter().for_each(|(from, to)| self.network.cut(from, to, false)),
+            Mend::Unclog(from, to) => {
+                self.network.clog(from, to, false);
+                self.release_held();
+            }
+            Mend::AcceptDials(node) => self.network.refuse(node, false),
+            Mend::SpeedUp(from, to) => self.network.slow(from, to, Duration::ZERO),
+            Mend::StopLosing => self.network.set_lossy(false),
+            Mend::FastDisk(node) => self.host(node).sync_max = self.scenario.sync_max,
+            Mend::GoodReads(node) => self.host(node).faults.set_bad_reads(0),
+            Mend::RoomOnDisk(node) => self.host(node).disk.set_capacity(u64::MAX),
+            Mend::Thaw(node) => self.host(node).clock.thaw(),
+        }
+    }
+
+    /// Mends everything, sets the clocks right but for a little, and starts what is down.
+    pub(crate) fn heal(&mut self) {
+        const SKEW_LEFT_MICROS: i64 = 50_000;
+        self.nemesis.is_over = true;
+        self.network.heal();
+        self.release_held();
+        for node in self.nodes() {
+            self.resume(node);
+            for mend in [Mend::FastDisk(node), Mend::GoodReads(node), Mend::RoomOnDisk(node)] {
+                self.mend(mend);
+            }
+            let error = self.nemesis.rng.below(2 * SKEW_LEFT_MICROS as u64) as i64 - SKEW_LEFT_MICROS;
+            let host = self.host(node);
+            host.faults.set_fails_write(false);
+            host.stop_next_start = None;
+            host.clock.correct(error);
+            if host.process.is_none() {
+                self.at(self.now, Event::Start(node));
+            }
+        }
+    }
+
+    fn begin(&mut self, lasts: Duration, mend: Mend, fault: impl FnOnce(&mut Self)) {
+        fault(self);
+        self.after(lasts, Event::Mend(mend));
+    }
+
+    fn release_held(&mut self) {
+        for (connection, toward, packet) in self.network.release() {
+            self.deliver(connection, toward, packet);
+        }
+    }
+
+    fn cut(&mut self, lasts: Duration, cuts: Vec<(NodeIndex, NodeIndex)>) {
+        for (from, to) in &cuts {
+            self.network.cut(*from, *to, true);
+        }
+        self.after(lasts, Event::Mend(Mend::Join(cuts)));
+    }
+
+    /// Two sides, at random; none of them is empty.
+    fn draw_partition(&mut self) -> Vec<(NodeIndex, NodeIndex)> {
+        let alone = self.nemesis.node(self.scenario.nodes);
+        let other = self.nemesis.node(self.scenario.nodes);
+        let side: Vec<bool> = (self.nodes())
+            .map(|node| node == alone || (node != other && self.nemesis.rng.chance(0.3)))
+            .collect();
+        let pairs = self.nodes().flat_map(|a| self.nodes().map(move |b| (a, b)));
+        pairs.filter(|(a, b)| side[a.as_usize()] != side[b.as_usize()]).collect()
+    }
+
+    fn black_out(&mut self, lasts: Duration) {
+        for node in self.nodes() {
+            let down = lasts / 2 + self.nemesis.up_to(lasts);
+            self.end_process(node, Ending::PowerLoss, Some(down));
+        }
+    }
+
+    fn stop_at_file_operation(&mut self, node: NodeIndex, down: Duration) {
+        let operations = self.nemesis.rng.below(60);
+        let ending = self.nemesis.ending();
+        let stops_start = self.nemesis.rng.chance(0.4).then(|| self.nemesis.rng.below(60));
+        let host = self.host(node);
+        host.at_stop = (ending, down);
+        host.faults.stop_after(operations);
+        host.stop_next_start = stops_start;
+    }
+
+    fn lose_disk(&mut self, node: NodeIndex, down: Duration) {
+        if !self.is_settled() {
+            self.nemesis.faults -= 1;
+            return self.after(WAIT_FOR_SETTLED, Event::Fault);
+        }
+        self.end_process(node, Ending::PowerLoss, Some(down));
+        self.host(node).disk = MemFs::new();
+        self.nemesis.disks_lost += 1;
+    }
+
+    /// Whether all nodes are up, serve, and hold what they are to hold.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.nodes().all(|node| {
+            let now = self.show_clocks(node);
+            let host = self.host(node);
+            let is_running = host.is_running();
+            let process = host.process.as_ref().filter(|process| is_running && !process.is_draining);
+            process.is_some_and(|process| {
+                process.node.is_ready() && process.node.status(now).standing == Standing::Settled
+            })
+        })
+    }
+
+    fn slow_disk(&mut self, node: NodeIndex, lasts: Duration) {
+        let sync_max = self.nemesis.up_to(Duration::from_millis(1_500));
+        self.begin(lasts, Mend::FastDisk(node), |world| world.host(node).sync_max = sync_max);
+    }
+
+    fn fill_disk(&mut self, node: NodeIndex, lasts: Duration) {
+        let room = self.nemesis.rng.below(256 << 10);
+        let disk = &self.host(node).disk;
+        let Ok(available) = disk.available_bytes(Path::new("/")) else { return };
+        // While it is full already, what is used is not known.
+        if available < u64::MAX / 2 {
+            return;
+        }
+        disk.set_capacity(u64::MAX - available + room);
+        self.after(lasts, Event::Mend(Mend::RoomOnDisk(node)));
+    }
+
+    fn jump(&mut self, node: NodeIndex) {
+        let most = self.scenario.jump_max.as_micros() as u64;
+        let micros = self.nemesis.rng.below(2 * most) as i64 - most as i64;
+        self.host(node).clock.jump(micros);
+    }
+}

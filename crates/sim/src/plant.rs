@@ -1,0 +1,60 @@
+//! Bugs that are put in to see them caught.
+//!
+//! All of them are made in the layer between the shipped machines and the world (`host`), so that the shipped
+//! code holds nothing of them.
+
+/// A bug to put into every host of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plant {
+    /// A write is acknowledged when it is handed to the engine, before the sync.
+    AckBeforeSync,
+    /// A read returns what a crash can still undo.
+    ReadBeforeSync,
+    /// The cell that arrives last is the one that is read, whatever its version.
+    LateWriteWins,
+    /// One answer is enough for a read, whatever was asked for.
+    ReadOfOne,
+    /// One replica fewer than asked for is enough for a write.
+    QuorumOffByOne,
+    /// Hints are acknowledged and not kept.
+    HintLost,
+    /// A directory that replaces a lost one is taken for complete.
+    EmptiedReplicaBelieved,
+    /// A rebuild is answered with nothing.
+    RebuildSkipped,
+    /// Anti-entropy is answered with "the same here".
+    RepairSkipped,
+    /// What a read found is not stored where it lacks.
+    ReadRepairSkipped,
+    /// Each I/O thread has a clock of its own.
+    ClockPerThread,
+    /// Compaction drops tombstones without waiting for the grace period.
+    TombstoneDroppedEarly,
+    /// Replicas outside of a write's `from` are written to as well.
+    OneReplicaTooMany,
+    /// A command is answered twice.
+    TwoReplies,
+    /// Some commands are never answered.
+    NoReply,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::AckBeforeSync,
+        Self::ReadBeforeSync,
+        Self::LateWriteWins,
+        Self::ReadOfOne,
+        Self::QuorumOffByOne,
+        Self::HintLost,
+        Self::EmptiedReplicaBelieved,
+        Self::RebuildSkipped,
+        Self::RepairSkipped,
+        Self::ReadRepairSkipped,
+        Self::ClockPerThread,
+        Self::TombstoneDroppedEarly,
+        Self::OneReplicaTooMany,
+        Self::TwoReplies,
+        Self::NoReply,
+    ];
+}

@@ -1,0 +1,296 @@
+//! A run: safety phase, heal, liveness phase.
+//!
+//! **Safety.** Clients ask and the nemesis strikes; each invariant is checked as soon as it can be.
+//!
+//! **Heal.** All links are up, disks and clocks are right, every process is started.
+//!
+//! **Liveness.** Within bounded time every node serves; no hint is left, and what was acknowledged has been
+//! handed over without the help of anti-entropy; every quorum can be had at every node; after a repair all
+//! replicas agree, also of keys that nobody reads; every key can be read from all of them; and nothing that was
+//! acknowledged is missing.
+
+use crate::check::{Violation, convergence, durability, handed_over};
+use crate::history::{Asked, Operation, Told};
+use crate::host::process::{Input, REQUEST_TIMEOUT};
+use crate::network::Place;
+use crate::trace::Trace;
+use crate::workload::quorum;
+use crate::world::World;
+use crate::{Nanos, Scenario};
+use cluster::{Asker, Key, NodeIndex, RequestId, StoreRequest, StoreResponse};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stdx::{CellMeta, WallTime};
+
+/// Until all nodes serve, from the first start and from the heal.
+const READY_WITHIN: Duration = Duration::from_secs(40);
+/// Until no hint is left.
+const HINTS_WITHIN: Duration = Duration::from_secs(60);
+/// Until all replicas agree, from the begin of a repair.
+const CONVERGED_WITHIN: Duration = Duration::from_secs(120);
+/// What must come true is looked at so often.
+const LOOK: Duration = Duration::from_millis(250);
+/// A command of the liveness phase may fail so often: a queue may be full for a moment.
+const TRIES: usize = 5;
+/// A coordinator that lived so long past the begin of a write has made its hints durable or given them up.
+const HINTS_KEPT_WITHIN: Duration = Duration::from_secs(6);
+/// Clocks may be so far behind what was issued before a liveness phase begins.
+const AHEAD_MAX: Duration = Duration::from_secs(3);
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which run.
+    pub seed: u64,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+    /// The hash of all that happened.
+    pub hash: u64,
+    /// How much happened.
+    pub events: u64,
+    /// Commands of clients that were answered without failure, and all of them.
+    pub operations: (u64, u64),
+    /// What went wrong.
+    pub faults: u64,
+    /// How long the run was, in its own time.
+    pub took: Duration,
+}
+
+/// Runs a scenario; `prints` has every event printed.
+pub fn run(scenario: Scenario, prints: bool) -> Report {
+    let seed = scenario.seed;
+    let mut world = World::new(scenario, Trace::new(prints));
+    if let Err(violation) = world.go_through() {
+        world.judge.fail(violation);
+    }
+    let succeeded = |operation: &&Operation| {
+        matches!(operation.told, Some((_, Told::Found { .. } | Told::Missing | Told::Written { .. })))
+    };
+    let history = &world.judge.history;
+    Report {
+        seed,
+        operations: (history.iter().filter(succeeded).count() as u64, history.iter().count() as u64),
+        hash: world.trace.hash(),
+        events: world.trace.events(),
+        faults: world.nemesis.faults,
+        took: world.now - Nanos::ZERO,
+        violation: world.judge.violation,
+    }
+}
+
+/// What each node holds of a key.
+type Held = Vec<(NodeIndex, Option<CellMeta>)>;
+
+impl World {
+    fn go_through(&mut self) -> Result<(), Violation> {
+        self.note("all nodes start");
+        self.wait_until("a node that was started does not serve", READY_WITHIN, Self::all_serve)?;
+        self.note("safety phase");
+        let scale = self.scenario.scale;
+        self.begin_workload(scale.operations, self.now + scale.duration);
+        self.begin_faults(scale.duration.mul_f64(0.9));
+        self.go_on(scale.duration + REQUEST_TIMEOUT)?;
+        self.note("heal");
+        self.heal();
+        self.go_on(REQUEST_TIMEOUT)?;
+        self.wait_until("a node does not serve although all is well", READY_WITHIN, Self::all_serve)?;
+        self.let_clocks_catch_up()?;
+        self.note("handoff");
+        self.wait_until("hints are left although all is well", HINTS_WITHIN, Self::no_hints)?;
+        self.check_handed_over()?;
+        self.note("all quorums");
+        self.repair_all();
+        self.use_all_quorums()?;
+        self.note("convergence");
+        self.wait_until_converged()?;
+        self.read_all_keys()?;
+        self.check_durability()
+    }
+
+    fn note(&self, phase: &str) {
+        self.trace.note(self.now, || format!("=== {phase}"));
+    }
+
+    fn go_on(&mut self, for_so_long: Duration) -> Result<(), Violation> {
+        let end = self.now + for_so_long;
+        self.run_until(end);
+        self.judge.violation.clone().map_or(Ok(()), Err)
+    }
+
+    fn wait_until(
+        &mut self,
+        otherwise: &str,
+        within: Duration,
+        holds: impl Fn(&mut Self) -> bool,
+    ) -> Result<(), Violation> {
+        let end = self.now + within;
+        while !holds(self) {
+            if self.now >= end {
+                return Err(Violation::new("liveness", format!("{otherwise}, after {within:?}: {}", self.state())));
+            }
+            self.go_on(LOOK)?;
+        }
+        Ok(())
+    }
+
+    /// For whoever reads of a violation.
+    fn state(&mut self) -> String {
+        let nodes: Vec<String> = (self.nodes())
+            .map(|node| {
+                let now = self.show_clocks(node);
+                match &self.host(node).process {
+                    Some(process) => format!("{node:?}: {:?}", process.node.status(now)),
+                    None => format!("{node:?}: down"),
+                }
+            })
+            .collect();
+        nodes.join("; ")
+    }
+
+    fn all_serve(&mut self) -> bool {
+        self.nodes().all(|node| {
+            let process = self.host(node).process.as_ref();
+            process.is_some_and(|process| process.node.is_ready() && !process.is_draining)
+        })
+    }
+
+    /// Versions from a clock that was far ahead are refused by others until theirs come near.
+    fn let_clocks_catch_up(&mut self) -> Result<(), Violation> {
+        let first = NodeIndex(0);
+        while self.show_clocks(first).wall.saturating_add(AHEAD_MAX) < self.judge.latest_wall {
+            self.go_on(LOOK)?;
+        }
+        Ok(())
+    }
+
+    fn no_hints(&mut self) -> bool {
+        let nodes: Vec<NodeIndex> = self.nodes().collect();
+        self.nodes().all(|node| {
+            let process = self.host(node).process.as_ref();
+            process.is_some_and(|process| nodes.iter().all(|target| process.member.hints.held(*target).hints == 0))
+        })
+    }
+
+    fn held(&mut self, key: &Key) -> Held {
+        (self.nodes())
+            .map(|node| {
+                let process = self.host(node).process.as_ref();
+                let response = process.map(|process| process.read(&StoreRequest::Read { key: key.clone() }));
+                match response {
+                    Some(StoreResponse::Cell(cell)) => (node, cell.map(|cell| cell.meta)),
+                    _ => (node, None),
+                }
+            })
+            .collect()
+    }
+
+    fn held_of_all(&mut self) -> BTreeMap<Key, Held> {
+        let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
+        keys.into_iter().map(|key| (key.clone(), self.held(&key))).collect()
+    }
+
+    /// From when on the dead may be gone, if they may be gone at all.
+    fn purged(&self) -> Option<WallTime> {
+        self.scenario.has_short_grace().then_some(self.judge.latest_wall)
+    }
+
+    fn check_handed_over(&mut self) -> Result<(), Violation> {
+        if self.judge.hints_dropped > 0 || self.nemesis.disks_lost > 0 {
+            return Ok(());
+        }
+        let held = self.held_of_all();
+        let lived_on = |write: &&Operation| {
+            !self.judge.has_ended(write.node, write.began, write.began + HINTS_KEPT_WITHIN)
+        };
+        for write in self.judge.history.iter().filter(lived_on) {
+            if let Some(held) = held.get(&write.key) {
+                handed_over::check(self.layout(), write, held, &self.judge.issue, self.purged())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn repair_all(&mut self) {
+        for node in self.nodes() {
+            if let Some(place) = self.place(node, Asker::Node) {
+                self.turn(Place { ..place }, Input::Repair);
+            }
+        }
+    }
+
+    fn use_all_quorums(&mut self) -> Result<(), Violation> {
+        let nodes = self.scenario.nodes;
+        let quorums: Vec<(u8, u8)> = (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
+        for node in self.nodes() {
+            for &(ack, from) in &quorums {
+                let key = Key::new(format!("alive-{}-{ack}-{from}", node.0).into()).expect("short and not empty");
+                for asked in [Asked::Put { ttl: None }, Asked::Get, Asked::Delete] {
+                    self.must_succeed(node, asked, &key, (ack, from))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_all_keys(&mut self) -> Result<(), Violation> {
+        let (nodes, mut node) = (self.scenario.nodes, 0);
+        let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
+        for key in keys {
+            node = (node + 1) % nodes;
+            self.must_succeed(NodeIndex(node), Asked::Get, &key, (nodes, nodes))?;
+        }
+        Ok(())
+    }
+
+    fn must_succeed(&mut self, node: NodeIndex, asked: Asked, key: &Key, of: (u8, u8)) -> Result<(), Violation> {
+        const STEP: Duration = Duration::from_millis(5);
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            let id = self.ask(node, asked, key.clone(), quorum(of.0, of.1, self.scenario.nodes));
+            while self.told(id).is_none() {
+                self.go_on(STEP)?;
+            }
+            match self.told(id) {
+                Some(Told::Failed { reason, .. }) => last = reason,
+                Some(Told::Nothing) => last = "no reply".to_owned(),
+                _ => return Ok(()),
+            }
+            self.go_on(REQUEST_TIMEOUT)?;
+        }
+        let (ack, from) = of;
+        let detail = format!("{asked:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
+        Err(Violation::new("liveness", detail))
+    }
+
+    fn told(&self, id: RequestId) -> Option<Told> {
+        self.judge.history.get(id).and_then(|operation| operation.told.clone()).map(|(_, told)| told)
+    }
+
+    fn wait_until_converged(&mut self) -> Result<(), Violation> {
+        let end = self.now + CONVERGED_WITHIN;
+        loop {
+            match self.check_converged() {
+                Err(violation) if self.now >= end => return Err(violation),
+                Err(_) => self.go_on(LOOK)?,
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    fn check_converged(&mut self) -> Result<(), Violation> {
+        for (key, held) in self.held_of_all() {
+            convergence::check(self.layout(), &key, &held, self.scenario.grace, self.judge.latest_wall)?;
+        }
+        Ok(())
+    }
+
+    fn check_durability(&mut self) -> Result<(), Violation> {
+        let held = self.held_of_all();
+        for write in self.judge.history.iter() {
+            if let Some(held) = held.get(&write.key) {
+                durability::check(write, held, &self.judge.issue, self.purged())?;
+            }
+        }
+        Ok(())
+    }
+}

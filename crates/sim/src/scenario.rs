@@ -1,0 +1,303 @@
+//! What a run is like: everything that is chosen once, drawn from the seed.
+//!
+//! **Mechanism.** Swarm testing (Groce et al., "Swarm testing", 2012): a run has some kinds of faults and not
+//! others, some sizes and not others, so that what one of them would hide is seen in a run without it.
+//!
+//! **What is kept within the promises.** A run that loses disks ([`FaultKind::LoseDisk`]) writes with the
+//! default `from` and at least a majority, for only that survives the loss of a disk; one disk is lost at a
+//! time, when all nodes are up and settled. A run with a short grace period has clocks that agree, room for
+//! hints and outages far shorter than the grace period, for only then is every replica certain to hear of a
+//! delete in time.
+
+use crate::Plant;
+use std::time::Duration;
+use stdx::Rng;
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Commands of clients in the safety phase.
+    pub operations: u64,
+    /// The safety phase.
+    pub duration: Duration,
+    /// Faults, at least.
+    pub faults_min: u64,
+}
+
+impl Scale {
+    /// A whole run.
+    pub const FULL: Self = Self { operations: 2_000, duration: Duration::from_secs(60), faults_min: 5 };
+    /// A run for tests of debug builds.
+    pub const SMALL: Self = Self { operations: 400, duration: Duration::from_secs(12), faults_min: 5 };
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A process dies; what it wrote stays.
+    Kill,
+    /// A machine loses power; what it did not sync is lost or torn.
+    PowerLoss,
+    /// All machines lose power at once.
+    PowerLossOfAll,
+    /// A process dies, or its machine, at one of its next file operations.
+    StopAtFileOperation,
+    /// A process stands still and goes on.
+    Pause,
+    /// A process drains and ends.
+    Drain,
+    /// A machine loses its disk and gets an empty one.
+    LoseDisk,
+    /// Some nodes do not reach the others, nor those them.
+    Partition,
+    /// Nothing gets from one node to another; the other way all is well.
+    OneWayCut,
+    /// What one node sends to another is held, and comes at once at the end.
+    Clog,
+    /// Connections between two nodes are reset.
+    Reset,
+    /// A node refuses connections.
+    RefuseDials,
+    /// Messages are late.
+    SlowNetwork,
+    /// Messages are lost, doubled and out of order although their connection lives.
+    LossyNetwork,
+    /// A disk takes long.
+    SlowDisk,
+    /// Reads of a disk fail or bring wrong bits.
+    BadReads,
+    /// A write to a disk fails.
+    BadWrite,
+    /// A disk is full.
+    FullDisk,
+    /// A wall clock jumps.
+    ClockJump,
+    /// A wall clock stands still.
+    ClockFreeze,
+}
+
+impl FaultKind {
+    const ALL: [Self; 20] = [
+        Self::Kill,
+        Self::PowerLoss,
+        Self::PowerLossOfAll,
+        Self::StopAtFileOperation,
+        Self::Pause,
+        Self::Drain,
+        Self::LoseDisk,
+        Self::Partition,
+        Self::OneWayCut,
+        Self::Clog,
+        Self::Reset,
+        Self::RefuseDials,
+        Self::SlowNetwork,
+        Self::LossyNetwork,
+        Self::SlowDisk,
+        Self::BadReads,
+        Self::BadWrite,
+        Self::FullDisk,
+        Self::ClockJump,
+        Self::ClockFreeze,
+    ];
+
+    /// Needs a peer.
+    const fn is_between_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::Partition
+                | Self::OneWayCut
+                | Self::Clog
+                | Self::Reset
+                | Self::RefuseDials
+                | Self::SlowNetwork
+                | Self::LossyNetwork
+                | Self::LoseDisk
+        )
+    }
+}
+
+/// How clients choose their quorums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuorumStyle {
+    /// The default: a majority of `default_from`.
+    Majority,
+    /// Writes wait for a majority or more of `default_from`, reads for anything.
+    AtLeastMajorityWrites,
+    /// Anything that is a quorum.
+    Any,
+}
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What all of it was drawn from.
+    pub seed: u64,
+    /// How long it is.
+    pub scale: Scale,
+    /// A bug that is put in.
+    pub plant: Option<Plant>,
+    /// Nodes of the cluster.
+    pub nodes: u8,
+    /// I/O threads of each.
+    pub coordinators: u8,
+    /// How many replicas hold a key when nobody says otherwise.
+    pub default_from: u8,
+    /// How clients choose their quorums.
+    pub quorums: QuorumStyle,
+    /// Keys that are used again and again.
+    pub keys: u64,
+    /// The share of writes to keys that nobody uses again.
+    pub cold_share: f64,
+    /// The share of reads.
+    pub read_share: f64,
+    /// Of the writes, the share of deletes.
+    pub delete_share: f64,
+    /// Of the writes of values, the share of those that expire.
+    pub ttl_share: f64,
+    /// The longest value, in bytes.
+    pub value_bytes_max: u64,
+    /// What hints may take on a node, in bytes.
+    pub hint_bytes_max: u64,
+    /// How long the dead are kept.
+    pub grace: Duration,
+    /// The longest that a fault lasts.
+    pub outage_max: Duration,
+    /// Between two messages' sending and arrival, at most while nothing is wrong.
+    pub delay_max: Duration,
+    /// The longest sync of a disk, while nothing is wrong.
+    pub sync_max: Duration,
+    /// The share of reads that find their bytes in memory.
+    pub warm_share: f64,
+    /// How far a wall clock may be off at the start, either way.
+    pub skew_max: Duration,
+    /// How far a wall clock may jump, either way.
+    pub jump_max: Duration,
+    /// The share of messages that are lost, doubled and late, each, while the network is lossy.
+    pub lossy_share: f64,
+    /// The kinds of faults of this run; at least one.
+    pub fault_kinds: Vec<FaultKind>,
+    /// How many faults.
+    pub faults: u64,
+    /// Memtables are flushed at this size, in bytes.
+    pub memtable_bytes: u64,
+}
+
+/// Longer than any run.
+const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
+/// Long against the outages of a run with a short grace period, short against the run.
+const GRACE_SHORT: Duration = Duration::from_secs(20);
+
+impl Scenario {
+    /// The run of a seed.
+    pub fn draw(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
+        let rng = &mut Rng::new(seed);
+        let nodes = [1, 2, 3, 3, 3, 3, 3, 4, 5, 5][rng.below(10) as usize];
+        let has_short_grace = rng.chance(0.2) || plant == Some(Plant::TombstoneDroppedEarly);
+        let mut fault_kinds = draw_fault_kinds(rng, nodes);
+        if has_short_grace {
+            fault_kinds.retain(|kind| is_fit_for_short_grace(*kind));
+        }
+        if fault_kinds.is_empty() {
+            fault_kinds.push(FaultKind::Kill);
+        }
+        let loses_disks = fault_kinds.contains(&FaultKind::LoseDisk);
+        let is_tight = |rng: &mut Rng, chance: f64| !has_short_grace && rng.chance(chance);
+        let few_keys = rng.chance(0.3);
+        let outage_max = if has_short_grace { 2 } else { 3 + rng.below(15) };
+        Self {
+            seed,
+            scale,
+            plant,
+            nodes,
+            coordinators: 1 + rng.below(3) as u8,
+            default_from: if rng.chance(0.5) { nodes } else { nodes.min(3) },
+            quorums: draw_quorums(rng, loses_disks),
+            keys: 1 + rng.below(if few_keys { 4 } else { 60 }),
+            cold_share: if rng.chance(0.5) { 0.1 } else { 0.0 },
+            read_share: 0.3 + 0.4 * rng.unit(),
+            delete_share: if rng.chance(0.7) { 0.4 * rng.unit() } else { 0.0 },
+            ttl_share: if rng.chance(0.4) { 0.4 * rng.unit() } else { 0.0 },
+            value_bytes_max: [16, 256, 2 << 10, 100 << 10][rng.below(4) as usize],
+            hint_bytes_max: if is_tight(rng, 0.15) { 1 + rng.below(2_000) } else { 64 << 20 },
+            grace: if has_short_grace { GRACE_SHORT } else { GRACE_LONG },
+            outage_max: Duration::from_secs(outage_max).min(scale.duration / 4),
+            delay_max: Duration::from_micros([200, 2_000, 20_000][rng.below(3) as usize]),
+            sync_max: Duration::from_micros([300, 3_000, 15_000][rng.below(3) as usize]),
+            warm_share: if rng.chance(0.7) { 0.9 } else { 0.2 },
+            skew_max: Duration::from_millis(if is_tight(rng, 0.4) { 4_000 } else { 100 }),
+            jump_max: Duration::from_millis(if is_tight(rng, 0.3) { 12_000 } else { 3_000 }),
+            lossy_share: 0.01 + 0.1 * rng.unit(),
+            faults: scale.faults_min + rng.below(10),
+            fault_kinds,
+            memtable_bytes: [8 << 10, 32 << 10, 256 << 10][rng.below(3) as usize],
+        }
+    }
+
+    /// Whether disks are lost in this run.
+    pub fn loses_disks(&self) -> bool {
+        self.fault_kinds.contains(&FaultKind::LoseDisk)
+    }
+
+    /// Whether tombstones are purged within the run.
+    pub fn has_short_grace(&self) -> bool {
+        self.grace == GRACE_SHORT
+    }
+
+    /// How many answers are a majority of `default_from`.
+    pub const fn majority(&self) -> u8 {
+        self.default_from / 2 + 1
+    }
+}
+
+fn draw_fault_kinds(rng: &mut Rng, nodes: u8) -> Vec<FaultKind> {
+    let density = 0.15 + 0.5 * rng.unit();
+    FaultKind::ALL
+        .into_iter()
+        .filter(|kind| rng.chance(density) && (nodes > 1 || !kind.is_between_nodes()))
+        .collect()
+}
+
+/// Outages must be short, clocks agree and disks keep what they have.
+const fn is_fit_for_short_grace(kind: FaultKind) -> bool {
+    !matches!(
+        kind,
+        FaultKind::LoseDisk
+            | FaultKind::ClockJump
+            | FaultKind::ClockFreeze
+            | FaultKind::FullDisk
+            | FaultKind::BadReads
+    )
+}
+
+fn draw_quorums(rng: &mut Rng, loses_disks: bool) -> QuorumStyle {
+    match rng.below(10) {
+        0..=4 => QuorumStyle::Majority,
+        5..=6 => QuorumStyle::AtLeastMajorityWrites,
+        _ if loses_disks => QuorumStyle::AtLeastMajorityWrites,
+        _ => QuorumStyle::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_is_within_what_is_promised() {
+        for seed in 0..2_000 {
+            let scenario = Scenario::draw(seed, Scale::FULL, None);
+            assert!(scenario.faults >= 5 && !scenario.fault_kinds.is_empty(), "seed {seed}");
+            assert!((1..=scenario.nodes).contains(&scenario.default_from), "seed {seed}");
+            assert!(!scenario.loses_disks() || scenario.quorums != QuorumStyle::Any, "seed {seed}");
+            assert!(!scenario.has_short_grace() || scenario.jump_max < GRACE_SHORT / 4, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_fault_is_drawn() {
+        for kind in FaultKind::ALL {
+            let drawn = (0..200).any(|seed| Scenario::draw(seed, Scale::FULL, None).fault_kinds.contains(&kind));
+            assert!(drawn, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Clients: what they ask, when, and of whom.
+//!
+//! An open loop: commands come at random times, whether or not earlier ones were answered, some of them in
+//! bursts; so a stuck cluster gets no relief. Each value names the command that wrote it, so that no two are
+//! equal.
+
+use crate::history::{Asked, Operation, Told};
+use crate::network::Place;
+use crate::scenario::QuorumStyle;
+use crate::world::{Event, World};
+use crate::{Nanos, Scenario};
+use bytes::Bytes;
+use cluster::{Asker, Command, Key, Lifetime, NodeIndex, Quorum, QuorumChoice, RequestId};
+use std::num::NonZeroU8;
+use std::time::Duration;
+use stdx::Rng;
+
+/// The clients of a run.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    rng: Rng,
+    /// Commands still to be asked.
+    left: u64,
+    ends: Nanos,
+}
+
+/// The longest time to live that a client asks for.
+const TTL_MAX: Duration = Duration::from_secs(8);
+
+impl Workload {
+    pub(crate) const fn new(rng: Rng) -> Self {
+        Self { rng, left: 0, ends: Nanos::ZERO }
+    }
+
+    fn next_gap(&mut self, now: Nanos) -> Duration {
+        const BURST: f64 = 0.2;
+        let mean = (self.ends - now).as_nanos() as u64 / self.left.max(1);
+        if self.rng.chance(BURST) {
+            return Duration::from_nanos(self.rng.below(mean / 20 + 1));
+        }
+        Duration::from_nanos((mean as f64 / (1.0 - BURST) * 2.0 * self.rng.unit()) as u64)
+    }
+
+    fn key(&mut self, scenario: &Scenario, id: RequestId, is_write: bool) -> Key {
+        let text = if is_write && self.rng.chance(scenario.cold_share) {
+            format!("cold-{}", id.0)
+        } else {
+            // The lesser of two draws: some keys are hotter than others.
+            let number = self.rng.below(scenario.keys).min(self.rng.below(scenario.keys));
+            format!("key-{number}")
+        };
+        Key::new(text.into()).expect("short and not empty")
+    }
+
+    fn asked(&mut self, scenario: &Scenario) -> Asked {
+        if self.rng.chance(scenario.read_share) {
+            Asked::Get
+        } else if self.rng.chance(scenario.delete_share) {
+            Asked::Delete
+        } else {
+            let ttl = self.rng.chance(scenario.ttl_share);
+            let millis = 1 + self.rng.below(TTL_MAX.as_millis() as u64);
+            Asked::Put { ttl: ttl.then_some(Duration::from_millis(millis)) }
+        }
+    }
+
+    fn quorum(&mut self, scenario: &Scenario, asked: Asked) -> Quorum {
+        let (majority, from, nodes) = (scenario.majority(), scenario.default_from, scenario.nodes);
+        let mut between = |least: u8, most: u8| least + self.rng.below(u64::from(most - least) + 1) as u8;
+        let (ack, from) = match scenario.quorums {
+            QuorumStyle::Majority => (majority, from),
+            QuorumStyle::AtLeastMajorityWrites if asked == Asked::Get => (between(1, from), from),
+            QuorumStyle::AtLeastMajorityWrites => (between(majority, from), from),
+            QuorumStyle::Any => {
+                let from = between(1, nodes);
+                (between(1, from), from)
+            }
+        };
+        quorum(ack, from, nodes)
+    }
+
+    fn value(&mut self, scenario: &Scenario, id: RequestId) -> Bytes {
+        const SMALL: u64 = 64;
+        let most = if self.rng.chance(0.9) { scenario.value_bytes_max.min(SMALL) } else { scenario.value_bytes_max };
+        let mut value = vec![0; 8 + self.rng.below(most) as usize];
+        self.rng.fill(&mut value);
+        value[..8].copy_from_slice(&id.0.to_be_bytes());
+        value.into()
+    }
+}
+
+/// `ack` of `from`.
+pub(crate) fn quorum(ack: u8, from: u8, nodes: u8) -> Quorum {
+    let choice = QuorumChoice { ack: Some(u32::from(ack)), from: Some(u32::from(from)) };
+    choice.resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes).expect("ack and from fit the cluster")
+}
+
+impl World {
+    /// Has clients ask so many commands from now until `ends`.
+    pub(crate) fn begin_workload(&mut self, commands: u64, ends: Nanos) {
+        self.workload.left = commands;
+        self.workload.ends = ends;
+        self.at(self.now, Event::Client);
+    }
+
+    pub(crate) fn client(&mut self) {
+        if self.workload.left == 0 {
+            return;
+        }
+        let asked = self.workload.asked(&self.scenario);
+        let id = self.judge.history.next_id();
+        let key = self.workload.key(&self.scenario, id, asked != Asked::Get);
+        let quorum = self.workload.quorum(&self.scenario, asked);
+        let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        self.ask(node, asked, key, quorum);
+        self.workload.left -= 1;
+        let gap = self.workload.next_gap(self.now);
+        self.after(gap, Event::Client);
+    }
+
+    /// Has a client ask a node. A node that does not serve refuses, and nothing is stored.
+    pub(crate) fn ask(&mut self, node: NodeIndex, asked: Asked, key: Key, quorum: Quorum) -> RequestId {
+        let id = self.judge.history.next_id();
+        let (command_key, began) = (key.clone(), self.now);
+        self.judge.begin(Operation { id, node, asked, key, quorum, began, told: None });
+        let number = self.workload.rng.below(u64::from(self.scenario.coordinators)) as u8;
+        let process = self.hosts[node.as_usize()].process.as_ref();
+        let serves = process.is_some_and(|process| process.node.is_ready() && !process.is_draining);
+        let (true, Some(place)) = (serves, self.place(node, Asker::Coordinator(number))) else {
+            let told = Told::Failed { is_certain: true, reason: "not serving".to_owned() };
+            self.judge.end(id, self.now, told, None);
+            return id;
+        };
+        let command = self.command_of(id, asked, command_key, quorum);
+        self.at(self.now, Event::Command(Place { ..place }, id, command));
+        id
+    }
+
+    fn command_of(&mut self, id: RequestId, asked: Asked, key: Key, quorum: Quorum) -> Command {
+        match asked {
+            Asked::Get => Command::Get { key, quorum },
+            Asked::Delete => Command::Delete { key, quorum },
+            Asked::Put { ttl } => {
+                let value = self.workload.value(&self.scenario, id);
+                let lifetime = ttl.map_or(Lifetime::Forever, Lifetime::For);
+                Command::Put { key, value, lifetime, quorum }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The disks of hosts: reads, commits and the jobs of engines, each at a random moment.
+
+use super::{Event, World};
+use crate::network::Place;
+use cluster::{Asker, StoreId, StoreRequest};
+use engine::Progress;
+use std::time::Duration;
+use store::{ReadNow, WriteGroup};
+
+/// Between two looks at what an engine owes, at most, while it owes something.
+const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
+/// The same while it owes nothing.
+const JOBS_IDLE: Duration = Duration::from_millis(700);
+
+impl World {
+    pub(super) fn ask_to_read(&mut self, place: Place, id: StoreId, request: StoreRequest) {
+        let is_warm = self.rngs.disk.chance(self.scenario.warm_share);
+        if is_warm && let Some(process) = self.process(place) {
+            let answer = process.store.try_answer(&request);
+            if self.ends_if_stopped(place) {
+                return;
+            }
+            if let ReadNow::Done(response) = answer {
+                let plant = self.scenario.plant;
+                let response = self.host(place.node).planted.read(plant, &request, response);
+                return self.hand_over(Event::Stored(place, id, response));
+            }
+        }
+        let delay = self.disk_time(place);
+        self.after(delay, Event::Read(place, id, request));
+    }
+
+    pub(super) fn read(&mut self, place: Place, id: StoreId, request: &StoreRequest) {
+        self.show_clocks(place.node);
+        let Some(process) = self.process(place) else { return };
+        let response = process.read(request);
+        if self.ends_if_stopped(place) {
+            return;
+        }
+        let plant = self.scenario.plant;
+        let response = self.host(place.node).planted.read(plant, request, response);
+        self.hand_over(Event::Stored(place, id, response));
+    }
+
+    pub(super) fn submit_group(&mut self, place: Place, group: WriteGroup) {
+        if group.is_empty() {
+            return;
+        }
+        let Some(process) = self.process(place) else { return };
+        process.submit(place.asker, group);
+        let begins = !std::mem::replace(&mut process.is_committing, true);
+        self.bring_answers(place);
+        if begins {
+            let delay = self.disk_time(place);
+            self.after(delay, Event::Commit(place));
+        }
+    }
+
+    pub(super) fn commit(&mut self, place: Place) {
+        self.show_clocks(place.node);
+        let Some(process) = self.process(place) else { return };
+        // Its failure is told to each write, and by the poison.
+        let worked = process.store.engine().step_commit().unwrap_or(false);
+        process.is_committing = worked;
+        if self.ends_if_stopped(place) {
+            return;
+        }
+        self.bring_answers(place);
+        if worked {
+            // What came meanwhile; a commit that finds nothing ends the chain.
+            let delay = self.disk_time(place);
+            self.after(delay, Event::Commit(place));
+        }
+    }
+
+    pub(super) fn jobs(&mut self, place: Place) {
+        self.show_clocks(place.node);
+        let budget = 1 << (10 + self.rngs.disk.below(8));
+        let which = self.rngs.disk.below(4);
+        let Some(process) = self.process(place) else { return };
+        let engine = process.store.engine();
+        // A failure is told by the poison, or the job is chosen again.
+        let progress = match which {
+            0 => engine.step_flush(budget),
+            1 => engine.step_compaction(0, budget),
+            2 => engine.step_upkeep(budget),
+            _ => engine
+                .step_flush(budget)
+                .and_then(|flushed| Ok([flushed, engine.step_compaction(0, budget)?, engine.step_upkeep(budget)?]))
+                .map(|steps| if steps.contains(&Progress::Worked) { Progress::Worked } else { Progress::Idle }),
+        };
+        let is_idle = which == 3 && progress.as_ref().is_ok_and(|progress| *progress == Progress::Idle);
+        if is_idle {
+            // As above.
+            let _ = engine.step_idle();
+        }
+        if self.ends_if_stopped(place) {
+            return;
+        }
+        let busy = Duration::from_nanos(1 + self.rngs.disk.below(JOBS_BUSY_MAX.as_nanos() as u64));
+        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(place));
+    }
+
+    fn bring_answers(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        for (asker, id, response) in process.take_answers() {
+            // A write that a planted bug has answered already is not answered again.
+            let is_early = self.scenario.plant == Some(crate::Plant::AckBeforeSync)
+                && matches!(response, cluster::StoreResponse::Written { .. });
+            if !is_early {
+                self.hand_over(Event::Stored(Place { asker, ..place }, id, response));
+            }
+        }
+    }
+
+    /// A process that has come to where its disk stops it, or whose engine has stopped, ends here.
+    fn ends_if_stopped(&mut self, place: Place) -> bool {
+        let host = self.host(place.node);
+        if host.faults.has_stopped() {
+            let (ending, down) = host.at_stop;
+            self.end_process(place.node, ending, Some(down));
+            return true;
+        }
+        if host.process.as_ref().is_some_and(crate::host::process::Process::is_poisoned) {
+            self.end_process(place.node, crate::host::Ending::Kill, Some(Duration::from_millis(300)));
+            return true;
+        }
+        false
+    }
+
+    /// How long a disk takes for something.
+    fn disk_time(&mut self, place: Place) -> Duration {
+        let max = self.host(place.node).sync_max.as_nanos() as u64;
+        Duration::from_nanos(max / 8 + self.rngs.disk.below(max))
+    }
+
+    /// Begins the jobs of an engine that was just opened.
+    pub(super) fn begin_jobs(&mut self, place: Place) {
+        self.after(JOBS_BUSY_MAX, Event::Jobs(Place { asker: Asker::Node, ..place }));
+    }
+}

@@ -1,0 +1,149 @@
+//! What happens, and when.
+
+use crate::Nanos;
+use crate::nemesis::Mend;
+use crate::network::{Connection, Network, Packet, Place, Side};
+use cluster::{Command, DialFailure, NodeIndex, PeerHello, RequestId, StoreId, StoreRequest, StoreResponse};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Something that happens at some time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A machine's timeout.
+    Wake(Place),
+    /// A command reaches a machine.
+    Command(Place, RequestId, Command),
+    /// A reply is due.
+    ReplyDue(Place, RequestId),
+    /// The store's answer reaches a machine.
+    Stored(Place, StoreId, StoreResponse),
+    /// The store reads for a machine.
+    Read(Place, StoreId, StoreRequest),
+    /// What the node has published reaches a coordinator.
+    View(Place),
+    /// The engine of a host syncs its log.
+    Commit(Place),
+    /// The engine of a host does what it owes.
+    Jobs(Place),
+    /// A process looks whether it has drained.
+    Drained(Place),
+    /// A host's process is started.
+    Start(NodeIndex),
+    /// A connection reaches the host that was dialed.
+    DialArrives(Connection),
+    /// A connection is let in, and the dialer hears of it.
+    DialAnswered(Connection, PeerHello),
+    /// The dialer is refused, or tired of waiting.
+    DialFailed(Connection, DialFailure),
+    /// This end of a connection hears that the other is gone.
+    EndLost(Connection, Side),
+    /// A packet reaches this end of a connection.
+    Packet(Connection, Side, Box<Packet>),
+    /// A client has something to ask.
+    Client,
+    /// The nemesis strikes.
+    Fault,
+    /// A fault ends.
+    Mend(Mend),
+}
+
+impl Event {
+    /// A number for its kind, for the trace.
+    pub(crate) const fn kind(&self) -> u64 {
+        match self {
+            Self::Wake(_) => 0,
+            Self::Command(..) => 1,
+            Self::ReplyDue(..) => 2,
+            Self::Stored(..) => 3,
+            Self::Read(..) => 4,
+            Self::View(_) => 5,
+            Self::Commit(_) => 6,
+            Self::Jobs(_) => 7,
+            Self::Drained(_) => 8,
+            Self::Start(_) => 9,
+            Self::DialArrives(_) => 10,
+            Self::DialAnswered(..) => 11,
+            Self::DialFailed(..) => 12,
+            Self::EndLost(..) => 13,
+            Self::Packet(..) => 14,
+            Self::Client => 15,
+            Self::Fault => 16,
+            Self::Mend(_) => 17,
+        }
+    }
+
+    /// The process that it happens to, which does not notice while it stands still.
+    pub(crate) fn process(&self, network: &Network) -> Option<NodeIndex> {
+        let at = |connection: &Connection, side| network.link(*connection).map(|link| link.place(side).node);
+        match self {
+            Self::Wake(place)
+            | Self::Command(place, ..)
+            | Self::ReplyDue(place, _)
+            | Self::Stored(place, ..)
+            | Self::Read(place, ..)
+            | Self::View(place)
+            | Self::Commit(place)
+            | Self::Jobs(place)
+            | Self::Drained(place) => Some(place.node),
+            Self::DialArrives(connection) => at(connection, Side::Acceptor),
+            Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => at(connection, Side::Dialer),
+            Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
+            Self::Start(_) | Self::Client | Self::Fault | Self::Mend(_) => None,
+        }
+    }
+}
+
+/// Events in the order of their time; at one time, in the order in which they were put in.
+#[derive(Default)]
+pub(crate) struct EventQueue {
+    heap: BinaryHeap<Reverse<Entry>>,
+    put: u64,
+}
+
+struct Entry {
+    at: Nanos,
+    number: u64,
+    event: Event,
+}
+
+impl EventQueue {
+    pub(crate) fn put(&mut self, at: Nanos, event: Event) {
+        self.heap.push(Reverse(Entry { at, number: self.put, event }));
+        self.put += 1;
+    }
+
+    /// The next event, if it happens before `end`.
+    pub(crate) fn take_before(&mut self, end: Nanos) -> Option<(Nanos, Event)> {
+        if self.heap.peek()?.0.at >= end {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+    }
+}
+
+impl Entry {
+    const fn order(&self) -> (Nanos, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}

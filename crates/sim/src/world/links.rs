@@ -1,0 +1,234 @@
+//! Connections: dialed, let in, used and lost.
+
+use super::{Event, World, turn};
+use crate::host::Ending;
+use crate::host::process::{Input, Process};
+use crate::network::{Connection, Course, EndState, Packet, Place, Side};
+use cluster::{Asker, Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello};
+use std::time::Duration;
+
+/// How long a dialer waits for everything up to the end of the handshake.
+const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl World {
+    pub(super) fn dial(&mut self, place: Place, node: NodeIndex) {
+        let connection = self.network.dial(place, node);
+        let Some(process) = self.process(place) else { return };
+        let dialed = process.dialed.insert((place.asker, node), connection);
+        assert_eq!(dialed, None, "{place:?} dials {node:?} although it has");
+        self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
+        if let Some(at) = self.network.signal(place.node, node, self.now) {
+            self.at(at, Event::DialArrives(connection));
+        }
+    }
+
+    pub(super) fn dial_arrives(&mut self, connection: Connection) {
+        let Some(link) = self.network.link(connection) else { return };
+        let (dialer, node) = (link.dialer, link.acceptor.node);
+        if link.dialer_end == EndState::Gone {
+            return;
+        }
+        let has_power = self.host(node).process.is_some() || self.host(node).ending == Ending::Kill;
+        let place = self.place(node, Asker::Node).filter(|_| !self.network.is_refusing(node));
+        let (Some(place), Some(hello)) = (place, self.hello(dialer)) else {
+            if has_power && let Some(at) = self.network.signal(node, dialer.node, self.now) {
+                self.at(at, Event::DialFailed(connection, DialFailure::Refused));
+            }
+            return;
+        };
+        let link = self.network.link_mut(connection).expect("it was there");
+        link.acceptor = place;
+        link.acceptor_end = EndState::Pending;
+        self.turn(place, Input::Link(LinkEvent::Arrived { link: Process::link_of(connection), hello }));
+    }
+
+    /// What a machine says of itself in a handshake.
+    fn hello(&mut self, place: Place) -> Option<PeerHello> {
+        let now = self.show_clocks(place.node);
+        let process = self.process(place)?;
+        let member = &process.member;
+        Some(PeerHello {
+            node: member.me,
+            tag: member.tag,
+            asker: place.asker,
+            incarnation: member.incarnation,
+            clock: member.clock.issued(),
+            standing: process.node.status(now).standing,
+        })
+    }
+
+    pub(super) fn admit(&mut self, place: Place, link: LinkId) {
+        let connection = Connection(link.0);
+        let Some(link) = self.network.link(connection) else { return };
+        if link.acceptor_end != EndState::Pending || link.acceptor != place {
+            return;
+        }
+        let dialer = link.dialer;
+        let asker = match dialer.asker {
+            Asker::Node => Asker::Node,
+            Asker::Coordinator(_) => {
+                Asker::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
+            }
+        };
+        let hello = self.hello(place).expect("it is speaking");
+        let link = self.network.link_mut(connection).expect("it was there");
+        link.acceptor.asker = asker;
+        link.acceptor_end = EndState::Open;
+        if let Some(at) = self.network.signal(place.node, dialer.node, self.now) {
+            self.at(at, Event::DialAnswered(connection, hello));
+        }
+    }
+
+    pub(super) fn refuse(&mut self, place: Place, link: LinkId) {
+        let connection = Connection(link.0);
+        let Some(link) = self.network.link_mut(connection) else { return };
+        let (end, dialer, acceptor) = (link.acceptor_end, link.dialer, link.acceptor);
+        if (acceptor.node, acceptor.life) != (place.node, place.life) {
+            return;
+        }
+        match end {
+            EndState::Gone => {}
+            EndState::Pending => {
+                link.acceptor_end = EndState::Gone;
+                if let Some(at) = self.network.signal(place.node, dialer.node, self.now) {
+                    self.at(at, Event::DialFailed(connection, DialFailure::Rejected));
+                }
+            }
+            EndState::Open => {
+                self.at(self.now, Event::EndLost(connection, Side::Acceptor));
+                self.tell_other_end(connection, Side::Acceptor);
+            }
+        }
+    }
+
+    pub(super) fn dial_answered(&mut self, connection: Connection, hello: PeerHello) {
+        let Some(link) = self.network.link_mut(connection) else { return };
+        if link.dialer_end == EndState::Pending {
+            link.dialer_end = EndState::Open;
+            let dialer = link.dialer;
+            self.turn(dialer, Input::Link(LinkEvent::Opened(hello)));
+        }
+    }
+
+    pub(super) fn dial_failed(&mut self, connection: Connection, reason: DialFailure) {
+        let Some(link) = self.network.link_mut(connection) else { return };
+        if link.dialer_end != EndState::Pending {
+            return;
+        }
+        link.dialer_end = EndState::Gone;
+        let (dialer, node) = (link.dialer, link.acceptor.node);
+        self.tell_other_end(connection, Side::Dialer);
+        self.network.sweep(connection);
+        self.forget_dialed(dialer, node);
+        self.turn(dialer, Input::Link(LinkEvent::DialFailed { node, reason }));
+    }
+
+    pub(super) fn hang_up(&mut self, place: Place, node: NodeIndex) {
+        let Some(process) = self.process(place) else { return };
+        let Some(connection) = process.dialed.remove(&(place.asker, node)) else { return };
+        if let Some(link) = self.network.link_mut(connection) {
+            link.dialer_end = EndState::Gone;
+        }
+        self.tell_other_end(connection, Side::Dialer);
+        self.network.sweep(connection);
+    }
+
+    pub(super) fn end_lost(&mut self, connection: Connection, side: Side) {
+        let Some(link) = self.network.link_mut(connection) else { return };
+        let (end, place, peer) = (link.end(side), link.place(side), link.place(side.other()).node);
+        link.set_end(side, EndState::Gone);
+        self.network.sweep(connection);
+        match (end, side) {
+            (EndState::Gone, _) | (EndState::Pending, Side::Acceptor) => {}
+            (EndState::Pending, Side::Dialer) => {
+                self.forget_dialed(place, peer);
+                let reason = DialFailure::Refused;
+                self.turn(place, Input::Link(LinkEvent::DialFailed { node: peer, reason }));
+            }
+            (EndState::Open, Side::Dialer) => {
+                self.forget_dialed(place, peer);
+                self.turn(place, Input::Link(LinkEvent::Closed { node: peer }));
+            }
+            (EndState::Open, Side::Acceptor) => {
+                self.turn(place, Input::Link(LinkEvent::Left { link: Process::link_of(connection) }));
+            }
+        }
+    }
+
+    fn forget_dialed(&mut self, place: Place, node: NodeIndex) {
+        if let Some(process) = self.process(place) {
+            process.dialed.remove(&(place.asker, node));
+        }
+    }
+
+    /// The end at `side` is gone: the other end hears of it, if anything gets there.
+    fn tell_other_end(&mut self, connection: Connection, side: Side) {
+        let Some(link) = self.network.link(connection) else { return };
+        let (from, to) = (link.place(side).node, link.place(side.other()).node);
+        if let Some(at) = self.network.signal(from, to, self.now) {
+            self.at(at, Event::EndLost(connection, side.other()));
+        }
+    }
+
+    /// Closes both ends of a connection, as a router that resets it does.
+    pub(crate) fn reset(&mut self, connection: Connection) {
+        self.at(self.now, Event::EndLost(connection, Side::Dialer));
+        self.at(self.now, Event::EndLost(connection, Side::Acceptor));
+    }
+
+    /// The process of a host has ended: its ends of connections are gone.
+    pub(super) fn lose_ends(&mut self, node: NodeIndex, ending: Ending) {
+        for (connection, side) in self.network.ends_at(node) {
+            if let Some(link) = self.network.link_mut(connection) {
+                link.set_end(side, EndState::Gone);
+            }
+            if ending == Ending::Kill {
+                self.tell_other_end(connection, side);
+            }
+            self.network.sweep(connection);
+        }
+    }
+
+    pub(super) fn send_packet(&mut self, place: Place, to: Destination, message: Message) {
+        let Some(process) = self.process(place) else { return };
+        let (connection, side) = match to {
+            Destination::Dialed(node) => match process.dialed.get(&(place.asker, node)) {
+                Some(connection) => (*connection, Side::Dialer),
+                None => return,
+            },
+            Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
+        };
+        let packet = Packet { clock: process.member.clock.issued(), message };
+        if self.network.link(connection).is_some_and(|link| link.end(side) == EndState::Open) {
+            self.deliver(connection, side.other(), packet);
+        }
+    }
+
+    /// Sends a packet on its way towards this end.
+    pub(crate) fn deliver(&mut self, connection: Connection, toward: Side, packet: Packet) {
+        match self.network.course(connection, toward, self.now) {
+            Course::Lost => {}
+            Course::Held => self.network.hold(connection, toward, packet),
+            Course::Arrives(at, again) => {
+                if let Some(again) = again {
+                    self.at(again, Event::Packet(connection, toward, Box::new(packet.clone())));
+                }
+                self.at(at, Event::Packet(connection, toward, Box::new(packet)));
+            }
+        }
+    }
+
+    pub(super) fn packet(&mut self, connection: Connection, side: Side, packet: Packet) {
+        let Some(link) = self.network.link(connection) else { return };
+        let place = link.place(side);
+        match link.end(side) {
+            EndState::Open => {
+                let origin = turn::origin(link, connection, side);
+                self.turn(place, Input::Message(origin, packet.message, packet.clock));
+            }
+            // The machine that got this knows nothing of the connection, and says so.
+            EndState::Gone if self.host(place.node).process.is_some() => self.tell_other_end(connection, side),
+            EndState::Gone | EndState::Pending => {}
+        }
+    }
+}

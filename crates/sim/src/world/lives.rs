@@ -1,0 +1,145 @@
+//! Processes: started, ended, stopped and let go on.
+
+use super::{Event, World};
+use crate::host::disk::DiskFaults;
+use crate::host::planted::Planted;
+use crate::host::process::{Input, Process, Start};
+use crate::host::{Ending, Host, clock::HostClock};
+use crate::network::Place;
+use cluster::{Asker, NodeIndex};
+use env::{Env, FaultFs, MemFs};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::Rng;
+
+/// After a start that failed, so long passes until the next.
+const START_AGAIN: Duration = Duration::from_millis(500);
+/// A process that drains looks so often whether it has.
+const DRAINED_LOOK: Duration = Duration::from_millis(50);
+
+impl World {
+    pub(super) fn new_host(&self, rng: &mut Rng) -> Host {
+        let began = Duration::from_nanos(rng.below(1 << 50));
+        let skew = self.scenario.skew_max.as_micros() as u64;
+        let error_micros = rng.below(2 * skew + 1) as i64 - skew as i64;
+        Host {
+            disk: MemFs::new(),
+            faults: DiskFaults::new(rng.fork()),
+            clock: HostClock::new(began, error_micros),
+            process: None,
+            lives: 0,
+            ending: Ending::Kill,
+            at_stop: (Ending::Kill, START_AGAIN),
+            stop_next_start: None,
+            paused: None,
+            sync_max: self.scenario.sync_max,
+            planted: Planted::default(),
+        }
+    }
+
+    pub(super) fn start(&mut self, node: NodeIndex) {
+        if self.host(node).process.is_some() {
+            return;
+        }
+        let now = self.show_clocks(node);
+        let (faults, rng) = (DiskFaults::new(self.rngs.lives.fork()), self.rngs.lives.fork());
+        let host = &mut self.hosts[node.as_usize()];
+        host.lives += 1;
+        host.faults = faults;
+        host.planted = Planted::default();
+        if let Some(operations) = host.stop_next_start.take() {
+            host.faults.stop_after(operations);
+        }
+        let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
+        let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
+        let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
+        let started = Process::start(Start { life: host.lives, env, now, me: node, layout, names, scenario, rng });
+        match started {
+            Ok(process) => {
+                host.process = Some(process);
+                self.begin_life(node);
+            }
+            Err(error) => {
+                self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
+                if host.faults.has_stopped() {
+                    host.disk = disk_after(&host.disk, host.at_stop.0, &mut self.rngs.lives);
+                } else {
+                    self.judge.start_failed(node, &error);
+                }
+                self.after(START_AGAIN, Event::Start(node));
+            }
+        }
+    }
+
+    fn begin_life(&mut self, node: NodeIndex) {
+        let place = self.place(node, Asker::Node).expect("it was just started");
+        self.begin_jobs(place);
+        let askers: Vec<Asker> = self.process(place).expect("as above").askers().collect();
+        for asker in askers {
+            // A turn without news: it says what it wants first.
+            self.turn(Place { asker, ..place }, Input::Timeout);
+        }
+    }
+
+    /// Ends the process of a host, and starts another after `down`, if that is said.
+    pub(crate) fn end_process(&mut self, node: NodeIndex, ending: Ending, down: Option<Duration>) {
+        let host = &mut self.hosts[node.as_usize()];
+        if host.process.take().is_none() {
+            return;
+        }
+        host.paused = None;
+        host.ending = ending;
+        host.disk = disk_after(&host.disk, ending, &mut self.rngs.lives);
+        self.judge.process_ended(node, self.now);
+        self.lose_commands(node);
+        self.lose_ends(node, ending);
+        if let Some(down) = down {
+            self.after(down, Event::Start(node));
+        }
+    }
+
+    /// Has a process stand still.
+    pub(crate) fn pause(&mut self, node: NodeIndex) {
+        let host = self.host(node);
+        if host.process.is_some() && host.paused.is_none() {
+            host.paused = Some(Vec::new());
+        }
+    }
+
+    /// Lets a process go on that stands still: all it has missed comes at once.
+    pub(crate) fn resume(&mut self, node: NodeIndex) {
+        for event in self.host(node).paused.take().into_iter().flatten() {
+            self.at(self.now, event);
+        }
+    }
+
+    /// Has a process drain and end, and starts another after `down`.
+    pub(crate) fn drain(&mut self, node: NodeIndex, down: Duration) {
+        let Some(place) = self.place(node, Asker::Node) else { return };
+        let host = self.host(node);
+        host.at_stop.1 = down;
+        host.process.as_mut().expect("it has a place").is_draining = true;
+        self.turn(place, Input::Drain);
+        self.after(DRAINED_LOOK, Event::Drained(place));
+    }
+
+    pub(super) fn drained(&mut self, place: Place) {
+        let down = self.host(place.node).at_stop.1;
+        let is_idle = self.judge.under_way_at(place.node).is_empty();
+        let Some(process) = self.process(place) else { return };
+        if !process.node.is_drained() || !is_idle {
+            return self.after(DRAINED_LOOK, Event::Drained(place));
+        }
+        // Its failure would end the process as well.
+        let _ = process.store.engine().close();
+        self.end_process(place.node, Ending::Kill, Some(down));
+    }
+}
+
+/// What is found on a disk after the process that used it has ended.
+fn disk_after(disk: &MemFs, ending: Ending, rng: &mut Rng) -> MemFs {
+    match ending {
+        Ending::Kill => disk.kill(),
+        Ending::PowerLoss => disk.crash(rng),
+    }
+}

@@ -1,0 +1,201 @@
+//! Turns of machines: what they are given, and what becomes of what they want done.
+
+use super::{Event, World};
+use crate::history::Told;
+use crate::host::planted::{self, Planted, Sent};
+use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
+use crate::network::Place;
+use cluster::{
+    Asker, Command, Destination, Effect, Event as Notice, LinkAction, Message, Origin, PeerRequest, Reply,
+    RequestId, StoreId, StoreRequest, StoreResponse,
+};
+use std::time::Duration;
+use store::WriteGroup;
+
+/// A reply may be so late past its deadline.
+const REPLY_SLACK: Duration = Duration::from_millis(50);
+/// Between threads of a process, at most.
+const HAND_OVER_MAX_NANOS: u64 = 200_000;
+
+impl World {
+    /// Gives a machine its input and carries out what it wants done. Nothing happens when its life is over.
+    pub(crate) fn turn(&mut self, place: Place, input: Input) {
+        let now = self.show_clocks(place.node);
+        self.trace.note(self.now, || format!("  {place:?} <- {input:?}"));
+        let Some(process) = self.process(place) else { return };
+        let effects = process.handle(now, place.asker, input);
+        let mut group = process.write_group();
+        for effect in effects {
+            self.trace.note(self.now, || format!("  {place:?} -> {effect:?}"));
+            self.carry_out(place, effect, &mut group);
+        }
+        self.submit_group(place, group);
+        self.arm(place);
+    }
+
+    /// Has the machine woken when it wants to be.
+    pub(crate) fn arm(&mut self, place: Place) {
+        let host = self.host(place.node);
+        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else { return };
+        let Some(wants) = process.poll_timeout(place.asker) else { return };
+        let at = host.clock.when(wants);
+        if process.wakes.get(&place.asker).is_none_or(|set| at < *set) {
+            process.wakes.insert(place.asker, at);
+            self.at(at, Event::Wake(place));
+        }
+    }
+
+    pub(super) fn wake(&mut self, place: Place) {
+        let now = self.now;
+        let host = self.host(place.node);
+        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else { return };
+        process.wakes.remove(&place.asker);
+        let is_due = process.poll_timeout(place.asker).is_some_and(|wants| host.clock.when(wants) <= now);
+        if is_due {
+            self.turn(place, Input::Timeout);
+        } else {
+            self.arm(place);
+        }
+    }
+
+    pub(super) fn command(&mut self, place: Place, id: RequestId, command: Command) {
+        if self.process(place).is_none() {
+            return self.judge.end(id, self.now, Told::Nothing, None);
+        }
+        let command = planted::command(self.scenario.plant, command, self.scenario.nodes);
+        self.turn(place, Input::Submit(id, command));
+        self.after(REQUEST_TIMEOUT + REPLY_SLACK, Event::ReplyDue(place, id));
+    }
+
+    pub(super) fn stored(&mut self, place: Place, id: StoreId, response: StoreResponse) {
+        self.turn(place, Input::Stored(id, response));
+    }
+
+    pub(super) fn view(&mut self, place: Place) {
+        self.turn(place, Input::View);
+    }
+
+    fn carry_out(&mut self, place: Place, effect: Effect, group: &mut WriteGroup) {
+        match effect {
+            Effect::Store { id, request } if request.is_read() => self.ask_to_read(place, id, request),
+            Effect::Store { id, request } => self.ask_to_write(place, id, request, group),
+            Effect::Send { to, message } => self.send(place, to, message),
+            Effect::Reply { to, reply } => self.reply(place, to, &reply),
+            Effect::Link(action) => self.link_action(place, action),
+            Effect::Publish(_) => self.publish(place),
+            Effect::Event(notice) => self.notice(place, notice),
+        }
+    }
+
+    fn ask_to_write(&mut self, place: Place, id: StoreId, mut request: StoreRequest, group: &mut WriteGroup) {
+        let plant = self.scenario.plant;
+        self.note_issued(place, &request);
+        if let StoreRequest::Write { key, cell, .. } = &request {
+            self.judge.stores(place.node, key, &cell.meta);
+        }
+        if let Some(early) = self.host(place.node).planted.store(plant, &mut request) {
+            return self.hand_over(Event::Stored(place, id, early));
+        }
+        group.add(id, &request);
+        if let Some(early) = Planted::answers_early(plant, &request) {
+            self.hand_over(Event::Stored(place, id, early));
+        }
+    }
+
+    /// A cell that bears the versions of the node that stores or sends it was issued by it.
+    fn note_issued(&mut self, place: Place, request: &StoreRequest) {
+        let StoreRequest::Write { key, cell, .. } = request else { return };
+        let tag = self.process(place).map(|process| process.member.tag);
+        if tag == Some(cell.meta.version.tag) && place.asker != Asker::Node {
+            self.judge.issues(key, cell);
+        }
+    }
+
+    /// Brings something to another thread of the process.
+    pub(crate) fn hand_over(&mut self, event: Event) {
+        let delay = Duration::from_nanos(self.rngs.machines.below(HAND_OVER_MAX_NANOS));
+        self.after(delay, event);
+    }
+
+    fn send(&mut self, place: Place, to: Destination, message: Message) {
+        if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
+            let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: cluster::NodeSet::EMPTY };
+            self.note_issued(place, &request);
+        }
+        let Some(process) = self.process(place) else { return };
+        let tag = process.member.tag;
+        let effect = Effect::Send { to, message };
+        let sent = planted::send(self.scenario.plant, &effect, tag, &self.layout);
+        let Effect::Send { message, .. } = effect else { unreachable!("just made") };
+        match sent {
+            Sent::AsItIs => self.send_packet(place, to, message),
+            Sent::Answered(answer) => self.answer_instead(place, to, &message, answer),
+            Sent::AlsoTo(other) => {
+                self.send_packet(place, Destination::Dialed(other), message.clone());
+                self.send_packet(place, to, message);
+            }
+        }
+    }
+
+    fn answer_instead(
+        &mut self,
+        place: Place,
+        to: Destination,
+        message: &Message,
+        answer: cluster::PeerAnswer,
+    ) {
+        let (Destination::Dialed(node), Message::Request { id, .. }) = (to, message) else { return };
+        let Some(connection) = self.process(place).and_then(|process| process.dialed.get(&(place.asker, node)).copied())
+        else {
+            return;
+        };
+        let clock = stdx::Hlc::ZERO;
+        let packet = crate::network::Packet { clock, message: Message::Answer { id: *id, answer } };
+        self.hand_over(Event::Packet(connection, crate::network::Side::Dialer, Box::new(packet)));
+    }
+
+    fn reply(&mut self, place: Place, to: RequestId, reply: &Reply) {
+        let plant = self.scenario.plant;
+        let times = self.host(place.node).planted.replies(plant);
+        let wall = self.show_clocks(place.node).wall;
+        for _ in 0..times {
+            self.judge.end(to, self.now, Told::of(reply), Some(wall));
+        }
+    }
+
+    fn publish(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        let coordinators: Vec<Asker> = process.askers().filter(|asker| *asker != Asker::Node).collect();
+        for asker in coordinators {
+            self.hand_over(Event::View(Place { asker, ..place }));
+        }
+    }
+
+    fn notice(&mut self, place: Place, notice: Notice) {
+        if let Some(process) = self.process(place)
+            && matches!(notice, Notice::HintDropped { .. })
+        {
+            process.hints_dropped += 1;
+            self.judge.hints_dropped += 1;
+        }
+    }
+
+    fn link_action(&mut self, place: Place, action: LinkAction) {
+        match action {
+            LinkAction::Dial(node) => self.dial(place, node),
+            LinkAction::HangUp(node) => self.hang_up(place, node),
+            LinkAction::Admit(link) => self.admit(place, link),
+            LinkAction::Refuse(link) => self.refuse(place, link),
+        }
+    }
+}
+
+/// Where a message came from, as the machine at this end of its connection sees it.
+pub(super) fn origin(link: &crate::network::Link, connection: crate::network::Connection, side: crate::network::Side) -> Origin {
+    let node = link.place(side.other()).node;
+    let link = match side {
+        crate::network::Side::Dialer => Destination::Dialed(node),
+        crate::network::Side::Acceptor => Destination::Accepted(Process::link_of(connection)),
+    };
+    Origin { node, link }
+}
