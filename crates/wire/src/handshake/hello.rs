@@ -1,0 +1,121 @@
+//! What each side says of itself.
+//!
+//! ```text
+//!  0  1  oldest version of the protocol that it speaks
+//!  1  1  newest                                         from here on as the newest common version says
+//!  2  8  hash of the list of nodes
+//! 10  1  count of nodes
+//! 11  4  partitions
+//! 15  4  version of the hash of keys
+//! 19  1  node
+//! 20  8  identity
+//! 28  2  asker
+//! 30  8  incarnation
+//! 38  8  version clock
+//! 46  1  standing
+//! 47 32  nonce
+//! ```
+
+use super::parcel::{HEADER_LEN, Kind, pack};
+use super::secret::PROOF_LEN;
+use super::{ClusterDigest, HandshakeError, Local, NONCE_LEN, ProtocolVersions};
+use crate::message::fields::{asker_of_number, asker_to_number, standing_of_number, standing_to_number};
+use cluster::{Incarnation, NodeIndex, PeerHello};
+use stdx::codec::{Reader, Truncated};
+use stdx::{Hlc, NodeTag};
+
+/// Length of what a side says of itself, in bytes.
+const HELLO_LEN: usize = 47 + NONCE_LEN;
+
+/// The message of a dialer's hello.
+pub(super) fn dialer_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+    pack(Kind::DialerHello, &body(local, nonce))
+}
+
+/// The message of an acceptor's hello, with room for its proof.
+pub(super) fn acceptor_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+    let mut body = body(local, nonce);
+    body.extend_from_slice(&[0; PROOF_LEN]);
+    pack(Kind::AcceptorHello, &body)
+}
+
+/// The message of an acceptor's hello, and the proof at its end.
+pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
+    message.split_last_chunk()
+}
+
+fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+    let ProtocolVersions { min, max } = ProtocolVersions::OURS;
+    let mut out = Vec::with_capacity(HELLO_LEN + PROOF_LEN);
+    out.extend_from_slice(&[min, max]);
+    out.extend_from_slice(&local.digest.list.to_le_bytes());
+    out.push(local.digest.nodes);
+    out.extend_from_slice(&local.digest.partitions.to_le_bytes());
+    out.extend_from_slice(&local.digest.hash_version.to_le_bytes());
+    out.push(local.node.0);
+    out.extend_from_slice(&local.tag.0.to_le_bytes());
+    out.extend_from_slice(&asker_to_number(local.asker).to_le_bytes());
+    out.extend_from_slice(&local.incarnation.0.to_le_bytes());
+    out.extend_from_slice(&local.clock.to_bits().to_le_bytes());
+    out.push(standing_to_number(local.standing));
+    out.extend_from_slice(nonce);
+    out
+}
+
+/// What the hello in `message` says, which fits to `local`; that it is true, its proof has to show.
+pub(super) fn read(message: &[u8], local: &Local) -> Result<PeerHello, HandshakeError> {
+    let mut reader = Reader::new(&message[HEADER_LEN..]);
+    let theirs = versions(&mut reader).map_err(short)?;
+    if ProtocolVersions::OURS.common(theirs).is_none() {
+        return Err(HandshakeError::AnotherProtocol { theirs });
+    }
+    let theirs = digest(&mut reader).map_err(short)?;
+    if theirs != local.digest {
+        return Err(HandshakeError::AnotherList { ours: local.digest, theirs });
+    }
+    let hello = peer(&mut reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
+    if reader.rest().len() != NONCE_LEN || hello.node.0 >= theirs.nodes {
+        return Err(IMPOSSIBLE);
+    }
+    match hello.node == local.node {
+        true => Err(HandshakeError::SameNode { node: local.node }),
+        false => Ok(hello),
+    }
+}
+
+const IMPOSSIBLE: HandshakeError = HandshakeError::Malformed { what: "an impossible hello" };
+
+fn short(Truncated: Truncated) -> HandshakeError {
+    HandshakeError::Malformed { what: "a short hello" }
+}
+
+fn versions(reader: &mut Reader<'_>) -> Result<ProtocolVersions, Truncated> {
+    Ok(ProtocolVersions { min: reader.u8()?, max: reader.u8()? })
+}
+
+fn digest(reader: &mut Reader<'_>) -> Result<ClusterDigest, Truncated> {
+    Ok(ClusterDigest {
+        list: reader.u64()?,
+        nodes: reader.u8()?,
+        partitions: reader.u32()?,
+        hash_version: reader.u32()?,
+    })
+}
+
+/// `None` for an asker or a standing that there is not.
+fn peer(reader: &mut Reader<'_>) -> Result<Option<PeerHello>, Truncated> {
+    let node = NodeIndex(reader.u8()?);
+    let tag = NodeTag(reader.u64()?);
+    let asker = asker_of_number(reader.u16()?);
+    let incarnation = Incarnation(reader.u64()?);
+    let clock = Hlc::from_bits(reader.u64()?);
+    let standing = standing_of_number(reader.u8()?);
+    Ok(asker.zip(standing).map(|(asker, standing)| PeerHello {
+        node,
+        tag,
+        asker,
+        incarnation,
+        clock,
+        standing,
+    }))
+}

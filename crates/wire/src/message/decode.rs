@@ -1,0 +1,197 @@
+//! Bytes to messages.
+//!
+//! Bytes come from outside: every length and count is checked against what is there before anything is
+//! allocated for it, and a message must end where its fields do.
+
+use super::fields::{META_LEN_MIN, head, is_present, key, meta, optional_key, vitals, wall};
+use super::{DETAIL_BYTES_MAX, fault, kind, range_flag};
+use crate::WireError;
+use bytes::Bytes;
+use cluster::{
+    Key, Message, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest,
+    StoreFault,
+};
+use std::time::Duration;
+use stdx::codec::Reader;
+use stdx::{Cell, CellKind, CellMeta, Hlc};
+
+/// The message that `bytes` are. Keys and values are copied out of them.
+///
+/// # Errors
+/// [`WireError`].
+pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+    Decoder { reader: Reader::new(bytes), owner: None }.message()
+}
+
+/// The same; a value that the message ends with stays where it is.
+///
+/// # Errors
+/// [`WireError`].
+pub(crate) fn decode_owned(bytes: &Bytes) -> Result<Message, WireError> {
+    Decoder { reader: Reader::new(bytes), owner: Some(bytes) }.message()
+}
+
+struct Decoder<'a> {
+    reader: Reader<'a>,
+    /// What holds the bytes, if a value may keep it.
+    owner: Option<&'a Bytes>,
+}
+
+impl Decoder<'_> {
+    fn message(mut self) -> Result<Message, WireError> {
+        let (kind, id) = head(&mut self.reader)?;
+        let message = match kind {
+            kind::READ_CELL => Message::Request { id, request: PeerRequest::ReadCell { key: self.key()? } },
+            kind::READ_META => Message::Request { id, request: PeerRequest::ReadMeta { key: self.key()? } },
+            kind::WRITE => Message::Request { id, request: self.write()? },
+            kind::KEEP_HINTS => Message::Request { id, request: self.keep_hints()? },
+            kind::HEARTBEAT => {
+                Message::Request { id, request: PeerRequest::Heartbeat(vitals(&mut self.reader)?) }
+            }
+            kind::RANGE => Message::Request { id, request: PeerRequest::Range(self.range_request()?) },
+            _ => Message::Answer { id, answer: self.answer(kind)? },
+        };
+        match self.reader.is_empty() {
+            true => Ok(message),
+            false => Err(WireError::Field { field: "length" }),
+        }
+    }
+
+    fn answer(&mut self, kind: u8) -> Result<PeerAnswer, WireError> {
+        Ok(match kind {
+            kind::CELL => PeerAnswer::Cell(match is_present(&mut self.reader)? {
+                true => Some(self.last_cell()?),
+                false => None,
+            }),
+            kind::META => PeerAnswer::Meta(match is_present(&mut self.reader)? {
+                true => Some(meta(&mut self.reader)?),
+                false => None,
+            }),
+            kind::WRITTEN => PeerAnswer::Written {
+                superseded: match self.reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(WireError::Field { field: "answer to a write" }),
+                },
+            },
+            kind::HINTS_KEPT => PeerAnswer::HintsKept,
+            kind::HEARTBEAT_ANSWER => PeerAnswer::Heartbeat(vitals(&mut self.reader)?),
+            kind::RANGE_SAME => PeerAnswer::Range(RangeAnswer::Same),
+            kind::RANGE_VERSIONS => PeerAnswer::Range(self.versions()?),
+            kind::RANGE_CELLS => PeerAnswer::Range(self.cells()?),
+            kind::FAILED => PeerAnswer::Failed(self.fault()?),
+            kind => return Err(WireError::MessageKind { kind }),
+        })
+    }
+
+    fn key(&mut self) -> Result<Key, WireError> {
+        key(&mut self.reader)
+    }
+
+    fn write(&mut self) -> Result<PeerRequest, WireError> {
+        let key = self.key()?;
+        let hints = NodeSet::from_bits(self.reader.u64()?);
+        Ok(PeerRequest::Write { key, cell: self.last_cell()?, hints })
+    }
+
+    fn keep_hints(&mut self) -> Result<PeerRequest, WireError> {
+        let key = self.key()?;
+        let version = self.reader.version()?;
+        Ok(PeerRequest::KeepHints { key, version, targets: NodeSet::from_bits(self.reader.u64()?) })
+    }
+
+    fn range_request(&mut self) -> Result<RangeRequest, WireError> {
+        let flags = self.reader.u8()?;
+        if flags & !range_flag::ALL != 0 {
+            return Err(WireError::Field { field: "kind of range" });
+        }
+        let cutoff = Hlc::from_bits(self.reader.u64()?);
+        let digest = match flags & range_flag::DIGEST {
+            0 => None,
+            _ => Some(RangeDigest { keys: self.reader.u64()?, sum: self.reader.u64()? }),
+        };
+        let after = optional_key(&mut self.reader)?;
+        let until = optional_key(&mut self.reader)?;
+        Ok(RangeRequest { after, until, cutoff, digest, cells: flags & range_flag::CELLS != 0 })
+    }
+
+    fn versions(&mut self) -> Result<RangeAnswer, WireError> {
+        const ENTRY_LEN_MIN: usize = 2 + 1 + META_LEN_MIN;
+        let until = optional_key(&mut self.reader)?;
+        let count = self.count_of(ENTRY_LEN_MIN)?;
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            entries.push((self.key()?, meta(&mut self.reader)?));
+        }
+        Ok(RangeAnswer::Versions { entries, until })
+    }
+
+    fn cells(&mut self) -> Result<RangeAnswer, WireError> {
+        const ENTRY_LEN_MIN: usize = 2 + 1 + META_LEN_MIN + 4;
+        let until = optional_key(&mut self.reader)?;
+        let count = self.count_of(ENTRY_LEN_MIN)?;
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            entries.push((self.key()?, self.cell()?));
+        }
+        Ok(RangeAnswer::Cells { entries, until })
+    }
+
+    /// A count of entries of at least `len_min` bytes, for which there are bytes enough.
+    fn count_of(&mut self, len_min: usize) -> Result<usize, WireError> {
+        let count = self.reader.u32()? as usize;
+        match count <= self.reader.rest().len() / len_min {
+            true => Ok(count),
+            false => Err(WireError::Field { field: "count of entries" }),
+        }
+    }
+
+    /// A cell among others.
+    fn cell(&mut self) -> Result<Cell, WireError> {
+        let meta = meta(&mut self.reader)?;
+        let len = self.reader.u32()? as usize;
+        cell_of(meta, Bytes::copy_from_slice(self.reader.bytes(len)?))
+    }
+
+    /// A cell whose value runs to the end of the message.
+    fn last_cell(&mut self) -> Result<Cell, WireError> {
+        let meta = meta(&mut self.reader)?;
+        let value = self.reader.bytes(self.reader.rest().len())?;
+        let value = match self.owner {
+            Some(owner) => owner.slice_ref(value),
+            None => Bytes::copy_from_slice(value),
+        };
+        cell_of(meta, value)
+    }
+
+    fn fault(&mut self) -> Result<PeerFault, WireError> {
+        Ok(match self.reader.u8()? {
+            fault::STORE_FULL => PeerFault::Store(StoreFault::Full),
+            fault::STORE_OVERLOADED => {
+                let retry_after = Duration::from_nanos(self.reader.u64()?);
+                PeerFault::Store(StoreFault::Overloaded { retry_after })
+            }
+            fault::STORE_CORRUPT => PeerFault::Store(StoreFault::Corrupt { detail: self.detail()? }),
+            fault::STORE_IO => PeerFault::Store(StoreFault::Io { detail: self.detail()? }),
+            fault::NOT_BELIEVED => PeerFault::NotBelieved,
+            fault::CLOCK_AHEAD => PeerFault::ClockAhead { wall: wall(&mut self.reader)? },
+            fault::BUSY => PeerFault::Busy,
+            fault::NOT_SERVING => PeerFault::NotServing,
+            _ => return Err(WireError::Field { field: "fault" }),
+        })
+    }
+
+    fn detail(&mut self) -> Result<String, WireError> {
+        let bytes = self.reader.bytes(self.reader.rest().len())?;
+        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= DETAIL_BYTES_MAX);
+        text.map(str::to_owned).ok_or(WireError::Field { field: "text of a fault" })
+    }
+}
+
+/// A tombstone has no bytes.
+fn cell_of(meta: CellMeta, value: Bytes) -> Result<Cell, WireError> {
+    match meta.kind == CellKind::Tombstone && !value.is_empty() {
+        true => Err(WireError::Field { field: "value of a tombstone" }),
+        false => Ok(Cell { meta, value }),
+    }
+}

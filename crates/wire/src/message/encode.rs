@@ -1,0 +1,195 @@
+//! Messages to bytes.
+
+use super::fields::{put_head, put_key, put_meta, put_optional_key, put_u64, put_vitals};
+use super::{ABSENT, DETAIL_BYTES_MAX, PRESENT, fault, kind, range_flag};
+use bytes::Bytes;
+use cluster::{Key, Message, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeRequest, StoreFault};
+use stdx::codec::put_version;
+use stdx::{Cell, CellMeta};
+
+/// More than a message takes beside its keys, values and entries, in bytes.
+const FIXED_LEN_MAX: usize = 128;
+/// More than an entry of a range takes beside its key and value, in bytes.
+const ENTRY_LEN_MAX: usize = 40;
+
+/// A length in bytes that `message` does not exceed, and is not far below.
+pub(crate) fn len_max(message: &Message) -> usize {
+    let variable = match message {
+        Message::Request { request, .. } => match request {
+            PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
+            PeerRequest::KeepHints { key, .. } => key.as_bytes().len(),
+            PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
+            PeerRequest::Heartbeat(_) => 0,
+            PeerRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
+        },
+        Message::Answer { answer, .. } => match answer {
+            PeerAnswer::Cell(cell) => cell.as_ref().map_or(0, |cell| cell.value.len()),
+            PeerAnswer::Range(answer) => range_answer_len_max(answer),
+            PeerAnswer::Failed(_) => DETAIL_BYTES_MAX,
+            PeerAnswer::Meta(_)
+            | PeerAnswer::Written { .. }
+            | PeerAnswer::HintsKept
+            | PeerAnswer::Heartbeat(_) => 0,
+        },
+    };
+    FIXED_LEN_MAX + variable
+}
+
+fn key_len(key: Option<&Key>) -> usize {
+    key.map_or(0, |key| key.as_bytes().len())
+}
+
+fn range_answer_len_max(answer: &RangeAnswer) -> usize {
+    match answer {
+        RangeAnswer::Same => 0,
+        RangeAnswer::Versions { entries, until } => {
+            let entries = entries.iter().map(|(key, _)| ENTRY_LEN_MAX + key.as_bytes().len());
+            key_len(until.as_ref()) + entries.sum::<usize>()
+        }
+        RangeAnswer::Cells { entries, until } => {
+            let entries =
+                entries.iter().map(|(key, cell)| ENTRY_LEN_MAX + key.as_bytes().len() + cell.value.len());
+            key_len(until.as_ref()) + entries.sum::<usize>()
+        }
+    }
+}
+
+/// Appends all of `message` but the value that it ends with; that is returned.
+pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option<&'a Bytes> {
+    match message {
+        Message::Request { id, request } => {
+            let kind = match request {
+                PeerRequest::ReadCell { .. } => kind::READ_CELL,
+                PeerRequest::ReadMeta { .. } => kind::READ_META,
+                PeerRequest::Write { .. } => kind::WRITE,
+                PeerRequest::KeepHints { .. } => kind::KEEP_HINTS,
+                PeerRequest::Heartbeat(_) => kind::HEARTBEAT,
+                PeerRequest::Range(_) => kind::RANGE,
+            };
+            put_head(out, kind, *id);
+            put_request(out, request)
+        }
+        Message::Answer { id, answer } => {
+            let kind = match answer {
+                PeerAnswer::Cell(_) => kind::CELL,
+                PeerAnswer::Meta(_) => kind::META,
+                PeerAnswer::Written { .. } => kind::WRITTEN,
+                PeerAnswer::HintsKept => kind::HINTS_KEPT,
+                PeerAnswer::Heartbeat(_) => kind::HEARTBEAT_ANSWER,
+                PeerAnswer::Range(RangeAnswer::Same) => kind::RANGE_SAME,
+                PeerAnswer::Range(RangeAnswer::Versions { .. }) => kind::RANGE_VERSIONS,
+                PeerAnswer::Range(RangeAnswer::Cells { .. }) => kind::RANGE_CELLS,
+                PeerAnswer::Failed(_) => kind::FAILED,
+            };
+            put_head(out, kind, *id);
+            put_answer(out, answer)
+        }
+    }
+}
+
+fn put_request<'a>(out: &mut Vec<u8>, request: &'a PeerRequest) -> Option<&'a Bytes> {
+    match request {
+        PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => put_key(out, key),
+        PeerRequest::Write { key, cell, hints } => {
+            put_key(out, key);
+            put_u64(out, hints.to_bits());
+            put_meta(out, &cell.meta);
+            return Some(&cell.value);
+        }
+        PeerRequest::KeepHints { key, version, targets } => {
+            put_key(out, key);
+            put_version(out, *version);
+            put_u64(out, targets.to_bits());
+        }
+        PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals),
+        PeerRequest::Range(request) => put_range_request(out, request),
+    }
+    None
+}
+
+fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
+    let digest = if request.digest.is_some() { range_flag::DIGEST } else { 0 };
+    let cells = if request.cells { range_flag::CELLS } else { 0 };
+    out.push(digest | cells);
+    put_u64(out, request.cutoff.to_bits());
+    if let Some(digest) = request.digest {
+        put_u64(out, digest.keys);
+        put_u64(out, digest.sum);
+    }
+    put_optional_key(out, request.after.as_ref());
+    put_optional_key(out, request.until.as_ref());
+}
+
+fn put_answer<'a>(out: &mut Vec<u8>, answer: &'a PeerAnswer) -> Option<&'a Bytes> {
+    match answer {
+        PeerAnswer::Cell(None) | PeerAnswer::Meta(None) => out.push(ABSENT),
+        PeerAnswer::Cell(Some(cell)) => {
+            out.push(PRESENT);
+            put_meta(out, &cell.meta);
+            return Some(&cell.value);
+        }
+        PeerAnswer::Meta(Some(meta)) => {
+            out.push(PRESENT);
+            put_meta(out, meta);
+        }
+        PeerAnswer::Written { superseded } => out.push(u8::from(*superseded)),
+        PeerAnswer::HintsKept | PeerAnswer::Range(RangeAnswer::Same) => {}
+        PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals),
+        PeerAnswer::Range(RangeAnswer::Versions { entries, until }) => {
+            put_versions(out, entries, until.as_ref())
+        }
+        PeerAnswer::Range(RangeAnswer::Cells { entries, until }) => put_cells(out, entries, until.as_ref()),
+        PeerAnswer::Failed(fault) => put_fault(out, fault),
+    }
+    None
+}
+
+fn put_versions(out: &mut Vec<u8>, entries: &[(Key, CellMeta)], until: Option<&Key>) {
+    put_optional_key(out, until);
+    put_count(out, entries.len());
+    for (key, meta) in entries {
+        put_key(out, key);
+        put_meta(out, meta);
+    }
+}
+
+fn put_cells(out: &mut Vec<u8>, entries: &[(Key, Cell)], until: Option<&Key>) {
+    put_optional_key(out, until);
+    put_count(out, entries.len());
+    for (key, cell) in entries {
+        put_key(out, key);
+        put_meta(out, &cell.meta);
+        put_count(out, cell.value.len());
+        out.extend_from_slice(&cell.value);
+    }
+}
+
+/// A count of entries or bytes of a message, which is shorter than any `u32` says.
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u32).to_le_bytes());
+}
+
+fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault) {
+    match peer_fault {
+        PeerFault::Store(StoreFault::Full) => out.push(fault::STORE_FULL),
+        PeerFault::Store(StoreFault::Overloaded { retry_after }) => {
+            out.push(fault::STORE_OVERLOADED);
+            put_u64(out, u64::try_from(retry_after.as_nanos()).unwrap_or(u64::MAX));
+        }
+        PeerFault::Store(StoreFault::Corrupt { detail }) => put_detail(out, fault::STORE_CORRUPT, detail),
+        PeerFault::Store(StoreFault::Io { detail }) => put_detail(out, fault::STORE_IO, detail),
+        PeerFault::NotBelieved => out.push(fault::NOT_BELIEVED),
+        PeerFault::ClockAhead { wall } => {
+            out.push(fault::CLOCK_AHEAD);
+            put_u64(out, wall.micros_since_unix_epoch());
+        }
+        PeerFault::Busy => out.push(fault::BUSY),
+        PeerFault::NotServing => out.push(fault::NOT_SERVING),
+    }
+}
+
+/// A fault with as much of its text as travels.
+fn put_detail(out: &mut Vec<u8>, fault: u8, detail: &str) {
+    out.push(fault);
+    out.extend_from_slice(&detail.as_bytes()[..detail.floor_char_boundary(DETAIL_BYTES_MAX)]);
+}

@@ -1,0 +1,211 @@
+//! Any message, and the way from an outbox to an inbox.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use bytes::Bytes;
+use cluster::{
+    Asker, Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
+    RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::time::Duration;
+use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, WireError};
+
+pub(crate) const CLOCK: Hlc = Hlc::from_bits(0x0123_4567_89ab_cdef);
+
+pub(crate) fn key(bytes: &[u8]) -> Key {
+    Key::new(Bytes::copy_from_slice(bytes)).unwrap()
+}
+
+pub(crate) fn id(number: u64) -> MessageId {
+    MessageId { incarnation: Incarnation(0xfeed), asker: Asker::Coordinator(1), number }
+}
+
+/// A write of a value of this length.
+pub(crate) fn write(number: u64, value_len: usize) -> Message {
+    let value: Vec<u8> = (0..value_len).map(|i| (i as u64 * 31 + number) as u8).collect();
+    let cell = Cell::value(Version::new(Hlc::from_bits(number), NodeTag(7)), 3, value.into());
+    Message::Request {
+        id: id(number),
+        request: PeerRequest::Write { key: key(b"key"), cell, hints: NodeSet::EMPTY },
+    }
+}
+
+pub(crate) fn outbox() -> Outbox {
+    Outbox::new(OutboxLimits { bytes_max: usize::MAX / 2 })
+}
+
+/// All that waits in `outbox`, in as many calls as it takes.
+pub(crate) fn drain(outbox: &mut Outbox, bytes_target: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    while !outbox.is_empty() {
+        outbox.fill(CLOCK, &mut out, bytes_target);
+    }
+    out
+}
+
+/// All messages as frames.
+pub(crate) fn encode(messages: &[Message]) -> Vec<u8> {
+    let mut outbox = outbox();
+    messages.iter().for_each(|message| outbox.push(message).unwrap());
+    drain(&mut outbox, usize::MAX / 2)
+}
+
+/// All messages that `inbox` has; checks the clocks of their frames.
+pub(crate) fn take_all(inbox: &mut Inbox) -> Result<Vec<Message>, WireError> {
+    let mut messages = Vec::new();
+    take_into(inbox, &mut messages)?;
+    Ok(messages)
+}
+
+/// The same; what came before an error is kept.
+pub(crate) fn take_into(inbox: &mut Inbox, messages: &mut Vec<Message>) -> Result<(), WireError> {
+    while let Some(incoming) = inbox.next()? {
+        match incoming {
+            Incoming::Clock(clock) => assert_eq!(clock, CLOCK),
+            Incoming::Message(message) => messages.push(message),
+        }
+    }
+    Ok(())
+}
+
+/// The messages that `bytes` are.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Message>, WireError> {
+    let mut inbox = Inbox::new(InboxLimits::default());
+    inbox.feed(bytes);
+    take_all(&mut inbox)
+}
+
+pub(crate) fn any_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (any_id(), any_request()).prop_map(|(id, request)| Message::Request { id, request }),
+        (any_id(), any_answer()).prop_map(|(id, answer)| Message::Answer { id, answer }),
+    ]
+}
+
+fn any_id() -> impl Strategy<Value = MessageId> {
+    let asker = prop_oneof![Just(Asker::Node), any::<u8>().prop_map(Asker::Coordinator)];
+    (any::<u64>(), asker, any::<u64>()).prop_map(|(incarnation, asker, number)| MessageId {
+        incarnation: Incarnation(incarnation),
+        asker,
+        number,
+    })
+}
+
+fn any_request() -> impl Strategy<Value = PeerRequest> {
+    prop_oneof![
+        any_key().prop_map(|key| PeerRequest::ReadCell { key }),
+        any_key().prop_map(|key| PeerRequest::ReadMeta { key }),
+        (any_key(), any_cell(), any_nodes()).prop_map(|(key, cell, hints)| PeerRequest::Write {
+            key,
+            cell,
+            hints
+        }),
+        (any_key(), any_version(), any_nodes()).prop_map(|(key, version, targets)| PeerRequest::KeepHints {
+            key,
+            version,
+            targets
+        }),
+        any_vitals().prop_map(PeerRequest::Heartbeat),
+        any_range_request().prop_map(PeerRequest::Range),
+    ]
+}
+
+fn any_answer() -> impl Strategy<Value = PeerAnswer> {
+    prop_oneof![
+        option::of(any_cell()).prop_map(PeerAnswer::Cell),
+        option::of(any_meta()).prop_map(PeerAnswer::Meta),
+        any::<bool>().prop_map(|superseded| PeerAnswer::Written { superseded }),
+        Just(PeerAnswer::HintsKept),
+        any_vitals().prop_map(PeerAnswer::Heartbeat),
+        Just(PeerAnswer::Range(RangeAnswer::Same)),
+        (vec((any_key(), any_meta()), 0..8), option::of(any_key()))
+            .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Versions { entries, until })),
+        (vec((any_key(), any_cell()), 0..8), option::of(any_key()))
+            .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Cells { entries, until })),
+        any_fault().prop_map(PeerAnswer::Failed),
+    ]
+}
+
+fn any_fault() -> impl Strategy<Value = PeerFault> {
+    prop_oneof![
+        Just(PeerFault::Store(StoreFault::Full)),
+        any::<u64>().prop_map(|nanos| {
+            PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_nanos(nanos) })
+        }),
+        ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Corrupt { detail })),
+        ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Io { detail })),
+        Just(PeerFault::NotBelieved),
+        any_wall().prop_map(|wall| PeerFault::ClockAhead { wall }),
+        Just(PeerFault::Busy),
+        Just(PeerFault::NotServing),
+    ]
+}
+
+fn any_key() -> impl Strategy<Value = Key> {
+    prop_oneof![
+        8 => vec(any::<u8>(), 1..40).prop_map(|bytes| key(&bytes)),
+        1 => Just(key(&[9; Key::LEN_MAX])),
+    ]
+}
+
+fn any_cell() -> impl Strategy<Value = Cell> {
+    let value = prop_oneof![
+        6 => vec(any::<u8>(), 0..100),
+        1 => (60_000usize..70_000).prop_map(|len| vec![3; len]),
+        1 => (100_000usize..300_000).prop_map(|len| vec![4; len]),
+    ];
+    (any_meta(), value).prop_map(|(meta, value)| match meta.kind {
+        CellKind::Value => Cell { meta, value: value.into() },
+        CellKind::Tombstone => Cell { meta, value: Bytes::new() },
+    })
+}
+
+fn any_meta() -> impl Strategy<Value = CellMeta> {
+    let kind = prop_oneof![Just(CellKind::Value), Just(CellKind::Tombstone)];
+    (any_version(), kind, option::of(any_wall()), 1u8..)
+        .prop_map(|(version, kind, expires_at, from)| CellMeta { version, kind, expires_at, from })
+}
+
+fn any_version() -> impl Strategy<Value = Version> {
+    any::<(u64, u64)>().prop_map(|(hlc, tag)| Version::new(Hlc::from_bits(hlc), NodeTag(tag)))
+}
+
+fn any_nodes() -> impl Strategy<Value = NodeSet> {
+    any::<u64>().prop_map(NodeSet::from_bits)
+}
+
+fn any_wall() -> impl Strategy<Value = WallTime> {
+    any::<u64>().prop_map(WallTime::from_micros_since_unix_epoch)
+}
+
+pub(crate) fn any_vitals() -> impl Strategy<Value = Vitals> {
+    let standing =
+        prop_oneof![Just(Standing::Unsettled), Just(Standing::Rebuilding), Just(Standing::Settled)];
+    (any::<(u64, bool, bool, u64)>(), any_wall(), standing, option::of(any::<u64>())).prop_map(
+        |((sent, draining, disk_full, hints_for_you), wall, standing, tag)| Vitals {
+            sent: Instant::from_nanos(sent),
+            wall,
+            standing,
+            draining,
+            disk_full,
+            hints_for_you,
+            remembered_tag_of_you: tag.map(NodeTag),
+        },
+    )
+}
+
+fn any_range_request() -> impl Strategy<Value = RangeRequest> {
+    let digest = any::<(u64, u64)>().prop_map(|(keys, sum)| RangeDigest { keys, sum });
+    (option::of(any_key()), option::of(any_key()), any::<u64>(), option::of(digest), any::<bool>()).prop_map(
+        |(after, until, cutoff, digest, cells)| RangeRequest {
+            after,
+            until,
+            cutoff: Hlc::from_bits(cutoff),
+            digest,
+            cells,
+        },
+    )
+}

@@ -1,0 +1,285 @@
+//! Messages travel whole, in order, within bounds, or not at all.
+
+mod common;
+
+use cluster::{Message, PeerAnswer, PeerFault, PeerRequest, Standing, StoreFault, Vitals};
+use common::{any_message, any_vitals, decode, drain, encode, id, outbox, take_all, take_into, write};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use stdx::{Instant, WallTime};
+use wire::{
+    FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
+    OutboxFull, OutboxLimits, WireError,
+};
+
+/// Longer messages leave in fragments, and may be passed by others.
+const SURELY_LONG: usize = 66_000;
+
+fn vitals(hints_for_you: u64) -> Vitals {
+    Vitals {
+        sent: Instant::ZERO,
+        wall: WallTime::EPOCH_2020,
+        standing: Standing::Settled,
+        draining: false,
+        disk_full: false,
+        hints_for_you,
+        remembered_tag_of_you: None,
+    }
+}
+
+fn heartbeat(number: u64) -> Message {
+    Message::Request { id: id(number), request: PeerRequest::Heartbeat(vitals(number)) }
+}
+
+fn sorted(mut messages: Vec<Message>) -> Vec<Message> {
+    messages.sort_by_cached_key(|message| format!("{message:?}"));
+    messages
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_message_arrives_as_it_was(message in any_message()) {
+        prop_assert_eq!(decode(&encode(std::slice::from_ref(&message))), Ok(vec![message]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn all_messages_arrive_in_whatever_pieces(
+        messages in vec(any_message(), 1..12),
+        bytes_target in 1usize..200_000,
+        piece in 1usize..100_000,
+    ) {
+        let mut outbox = outbox();
+        messages.iter().for_each(|message| outbox.push(message).unwrap());
+        let mut inbox = Inbox::new(InboxLimits::default());
+        let mut arrived = Vec::new();
+        for bytes in drain(&mut outbox, bytes_target).chunks(piece) {
+            inbox.feed(bytes);
+            take_into(&mut inbox, &mut arrived).unwrap();
+        }
+        prop_assert_eq!(outbox.bytes(), 0);
+        prop_assert_eq!(sorted(arrived), sorted(messages));
+    }
+
+    #[test]
+    fn bytes_of_any_origin_are_messages_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn a_changed_payload_under_a_right_checksum_is_messages_or_an_error(
+        message in any_message(),
+        at: prop::sample::Index,
+        byte: u8,
+    ) {
+        let mut bytes = encode(&[message]);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        reseal(&mut bytes);
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn heartbeats_in_any_state_arrive(vitals in any_vitals()) {
+        let message = Message::Answer { id: id(1), answer: PeerAnswer::Heartbeat(vitals) };
+        prop_assert_eq!(decode(&encode(std::slice::from_ref(&message))), Ok(vec![message]));
+    }
+}
+
+/// Writes a right checksum into each frame of `bytes`, as far as they are frames.
+fn reseal(bytes: &mut [u8]) {
+    let mut rest = bytes;
+    while rest.len() >= FRAME_HEADER_LEN {
+        let len = FRAME_HEADER_LEN + u32::from_le_bytes(rest[16..20].try_into().unwrap()) as usize;
+        if rest.len() < len {
+            return;
+        }
+        let crc = crc_fast::crc32_iscsi(&rest[4..len]).to_le_bytes();
+        rest[..4].copy_from_slice(&crc);
+        rest = &mut rest[len..];
+    }
+}
+
+#[test]
+fn a_cut_anywhere_changes_nothing() {
+    let messages = [write(1, 10), heartbeat(2), write(3, 0), write(4, SURELY_LONG)];
+    let bytes = encode(&messages);
+    let near_the_frames = (0..400).chain((bytes.len() - 1_100..bytes.len()).step_by(7));
+    for cut in near_the_frames {
+        let mut inbox = Inbox::new(InboxLimits::default());
+        let mut arrived = Vec::new();
+        for piece in [&bytes[..cut], &bytes[cut..]] {
+            inbox.feed(piece);
+            take_into(&mut inbox, &mut arrived).unwrap();
+        }
+        assert_eq!(sorted(arrived), sorted(messages.to_vec()), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_nothing_behind_it_is_handed_out() {
+    let messages = [write(1, 10), heartbeat(2), write(3, 30)];
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|message| bytes.extend(encode(std::slice::from_ref(message))));
+    let end = bytes.len();
+    // A length that grew is found when the bytes are there that it asks for.
+    bytes.extend(encode(&[write(4, 40_000)]));
+    bytes.extend(encode(&[write(5, 40_000)]));
+    for bit in 0..end * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let mut inbox = Inbox::new(InboxLimits::default());
+        let mut arrived = Vec::new();
+        inbox.feed(&flipped);
+        let error = take_into(&mut inbox, &mut arrived).expect_err("a flipped bit passed");
+        assert!(messages.starts_with(&arrived), "bit {bit} changed what arrived");
+        assert_eq!(inbox.next(), Err(error), "an error is for ever");
+    }
+}
+
+#[test]
+fn every_prefix_of_a_stream_is_waited_for() {
+    let bytes = encode(&[write(1, 200), heartbeat(2)]);
+    for end in 0..bytes.len() {
+        assert_eq!(decode(&bytes[..end]), Ok(vec![]), "{end}");
+    }
+}
+
+#[test]
+fn heartbeats_pass_everything_that_waits() {
+    let mut outbox = outbox();
+    outbox.push(&write(1, 1_000_000)).unwrap();
+    (2..500).for_each(|number| outbox.push(&write(number, 1_000)).unwrap());
+    let mut bytes = Vec::new();
+    outbox.fill(common::CLOCK, &mut bytes, 1);
+    outbox.push(&heartbeat(500)).unwrap();
+    let begin = bytes.len();
+    outbox.fill(common::CLOCK, &mut bytes, 1);
+    assert_eq!(decode(&bytes[begin..]).unwrap()[0], heartbeat(500));
+}
+
+#[test]
+fn short_messages_pass_between_the_fragments_of_long_ones() {
+    let mut outbox = outbox();
+    outbox.push(&write(1, 1_000_000)).unwrap();
+    outbox.push(&write(2, 100_000)).unwrap();
+    outbox.push(&write(3, 10)).unwrap();
+    let mut inbox = Inbox::new(InboxLimits::default());
+    inbox.feed(&drain(&mut outbox, 1));
+    assert_eq!(take_all(&mut inbox), Ok(vec![write(3, 10), write(2, 100_000), write(1, 1_000_000)]));
+}
+
+#[test]
+fn a_stream_of_short_messages_does_not_stop_a_long_one() {
+    let mut outbox = outbox();
+    outbox.push(&write(0, 1_000_000)).unwrap();
+    let mut inbox = Inbox::new(InboxLimits::default());
+    let mut arrived = Vec::new();
+    let fills = (1..).take_while(|number| {
+        outbox.push(&write(*number, 1_000)).unwrap();
+        let mut bytes = Vec::new();
+        outbox.fill(common::CLOCK, &mut bytes, 1);
+        inbox.feed(&bytes);
+        take_into(&mut inbox, &mut arrived).unwrap();
+        !arrived.contains(&write(0, 1_000_000))
+    });
+    assert!(fills.count() < 40);
+}
+
+#[test]
+fn many_long_messages_travel_within_the_bounds_of_the_other_side() {
+    let lengths = [30 << 20, 30 << 20, 30 << 20, 100_000, 200_000, 300_000, 400_000, 64 << 20, 500_000];
+    let messages: Vec<Message> = (0..).zip(lengths).map(|(number, len)| write(number, len)).collect();
+    assert!(lengths.len() > FRAGMENTED_MAX && lengths.iter().sum::<usize>() > MESSAGE_BYTES_MAX);
+    let mut outbox = outbox();
+    messages.iter().for_each(|message| outbox.push(message).unwrap());
+    let mut inbox = Inbox::new(InboxLimits::default());
+    let (mut arrived, mut bytes) = (Vec::new(), Vec::new());
+    while !outbox.is_empty() {
+        bytes.clear();
+        outbox.fill(common::CLOCK, &mut bytes, 256 << 10);
+        assert!(bytes.len() <= (256 << 10) + FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX);
+        inbox.feed(&bytes);
+        take_into(&mut inbox, &mut arrived).unwrap();
+    }
+    let number = |message: &Message| match message {
+        Message::Request { id, .. } | Message::Answer { id, .. } => id.number,
+    };
+    arrived.sort_by_key(number);
+    assert!(arrived == messages);
+}
+
+#[test]
+fn an_outbox_holds_what_it_may_and_heartbeats_still_find_room() {
+    let mut outbox = Outbox::new(OutboxLimits { bytes_max: 10_000 });
+    let taken = (0..).take_while(|number| outbox.push(&write(*number, 1_000)).is_ok()).count();
+    assert!((8..10).contains(&taken) && outbox.bytes() <= 10_000);
+    assert_eq!(outbox.push(&write(99, 100_000)), Err(OutboxFull));
+    let heartbeats = (0..1_000).take_while(|number| outbox.push(&heartbeat(*number)).is_ok()).count();
+    assert!((10..100).contains(&heartbeats));
+    assert_eq!(decode(&drain(&mut outbox, 1)).unwrap().len(), taken + heartbeats);
+    assert_eq!(outbox.push(&write(1, 100_000)), Ok(()), "one message has room, however long");
+    assert_eq!(outbox.push(&write(1, 1)), Err(OutboxFull));
+    assert_eq!(
+        Outbox::new(OutboxLimits { bytes_max: usize::MAX }).push(&write(1, MESSAGE_BYTES_MAX)),
+        Err(OutboxFull)
+    );
+}
+
+#[test]
+fn the_text_of_a_fault_travels_as_far_as_it_may() {
+    let detail = "ü".repeat(5_000);
+    let fault = PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail }));
+    let arrived = decode(&encode(&[Message::Answer { id: id(1), answer: fault }])).unwrap();
+    let Message::Answer { answer: PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail })), .. } =
+        &arrived[0]
+    else {
+        panic!("{arrived:?}");
+    };
+    assert_eq!(*detail, "ü".repeat(512));
+}
+
+#[test]
+fn fragments_that_do_not_fit_are_refused() {
+    let long = encode(&[write(1, 200_000)]);
+    let first = &long[..FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX];
+    let twice = [first, first].concat();
+    assert_eq!(decode(&twice), Err(WireError::Fragment), "a fragment came twice");
+    let second = &long[first.len()..];
+    assert_eq!(decode(second), Err(WireError::Fragment), "the first one is missing");
+    let mut inbox = Inbox::new(InboxLimits { fragmented_bytes_max: 100_000 });
+    inbox.feed(first);
+    assert!(matches!(inbox.next(), Err(WireError::MessageLength { bytes: 200_000.. })));
+    let mut many = Vec::new();
+    for stream in 0..=FRAGMENTED_MAX as u32 {
+        let begin = many.len();
+        many.extend_from_slice(first);
+        many[begin + FRAME_HEADER_LEN..begin + FRAME_HEADER_LEN + 4].copy_from_slice(&stream.to_le_bytes());
+    }
+    reseal(&mut many);
+    assert_eq!(decode(&many), Err(WireError::TooManyFragmented));
+}
+
+#[test]
+fn frames_of_another_kind_or_version_are_named() {
+    let bytes = encode(&[write(1, 10)]);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        reseal(&mut bytes);
+        decode(&bytes)
+    };
+    assert!(matches!(with(4, b'x'), Err(WireError::Magic { .. })));
+    assert_eq!(with(6, 2), Err(WireError::Version { found: 2 }));
+    assert_eq!(with(7, 9), Err(WireError::FrameKind { kind: 9 }));
+    assert_eq!(
+        with(18, 2),
+        Err(WireError::FrameLength { bytes: bytes.len() - FRAME_HEADER_LEN + (2 << 16) })
+    );
+    assert_eq!(with(FRAME_HEADER_LEN + 4, 0x77), Err(WireError::MessageKind { kind: 0x77 }));
+}
