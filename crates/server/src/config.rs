@@ -33,11 +33,27 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// How long connections are still accepted once the process was told to stop.
     pub drain_delay: Duration,
-    /// Bounds on what clients can hold.
+    /// Bounds on what clients and peers can hold.
     pub limits: Limits,
 }
 
-/// Bounds on what clients can hold. The defaults are meant to be kept; tests make them small.
+impl Config {
+    /// The names of all nodes, in byte order.
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        if self.membership.nodes.is_empty() { vec![self.own_name()] } else { self.membership.nodes.clone() }
+    }
+
+    /// This node's name.
+    pub(crate) fn own_name(&self) -> String {
+        match &self.membership.nodes[..] {
+            [] => format!("http://{}", self.listen),
+            [alone] => alone.clone(),
+            _ => self.self_name.clone(),
+        }
+    }
+}
+
+/// Bounds on what clients and peers can hold. The defaults are meant to be kept; tests make them small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; more are told `503` and closed.
@@ -50,6 +66,8 @@ pub struct Limits {
     pub idle_time: Duration,
     /// A body or a response that moved less than [`Limits::PROGRESS_BYTES`] in this time ends its connection.
     pub progress_time: Duration,
+    /// Bytes that the hints for all peers together may take on disk, about.
+    pub hint_bytes_max: u64,
     /// From the signal to stop to the end of the process, at most, without `drain_delay`.
     pub drain_time: Duration,
 }
@@ -75,6 +93,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(600),
             progress_time: Duration::from_secs(30),
+            hint_bytes_max: 1 << 30,
             drain_time: Duration::from_secs(8),
         }
     }

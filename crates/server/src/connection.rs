@@ -5,8 +5,10 @@
 //! takes the answer with it. Many clients send a whole value before they look for an answer.
 //!
 //! **Mechanism.** hyper serves the connection until it is done with it: at the client's wish, at its end, or at
-//! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers.
+//! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers. A
+//! peer's connection leaves here before its first request, to become a link (`links::accept`).
 
+use crate::links::accept;
 use crate::service::Service;
 use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
@@ -47,16 +49,22 @@ enum Ended {
     Cut,
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, or until it turns out to be a peer's.
 pub(crate) async fn serve(stream: std::net::TcpStream, thread: Rc<Thread>) {
     let served = serve_socket(stream, &thread).await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended early");
-    }
     thread.connection_ended();
+    match served {
+        Ok(None) => {}
+        Ok(Some((socket, came))) => accept::shake_hands(socket, came, &thread.process).await,
+        Err(error) => tracing::debug!(%error, "a connection ended early"),
+    }
 }
 
-async fn serve_socket(stream: std::net::TcpStream, thread: &Rc<Thread>) -> io::Result<()> {
+/// Gives the socket of a peer, and what has come over it.
+async fn serve_socket(
+    stream: std::net::TcpStream,
+    thread: &Rc<Thread>,
+) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
     let entered = thread.connections.enter();
     let socket = TcpStream::from_std(stream)?;
     socket.set_nodelay(true)?;
@@ -64,14 +72,19 @@ async fn serve_socket(stream: std::net::TcpStream, thread: &Rc<Thread>) -> io::R
     let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&vitals));
     let stream = Rc::new(RefCell::new(stream));
     let ended = serve_http(&stream, thread, &vitals).await;
-    let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
+    let stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
+    let mut stream = match stream.into_peer() {
+        Ok(peer) => return Ok(Some(peer)),
+        Err(stream) => stream,
+    };
     let last_words = match ended {
-        Ended::Cut => return Ok(()),
+        Ended::Cut => return Ok(None),
         Ended::TooSlow => Some(too_slow()),
         Ended::Served => stream.take_refusal(),
     };
     let lingers = last_words.is_some() || stream.may_get_more();
-    close(stream.socket(), last_words, lingers).await
+    close(stream.socket(), last_words, lingers).await?;
+    Ok(None)
 }
 
 async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {

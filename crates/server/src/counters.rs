@@ -1,5 +1,6 @@
 //! What happened, counted. Only what is rare is counted here: no request on its common way touches it.
 
+use api::RequestStatus;
 use cluster::Event;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +10,13 @@ pub(crate) struct Counters {
     superseded: AtomicU64,
     deadlines_passed: AtomicU64,
     refused: AtomicU64,
-}
-
-/// A reading of [`Counters`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) superseded: u64,
-    pub(crate) deadlines_passed: u64,
-    pub(crate) refused: u64,
+    clock_ahead: AtomicU64,
+    hedged: AtomicU64,
+    repaired_before_reply: AtomicU64,
+    repaired_after_reply: AtomicU64,
+    hints_dropped: AtomicU64,
+    hints_delivered: AtomicU64,
+    repaired: AtomicU64,
 }
 
 impl Counters {
@@ -25,6 +25,13 @@ impl Counters {
             Event::WriteSuperseded => &self.superseded,
             Event::DeadlinePassed => &self.deadlines_passed,
             Event::Refused => &self.refused,
+            Event::ClockAhead { .. } => &self.clock_ahead,
+            Event::Hedged => &self.hedged,
+            Event::ReadRepaired { blocking: true } => &self.repaired_before_reply,
+            Event::ReadRepaired { blocking: false } => &self.repaired_after_reply,
+            Event::HintDropped { .. } => &self.hints_dropped,
+            Event::HintDelivered { .. } => &self.hints_delivered,
+            Event::Repaired { .. } => &self.repaired,
             Event::ClockBehind { issued } => {
                 tracing::warn!(
                     newest_version = ?issued.wall(),
@@ -36,11 +43,17 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            superseded: self.superseded.load(Ordering::Relaxed),
-            deadlines_passed: self.deadlines_passed.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+    pub(crate) fn counts(&self) -> RequestStatus {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RequestStatus {
+            superseded: read(&self.superseded),
+            deadlines_passed: read(&self.deadlines_passed),
+            refused: read(&self.refused),
+            clock_ahead: read(&self.clock_ahead),
+            hedged: read(&self.hedged),
+            repaired_before_reply: read(&self.repaired_before_reply),
+            repaired_after_reply: read(&self.repaired_after_reply),
+            hints_delivered: read(&self.hints_delivered),
         }
     }
 }

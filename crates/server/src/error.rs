@@ -1,5 +1,6 @@
 //! Why a node ends.
 
+use crate::links::NotAnAddress;
 use std::io;
 use std::net::SocketAddr;
 
@@ -17,6 +18,20 @@ pub enum ServerError {
     /// The data directory cannot be opened.
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// There is no cluster of these nodes.
+    #[error(transparent)]
+    Layout(#[from] cluster::LayoutError),
+    /// This node is not among those of the cluster.
+    #[error(
+        "this node, {name}, is not in the list of nodes; list it, or give it the name by which it is listed"
+    )]
+    NotListed {
+        /// What it calls itself.
+        name: String,
+    },
+    /// A node's name is not an address.
+    #[error(transparent)]
+    Name(#[from] NotAnAddress),
     /// The system refused a thread or a runtime.
     #[error("cannot start {what}: {source}")]
     Start {

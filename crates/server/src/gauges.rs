@@ -1,5 +1,6 @@
 //! What is under way on all threads, for `status`.
 
+use crate::links::{LinkCounters, LinkCounts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,21 +11,35 @@ pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
     /// Commands without a reply.
     pub(crate) operations: AtomicUsize,
+    /// What passes over its links.
+    pub(crate) links: Arc<LinkCounters>,
 }
 
 /// What is under way on all threads.
 #[derive(Debug)]
 pub(crate) struct Gauges {
     threads: Vec<Arc<Load>>,
+    /// The control thread's.
+    control_links: Arc<LinkCounters>,
 }
 
 impl Gauges {
     pub(crate) fn new(threads: usize) -> Self {
-        Self { threads: (0..threads).map(|_| Arc::default()).collect() }
+        Self { threads: (0..threads).map(|_| Arc::default()).collect(), control_links: Arc::default() }
     }
 
-    pub(crate) fn of_thread(&self, number: usize) -> Arc<Load> {
-        Arc::clone(&self.threads[number])
+    pub(crate) fn of_thread(&self, number: u8) -> Arc<Load> {
+        Arc::clone(&self.threads[usize::from(number)])
+    }
+
+    pub(crate) fn control_links(&self) -> Arc<LinkCounters> {
+        Arc::clone(&self.control_links)
+    }
+
+    /// What passed over all links.
+    pub(crate) fn links(&self) -> LinkCounts {
+        let threads = self.threads.iter().map(|load| load.links.counts());
+        threads.fold(self.control_links.counts(), |sum, counts| sum + counts)
     }
 
     pub(crate) fn connections(&self) -> u64 {

@@ -6,7 +6,8 @@
 //!
 //! **Mechanism.** One runtime for each core; a connection, its requests and its coordinator live on one of them
 //! and share nothing but the store and the version clock. The way of a request: socket, head check (`stream`),
-//! hyper, `service`, `driver` with the coordinator, the store, and back.
+//! hyper, `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back. The
+//! control thread drives the node (`driver::presiding`).
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
 
@@ -19,8 +20,9 @@ mod driver;
 mod error;
 mod gauges;
 mod inbox;
+mod links;
 mod listener;
-mod node;
+mod local;
 mod process;
 mod read_pool;
 mod replies;

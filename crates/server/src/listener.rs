@@ -1,10 +1,12 @@
 //! The listening socket, and who gets its connections.
 //!
 //! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently and take half
-//! of the connections. Each accepted connection goes to the thread with the fewest.
+//! of the connections. Each accepted connection goes to the thread with the fewest. Connections of clients are
+//! bounded; those of peers are not among them.
 
 use crate::error::ServerError;
-use crate::thread::ThreadHandle;
+use crate::links::accept;
+use crate::thread::{self, Mailbox, ThreadHandle};
 use api::Problem;
 use socket2::{Domain, Socket, Type};
 use std::convert::Infallible;
@@ -23,6 +25,8 @@ const BACKLOG: i32 = 1_024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection that is refused has to take its refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// How long a connection that clients would not get has to show that it is a peer's.
+const PEER_TIME: Duration = Duration::from_millis(200);
 /// Connections that are being refused at once; beyond, they are dropped.
 const REFUSALS_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -60,6 +64,23 @@ pub(crate) async fn accept(
     }
 }
 
+/// Hands out connections of peers alone, for ever.
+pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[ThreadHandle]) -> Infallible {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    loop {
+        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => least_loaded(threads).mailbox().send(thread::Message::Peer(stream)),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a peer's connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
 /// Hands out the connections that the system has accepted for us already.
 pub(crate) async fn accept_waiting(listener: &TcpListener, threads: &[ThreadHandle], connections_max: usize) {
     let refusals = Rc::new(());
@@ -72,20 +93,31 @@ pub(crate) async fn accept_waiting(listener: &TcpListener, threads: &[ThreadHand
 
 fn hand_out(stream: TcpStream, threads: &[ThreadHandle], connections_max: usize, refusals: &Rc<()>) {
     let connections: usize = threads.iter().map(ThreadHandle::load).sum();
+    let thread = least_loaded(threads);
     if connections >= connections_max {
         if Rc::strong_count(refusals) <= REFUSALS_MAX {
-            tokio::task::spawn_local(refuse(stream, Rc::clone(refusals)));
+            tokio::task::spawn_local(refuse(stream, thread.mailbox(), Rc::clone(refusals)));
         }
         return;
     }
-    let thread = threads.iter().min_by_key(|thread| thread.load()).expect("there is at least one thread");
     match stream.into_std() {
         Ok(stream) => thread.serve(stream),
         Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
     }
 }
 
-async fn refuse(mut stream: TcpStream, _counts: Rc<()>) {
+fn least_loaded(threads: &[ThreadHandle]) -> &ThreadHandle {
+    threads.iter().min_by_key(|thread| thread.load()).expect("there is at least one thread")
+}
+
+/// Refuses a client. Peers are let through: it is not for clients to cut nodes off from each other.
+async fn refuse(mut stream: TcpStream, thread: Mailbox, _counts: Rc<()>) {
+    if let Ok(true) = tokio::time::timeout(PEER_TIME, accept::turns_out_as_peer(&stream)).await {
+        if let Ok(stream) = stream.into_std() {
+            thread.send(thread::Message::Peer(stream));
+        }
+        return;
+    }
     let problem =
         Problem::unavailable(RETRY_AFTER, "The node has as many connections as it takes. Try again.");
     let refused = async {

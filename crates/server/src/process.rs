@@ -3,14 +3,20 @@
 use crate::budget::ByteBudget;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
 use crate::gauges::Gauges;
-use crate::node::Node;
+use crate::links::{Complaints, Resolver};
+use crate::local::Local;
 use api::ServingState;
 use env::{Clock, Env};
 use std::num::NonZeroU8;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::Instant;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Handshakes under way with those who dial this node, at most.
+const HANDSHAKES_MAX: usize = 256;
 
 /// What the threads of a node share.
 pub(crate) struct Process {
@@ -23,7 +29,15 @@ pub(crate) struct Process {
     pub(crate) counters: Counters,
     pub(crate) body_budget: Arc<ByteBudget>,
     /// Set when the store is open.
-    pub(crate) node: OnceLock<Arc<Node>>,
+    pub(crate) local: OnceLock<Arc<Local>>,
+    /// What is left for the control thread.
+    pub(crate) control: mpsc::Sender<FromThreads>,
+    pub(crate) resolver: Resolver,
+    pub(crate) complaints: Complaints,
+    /// Room for handshakes of those who dial this node.
+    pub(crate) handshakes: Semaphore,
+    /// Links refused here or by the peer, because the nodes do not fit together.
+    pub(crate) refused_links: AtomicU64,
     state: AtomicU8,
 }
 
@@ -32,26 +46,31 @@ const SERVING: u8 = 1;
 const DRAINING: u8 = 2;
 
 impl Process {
-    pub(crate) fn new(config: Config, env: Env) -> Self {
+    /// A process that starts, and what will be left for its control thread.
+    pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<FromThreads>) {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");
-        let rules = api::Rules {
-            nodes,
-            default_from: config.default_from,
-            value_bytes_max: config.value_bytes_max,
-        };
-        Self {
+        let rules =
+            api::Rules { nodes, default_from: config.default_from, value_bytes_max: config.value_bytes_max };
+        let (control, from_threads) = mpsc::channel(FROM_THREADS_MAX);
+        let process = Self {
             rules,
             clock: Arc::clone(&env.clock),
             started: env.clock.now().mono,
             gauges: Gauges::new(config.threads),
             counters: Counters::default(),
             body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
-            node: OnceLock::new(),
+            local: OnceLock::new(),
+            control,
+            resolver: Resolver::default(),
+            complaints: Complaints::default(),
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
+            refused_links: AtomicU64::new(0),
             state: AtomicU8::new(STARTING),
             env,
             config,
-        }
+        };
+        (process, from_threads)
     }
 
     pub(crate) fn state(&self) -> ServingState {

@@ -1,7 +1,7 @@
 //! Threads that wait for the disk, so that no I/O thread does.
 
 use crate::inbox::Inbox;
-use cluster::{Key, StoreFault, StoreId, StoreResponse};
+use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 struct Read {
     id: StoreId,
-    key: Key,
+    request: StoreRequest,
     answer_to: Arc<Inbox>,
 }
 
@@ -51,9 +51,9 @@ impl ReadPool {
         Ok(pool)
     }
 
-    /// Reads `key` and leaves the answer in `answer_to`; a refusal when too many wait.
-    pub(crate) fn read(&self, id: StoreId, key: Key, answer_to: &Arc<Inbox>) {
-        let read = Read { id, key, answer_to: Arc::clone(answer_to) };
+    /// Answers `request` and leaves what it is in `answer_to`; a refusal when too many wait.
+    pub(crate) fn read(&self, id: StoreId, request: StoreRequest, answer_to: &Arc<Inbox>) {
+        let read = Read { id, request, answer_to: Arc::clone(answer_to) };
         if self.shared.queue.lock().reads.push(read).is_ok() {
             self.shared.filled.notify_one();
         } else {
@@ -78,7 +78,7 @@ impl Drop for ReadPool {
 impl Shared {
     fn work(&self, store: &Store) {
         while let Some(read) = self.next() {
-            let response = store.read_blocking(&read.key);
+            let response = store.answer_blocking(&read.request);
             read.answer_to.put(vec![(read.id, response)]);
         }
     }

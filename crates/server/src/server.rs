@@ -1,26 +1,31 @@
 //! The life of a node: listen, recover, serve, drain, close.
 //!
 //! **Promise.** The address is taken before anything else is done, and every request is answered from then on:
-//! `503` until the store is open. Told to stop, the node answers what is under way, closes idle connections, and
-//! ends within [`Limits::drain_time`](crate::Limits::drain_time). When the store can no longer vouch for what is
+//! `503` until the node serves. Peers are answered as soon as the store is open; users when the node knows how its
+//! peers are and holds what they kept for it. Told to stop, the node says so to its peers, answers what is under
+//! way, closes idle connections, hands over what it keeps for others, and ends within
+//! [`Limits::drain_time`](crate::Limits::drain_time). When the store can no longer vouch for what is
 //! durable the node ends at once, waiting for nothing.
 //!
-//! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections and takes the node
-//! from state to state; I/O threads do the rest.
+//! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections, drives the cluster's
+//! `Node`, and takes the process from state to state; I/O threads do the rest.
 
 use crate::config::Config;
+use crate::driver::Driver;
+use crate::driver::presiding::{FromThreads, Presiding};
 use crate::error::ServerError;
 use crate::listener;
-use crate::node::Node;
+use crate::local::Local;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
 use crate::thread::ThreadHandle;
-use cluster::HybridClock;
+use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,12 +34,16 @@ use store::{Claimed, Opened, Store, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Threads that wait for the disk, for each core.
 const READ_THREADS_PER_CORE: usize = 2;
 const READ_THREADS_MIN: usize = 4;
 const READ_THREADS_MAX: usize = 32;
+/// I/O threads, at most: a machine's number in messages between nodes is a byte.
+const THREADS_MAX: usize = 255;
+/// How long users wait at the start for the threads to link with peers that are up.
+const LINK_TIME: Duration = Duration::from_millis(600);
 /// One compaction for each so many cores.
 const CORES_PER_COMPACTION: usize = 4;
 
@@ -124,7 +133,9 @@ fn start_error(what: &'static str) -> impl FnOnce(io::Error) -> ServerError {
 struct Bound {
     address: SocketAddr,
     listener: std::net::TcpListener,
+    peer_listener: Option<std::net::TcpListener>,
     process: Arc<Process>,
+    from_threads: mpsc::Receiver<FromThreads>,
 }
 
 /// A node whose store is open. Fields are dropped in this order.
@@ -132,6 +143,7 @@ struct Open {
     workers: Workers,
     store: Store,
     poison: Arc<Poison>,
+    node: Rc<Driver<Presiding>>,
 }
 
 /// Set when the store can no longer vouch for what is durable.
@@ -160,13 +172,15 @@ impl Poison {
 
 impl Bound {
     fn bind(mut config: Config, env: Env) -> Result<Self, ServerError> {
-        config.threads = config.threads.max(1);
+        config.threads = config.threads.clamp(1, THREADS_MAX);
         let requested = config.listen;
         let listener = listener::bind(requested)?;
         let address =
             listener.local_addr().map_err(|source| ServerError::Listen { address: requested, source })?;
         config.listen = address;
-        Ok(Self { address, listener, process: Arc::new(Process::new(config, env)) })
+        let peer_listener = config.peer_listen.map(listener::bind).transpose()?;
+        let (process, from_threads) = Process::new(config, env);
+        Ok(Self { address, listener, peer_listener, process: Arc::new(process), from_threads })
     }
 
     async fn serve(
@@ -174,22 +188,25 @@ impl Bound {
         told_to_stop: impl Future<Output = ()>,
         claimed: impl FnOnce(),
     ) -> Result<(), ServerError> {
-        let Self { address, listener, process } = self;
-        let listener =
-            TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })?;
+        let Self { address, listener, peer_listener, process, from_threads } = self;
+        let from_std = |listener| {
+            TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })
+        };
+        let (listener, peer_listener) = (from_std(listener)?, peer_listener.map(from_std).transpose()?);
         let threads = start_threads(&process)?;
         let connections_max = process.config.limits.connections_max;
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, connections_max) => match never {},
-            ended = live(&process, &threads, told_to_stop, claimed) => ended?,
+            never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
+            ended = live(&process, &threads, from_threads, told_to_stop, claimed) => ended?,
         };
         let Ended::Drained(open) = ended else {
             return Ok(());
         };
         listener::accept_waiting(&listener, &threads, connections_max).await;
-        drop(listener);
+        drop((listener, peer_listener));
         tokio::select! {
-            () = finish(&threads, process.config.limits.drain_time) => {}
+            () = finish(&threads, &open.node, process.config.limits.drain_time) => {}
             poisoned = open.poison.happened() => return Err(abandon(poisoned, (threads, open, process))),
         }
         close(threads, open, process)
@@ -207,6 +224,7 @@ enum Ended {
 async fn live(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
+    from_threads: mpsc::Receiver<FromThreads>,
     told_to_stop: impl Future<Output = ()>,
     claimed: impl FnOnce(),
 ) -> Result<Ended, ServerError> {
@@ -219,24 +237,47 @@ async fn live(
             return opening.await.map(|_| Ended::BeforeOpen);
         }
     };
-    let open = open_for_requests(process, threads, store, &opened).await?;
-    process.now_serves();
-    say_that_it_serves(process, &opened);
+    let open = open_for_peers(process, threads, from_threads, store, &opened).await?;
+    let serving = async {
+        until_ready(&open.node, threads).await;
+        process.now_serves();
+        say_that_it_serves(process, &opened);
+        std::future::pending::<()>().await;
+    };
     let drained = async {
         told_to_stop.await;
         process.now_drains();
         tracing::info!(delay = ?process.config.drain_delay, "told to stop: draining");
+        open.node.begin_drain();
         tokio::time::sleep(process.config.drain_delay).await;
     };
     let poisoned = tokio::select! {
+        // While it drains, it does not begin to serve.
+        biased;
         () = drained => return Ok(Ended::Drained(open)),
         poisoned = open.poison.happened() => poisoned,
+        () = serving => unreachable!("it serves until it is stopped"),
     };
     Err(abandon(poisoned, (open, Arc::clone(process))))
 }
 
+/// Waits until users may be served: the node knows how its peers are, and the threads have linked with those that
+/// are up, or tried to.
+async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
+    node.until_ready().await;
+    let linked = async {
+        let waits: Vec<_> = threads.iter().map(ThreadHandle::when_linked).collect();
+        for wait in waits {
+            // An error is a thread that panicked; stopping it says so.
+            let _ = wait.await;
+        }
+    };
+    // Peers that hang are asked without links of their own once these are there.
+    let _ = tokio::time::timeout(LINK_TIME, linked).await;
+}
+
 fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerError> {
-    (0..process.config.threads)
+    (0..process.config.threads as u8)
         .map(|number| ThreadHandle::start(number, Arc::clone(process)).map_err(start_error("an I/O thread")))
         .collect()
 }
@@ -269,6 +310,7 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
             engine: config.engine.clone(),
             membership: config.membership.clone(),
             new_tag: NodeTag(env::os_process::entropy_u64()),
+            away_max: store::AWAY_MAX_DEFAULT,
         };
         let result = Claimed::claim(process.env.clone(), &config.data, options).and_then(|directory| {
             let _ = say_claimed.send(());
@@ -282,9 +324,11 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
     Ok(Opening { claimed, opened })
 }
 
-async fn open_for_requests(
+/// Starts what the store needs, and all machines.
+async fn open_for_peers(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
+    from_threads: mpsc::Receiver<FromThreads>,
     store: Store,
     opened: &Opened,
 ) -> Result<Open, ServerError> {
@@ -299,13 +343,30 @@ async fn open_for_requests(
         engine::workers::start(store.engine(), options).map_err(start_error("the store's workers"))?;
     let read_threads = (cores * READ_THREADS_PER_CORE).clamp(READ_THREADS_MIN, READ_THREADS_MAX);
     let reads = ReadPool::start(&store, read_threads).map_err(start_error("threads that read from disk"))?;
-    let version_clock = Arc::new(HybridClock::new(opened.clock_start));
-    let node = Node { store: store.clone(), version_clock, reads };
-    let node = process.node.get_or_init(|| Arc::new(node));
+    let member = member(&process.config, opened)?;
+    let local = Local::new(store.clone(), member, reads, opened.record.standing, &process.config)?;
+    let local = process.local.get_or_init(|| Arc::new(local));
     for thread in threads {
-        thread.open(Arc::clone(node)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
+        thread.open(Arc::clone(local)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
     }
-    Ok(Open { workers, store, poison })
+    let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
+    let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
+    Ok(Open { workers, store, poison, node })
+}
+
+/// This node as a member of its cluster.
+fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
+    let layout = Layout::new(config.node_names(), config.membership.partitions)?;
+    let own_name = config.own_name();
+    let me = layout.find(&own_name).ok_or(ServerError::NotListed { name: own_name })?;
+    Ok(Member {
+        layout: Arc::new(layout),
+        me,
+        tag: opened.identity.tag,
+        incarnation: Incarnation(env::os_process::entropy_u64()),
+        clock: Arc::new(HybridClock::new(opened.clock_start)),
+        hints: Arc::new(HintLedger::new(config.limits.hint_bytes_max)),
+    })
 }
 
 fn say_that_it_serves(process: &Process, opened: &Opened) {
@@ -313,6 +374,7 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
     tracing::info!(
         listen = %config.listen,
         data = %config.data.display(),
+        nodes = config.membership.nodes.len().max(1),
         durability = ?config.engine.durability,
         memory_bytes = config.engine.memory_bytes,
         threads = config.threads,
@@ -325,17 +387,18 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
     }
 }
 
-/// Lets the threads answer what is under way; waits for it `time` at most.
-async fn finish(threads: &[ThreadHandle], time: Duration) {
+/// Lets the threads answer what is under way, and the node hand over what it keeps; waits for it `time` at most.
+async fn finish(threads: &[ThreadHandle], node: &Driver<Presiding>, time: Duration) {
     let finished = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
         for wait in waits {
             // An error is a thread that panicked; stopping it says so.
             let _ = wait.await;
         }
+        node.until_drained().await;
     };
     if tokio::time::timeout(time, finished).await.is_err() {
-        tracing::warn!(after = ?time, "some requests did not end and are cut");
+        tracing::warn!(after = ?time, "some requests or hints did not end and are cut");
     }
 }
 

@@ -8,12 +8,15 @@
 //! gets a future of its own on the heap.
 
 use crate::body::{BodyRules, RequestBody, Value};
-use crate::driver::{Driver, Execution};
+use crate::driver::Driver;
+use crate::driver::coordinating::{Coordinating, Execution};
+use crate::driver::presiding::FromThreads;
+use crate::process::Process;
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Asked, Decoded, Entity, Problem};
+use api::{Answer, Asked, Decoded, Entity, Problem, ServingState};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -69,7 +72,7 @@ impl Future for Handling {
 /// What a head asks for, where it is to be had.
 enum Begun<'a> {
     Answered(Answer),
-    Entity(&'a Rc<Driver>, Entity),
+    Entity(&'a Rc<Driver<Coordinating>>, Entity),
 }
 
 impl Service {
@@ -94,7 +97,7 @@ impl Service {
     }
 
     /// Executes what has no body.
-    fn execute(&self, driver: &Rc<Driver>, entity: Entity) -> Handling {
+    fn execute(&self, driver: &Rc<Driver<Coordinating>>, entity: Entity) -> Handling {
         let (command, asked) = entity.into_command(Bytes::new());
         let mut execution = driver.execute(command);
         match execution.take_now() {
@@ -149,11 +152,12 @@ impl Service {
         if let Ok(Decoded::Status { is_head }) = decoded {
             return Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)));
         }
-        let Some(driver) = self.thread.driver() else {
-            return Err(Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."));
-        };
+        let starting = || Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment.");
+        let driver = self.thread.driver().filter(|_| process.state() != ServingState::Starting);
+        let driver = driver.ok_or_else(starting)?;
         match decoded? {
             Decoded::Entity(entity) => Ok(Begun::Entity(driver, entity)),
+            Decoded::Repair => begin_repair(process).map(Begun::Answered),
             Decoded::Status { .. } => unreachable!("answered above"),
         }
     }
@@ -172,6 +176,14 @@ impl Service {
     /// The head check knows better than the body why a body broke off.
     fn or_refusal(&self, problem: Problem) -> Problem {
         self.stream.borrow_mut().take_refusal().unwrap_or(problem)
+    }
+}
+
+/// Leaves the wish for a pass of anti-entropy with the control thread.
+fn begin_repair(process: &Process) -> Result<Answer, Problem> {
+    match process.control.try_send(FromThreads::Repair) {
+        Ok(()) => Ok(api::encode_repair_begun()),
+        Err(_) => Err(Problem::unavailable(RETRY_AFTER, "Too much is asked of the node. Try again.")),
     }
 }
 

@@ -1,50 +1,76 @@
 //! What `GET /v0/status` says.
 
-use crate::counters::Counts;
-use crate::node::Node;
+use crate::local::Local;
 use crate::process::Process;
 use api::{
-    ClockStatus, Durability, IoStatus, JobStatus, LevelStatus, MemoryStatus, NodeState, NodeStatus,
-    QueueStatus, QuorumStatus, RequestStatus, Status, StorageStatus,
+    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
+    NodeStatus, QueueStatus, QuorumStatus, Status, StorageStatus,
 };
+use cluster::HybridClock;
 use engine::Stats;
-use stdx::{Now, WallTime};
+use std::sync::atomic::Ordering;
+use stdx::{Hlc, Now, WallTime};
+
+/// More copies of a key than this are rarely wanted when nobody asked for them.
+const DEFAULT_FROM_COMMON: u8 = 5;
 
 /// The node as it is now. Looks at the file system, so it is not for the hot path.
 pub(crate) fn of(process: &Process) -> Status {
     let now = process.clock.now();
     let from = process.rules.default_from;
-    let node = process.node.get().map(|node| &**node);
-    let stats = node.map(|node| node.store.engine().stats()).unwrap_or_default();
+    let local = process.local.get().map(|local| &**local);
+    let account = local.and_then(|local| local.account.lock().clone());
+    let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         state: process.state(),
         uptime_ms: now.mono.saturating_since(process.started).as_millis() as u64,
-        nodes: nodes(process),
+        nodes: nodes(process, account.as_deref()),
+        cluster: account.as_deref().map(ClusterStatus::from),
+        links: links(process),
         default_quorum: QuorumStatus { ack: from / 2 + 1, from },
-        clock: clock(node, now),
+        clock: clock(local, now),
         queues: queues(process, &stats),
-        requests: requests(process),
-        warnings: warnings(process, &stats),
+        requests: process.counters.counts(),
+        warnings: warnings(process, local, &stats),
         storage: storage(process, &stats),
     }
 }
 
-fn nodes(process: &Process) -> Vec<NodeStatus> {
-    let own = || vec![format!("http://{}", process.config.listen)];
-    let nodes = &process.config.membership.nodes;
-    let urls = if nodes.is_empty() { own() } else { nodes.clone() };
-    urls.into_iter().map(|url| NodeStatus { url, state: NodeState::Up }).collect()
+fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<NodeStatus> {
+    let names = process.config.node_names();
+    let own = process.config.own_name();
+    let node = |(index, url): (usize, String)| {
+        let is_self = url == own;
+        match account.and_then(|account| account.peers.iter().find(|peer| peer.node.as_usize() == index)) {
+            Some(peer) => NodeStatus::of(url, is_self, peer),
+            None => NodeStatus::unknown(url, is_self),
+        }
+    };
+    names.into_iter().enumerate().map(node).collect()
 }
 
-fn clock(node: Option<&Node>, now: Now) -> ClockStatus {
+fn links(process: &Process) -> LinkStatus {
+    let counts = process.gauges.links();
+    LinkStatus {
+        dialed: counts.dialed,
+        accepted: counts.accepted,
+        refused: process.refused_links.load(Ordering::Relaxed),
+        sent_messages: counts.messages_sent,
+        sent_bytes: counts.bytes_sent,
+        write_calls: counts.write_calls,
+        received_messages: counts.messages_received,
+        received_bytes: counts.bytes_received,
+    }
+}
+
+fn clock(local: Option<&Local>, now: Now) -> ClockStatus {
     let ahead_ms = |of: WallTime| {
         of.micros_since_unix_epoch().saturating_sub(now.wall.micros_since_unix_epoch()) / 1_000
     };
-    ClockStatus {
-        ahead_ms: node.map_or(0, |node| ahead_ms(node.version_clock.issued().wall())),
-        bound_ahead_ms: node.map_or(0, |node| ahead_ms(node.version_clock.bound().wall())),
-    }
+    let ahead_of =
+        |hlc: fn(&HybridClock) -> Hlc| local.map_or(0, |local| ahead_ms(hlc(&local.member.clock).wall()));
+    ClockStatus { ahead_ms: ahead_of(HybridClock::issued), bound_ahead_ms: ahead_of(HybridClock::bound) }
 }
 
 fn queues(process: &Process, stats: &Stats) -> QueueStatus {
@@ -57,18 +83,26 @@ fn queues(process: &Process, stats: &Stats) -> QueueStatus {
     }
 }
 
-fn requests(process: &Process) -> RequestStatus {
-    let Counts { superseded, deadlines_passed, refused } = process.counters.counts();
-    RequestStatus { superseded, deadlines_passed, refused }
-}
-
-fn warnings(process: &Process, stats: &Stats) -> Vec<String> {
+fn warnings(process: &Process, local: Option<&Local>, stats: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     if process.config.engine.durability == engine::Durability::Os {
         warnings.push("--durability os: the loss of power may undo acknowledged writes.".to_owned());
     }
     if stats.disk_full {
         warnings.push("The disk is full: values are refused until there is room.".to_owned());
+    }
+    if local.is_some_and(|local| local.view.lock().clock_ahead) {
+        warnings.push(
+            "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
+             writes. Set the clock."
+                .to_owned(),
+        );
+    }
+    if process.rules.default_from > DEFAULT_FROM_COMMON {
+        warnings.push(format!(
+            "Without ack and from each key is kept on {} nodes; --default-from 3 is what most need.",
+            process.rules.default_from
+        ));
     }
     warnings
 }

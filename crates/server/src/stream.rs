@@ -4,10 +4,14 @@
 //! Where a request is refused, hyper sees the end of the stream after the last good byte and finishes what it has
 //! to answer; the refusal waits here for the connection to write it.
 //!
+//! A connection whose first request is a peer's wish for a link never reaches hyper, which sees the end of the
+//! stream at once: what came is kept for the handshake.
+//!
 //! **Mechanism.** The stream is shared by hyper's handle on it and by the connection, which takes it over when
 //! hyper is done. Bytes pass through a buffer of the thread: to copy what a request takes costs little, and
 //! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
 
+use crate::links::accept;
 use crate::thread::Thread;
 use crate::vitals::{ReadPosition, Vitals};
 use api::{HeadCheck, HeadLimits, Problem, Verdict};
@@ -27,6 +31,8 @@ pub(crate) struct CheckedStream {
     held: Held,
     state: InputState,
     refusal: Option<Problem>,
+    /// Nothing has passed yet.
+    is_at_start: bool,
     thread: Rc<Thread>,
     vitals: Rc<Vitals>,
 }
@@ -46,6 +52,8 @@ enum InputState {
     Open,
     /// Nothing more passes: it was refused, or the last request has passed.
     Stopped,
+    /// Nothing passes: a peer wants to link. What has come is held.
+    Peer,
     /// The client has closed its side.
     AtEnd,
 }
@@ -61,6 +69,7 @@ impl CheckedStream {
             held: Held::default(),
             state: InputState::Open,
             refusal: None,
+            is_at_start: true,
             thread,
             vitals,
         }
@@ -69,6 +78,14 @@ impl CheckedStream {
     /// Why the input was refused, if it was. Whoever takes it tells the client.
     pub(crate) fn take_refusal(&mut self) -> Option<Problem> {
         self.refusal.take()
+    }
+
+    /// If it is a peer that wants to link: its socket, and what has come.
+    pub(crate) fn into_peer(self) -> Result<(TcpStream, Vec<u8>), Self> {
+        match self.state {
+            InputState::Peer => Ok((self.socket, self.held.bytes)),
+            _ => Err(self),
+        }
     }
 
     /// Whether the client has sent what was not read yet.
@@ -104,6 +121,10 @@ impl CheckedStream {
     fn hand_on_held(&mut self, out: &mut ReadBufCursor<'_>) -> bool {
         if self.held.passed == 0 && self.held.is_news {
             self.held.is_news = false;
+            if self.is_at_start && accept::is_peer(&self.held.bytes) {
+                self.state = InputState::Peer;
+                return false;
+            }
             let verdict = self.check.check(&self.held.bytes);
             self.held.passed = self.obey(verdict);
             self.held.is_news = self.held.passed > 0 && self.held.passed < self.held.bytes.len();
@@ -136,6 +157,11 @@ impl CheckedStream {
             return Poll::Ready(Ok(false));
         }
         self.vitals.moved(bytes.len());
+        if self.is_at_start && self.held.bytes.is_empty() && accept::is_peer(bytes) {
+            self.state = InputState::Peer;
+            self.held.bytes = bytes.to_vec();
+            return Poll::Ready(Ok(false));
+        }
         if !self.held.bytes.is_empty() {
             self.held.bytes.extend_from_slice(bytes);
             self.held.is_news = true;
@@ -153,7 +179,10 @@ impl CheckedStream {
     /// How many bytes pass.
     fn obey(&mut self, verdict: Verdict) -> usize {
         match verdict {
-            Verdict::Pass(len) => return len,
+            Verdict::Pass(len) => {
+                self.is_at_start = false;
+                return len;
+            }
             Verdict::NeedMore => {}
             Verdict::Ended => self.state = InputState::Stopped,
             Verdict::Refuse(problem) => {

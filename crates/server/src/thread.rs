@@ -5,10 +5,13 @@
 
 use crate::connection;
 use crate::driver::Driver;
+use crate::driver::coordinating::Coordinating;
 use crate::gauges::Load;
-use crate::node::Node;
+use crate::links::accept::{self, Admitted};
+use crate::local::Local;
 use crate::process::Process;
 use crate::vitals::Connections;
+use cluster::{ClusterView, LinkId};
 use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::TcpStream;
@@ -26,8 +29,18 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 pub(crate) enum Message {
     /// Serve this connection.
     Connection(TcpStream),
+    /// Shake hands with a peer, on a connection that clients would not have got.
+    Peer(TcpStream),
     /// The store is open: take requests, then say so.
-    Open(Arc<Node>, oneshot::Sender<()>),
+    Open(Arc<Local>, oneshot::Sender<()>),
+    /// The node sees the cluster like this now.
+    View(Arc<ClusterView>),
+    /// Take over a link that was let in.
+    Link(Admitted),
+    /// Close a link that was let in.
+    CloseLink(LinkId),
+    /// Say when each peer that is up has been linked with, or could not be.
+    WhenLinked(oneshot::Sender<()>),
     /// Finish all connections, then say so.
     Finish(oneshot::Sender<()>),
 }
@@ -38,19 +51,32 @@ pub(crate) struct Thread {
     pub(crate) connections: Rc<Connections>,
     /// Where bytes pass on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
-    driver: OnceCell<Rc<Driver>>,
+    driver: OnceCell<Rc<Driver<Coordinating>>>,
     load: Arc<Load>,
+    number: u8,
 }
 
 impl Thread {
     /// The driver, once the store is open.
-    pub(crate) fn driver(&self) -> Option<&Rc<Driver>> {
+    pub(crate) fn driver(&self) -> Option<&Rc<Driver<Coordinating>>> {
         self.driver.get()
     }
 
     /// A connection has ended.
     pub(crate) fn connection_ended(&self) {
         self.load.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A way to an I/O thread that does not keep it alive.
+pub(crate) struct Mailbox(mpsc::WeakUnboundedSender<Message>);
+
+impl Mailbox {
+    /// Tells the thread, if it is still there.
+    pub(crate) fn send(&self, message: Message) {
+        if let Some(messages) = self.0.upgrade() {
+            let _ = messages.send(message);
+        }
     }
 }
 
@@ -62,7 +88,7 @@ pub(crate) struct ThreadHandle {
 }
 
 impl ThreadHandle {
-    pub(crate) fn start(number: usize, process: Arc<Process>) -> io::Result<Self> {
+    pub(crate) fn start(number: u8, process: Arc<Process>) -> io::Result<Self> {
         let load = process.gauges.of_thread(number);
         // Unbounded, but holds no more connections than `connections_max`, and a few messages.
         let (messages, inbox) = mpsc::unbounded_channel();
@@ -79,7 +105,7 @@ impl ThreadHandle {
                     if let Err(error) = env::os_process::prefer_short_turns() {
                         tracing::debug!(%error, "an I/O thread takes turns like any other");
                     }
-                    runtime.block_on(run(process, runtime_load, inbox));
+                    runtime.block_on(run(number, process, runtime_load, inbox));
                 }
             }
         })?;
@@ -99,10 +125,22 @@ impl ThreadHandle {
     }
 
     /// Lets it take requests; done when it does.
-    pub(crate) fn open(&self, node: Arc<Node>) -> oneshot::Receiver<()> {
+    pub(crate) fn open(&self, local: Arc<Local>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
-        self.send(Message::Open(node, done));
+        self.send(Message::Open(local, done));
         is_done
+    }
+
+    /// Done when it has tried to link with each peer that is up.
+    pub(crate) fn when_linked(&self) -> oneshot::Receiver<()> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Message::WhenLinked(done));
+        is_done
+    }
+
+    /// A way to it that does not keep it alive.
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        Mailbox(self.messages.as_ref().expect("there until it is stopped").downgrade())
     }
 
     /// Lets it finish its connections; done when it has none.
@@ -135,36 +173,54 @@ impl Drop for ThreadHandle {
     }
 }
 
-async fn run(process: Arc<Process>, load: Arc<Load>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+async fn run(
+    number: u8,
+    process: Arc<Process>,
+    load: Arc<Load>,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+) {
     let thread = Rc::new(Thread {
         connections: Rc::default(),
         read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
         driver: OnceCell::new(),
         load,
+        number,
         process,
     });
     tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(thread.process.config.limits));
     while let Some(message) = inbox.recv().await {
-        match message {
-            Message::Connection(stream) => {
-                tokio::task::spawn_local(connection::serve(stream, Rc::clone(&thread)));
-            }
-            Message::Open(node, done) => {
-                thread.driver.get_or_init(|| start_driver(&thread, node));
-                let _ = done.send(());
-            }
-            Message::Finish(done) => {
-                thread.connections.finish();
-                tokio::task::spawn_local(say_when_empty(Rc::clone(&thread.connections), done));
-            }
-        }
+        thread.take(message);
     }
 }
 
-fn start_driver(thread: &Thread, node: Arc<Node>) -> Rc<Driver> {
-    let request_timeout = thread.process.config.request_timeout;
-    let limits = cluster::Limits { request_timeout, ..cluster::Limits::default() };
-    Driver::start(Arc::clone(&thread.process), node, limits, Arc::clone(&thread.load))
+impl Thread {
+    fn take(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Connection(stream) => {
+                tokio::task::spawn_local(connection::serve(stream, Rc::clone(self)));
+            }
+            Message::Peer(stream) => {
+                tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));
+            }
+            Message::Open(local, done) => {
+                let start = || Driver::of_thread(&self.process, &local, self.number, &self.load);
+                self.driver.get_or_init(start);
+                let _ = done.send(());
+            }
+            Message::Finish(done) => {
+                self.connections.finish();
+                tokio::task::spawn_local(say_when_empty(Rc::clone(&self.connections), done));
+            }
+            Message::View(view) => self.opened().handle_view(view),
+            Message::Link(admitted) => self.opened().bring_link(admitted),
+            Message::CloseLink(link) => self.opened().close_link(link),
+            Message::WhenLinked(done) => self.opened().say_when_linked(done),
+        }
+    }
+
+    fn opened(&self) -> &Rc<Driver<Coordinating>> {
+        self.driver.get().expect("the node speaks of peers when the store is open")
+    }
 }
 
 async fn say_when_empty(connections: Rc<Connections>, done: oneshot::Sender<()>) {

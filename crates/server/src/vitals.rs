@@ -236,6 +236,7 @@ mod tests {
         head_time: Duration::from_secs(10),
         idle_time: Duration::from_secs(600),
         progress_time: Duration::from_secs(30),
+        hint_bytes_max: 1,
         drain_time: Duration::from_secs(8),
     };
 

@@ -1,0 +1,164 @@
+//! Drives the coordinator of one I/O thread: commands in, replies out.
+
+use super::{Core, Driver, Machine};
+use crate::gauges::Load;
+use crate::local::Local;
+use crate::process::Process;
+use crate::replies::Replies;
+use cluster::{
+    Asker, ClusterView, Command, Coordinator, Effect, Limits, LinkEvent, Message, NodeIndex, Origin,
+    PeerState, Reply, RequestId, StoreId, StoreResponse,
+};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use stdx::{Instant, Now, Rng};
+use tokio::sync::oneshot;
+
+/// A coordinator, and those who wait for its replies.
+pub(crate) struct Coordinating {
+    coordinator: Coordinator,
+    replies: Replies,
+    load: Arc<Load>,
+    view: Arc<ClusterView>,
+    me: NodeIndex,
+    wait_for_links: Vec<oneshot::Sender<()>>,
+}
+
+impl Driver<Coordinating> {
+    /// The driver of the I/O thread of this number.
+    pub(crate) fn of_thread(
+        process: &Arc<Process>,
+        local: &Arc<Local>,
+        number: u8,
+        load: &Arc<Load>,
+    ) -> Rc<Self> {
+        let limits = Limits { request_timeout: process.config.request_timeout, ..Limits::default() };
+        let member = local.member.clone();
+        let (me, view) = (member.me, Arc::clone(&local.view.lock()));
+        let rng = Rng::new(env::os_process::entropy_u64());
+        let machine = Coordinating {
+            coordinator: Coordinator::new(member, number, limits, Arc::clone(&view), rng),
+            replies: Replies::default(),
+            load: Arc::clone(load),
+            view,
+            me,
+            wait_for_links: Vec::new(),
+        };
+        let counters = Arc::clone(&load.links);
+        Self::start(Arc::clone(process), Arc::clone(local), Asker::Coordinator(number), machine, counters)
+    }
+
+    /// Carries out `command`. Submitted at once, not only when the future is polled.
+    pub(crate) fn execute(self: &Rc<Self>, command: Command) -> Execution {
+        let id = self.bring(|core, now| {
+            let id = core.machine.replies.open();
+            core.machine.coordinator.submit(now, id, command);
+            id
+        });
+        Execution { driver: Rc::clone(self), waits_for: Some(id) }
+    }
+
+    /// Takes what the node says of the cluster.
+    pub(crate) fn handle_view(self: &Rc<Self>, view: Arc<ClusterView>) {
+        self.bring(|core, now| {
+            core.machine.view = Arc::clone(&view);
+            core.machine.coordinator.handle_view(now, view);
+        });
+    }
+
+    /// Says `done` when each peer that is up has been linked with, or could not be.
+    pub(crate) fn say_when_linked(self: &Rc<Self>, done: oneshot::Sender<()>) {
+        self.bring(|core, _| core.machine.wait_for_links.push(done));
+    }
+}
+
+impl Machine for Coordinating {
+    fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
+        self.coordinator.handle_stored(now, id, response);
+    }
+
+    fn handle_link(&mut self, now: Now, event: LinkEvent) {
+        self.coordinator.handle_link(now, event);
+    }
+
+    fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        self.coordinator.handle_message(now, origin, message);
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.coordinator.handle_timeout(now);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.coordinator.poll_effect()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.coordinator.poll_timeout()
+    }
+
+    fn carry_out(core: &mut Core<Self>, _: &Rc<Driver<Self>>, _: Now, effect: Effect) {
+        match effect {
+            Effect::Reply { to, reply } => core.machine.replies.put(to, reply),
+            effect => unreachable!("a coordinator does not say {effect:?}"),
+        }
+    }
+
+    fn settled(core: &mut Core<Self>, _: &Rc<Driver<Self>>, _: Now) {
+        let Core { machine, links, .. } = core;
+        machine.load.operations.store(machine.coordinator.operations(), Ordering::Relaxed);
+        if machine.wait_for_links.is_empty() {
+            return;
+        }
+        let is_tried = |node: NodeIndex| node == machine.me || links.was_tried(node);
+        let peers = (0..).map(NodeIndex).zip(&machine.view.peers);
+        if peers.filter(|(_, peer)| peer.state == PeerState::Up).all(|(node, _)| is_tried(node)) {
+            for done in machine.wait_for_links.drain(..) {
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+/// Waits for the reply to a command. Dropping it gives up the reply, not the command.
+pub(crate) struct Execution {
+    driver: Rc<Driver<Coordinating>>,
+    waits_for: Option<RequestId>,
+}
+
+impl Execution {
+    /// The reply, if it has come already. Ends the wait.
+    pub(crate) fn take_now(&mut self) -> Option<Reply> {
+        let id = self.waits_for.expect("not asked after its end");
+        let reply = self.driver.look(|core| core.machine.replies.take(id));
+        if reply.is_some() {
+            self.waits_for = None;
+        }
+        reply
+    }
+}
+
+impl Future for Execution {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        let id = self.waits_for.expect("not polled after its end");
+        let polled = self.driver.look(|core| core.machine.replies.poll(id, context.waker()));
+        if polled.is_ready() {
+            self.waits_for = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        if let Some(id) = self.waits_for {
+            self.driver.look(|core| core.machine.replies.leave(id));
+        }
+    }
+}

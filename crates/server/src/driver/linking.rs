@@ -1,0 +1,200 @@
+//! What a driver does for its links: dial, read, write, and tell the machine.
+
+use super::{Core, Driver, Machine};
+use crate::links::accept::Admitted;
+use crate::links::dial::{self, Opened};
+use crate::links::{Blocked, LinkTask};
+use cluster::{Destination, DialFailure, LinkEvent, LinkId, NodeIndex, Origin};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::ready;
+use stdx::Now;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use wire::{Inbox, Incoming};
+
+/// What is read from a link at once, at most.
+const READ_BYTES: usize = 128 << 10;
+
+/// The buffer that all links of a driver are read through.
+pub(super) fn read_buffer() -> Box<[u8]> {
+    vec![0; READ_BYTES].into_boxed_slice()
+}
+
+/// A link that is read.
+struct Source {
+    origin: Origin,
+    serial: u64,
+    socket: OwnedReadHalf,
+    inbox: Inbox,
+}
+
+impl<M: Machine> Driver<M> {
+    pub(super) fn dial(self: &Rc<Self>, core: &mut Core<M>, node: NodeIndex) {
+        let driver = Rc::clone(self);
+        let task = tokio::task::spawn_local(async move {
+            let opened = dial::dial(&driver.process, &driver.local, node, driver.asker).await;
+            driver.handle_dialed(node, opened);
+        });
+        core.links.dialing(node, task.abort_handle());
+    }
+
+    fn handle_dialed(self: &Rc<Self>, node: NodeIndex, opened: Result<Opened, DialFailure>) {
+        match opened {
+            Err(reason) => self.bring(|core, now| {
+                core.links.dial_failed(node);
+                core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
+            }),
+            Ok(Opened { socket, inbox, hello }) => {
+                let link = Destination::Dialed(node);
+                self.bring(|core, now| {
+                    self.open(core, Origin { node, link }, socket, inbox, Vec::new());
+                    core.machine.handle_link(now, LinkEvent::Opened(hello));
+                });
+            }
+        }
+    }
+
+    /// Takes over a link that was let in.
+    pub(crate) fn bring_link(self: &Rc<Self>, admitted: Admitted) {
+        self.bring(|core, now| self.adopt(core, now, admitted));
+    }
+
+    /// As [`Driver::bring_link`], while something is being carried out.
+    pub(super) fn adopt(self: &Rc<Self>, core: &mut Core<M>, now: Now, admitted: Admitted) {
+        let Admitted { link, node, socket, inbox, welcome } = admitted;
+        match TcpStream::from_std(socket) {
+            Ok(socket) => {
+                let origin = Origin { node, link: Destination::Accepted(link) };
+                self.open(core, origin, socket, inbox, welcome);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a peer's link was lost as it was let in");
+                core.machine.handle_link(now, LinkEvent::Left { link });
+            }
+        }
+    }
+
+    /// Closes a link that was let in, if it is here.
+    pub(crate) fn close_link(self: &Rc<Self>, link: LinkId) {
+        self.bring(|core, now| {
+            if core.links.close(link) {
+                core.machine.handle_link(now, LinkEvent::Left { link });
+            }
+        });
+    }
+
+    fn open(
+        self: &Rc<Self>,
+        core: &mut Core<M>,
+        origin: Origin,
+        socket: TcpStream,
+        inbox: Inbox,
+        begins_with: Vec<u8>,
+    ) {
+        let (read_half, write_half) = socket.into_split();
+        let serial = core.links.open(origin.link, write_half, begins_with);
+        let source = Source { origin, serial, socket: read_half, inbox };
+        let reader = tokio::task::spawn_local(Rc::clone(self).read(source));
+        core.links.ends(origin.link, LinkTask::Reads, reader.abort_handle());
+        self.begin_turn(core);
+    }
+
+    /// Reads a link to its end.
+    async fn read(self: Rc<Self>, mut source: Source) {
+        let ended = self.read_until_end(&mut source).await;
+        let Source { origin, serial, .. } = source;
+        if let Err(error) = ended {
+            let peer = &self.local.member.layout.names()[origin.node.as_usize()];
+            tracing::debug!(%error, peer, "a link broke");
+        }
+        self.bring(|core, now| {
+            if core.links.ended(origin.link, serial) {
+                let event = match origin.link {
+                    Destination::Dialed(node) => LinkEvent::Closed { node },
+                    Destination::Accepted(link) => LinkEvent::Left { link },
+                };
+                core.machine.handle_link(now, event);
+            }
+        });
+    }
+
+    async fn read_until_end(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
+        loop {
+            self.handle_messages(source)?;
+            if self.read_once(source).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what is there, as much as the buffer takes: a read that leaves the buffer partly empty has emptied
+    /// the socket, and the runtime does not try again before it hears of more.
+    async fn read_once(&self, source: &mut Source) -> io::Result<usize> {
+        poll_fn(|context| {
+            let mut buffer = self.read_buffer.borrow_mut();
+            let mut read = ReadBuf::new(&mut buffer);
+            ready!(Pin::new(&mut source.socket).poll_read(context, &mut read))?;
+            self.counters.read(read.filled().len());
+            source.inbox.feed(read.filled());
+            Ok(read.filled().len()).into()
+        })
+        .await
+    }
+
+    /// Brings all that was read.
+    fn handle_messages(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
+        let clock = &self.local.member.clock;
+        let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut incoming = source.inbox.next().map_err(damaged)?;
+        if incoming.is_none() {
+            return Ok(());
+        }
+        self.bring(|core, now| {
+            let mut messages = 0;
+            while let Some(came) = incoming {
+                match came {
+                    Incoming::Clock(seen) => {
+                        clock.observe(seen, now.wall);
+                    }
+                    Incoming::Message(message) => {
+                        messages += 1;
+                        core.machine.handle_message(now, source.origin, message);
+                    }
+                }
+                incoming = source.inbox.next().map_err(damaged)?;
+            }
+            self.counters.received(messages);
+            Ok(())
+        })
+    }
+
+    /// Writes what waits in all links.
+    pub(super) fn flush_links(self: &Rc<Self>, core: &mut Core<M>) {
+        for blocked in core.links.flush() {
+            self.unblock_later(core, blocked);
+        }
+    }
+
+    fn unblock_later(self: &Rc<Self>, core: &mut Core<M>, blocked: Blocked) {
+        let driver = Rc::clone(self);
+        let Blocked { link, serial, socket } = blocked;
+        let task = tokio::task::spawn_local(async move {
+            // An error is a broken link, which its reader finds out.
+            if socket.writable().await.is_ok() {
+                driver.unblocked(link, serial);
+            }
+        });
+        core.links.ends(link, LinkTask::Unblocks, task.abort_handle());
+    }
+
+    fn unblocked(self: &Rc<Self>, link: Destination, serial: u64) {
+        let mut core = self.core.borrow_mut();
+        if let Some(blocked) = core.links.unblocked(link, serial) {
+            self.unblock_later(&mut core, blocked);
+        }
+    }
+}

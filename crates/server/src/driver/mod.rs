@@ -1,0 +1,194 @@
+//! Drives a machine of `cluster`: time, messages, links and the store's answers in, effects out.
+//!
+//! **Promise.** A read that the memory can answer is answered when the call that asked for it returns, also for a
+//! peer. All writes of one turn (of the tasks that were ready together) reach the engine as one group, and all
+//! messages of one turn leave a link in one write. No decision is taken here: that is the machine's, which a
+//! simulator drives alike.
+//!
+//! **Mechanism.** Everything is of one thread, in one `RefCell` that is never borrowed across a wait. Whatever
+//! comes in is brought to the [`Machine`], whose effects are then carried out until there are none. Writes are
+//! gathered in a [`WriteGroup`], messages in their links; the first of a turn wakes the task that ends it, which
+//! runs after the tasks that are ready already. Answers of other threads come through the [`Inbox`].
+//!
+//! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinating`]), the control thread drives
+//! the `Node` ([`presiding`]).
+
+pub(crate) mod coordinating;
+mod deadlines;
+mod linking;
+mod machine;
+pub(crate) mod presiding;
+
+use crate::inbox::Inbox;
+use crate::links::{LinkCounters, Links};
+use crate::local::Local;
+use crate::process::Process;
+use cluster::{Asker, Effect, LinkAction, StoreId, StoreRequest, StoreResponse};
+use deadlines::Deadlines;
+pub(crate) use machine::Machine;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use stdx::Now;
+use store::{ReadNow, WriteGroup};
+use tokio::sync::Notify;
+
+/// A group of so many writes is handed over before the turn ends.
+const GROUP_WRITES_MAX: usize = 512;
+/// A group of so many bytes is handed over before the turn ends.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+pub(crate) struct Driver<M> {
+    core: RefCell<Core<M>>,
+    inbox: Arc<Inbox>,
+    asker: Asker,
+    process: Arc<Process>,
+    local: Arc<Local>,
+    turn_begun: Notify,
+    deadlines: Deadlines,
+    counters: Arc<LinkCounters>,
+    read_buffer: RefCell<Box<[u8]>>,
+}
+
+/// What a driver holds.
+pub(crate) struct Core<M> {
+    pub(crate) machine: M,
+    pub(crate) links: Links,
+    group: WriteGroup,
+    /// The task that ends the turn has been woken.
+    turn_is_begun: bool,
+}
+
+impl<M: Machine> Driver<M> {
+    /// A driver with its tasks, on the current thread's runtime.
+    pub(crate) fn start(
+        process: Arc<Process>,
+        local: Arc<Local>,
+        asker: Asker,
+        machine: M,
+        counters: Arc<LinkCounters>,
+    ) -> Rc<Self> {
+        let links = Links::new(&process, &local, Arc::clone(&counters));
+        let group = local.store.write_group();
+        let driver = Rc::new(Self {
+            core: RefCell::new(Core { machine, links, group, turn_is_begun: false }),
+            inbox: Arc::default(),
+            asker,
+            process,
+            local,
+            turn_begun: Notify::new(),
+            deadlines: Deadlines::default(),
+            counters,
+            read_buffer: RefCell::new(linking::read_buffer()),
+        });
+        tokio::task::spawn_local(Rc::clone(&driver).end_turns());
+        tokio::task::spawn_local(Rc::clone(&driver).take_answers());
+        tokio::task::spawn_local(Rc::clone(&driver).watch_deadlines());
+        driver.bring(|_, _| ());
+        driver
+    }
+
+    /// Brings something to the machine, and carries out what it wants done.
+    pub(crate) fn bring<R>(self: &Rc<Self>, input: impl FnOnce(&mut Core<M>, Now) -> R) -> R {
+        let now = self.process.clock.now();
+        let mut core = self.core.borrow_mut();
+        let result = input(&mut core, now);
+        self.carry_out(&mut core, now);
+        result
+    }
+
+    /// Looks, without bringing anything.
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&mut Core<M>) -> R) -> R {
+        at(&mut self.core.borrow_mut())
+    }
+
+    fn carry_out(self: &Rc<Self>, core: &mut Core<M>, now: Now) {
+        while let Some(effect) = core.machine.poll_effect() {
+            match effect {
+                Effect::Store { id, request } => self.store(core, now, id, request),
+                Effect::Send { to, message } => {
+                    core.links.push(to, &message);
+                    self.begin_turn(core);
+                }
+                Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
+                Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
+                Effect::Event(event) => self.process.counters.count(event),
+                effect => M::carry_out(core, self, now, effect),
+            }
+        }
+        M::settled(core, self, now);
+        self.deadlines.note(core.machine.poll_timeout());
+    }
+
+    fn store(&self, core: &mut Core<M>, now: Now, id: StoreId, request: StoreRequest) {
+        if !request.is_read() {
+            self.begin_turn(core);
+            core.group.add(id, &request);
+            return self.flush_group_if_large(core);
+        }
+        match self.local.store.try_answer(&request) {
+            ReadNow::Done(response) => core.machine.handle_stored(now, id, response),
+            ReadNow::WouldWait => self.local.reads.read(id, request, &self.inbox),
+        }
+    }
+
+    fn begin_turn(&self, core: &mut Core<M>) {
+        if !core.turn_is_begun {
+            core.turn_is_begun = true;
+            self.turn_begun.notify_one();
+        }
+    }
+
+    /// Ends each turn: sends what was gathered for peers, and hands the group over.
+    async fn end_turns(self: Rc<Self>) {
+        loop {
+            self.turn_begun.notified().await;
+            let mut core = self.core.borrow_mut();
+            core.turn_is_begun = false;
+            self.flush_links(&mut core);
+            self.flush_group(&mut core);
+        }
+    }
+
+    fn flush_group_if_large(&self, core: &mut Core<M>) {
+        if core.group.len() >= GROUP_WRITES_MAX || core.group.bytes() >= GROUP_BYTES_MAX {
+            self.flush_group(core);
+        }
+    }
+
+    fn flush_group(&self, core: &mut Core<M>) {
+        if core.group.is_empty() {
+            return;
+        }
+        let group = std::mem::replace(&mut core.group, self.local.store.write_group());
+        let inbox = Arc::clone(&self.inbox);
+        self.local.store.submit(group, move |responses| inbox.put(responses));
+    }
+
+    /// Takes the answers that other threads leave.
+    async fn take_answers(self: Rc<Self>) {
+        loop {
+            let responses = self.inbox.take().await;
+            self.handle_answers(responses);
+        }
+    }
+
+    fn handle_answers(self: &Rc<Self>, responses: Vec<(StoreId, StoreResponse)>) {
+        self.bring(|core, now| {
+            for (id, response) in responses {
+                core.machine.handle_stored(now, id, response);
+            }
+        });
+    }
+
+    /// Brings the machine the passing of time.
+    async fn watch_deadlines(self: Rc<Self>) {
+        loop {
+            let deadline = self.look(|core| core.machine.poll_timeout());
+            if self.deadlines.wait(deadline, &*self.process.clock).await {
+                self.bring(|core, now| core.machine.handle_timeout(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Drives the node of the process, on the control thread: who is there, who is let in, what the others are told.
+//!
+//! **Promise.** Every coordinator of the process hears each view of the cluster, in order. A peer that has shown
+//! who it is is let in, or refused, when the node says so, and dropped when it says nothing in time.
+//!
+//! **Mechanism.** Whatever shakes hands, on any thread, leaves what arrived with the control thread
+//! ([`FromThreads`]). What the node lets in goes to the machine it is for: the node's own links stay here, and the
+//! coordinators of a peer are spread over the I/O threads by their number, so that two nodes with as many threads
+//! link them one to one.
+
+use super::{Core, Driver, Machine};
+use crate::links::accept::Arrival;
+use crate::local::Local;
+use crate::process::Process;
+use crate::thread::{self, Mailbox};
+use cluster::{
+    Asker, ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeLimits, NodeRecord,
+    Origin, PeerState, StoreId, StoreResponse,
+};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Instant, Now, Rng};
+use store::Store;
+use tokio::sync::{Notify, mpsc};
+
+/// A peer that was neither let in nor refused for so long is dropped: it has given up by now.
+const ARRIVAL_TIME: Duration = Duration::from_secs(1);
+/// How often the store notes that the node is alive.
+const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(60 * 60);
+/// The node's account of itself, for operators, is no older than this and what happened last.
+const ACCOUNT_AGE: Duration = Duration::from_millis(50);
+/// What other threads may have left for the control thread.
+pub(crate) const FROM_THREADS_MAX: usize = 1_024;
+
+/// What other threads leave for the control thread.
+pub(crate) enum FromThreads {
+    /// A peer has shown who it is.
+    Arrived(Arrival),
+    /// Somebody asks for a pass of anti-entropy.
+    Repair,
+}
+
+/// A node, and those that wait for its word.
+pub(crate) struct Presiding {
+    node: Node,
+    store: Store,
+    has_peers: bool,
+    arrivals: BTreeMap<LinkId, Arrival>,
+    threads: Vec<Mailbox>,
+    accounted: Option<Instant>,
+    /// It will be renewed later.
+    account_is_due: bool,
+    /// Something happened: the node may be ready, or drained.
+    moved: Rc<Notify>,
+}
+
+impl Driver<Presiding> {
+    /// The driver of the node, which remembers `record`.
+    pub(crate) fn of_node(
+        process: &Arc<Process>,
+        local: &Arc<Local>,
+        record: NodeRecord,
+        threads: Vec<Mailbox>,
+        from_threads: mpsc::Receiver<FromThreads>,
+    ) -> Rc<Self> {
+        let limits = NodeLimits { default_from: process.config.default_from, ..NodeLimits::default() };
+        let rng = Rng::new(env::os_process::entropy_u64());
+        let machine = Presiding {
+            node: Node::new(process.clock.now(), local.member.clone(), record, limits, rng),
+            store: local.store.clone(),
+            has_peers: local.member.layout.len() > 1,
+            arrivals: BTreeMap::new(),
+            threads,
+            accounted: None,
+            account_is_due: false,
+            moved: Rc::default(),
+        };
+        let counters = process.gauges.control_links();
+        let has_peers = machine.has_peers;
+        let driver = Self::start(Arc::clone(process), Arc::clone(local), Asker::Node, machine, counters);
+        tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
+        if has_peers {
+            tokio::task::spawn_local(Rc::clone(&driver).note_alive());
+        }
+        driver
+    }
+
+    /// Waits until users may be served.
+    pub(crate) async fn until_ready(&self) {
+        self.until(|machine| machine.node.is_ready()).await;
+    }
+
+    /// Tells the peers that this node is about to end.
+    pub(crate) fn begin_drain(self: &Rc<Self>) {
+        self.bring(|core, now| core.machine.node.begin_drain(now));
+    }
+
+    /// Waits until there is nothing left to hand over.
+    pub(crate) async fn until_drained(&self) {
+        self.until(|machine| machine.node.is_drained()).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Presiding) -> bool) {
+        let moved = self.look(|core| Rc::clone(&core.machine.moved));
+        while !self.look(|core| is_so(&core.machine)) {
+            moved.notified().await;
+        }
+    }
+
+    /// Has the store note now and then that the node is alive.
+    async fn note_alive(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(NOTE_ALIVE_EVERY).await;
+            let (store, wall) = (self.local.store.clone(), self.process.clock.now().wall);
+            let noted = tokio::task::spawn_blocking(move || store.note_alive(wall)).await;
+            if let Ok(Err(error)) = noted {
+                tracing::warn!(%error, "it could not be noted that the node is alive");
+            }
+        }
+    }
+
+    async fn listen(self: Rc<Self>, mut from_threads: mpsc::Receiver<FromThreads>) {
+        while let Some(came) = from_threads.recv().await {
+            match came {
+                FromThreads::Arrived(arrival) => self.handle_arrived(arrival),
+                FromThreads::Repair => self.bring(|core, now| core.machine.node.begin_repair(now)),
+            }
+        }
+    }
+
+    fn handle_arrived(self: &Rc<Self>, arrival: Arrival) {
+        let (link, hello) = (arrival.link, arrival.hello);
+        self.bring(|core, now| {
+            core.machine.arrivals.insert(link, arrival);
+            core.machine.node.handle_link(now, LinkEvent::Arrived { link, hello });
+        });
+        let is_waiting = self.look(|core| core.machine.arrivals.contains_key(&link));
+        if is_waiting {
+            let driver = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(ARRIVAL_TIME).await;
+                driver.look(|core| core.machine.arrivals.remove(&link));
+            });
+        }
+    }
+
+    fn admit(self: &Rc<Self>, core: &mut Core<Presiding>, now: Now, link: LinkId) {
+        let Some(arrival) = core.machine.arrivals.remove(&link) else {
+            return;
+        };
+        let asker = arrival.hello.asker;
+        let admitted = arrival.admit();
+        match asker {
+            Asker::Node => self.adopt(core, now, admitted),
+            Asker::Coordinator(number) => {
+                let threads = &core.machine.threads;
+                threads[usize::from(number) % threads.len()].send(thread::Message::Link(admitted));
+            }
+        }
+    }
+
+    fn refuse(&self, core: &mut Core<Presiding>, link: LinkId) {
+        if let Some(arrival) = core.machine.arrivals.remove(&link) {
+            return arrival.refuse();
+        }
+        if !core.links.close(link) {
+            core.machine.threads.iter().for_each(|thread| thread.send(thread::Message::CloseLink(link)));
+        }
+    }
+}
+
+/// Tells operators of peers that came and went.
+fn tell_changes(member: &Member, before: &ClusterView, now: &ClusterView) {
+    for ((name, node), (before, now)) in
+        member.layout.names().iter().zip(member.layout.nodes()).zip(before.peers.iter().zip(&now.peers))
+    {
+        match now.state {
+            state if state == before.state || node == member.me => {}
+            PeerState::Unreachable => tracing::warn!(peer = name, "a peer cannot be reached"),
+            state => tracing::info!(peer = name, ?state, "a peer's state has changed"),
+        }
+    }
+}
+
+impl Machine for Presiding {
+    fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
+        self.node.handle_stored(now, id, response);
+    }
+
+    fn handle_link(&mut self, now: Now, event: LinkEvent) {
+        self.node.handle_link(now, event);
+    }
+
+    fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        self.node.handle_message(now, origin, message);
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.node.handle_disk_full(now, self.store.engine().stats().disk_full);
+        self.node.handle_timeout(now);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.node.poll_effect()
+    }
+
+    /// A node without peers has nothing to do once it is ready, and its process sleeps while nobody asks.
+    fn poll_timeout(&self) -> Option<Instant> {
+        let sleeps = !self.has_peers && self.node.is_ready();
+        if sleeps { None } else { self.node.poll_timeout() }
+    }
+
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
+        match effect {
+            Effect::Publish(view) => {
+                let before = std::mem::replace(&mut *driver.local.view.lock(), Arc::clone(&view));
+                tell_changes(&driver.local.member, &before, &view);
+                core.machine.accounted = None;
+                for thread in &core.machine.threads {
+                    thread.send(thread::Message::View(Arc::clone(&view)));
+                }
+            }
+            Effect::Link(LinkAction::Admit(link)) => driver.admit(core, now, link),
+            Effect::Link(LinkAction::Refuse(link)) => driver.refuse(core, link),
+            effect => unreachable!("a node does not say {effect:?}"),
+        }
+    }
+
+    fn settled(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now) {
+        let machine = &mut core.machine;
+        if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
+            machine.accounted = Some(now.mono);
+            machine.account_is_due = false;
+            *driver.local.account.lock() = Some(Arc::new(machine.node.status(now)));
+        } else if !machine.account_is_due {
+            machine.account_is_due = true;
+            let driver = Rc::clone(driver);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(ACCOUNT_AGE).await;
+                driver.bring(|_, _| ());
+            });
+        }
+        machine.moved.notify_one();
+    }
+}

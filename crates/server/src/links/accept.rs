@@ -1,0 +1,225 @@
+//! Accepted links: from the first request to the door.
+//!
+//! **Promise.** A connection that does not shake hands in time, or says anything that is not a handshake, is
+//! dropped; no more shake hands at once than there is room for. Whoever has proved to be a peer is shown to the
+//! node, which lets it in or not. Who is refused is told why, and the log says it once in a while.
+//!
+//! **Mechanism.** The connection belongs to the thread that accepted it until the peer has proved who it is; then
+//! it is left with the control thread as an [`Arrival`], and becomes, let in, an [`Admitted`] of the machine that
+//! it is for.
+
+use super::talk::Talk;
+use crate::connection;
+use crate::driver::presiding::FromThreads;
+use crate::local::Local;
+use crate::process::Process;
+use api::Problem;
+use cluster::{Asker, LinkId, NodeIndex, PeerHello};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use wire::handshake::{AcceptStep, Acceptor, HandshakeError};
+use wire::{Inbox, InboxLimits, upgrade};
+
+/// From the first byte to the proof, at most.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
+/// How long who is refused has to hear why.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Before the store is open, peers are told to try again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How a peer's connection begins.
+const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
+/// What is told to a peer that the node itself does not let in. It passes by itself: the peer has a newer link, or
+/// the node has yet to take note of it.
+pub(super) const NOT_NOW: &str = "not now; it dials again";
+
+/// A peer that has proved who it is, before the door.
+pub(crate) struct Arrival {
+    pub(crate) link: LinkId,
+    pub(crate) hello: PeerHello,
+    socket: std::net::TcpStream,
+    acceptor: Acceptor,
+}
+
+/// A link that was let in.
+pub(crate) struct Admitted {
+    pub(crate) link: LinkId,
+    pub(crate) node: NodeIndex,
+    pub(crate) socket: std::net::TcpStream,
+    pub(crate) inbox: Inbox,
+    /// What it begins with.
+    pub(crate) welcome: Vec<u8>,
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+enum AcceptError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("it asked for something else")]
+    NotAPeer,
+    #[error("the store is not open yet")]
+    Starting,
+    #[error("it took too long")]
+    TimedOut,
+}
+
+/// Whether a connection that begins like this is a peer's.
+pub(crate) fn is_peer(begin: &[u8]) -> bool {
+    begin.starts_with(REQUEST_BEGIN)
+}
+
+/// Waits for the first bytes of a connection, leaves them there, and says whether it is a peer's.
+pub(crate) async fn turns_out_as_peer(socket: &TcpStream) -> bool {
+    let mut begin = [0; REQUEST_BEGIN.len()];
+    // Peers send their request in one piece.
+    socket.peek(&mut begin).await.is_ok_and(|len| is_peer(&begin[..len]))
+}
+
+/// Shakes hands on a connection that can only be a peer's.
+pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
+    match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {
+        Ok(socket) => shake_hands(socket, Vec::new(), &process).await,
+        Err(error) => tracing::debug!(%error, "a peer's connection was lost"),
+    }
+}
+
+/// Shakes hands on a connection over which this has come, and leaves the peer with the control thread.
+pub(crate) async fn shake_hands(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
+    let Ok(_room) = process.handshakes.try_acquire() else {
+        return tracing::debug!("a handshake too many: the connection is dropped");
+    };
+    let from =
+        socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
+    let mut talk = Talk { socket, waiting: came };
+    let met = tokio::time::timeout(HANDSHAKE_TIME, meet(&mut talk, process)).await;
+    match met.unwrap_or(Err(AcceptError::TimedOut)) {
+        Ok((local, hello, acceptor)) => leave_at_door(talk, process, local, hello, acceptor),
+        Err(error) => {
+            complain(process, &from, &error);
+            if let Some(last_words) = last_words(&error) {
+                part(talk.socket, &last_words).await;
+            }
+        }
+    }
+}
+
+/// From the request to the proof.
+async fn meet<'a>(
+    talk: &mut Talk,
+    process: &'a Process,
+) -> Result<(&'a Local, PeerHello, Acceptor), AcceptError> {
+    let head = talk.take_head().await?;
+    if !is_peer(&head) || !asks_for_upgrade(&head) {
+        return Err(AcceptError::NotAPeer);
+    }
+    let local = process.local.get().ok_or(AcceptError::Starting)?;
+    talk.say(&upgrade::response()).await?;
+    let mut acceptor = Acceptor::new(local.introduce(Asker::Node), super::nonce());
+    loop {
+        match acceptor.handle(&std::mem::take(&mut talk.waiting))? {
+            AcceptStep::NeedMore => talk.listen().await?,
+            AcceptStep::Send(bytes) => talk.say(&bytes).await?,
+            AcceptStep::Arrived(hello) => return Ok((local, hello, acceptor)),
+        }
+    }
+}
+
+fn asks_for_upgrade(head: &[u8]) -> bool {
+    let asks = |line: &str| {
+        line.split_once(':').is_some_and(|(name, value)| {
+            name.eq_ignore_ascii_case("upgrade") && value.trim().eq_ignore_ascii_case(upgrade::PROTOCOL)
+        })
+    };
+    String::from_utf8_lossy(head).lines().any(asks)
+}
+
+fn leave_at_door(talk: Talk, process: &Process, local: &Local, hello: PeerHello, acceptor: Acceptor) {
+    let socket = match talk.socket.into_std() {
+        Ok(socket) => socket,
+        Err(error) => return tracing::debug!(%error, "a peer's connection was lost"),
+    };
+    let arrival = Arrival { link: local.next_link(), hello, socket, acceptor };
+    if process.control.try_send(FromThreads::Arrived(arrival)).is_err() {
+        tracing::debug!("the control thread is not to be had: a peer's link is dropped");
+    }
+}
+
+fn complain(process: &Process, from: &str, error: &AcceptError) {
+    let is_mismatch = matches!(error, AcceptError::Handshake(_));
+    if !is_mismatch {
+        return tracing::debug!(peer = from, %error, "no link");
+    }
+    let reason = error.to_string();
+    process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if process.complaints.is_news(process.clock.now().mono, from, &reason) {
+        tracing::warn!(peer = from, reason, "a peer was refused");
+    }
+}
+
+fn last_words(error: &AcceptError) -> Option<Vec<u8>> {
+    match error {
+        AcceptError::Io(_) | AcceptError::TimedOut => None,
+        AcceptError::Handshake(error) => error.refusal_bytes(),
+        AcceptError::NotAPeer => {
+            let detail = "This path and this address are for nodes, which speak veche's own protocol over them. \
+                          Use /v0/entity or /v0/status at the address for clients.";
+            Some(Problem::bad_request(detail).to_http1_bytes().to_vec())
+        }
+        AcceptError::Starting => {
+            let detail = "The node is starting. Try again in a moment.";
+            Some(Problem::unavailable(RETRY_AFTER, detail).to_http1_bytes().to_vec())
+        }
+    }
+}
+
+/// Says the last words, and gives the other side time to hear them.
+async fn part(socket: TcpStream, last_words: &[u8]) {
+    let mut talk = Talk { socket, waiting: Vec::new() };
+    let parted = async {
+        talk.say(last_words).await?;
+        tokio::io::AsyncWriteExt::shutdown(&mut talk.socket).await?;
+        connection::linger(&mut talk.socket).await
+    };
+    // It is told as far as it listens.
+    let _ = tokio::time::timeout(REFUSAL_TIME, parted).await;
+}
+
+impl Arrival {
+    /// Lets it in.
+    pub(crate) fn admit(self) -> Admitted {
+        let Self { link, hello, socket, acceptor } = self;
+        let (welcome, rest) = acceptor.admit();
+        let mut inbox = Inbox::new(InboxLimits::default());
+        inbox.feed(&rest);
+        Admitted { link, node: hello.node, socket, inbox, welcome }
+    }
+
+    /// Does not let it in. On a thread with a runtime.
+    pub(crate) fn refuse(self) {
+        let Self { socket, acceptor, .. } = self;
+        let last_words = acceptor.refuse(NOT_NOW);
+        if let Ok(socket) = TcpStream::from_std(socket) {
+            tokio::task::spawn_local(async move { part(socket, &last_words).await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_peers_ask_for_is_recognised() {
+        let request = upgrade::request("a:1");
+        assert!(is_peer(&request) && asks_for_upgrade(&request));
+        let plain = b"GET /v0/peer HTTP/1.1\r\nHost: a:1\r\n\r\n";
+        assert!(is_peer(plain) && !asks_for_upgrade(plain));
+        for other in [&b"GET /v0/peers "[..], b"GET /v0/peer", b"PUT /v0/peer ", b""] {
+            assert!(!is_peer(other), "{other:?}");
+        }
+    }
+}

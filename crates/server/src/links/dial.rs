@@ -1,0 +1,146 @@
+//! Dialed links: look up, connect, upgrade, shake hands.
+//!
+//! **Promise.** A dial ends: within [`CONNECT_TIME`] the peer's system has answered, or it has failed, and within
+//! [`HANDSHAKE_TIME`] more the peer has. The machine is told in one word how it failed; the log says it in a
+//! sentence where an operator has to do something, once in a while.
+
+use super::talk::Talk;
+use super::{accept, nonce};
+use crate::local::Local;
+use crate::process::Process;
+use cluster::{Asker, DialFailure, NodeIndex, PeerHello};
+use std::io;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use wire::handshake::{DialStep, Dialer, HandshakeError};
+use wire::upgrade::{self, UpgradeError};
+use wire::{Inbox, InboxLimits};
+
+/// To look the peer's name up and to connect, at most.
+const CONNECT_TIME: Duration = Duration::from_millis(500);
+/// From there to the peer's welcome, at most.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
+/// What a node answers that has not recovered yet.
+const STARTING: u16 = 503;
+
+/// A link that a peer has welcomed.
+pub(crate) struct Opened {
+    pub(crate) socket: TcpStream,
+    pub(crate) inbox: Inbox,
+    pub(crate) hello: PeerHello,
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("no answer in time")]
+    TimedOut,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+}
+
+/// Dials `node` for the machine `asker`.
+pub(crate) async fn dial(
+    process: &Process,
+    local: &Local,
+    node: NodeIndex,
+    asker: Asker,
+) -> Result<Opened, DialFailure> {
+    attempt(process, local, node, asker).await.map_err(|error| {
+        let failure = error.failure();
+        complain(process, local, node, &error, failure);
+        failure
+    })
+}
+
+async fn attempt(
+    process: &Process,
+    local: &Local,
+    node: NodeIndex,
+    asker: Asker,
+) -> Result<Opened, DialError> {
+    let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
+    let mut talk = Talk { socket, waiting: Vec::new() };
+    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, asker)).await;
+    if let Err(DialError::Handshake(error)) = &shaken
+        && let Some(refusal) = error.refusal_bytes()
+    {
+        // A few bytes on a connection that has room for them; if not, the peer finds out by itself.
+        let _ = talk.socket.try_write(&refusal);
+    }
+    let (hello, rest) = shaken?;
+    let mut inbox = Inbox::new(InboxLimits::default());
+    inbox.feed(&rest);
+    Ok(Opened { socket: talk.socket, inbox, hello })
+}
+
+async fn in_time<T>(
+    time: Duration,
+    work: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    tokio::time::timeout(time, work).await.unwrap_or(Err(DialError::TimedOut))
+}
+
+async fn connect(process: &Process, local: &Local, node: NodeIndex) -> Result<TcpStream, DialError> {
+    let found = process.resolver.resolve(&local.addresses[node.as_usize()]).await?;
+    let socket = TcpStream::connect(&found[..]).await?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+async fn shake_hands(
+    talk: &mut Talk,
+    local: &Local,
+    node: NodeIndex,
+    asker: Asker,
+) -> Result<(PeerHello, Vec<u8>), DialError> {
+    talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header())).await?;
+    let answer_len = loop {
+        match upgrade::parse_response(&talk.waiting)? {
+            upgrade::Response::NeedMore => talk.listen().await?,
+            upgrade::Response::Upgraded { len } => break len,
+        }
+    };
+    talk.waiting.drain(..answer_len);
+    let (mut dialer, hello) = Dialer::start(local.introduce(asker), node, nonce());
+    talk.say(&hello).await?;
+    loop {
+        match dialer.handle(&std::mem::take(&mut talk.waiting))? {
+            DialStep::NeedMore => talk.listen().await?,
+            DialStep::Send(bytes) => talk.say(&bytes).await?,
+            DialStep::Done { hello, rest } => return Ok((hello, rest)),
+        }
+    }
+}
+
+impl DialError {
+    fn failure(&self) -> DialFailure {
+        match self {
+            Self::TimedOut => DialFailure::TimedOut,
+            Self::Io(error) if error.kind() == io::ErrorKind::TimedOut => DialFailure::TimedOut,
+            Self::Io(_) | Self::Upgrade(UpgradeError::Status { status: STARTING }) => DialFailure::Refused,
+            Self::Upgrade(_) | Self::Handshake(_) => DialFailure::Rejected,
+        }
+    }
+
+    /// It passes by itself.
+    fn is_temporary(&self) -> bool {
+        matches!(self, Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::NOT_NOW)
+    }
+}
+
+fn complain(process: &Process, local: &Local, node: NodeIndex, error: &DialError, failure: DialFailure) {
+    let peer = &local.member.layout.names()[node.as_usize()];
+    if failure != DialFailure::Rejected || error.is_temporary() {
+        return tracing::debug!(peer, %error, "no link");
+    }
+    let reason = error.to_string();
+    process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if process.complaints.is_news(process.clock.now().mono, peer, &reason) {
+        tracing::warn!(peer, reason, "no link to a peer");
+    }
+}

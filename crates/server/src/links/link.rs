@@ -1,0 +1,132 @@
+//! The writing side of an open link.
+//!
+//! **Promise.** What is pushed in one turn leaves in one write call, as far as it fits the buffers. A link holds
+//! no more than its outbox may: what a peer does not read in time is dropped, and the machines know how to live
+//! with lost messages.
+//!
+//! **Mechanism.** Messages wait in the outbox as they are, values by reference, until the turn ends; then they are
+//! encoded into the thread's write buffer and written. Only what the socket did not take is copied for later.
+
+use super::counters::LinkCounters;
+use cluster::Message;
+use std::io;
+use std::rc::Rc;
+use stdx::Hlc;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::task::AbortHandle;
+use wire::{Outbox, OutboxLimits};
+
+/// Encoded at once: what is written in one call, at most.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// The writing side of an open link. Dropping it closes the link.
+pub(crate) struct Link {
+    pub(super) serial: u64,
+    socket: Rc<OwnedWriteHalf>,
+    outbox: Outbox,
+    /// Encoded, and not taken by the socket yet, from `rest_begin` on.
+    rest: Vec<u8>,
+    rest_begin: usize,
+    /// Waits for its turn's end, or for the socket to take more.
+    pub(super) waits: bool,
+    /// What reads it, and what waits for its socket; they end with it.
+    tasks: [Option<AbortHandle>; 2],
+}
+
+/// A task of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LinkTask {
+    /// It reads the link.
+    Reads,
+    /// It waits for the socket to take more.
+    Unblocks,
+}
+
+/// What became of a flush.
+#[derive(Debug)]
+pub(super) enum Flushed {
+    /// Everything left, or the link is broken, which its reader will find out.
+    Done,
+    /// The socket takes no more for now.
+    Blocked(Rc<OwnedWriteHalf>),
+}
+
+impl Link {
+    /// A link that begins with these bytes.
+    pub(super) fn new(
+        serial: u64,
+        socket: OwnedWriteHalf,
+        limits: OutboxLimits,
+        begins_with: Vec<u8>,
+    ) -> Self {
+        Self {
+            serial,
+            socket: Rc::new(socket),
+            outbox: Outbox::new(limits),
+            rest: begins_with,
+            rest_begin: 0,
+            waits: false,
+            tasks: [None, None],
+        }
+    }
+
+    /// This task ends with the link.
+    pub(super) fn ends(&mut self, task: LinkTask, handle: AbortHandle) {
+        self.tasks[task as usize] = Some(handle);
+    }
+
+    /// Takes in a message, if there is room.
+    pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
+        match self.outbox.push(message) {
+            Ok(()) => counters.sent(),
+            Err(_) => counters.dropped(),
+        }
+    }
+
+    /// Writes what waits. `buffer` is only used within.
+    pub(super) fn flush(&mut self, clock: Hlc, buffer: &mut Vec<u8>, counters: &LinkCounters) -> Flushed {
+        loop {
+            if self.rest_begin < self.rest.len() {
+                match self.socket.try_write(&self.rest[self.rest_begin..]) {
+                    Ok(bytes) => {
+                        counters.wrote(bytes);
+                        self.rest_begin += bytes;
+                        continue;
+                    }
+                    Err(error) => return self.after(&error),
+                }
+            }
+            self.rest = Vec::new();
+            self.rest_begin = 0;
+            if self.outbox.is_empty() {
+                return Flushed::Done;
+            }
+            buffer.clear();
+            self.outbox.fill(clock, buffer, WRITE_BYTES);
+            let written = match self.socket.try_write(buffer) {
+                Ok(bytes) => {
+                    counters.wrote(bytes);
+                    bytes
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(error) => return self.after(&error),
+            };
+            if written < buffer.len() {
+                self.rest.extend_from_slice(&buffer[written..]);
+            }
+        }
+    }
+
+    fn after(&self, error: &io::Error) -> Flushed {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Flushed::Blocked(Rc::clone(&self.socket)),
+            _ => Flushed::Done,
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.tasks.iter().flatten().for_each(AbortHandle::abort);
+    }
+}

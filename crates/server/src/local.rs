@@ -1,0 +1,86 @@
+//! What the threads of a node share once the store is open.
+
+use crate::config::Config;
+use crate::links::{NotAnAddress, PeerAddress};
+use crate::read_pool::ReadPool;
+use cluster::{Asker, ClusterView, LinkId, Member, NodeStatus, Standing};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::Store;
+use wire::handshake::{self, ClusterDigest, Secret};
+
+/// What the threads of a node share once the store is open.
+pub(crate) struct Local {
+    pub(crate) store: Store,
+    pub(crate) member: Member,
+    pub(crate) reads: ReadPool,
+    /// Where the nodes are reached, by their index; this one's entry is not used.
+    pub(crate) addresses: Vec<PeerAddress>,
+    /// What the node says of the cluster, for those that begin; each change is also sent.
+    pub(crate) view: Mutex<Arc<ClusterView>>,
+    /// What the node said of itself last, for operators and for the handshake.
+    pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
+    /// The standing that was durable at the start.
+    first_standing: Standing,
+    digest: ClusterDigest,
+    secret: Secret,
+    /// Links that have arrived.
+    links: AtomicU64,
+}
+
+impl Local {
+    /// What is shared at the start.
+    ///
+    /// # Errors
+    /// When a node's name is not an address.
+    pub(crate) fn new(
+        store: Store,
+        member: Member,
+        reads: ReadPool,
+        first_standing: Standing,
+        config: &Config,
+    ) -> Result<Self, NotAnAddress> {
+        let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));
+        Ok(Self {
+            addresses: addresses.collect::<Result<_, _>>()?,
+            view: Mutex::new(member.first_view()),
+            account: Mutex::default(),
+            digest: ClusterDigest::of(
+                member.layout.names(),
+                config.membership.partitions,
+                config.membership.hash_version,
+            ),
+            secret: Secret::new(config.secret.clone().unwrap_or_default()),
+            links: AtomicU64::new(0),
+            first_standing,
+            store,
+            member,
+            reads,
+        })
+    }
+
+    /// What this node says of itself when it shakes hands for the machine `asker`.
+    pub(crate) fn introduce(&self, asker: Asker) -> handshake::Local {
+        let Member { me, tag, incarnation, clock, .. } = &self.member;
+        handshake::Local {
+            node: *me,
+            tag: *tag,
+            asker,
+            incarnation: *incarnation,
+            clock: clock.issued(),
+            standing: self.standing(),
+            digest: self.digest,
+            secret: self.secret.clone(),
+        }
+    }
+
+    /// A number for a link that arrives; never given twice.
+    pub(crate) fn next_link(&self) -> LinkId {
+        LinkId(self.links.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn standing(&self) -> Standing {
+        self.account.lock().as_ref().map_or(self.first_standing, |account| account.standing)
+    }
+}

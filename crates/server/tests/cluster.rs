@@ -1,0 +1,403 @@
+//! Several nodes in this process, on disks that the test owns.
+
+#[path = "../../veche/tests/common/http.rs"]
+#[allow(dead_code, reason = "the black-box tests use the rest")]
+mod http;
+
+use env::{Env, MemFs, OsClock};
+use http::{Connection, Response, bare, delete, exchange, get, put};
+use server::{Config, Limits, Server};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+use store::Membership;
+
+/// What does not happen in so long has failed the test.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A cluster whose nodes run or not.
+struct Cluster {
+    addresses: Vec<SocketAddr>,
+    disks: Vec<MemFs>,
+    servers: Vec<Option<Server>>,
+    request_timeout: Duration,
+}
+
+impl Cluster {
+    /// All nodes of a cluster of so many, serving.
+    fn start(nodes: usize) -> Self {
+        let mut cluster = Self::prepare(nodes);
+        (0..nodes).for_each(|node| cluster.start_node(node));
+        (0..nodes).for_each(|node| cluster.wait_until_serving(node));
+        cluster
+    }
+
+    /// A cluster of which no node runs.
+    fn prepare(nodes: usize) -> Self {
+        Self {
+            addresses: (0..nodes).map(|_| free_address()).collect(),
+            disks: (0..nodes).map(|_| MemFs::new()).collect(),
+            servers: (0..nodes).map(|_| None).collect(),
+            request_timeout: Duration::from_secs(5),
+        }
+    }
+
+    fn config(&self, node: usize) -> Config {
+        Config {
+            listen: self.addresses[node],
+            data: PathBuf::from("/data"),
+            peer_listen: None,
+            membership: Membership::of(self.addresses.iter().map(|address| name(*address)).collect()),
+            self_name: name(self.addresses[node]),
+            default_from: self.addresses.len() as u8,
+            secret: None,
+            engine: engine::Options {
+                memory_bytes: 64 << 20,
+                memtable_bytes: Some(4 << 20),
+                wal_segment_bytes: 1 << 20,
+                table_bytes: 4 << 20,
+                level1_bytes: 16 << 20,
+                ..engine::Options::default()
+            },
+            threads: 2,
+            request_timeout: self.request_timeout,
+            value_bytes_max: 16 << 20,
+            drain_delay: Duration::ZERO,
+            limits: Limits::default(),
+        }
+    }
+
+    fn start_node(&mut self, node: usize) {
+        self.start_with(node, self.config(node));
+    }
+
+    fn start_with(&mut self, node: usize, config: Config) {
+        let env = Env { fs: Arc::new(self.disks[node].clone()), clock: Arc::new(OsClock::new()) };
+        self.servers[node] = Some(Server::start(config, env).expect("the port is free"));
+    }
+
+    #[track_caller]
+    fn wait_until_serving(&self, node: usize) {
+        eventually("the node serves", || self.exchange(node, bare("GET", "/v0/status")).status == 200);
+    }
+
+    #[track_caller]
+    fn stop(&mut self, node: usize) {
+        self.servers[node].take().expect("it runs").stop().expect("it ends well");
+    }
+
+    #[track_caller]
+    fn stop_all(mut self) {
+        (0..self.servers.len())
+            .filter(|node| self.servers[*node].is_some())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.stop(node));
+    }
+
+    #[track_caller]
+    fn exchange(&self, node: usize, request: impl AsRef<[u8]>) -> Response {
+        exchange(self.addresses[node], request)
+    }
+
+    /// What `node` says of `of`.
+    fn state_of(&self, node: usize, of: usize) -> String {
+        let status = self.exchange(node, bare("GET", "/v0/status")).text();
+        let url = format!("\"url\":\"{}\"", name(self.addresses[of]));
+        let begin = status.find(&url).unwrap_or_else(|| panic!("{url} is not in {status}"));
+        let state = status[begin..].split("\"state\":\"").nth(1).expect("a node has a state");
+        state.split('"').next().expect("a state ends").to_owned()
+    }
+
+    #[track_caller]
+    fn wait_until_seen(&self, by: usize, node: usize, state: &str) {
+        eventually(&format!("{node} is {state} to {by}"), || self.state_of(by, node) == state);
+    }
+}
+
+fn name(address: SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+/// An address that nobody else takes, not even for a moment as the near end of a connection: nodes of a cluster
+/// must know each other's before they start, and take theirs again after a restart.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 15_000;
+    const PORTS: u16 = 17_000;
+    let offset = (std::process::id() % 400) as u16 * 40;
+    loop {
+        let port = FIRST + (offset + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+#[track_caller]
+fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !happens() {
+        assert!(started.elapsed() < PATIENCE, "this never came true: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_one_node_takes_every_node_gives() {
+    let cluster = Cluster::start(3);
+    for node in 0..3 {
+        let stored = cluster.exchange(node, put(&format!("k{node}"), format!("v{node}")));
+        assert_eq!(stored.status, 201, "{stored:?}");
+        let acks = stored.header("veche-acks").expect("acks are told");
+        assert!(acks == "2/3" || acks == "3/3", "{acks}");
+    }
+    for node in 0..3 {
+        for key in 0..3 {
+            let found = cluster.exchange(node, get(&format!("k{key}")));
+            assert_eq!((found.status, found.text()), (200, format!("v{key}")), "k{key} at {node}");
+        }
+        assert_eq!(cluster.exchange(node, get("missing")).status, 404);
+    }
+    assert_eq!(cluster.exchange(1, delete("k0")).status, 202);
+    for node in 0..3 {
+        assert_eq!(cluster.exchange(node, get("k0")).status, 404);
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn one_copy_is_found_from_everywhere() {
+    let cluster = Cluster::start(3);
+    let mut connections: Vec<_> =
+        cluster.addresses.iter().map(|address| Connection::open(*address)).collect();
+    for i in 0..30 {
+        let id = format!("k{i}&replicas=1/1");
+        assert_eq!(connections[i % 3].exchange(put(&id, "v")).status, 201);
+        for connection in &mut connections {
+            assert_eq!(connection.exchange(get(&id)).text(), "v", "k{i}");
+        }
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.exchange(0, put("k", "old")).status, 201);
+    cluster.stop(2);
+    cluster.wait_until_seen(0, 2, "unreachable");
+    assert_eq!(cluster.exchange(0, put("k", "new")).status, 201);
+    assert_eq!(cluster.exchange(1, get("k")).text(), "new");
+
+    cluster.stop(1);
+    cluster.wait_until_seen(0, 1, "unreachable");
+    let started = Instant::now();
+    for request in [put("k", "never"), get("k").into_bytes(), delete("k").into_bytes()] {
+        let refused = cluster.exchange(0, request);
+        refused.assert_problem(504, "");
+        assert_eq!(refused.reason, "Not Enough Replicas");
+    }
+    assert!(started.elapsed() < cluster.request_timeout, "the deadline was waited for");
+    assert_eq!(cluster.exchange(0, get("k&ack=1&from=3")).text(), "new", "nothing was stored");
+
+    for node in [1, 2] {
+        cluster.start_node(node);
+    }
+    for node in [1, 2] {
+        cluster.wait_until_serving(node);
+    }
+    cluster.wait_until_seen(0, 1, "up");
+    assert_eq!(cluster.exchange(0, put("k", "newest")).status, 201);
+    for node in 0..3 {
+        assert_eq!(cluster.exchange(node, get("k")).text(), "newest");
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn what_a_node_missed_is_handed_to_it_before_it_serves() {
+    let mut cluster = Cluster::start(3);
+    cluster.stop(2);
+    cluster.wait_until_seen(0, 2, "unreachable");
+    for i in 0..50 {
+        assert_eq!(cluster.exchange(i % 2, put(&format!("k{i}"), format!("v{i}"))).status, 201);
+    }
+    cluster.start_node(2);
+    cluster.wait_until_serving(2);
+    for node in [0, 1] {
+        cluster.stop(node);
+    }
+    for node in [0, 1] {
+        cluster.wait_until_seen(2, node, "unreachable");
+    }
+    for i in 0..50 {
+        let found = cluster.exchange(2, get(&format!("k{i}&ack=1&from=3")));
+        assert_eq!((found.status, found.text()), (200, format!("v{i}")), "k{i}");
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn a_cluster_starts_again_with_what_it_had() {
+    let mut cluster = Cluster::start(3);
+    for i in 0..20 {
+        assert_eq!(cluster.exchange(i % 3, put(&format!("k{i}"), format!("v{i}"))).status, 201);
+    }
+    (0..3).for_each(|node| cluster.stop(node));
+    (0..3).for_each(|node| cluster.start_node(node));
+    (0..3).for_each(|node| cluster.wait_until_serving(node));
+    for i in 0..20 {
+        assert_eq!(cluster.exchange((i + 1) % 3, get(&format!("k{i}"))).text(), format!("v{i}"));
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn large_values_travel_and_small_ones_pass_them() {
+    let cluster = Cluster::start(3);
+    let large = |i: u8| {
+        let mut bytes = vec![i; 16 << 20];
+        stdx::Rng::new(u64::from(i)).fill(&mut bytes[..1 << 20]);
+        bytes
+    };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u8)
+            .map(|i| {
+                let address = cluster.addresses[usize::from(i)];
+                scope.spawn(move || exchange(address, put(&format!("large{i}"), large(i))).status)
+            })
+            .collect();
+        let mut connection = Connection::open(cluster.addresses[0]);
+        for i in 0..200 {
+            assert_eq!(connection.exchange(put(&format!("small{i}"), format!("{i}"))).status, 201);
+        }
+        for writer in writers {
+            assert_eq!(writer.join().expect("no panic"), 201);
+        }
+    });
+    for i in 0..2u8 {
+        for node in 0..3 {
+            let found = cluster.exchange(node, get(&format!("large{i}&ack=3&from=3")));
+            assert!(found.status == 200 && found.body == large(i), "large{i} at {node}: {}", found.status);
+        }
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn nodes_of_another_list_or_without_the_secret_are_not_let_in() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.start_node(0);
+    let mut other_list = cluster.config(1);
+    other_list.membership = Membership::of(vec![
+        name(cluster.addresses[0]),
+        name(cluster.addresses[1]),
+        name(SocketAddr::from(([127, 0, 0, 1], 1))),
+    ]);
+    cluster.start_with(1, other_list);
+    let no_secret = Config { secret: Some("another".to_owned()), ..cluster.config(2) };
+    cluster.start_with(2, no_secret);
+    eventually("links are refused", || {
+        let status = cluster.exchange(0, bare("GET", "/v0/status")).text();
+        let refused =
+            status.split("\"refused\":").map(|rest| rest.split([',', '}']).next().unwrap_or_default());
+        refused.filter_map(|count| count.parse::<u64>().ok()).any(|count| count >= 4)
+    });
+    for node in [1, 2] {
+        assert_ne!(cluster.state_of(0, node), "up");
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn what_is_not_a_handshake_is_dropped() {
+    let cluster = Cluster::start(3);
+    let upgrade = "GET /v0/peer HTTP/1.1\r\nHost: veche\r\nConnection: Upgrade\r\nUpgrade: veche\r\n\r\n";
+    for garbage in [&b"\0\0\0\0garbage"[..], &[0xff; 100_000], b""] {
+        let mut stream = TcpStream::connect(cluster.addresses[0]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(upgrade.as_bytes()).unwrap();
+        // The node may have enough of it before all of it has come.
+        let _ = stream.write_all(garbage);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+    }
+    let no_upgrade = cluster.exchange(0, bare("GET", "/v0/peer"));
+    no_upgrade.assert_problem(400, "nodes");
+    let other_method = cluster.exchange(0, bare("PUT", "/v0/peer"));
+    assert_eq!(other_method.status, 400);
+    assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
+    assert_eq!(cluster.exchange(1, get("k")).text(), "v");
+    cluster.stop_all();
+}
+
+#[test]
+fn a_peer_that_accepts_and_never_answers_is_unreachable_and_does_not_delay() {
+    let mut cluster = Cluster::prepare(3);
+    let hung = TcpListener::bind(cluster.addresses[2]).unwrap();
+    for node in [0, 1] {
+        cluster.start_node(node);
+    }
+    for node in [0, 1] {
+        cluster.wait_until_serving(node);
+        cluster.wait_until_seen(node, 2, "unreachable");
+    }
+    for i in 0..20 {
+        assert_eq!(cluster.exchange(i % 2, put(&format!("k{i}"), "v")).status, 201);
+        assert_eq!(cluster.exchange((i + 1) % 2, get(&format!("k{i}"))).text(), "v");
+    }
+    let refused = cluster.exchange(0, put("k&replicas=3/3", "v"));
+    refused.assert_problem(504, "othing was s");
+    drop(hung);
+    cluster.start_node(2);
+    cluster.wait_until_serving(2);
+    cluster.wait_until_seen(0, 2, "up");
+    assert_eq!(cluster.exchange(0, put("k&replicas=3/3", "v")).status, 201);
+    cluster.stop_all();
+}
+
+#[test]
+fn clients_do_not_crowd_peers_out() {
+    let mut cluster = Cluster::prepare(3);
+    let limits = Limits { connections_max: 2, ..Limits::default() };
+    cluster.start_with(0, Config { limits, ..cluster.config(0) });
+    let crowd: Vec<_> = (0..2)
+        .map(|_| {
+            let mut connection = Connection::open(cluster.addresses[0]);
+            connection.exchange(bare("GET", "/v0/status"));
+            connection
+        })
+        .collect();
+    cluster.start_node(1);
+    cluster.wait_until_serving(1);
+    cluster.wait_until_seen(1, 0, "up");
+    cluster.exchange(0, bare("GET", "/v0/status")).assert_problem(503, "connections");
+    drop(crowd);
+    cluster.wait_until_serving(0);
+    cluster.stop_all();
+}
+
+#[test]
+fn peers_may_have_an_address_of_their_own() {
+    let mut cluster = Cluster::prepare(2);
+    // The list names the addresses for peers; clients have others.
+    let clients: Vec<_> = (0..2).map(|_| free_address()).collect();
+    for node in 0..2 {
+        let peers = cluster.addresses[node];
+        let config = Config { listen: clients[node], peer_listen: Some(peers), ..cluster.config(node) };
+        cluster.start_with(node, config);
+    }
+    for address in &clients {
+        eventually("the node serves", || exchange(*address, bare("GET", "/v0/status")).status == 200);
+    }
+    assert_eq!(exchange(clients[0], put("k", "v")).status, 201);
+    assert_eq!(exchange(clients[1], get("k")).text(), "v");
+    exchange(cluster.addresses[0], get("k")).assert_problem(400, "nodes");
+    cluster.stop_all();
+}
