@@ -166,7 +166,7 @@ impl Node {
     pub(super) fn hints_read(&mut self, now: Now, node: NodeIndex, response: StoreResponse) {
         let (hints, until) = match response {
             StoreResponse::Hints { hints, until } => (hints, until),
-            StoreResponse::Failed(_) => return self.end_pass(now, node),
+            StoreResponse::Failed(_) => return self.end_handoff(now, node),
             response => unreachable!("the store answered ReadHints with {response:?}"),
         };
         let pass = &mut self.handoff_mut(node).pass;
@@ -276,13 +276,13 @@ impl Node {
         }
         let pass = &self.handoff(node).pass;
         if pass.at_end || pass.stalled || !self.may_deliver(node) {
-            self.end_pass(now, node);
+            self.end_handoff(now, node);
         } else {
             self.read_hints(node);
         }
     }
 
-    fn end_pass(&mut self, now: Now, node: NodeIndex) {
+    fn end_handoff(&mut self, now: Now, node: NodeIndex) {
         let retry_after = if self.drain.is_some() { RETRY_AFTER_DRAINING } else { RETRY_AFTER };
         let handoff = &mut self.peers[node.as_usize()].handoff;
         handoff.stage = Stage::Idle;

@@ -24,8 +24,11 @@ mod links;
 mod outbox;
 mod peer;
 mod purpose;
+mod ranges;
 mod readiness;
+mod rebuild;
 mod record;
+mod repair;
 mod standing;
 mod status;
 mod upkeep;
@@ -35,13 +38,15 @@ pub use status::{NodeStatus, PeerStatus, RepairStatus};
 use crate::replica::Replica;
 use crate::{
     ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
-    NodeSet, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
+    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
 };
 use drain::Drain;
 use outbox::Outbox;
 use peer::Peer;
 use purpose::{AskPurpose, StorePurpose};
+use rebuild::Rebuild;
 use record::Record;
+use repair::Repair;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
@@ -96,11 +101,14 @@ pub struct Node {
     disk_full: bool,
     ready: bool,
     drain: Option<Drain>,
+    rebuild: Option<Rebuild>,
+    repair: Repair,
 }
 
 impl Node {
     /// A node that has just recovered and remembers `record`.
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
+        let owed = record.repair_owed;
         let mut node = Self {
             limits,
             record: Record::new(record),
@@ -114,6 +122,8 @@ impl Node {
             disk_full: false,
             ready: false,
             drain: None,
+            rebuild: None,
+            repair: Repair::new(now.mono, owed),
             member,
         };
         node.handle_timeout(now);
@@ -159,6 +169,11 @@ impl Node {
             StorePurpose::RaiseClockBound => self.clock_bound_raised(now, response),
             StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
             StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
+            StorePurpose::AnswerRange(asked) => self.range_scanned(now, asked, response),
+            StorePurpose::StorePulled { source } => self.pulled_stored(now, source, response),
+            StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
+            StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
+            StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, response),
         }
         self.advance(now);
     }
@@ -198,8 +213,9 @@ impl Node {
         self.drain.as_ref().is_some_and(|drain| drain.is_over)
     }
 
-    /// Begins a pass of anti-entropy over all keys, unless one is under way.
+    /// Begins a pass of anti-entropy over all keys; after one that is under way, another.
     pub fn begin_repair(&mut self, now: Now) {
+        self.ask_for_round(now);
         self.advance(now);
     }
 
@@ -220,7 +236,7 @@ impl Node {
             standing: self.record.durable().standing,
             ready: self.ready,
             peers: self.member.layout.nodes().map(|node| self.peer_status(node)).collect(),
-            repair: None,
+            repair: self.rebuild_status().or_else(|| self.repair_status()),
             repaired_at: self.record.durable().repaired_at,
         }
     }
@@ -234,9 +250,9 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_peers = self.peer_nodes().flat_map(|node| {
             let dial_at = self.peer(node).dialer.due();
-            [dial_at, self.next_silence(node), self.handoff_due(node)]
+            [dial_at, self.next_silence(node), self.handoff_due(node), self.source_due(node)]
         });
-        let own = [Some(self.tick_at), self.record.due(), self.outbox.next_late()];
+        let own = [Some(self.tick_at), self.record.due(), self.outbox.next_late(), self.repair_due()];
         of_peers.chain(own).flatten().min()
     }
 
@@ -246,16 +262,13 @@ impl Node {
         let owed = self.look_for_dropped_hints();
         self.owe_repair(owed);
         self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
+        self.advance_rebuild(now);
+        self.advance_repair(now);
         self.raise_clock_bound(now);
         self.record.advance(now.mono, &mut self.outbox);
         self.look_whether_ready(now);
         self.advance_drain(now);
         self.publish();
-    }
-
-    fn owe_repair(&mut self, to: NodeSet) {
-        let record = self.record.change();
-        record.repair_owed = record.repair_owed.union(to);
     }
 
     fn handle_request(
@@ -268,6 +281,7 @@ impl Node {
     ) {
         match request {
             PeerRequest::Heartbeat(vitals) => self.heartbeat_came(now, link, id, origin.node, vitals),
+            PeerRequest::Range(range) => self.range_came(origin.node, link, id, range),
             request => {
                 let believed = self.is_believed();
                 self.replica.handle_request(now, believed, origin, id, request, &mut self.outbox.effects);
@@ -288,6 +302,10 @@ impl Node {
     fn answered(&mut self, now: Now, node: NodeIndex, purpose: AskPurpose, answer: Option<PeerAnswer>) {
         match purpose {
             AskPurpose::DeliverHint { key, version } => self.hint_delivered(node, (key, version), answer),
+            AskPurpose::PullRange => self.range_pulled(now, node, answer),
+            AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
+            AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer),
+            AskPurpose::PullCell { pass, transfer } => self.cell_pulled(pass, transfer, answer),
         }
     }
 
@@ -296,6 +314,8 @@ impl Node {
         self.record.stored(now.mono, response);
         self.admit_remembered();
         if self.record.durable().standing != standing_before {
+            let owed = self.record.durable().repair_owed;
+            self.owe_repair(owed);
             self.send_heartbeats(now);
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Peer {
     pub(super) hints_there: HintsThere,
     /// What it lacks and this node keeps hints for.
     pub(super) handoff: Handoff,
+    /// Ranges that it asked for and the store is scanning.
+    pub(super) ranges_under_way: u8,
 }
 
 /// What was dialed to a peer.
@@ -70,6 +72,7 @@ impl Peer {
             round_trip: None,
             hints_there: HintsThere { least: u64::MAX, since: now },
             handoff: Handoff::new(now),
+            ranges_under_way: 0,
         }
     }
 

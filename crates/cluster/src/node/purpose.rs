@@ -1,5 +1,7 @@
 //! What requests are made for.
 
+use super::ranges::RangeAsked;
+use super::repair::Transfer;
 use crate::{HintCount, Key, NodeIndex};
 use stdx::Version;
 
@@ -16,11 +18,46 @@ pub(super) enum StorePurpose {
         target: NodeIndex,
         gone: HintCount,
     },
+    /// A peer asked for it.
+    AnswerRange(RangeAsked),
+    /// A cell of a source, as this node rebuilds.
+    StorePulled {
+        source: NodeIndex,
+    },
+    /// Of a pass of anti-entropy.
+    ScanChunk {
+        pass: u64,
+    },
+    ReadToPush {
+        pass: u64,
+        transfer: Transfer,
+    },
+    StoreLearned {
+        pass: u64,
+        transfer: Transfer,
+    },
 }
 
 /// What a peer was asked for.
 #[derive(Debug)]
 pub(super) enum AskPurpose {
     /// The newest cell of a key that it may lack in this version.
-    DeliverHint { key: Key, version: Version },
+    DeliverHint {
+        key: Key,
+        version: Version,
+    },
+    /// All that it holds of a range, as this node rebuilds.
+    PullRange,
+    /// Whether it holds the same in a range; of a pass of anti-entropy, as what follows.
+    CompareRange {
+        pass: u64,
+    },
+    PushCell {
+        pass: u64,
+        transfer: Transfer,
+    },
+    PullCell {
+        pass: u64,
+        transfer: Transfer,
+    },
 }

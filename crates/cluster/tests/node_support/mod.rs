@@ -63,6 +63,8 @@ pub struct World {
     /// Messages that each host has sent, heartbeats left out.
     pub sent: Vec<(usize, usize, Message)>,
     pub hint_bytes_max: u64,
+    /// Cells that came to a node that is not to hold them, and held no older one of the key.
+    pub strays: Vec<(usize, Key)>,
     happenings: BTreeMap<(Instant, u64), Happening>,
     happened: u64,
     connections: BTreeMap<LinkId, Connection>,
@@ -101,6 +103,7 @@ impl World {
             cut: BTreeSet::new(),
             sent: Vec::new(),
             hint_bytes_max: 1 << 20,
+            strays: Vec::new(),
             happenings: BTreeMap::new(),
             happened: 0,
             connections: BTreeMap::new(),
@@ -346,11 +349,21 @@ impl World {
                 }
             }
             Happening::Store { id, request, .. } => {
+                self.look_for_strays(host, &request);
                 let response = self.hosts[host].store.carry_out(request);
                 self.node_mut(host).1.handle_stored(now, id, response);
             }
         }
         self.settle(host);
+    }
+
+    fn look_for_strays(&mut self, host: usize, request: &StoreRequest) {
+        if let StoreRequest::Write { key, cell, .. } = request
+            && !self.layout.is_replica(NodeIndex(host as u8), key, cell.meta.from)
+            && !self.hosts[host].store.cells.contains_key(key)
+        {
+            self.strays.push((host, key.clone()));
+        }
     }
 
     /// Carries out what the node wants.

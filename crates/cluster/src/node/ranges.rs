@@ -1,0 +1,164 @@
+//! Ranges of keys, compared and asked for.
+//!
+//! **Promise.** Two nodes that hold the same newest versions in a range, of the cells that both are to hold, get equal
+//! digests of it, whatever else each of them holds. An answer is bounded by [`CHUNK`], and so is what is done for
+//! it; it says how far it got.
+//!
+//! **Mechanism.** A cell is exchanged between two nodes if both are among the first `from` of its key's preference
+//! list, `from` being the cell's own; if its version is not past the cutoff, for what is newer may be on its way;
+//! and if it has not been dead for longer than the grace period, for then one node may have purged it already.
+//!
+//! **Caveats.** Nodes whose clocks differ see the end of the grace period at different times; a tombstone may be
+//! exchanged once more around it, to no effect.
+
+use super::Node;
+use super::purpose::StorePurpose;
+use crate::{
+    Key, LinkId, MessageId, NodeIndex, PeerAnswer, PeerFault, RangeAnswer, RangeDigest, RangeRequest,
+    ScanLimit, StoreRequest, StoreResponse,
+};
+use stdx::{Cell, CellMeta, Hlc, Now};
+
+/// What is looked at for one answer, or compared at once.
+pub(super) const CHUNK: ScanLimit = ScanLimit { entries: 1_024, bytes: 1 << 20 };
+/// Ranges that one peer may have under way here; a retry may come while its first attempt is being answered.
+const RANGES_MAX: u8 = 2;
+
+/// A range that a peer asked for.
+#[derive(Debug)]
+pub(super) struct RangeAsked {
+    pub(super) node: NodeIndex,
+    pub(super) link: LinkId,
+    pub(super) id: MessageId,
+    pub(super) cutoff: Hlc,
+    pub(super) digest: Option<RangeDigest>,
+    pub(super) cells: bool,
+}
+
+impl Node {
+    /// A peer asks what this node holds in a range.
+    pub(super) fn range_came(&mut self, node: NodeIndex, link: LinkId, id: MessageId, request: RangeRequest) {
+        let peer = self.peer_mut(node);
+        if peer.ranges_under_way == RANGES_MAX {
+            return self.outbox.answer(link, id, PeerAnswer::Failed(PeerFault::Busy));
+        }
+        peer.ranges_under_way += 1;
+        let RangeRequest { after, until, cutoff, digest, cells } = request;
+        let asked = RangeAsked { node, link, id, cutoff, digest, cells };
+        let request = StoreRequest::Scan { after, until, limit: CHUNK, values: cells };
+        self.outbox.store(StorePurpose::AnswerRange(asked), request);
+    }
+
+    /// The store has scanned what a peer asked for.
+    pub(super) fn range_scanned(&mut self, now: Now, asked: RangeAsked, response: StoreResponse) {
+        self.peer_mut(asked.node).ranges_under_way -= 1;
+        let answer = match response {
+            StoreResponse::Scanned { entries, until } => {
+                PeerAnswer::Range(self.range_answer(now, &asked, entries, until))
+            }
+            StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
+            response => unreachable!("the store answered Scan with {response:?}"),
+        };
+        if self.is_let_in(asked.node, asked.link) {
+            self.outbox.answer(asked.link, asked.id, answer);
+        }
+    }
+
+    fn range_answer(
+        &self,
+        now: Now,
+        asked: &RangeAsked,
+        mut entries: Vec<(Key, Cell)>,
+        until: Option<Key>,
+    ) -> RangeAnswer {
+        entries.retain(|(key, cell)| self.is_exchanged(now, asked.node, key, &cell.meta, asked.cutoff));
+        let metas = || entries.iter().map(|(key, cell)| (key, &cell.meta));
+        // A digest is one of the whole range: that of a part says nothing.
+        if until.is_none() && asked.digest.is_some_and(|digest| digest == digest_of(metas())) {
+            RangeAnswer::Same
+        } else if asked.cells {
+            RangeAnswer::Cells { entries, until }
+        } else {
+            let entries = entries.into_iter().map(|(key, cell)| (key, cell.meta)).collect();
+            RangeAnswer::Versions { entries, until }
+        }
+    }
+
+    /// Whether a cell is compared between this node and that one.
+    pub(super) fn is_exchanged(
+        &self,
+        now: Now,
+        node: NodeIndex,
+        key: &Key,
+        meta: &CellMeta,
+        cutoff: Hlc,
+    ) -> bool {
+        let replicas = self.member.layout.replicas(key, meta.from);
+        let is_shared = replicas.contains(&node) && replicas.contains(&self.member.me);
+        let grace = self.limits.grace;
+        let is_past_grace = meta.dead_from().is_some_and(|dead| dead.saturating_add(grace) < now.wall);
+        is_shared && meta.version.hlc <= cutoff && !is_past_grace
+    }
+}
+
+/// What these keys and versions amount to.
+pub(super) fn digest_of<'a>(entries: impl Iterator<Item = (&'a Key, &'a CellMeta)>) -> RangeDigest {
+    let mut bytes = Vec::new();
+    entries.fold(RangeDigest::default(), |digest, (key, meta)| {
+        bytes.clear();
+        bytes.extend_from_slice(key.as_bytes());
+        bytes.extend_from_slice(&meta.version.to_bytes());
+        let hash = xxhash_rust::xxh3::xxh3_64(&bytes);
+        RangeDigest { keys: digest.keys + 1, sum: digest.sum.wrapping_add(hash) }
+    })
+}
+
+/// How far into all keys this one is, in thousandths, by its first bytes.
+pub(super) fn permille(key: Option<&Key>) -> u16 {
+    let byte = |i| key.and_then(|key| key.as_bytes().get(i)).copied().unwrap_or_default();
+    (u64::from(u16::from_be_bytes([byte(0), byte(1)])) * 1_000 >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use stdx::{NodeTag, Version};
+
+    fn entry(key: &'static str, hlc: u64) -> (Key, CellMeta) {
+        let key = Key::new(Bytes::from_static(key.as_bytes())).expect("a short key");
+        (key, CellMeta::value(Version::new(Hlc::from_bits(hlc), NodeTag(1)), 3))
+    }
+
+    fn digest(entries: &[(Key, CellMeta)]) -> RangeDigest {
+        digest_of(entries.iter().map(|(key, meta)| (key, meta)))
+    }
+
+    /// Nodes of different releases compare digests.
+    #[test]
+    fn digests_never_change() {
+        let entries = [entry("a", 1), entry("b", 2)];
+        assert_eq!(digest(&entries), RangeDigest { keys: 2, sum: PINNED });
+    }
+
+    const PINNED: u64 = 0x358d_de20_6e54_1eca;
+
+    #[test]
+    fn a_digest_tells_keys_and_versions_apart() {
+        let one = digest(&[entry("a", 1), entry("b", 2)]);
+        for other in [
+            digest(&[entry("a", 1)]),
+            digest(&[entry("a", 2), entry("b", 1)]),
+            digest(&[entry("a", 1), entry("b", 3)]),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn the_progress_of_a_scan_is_where_its_key_is() {
+        assert_eq!(permille(None), 0);
+        assert_eq!(permille(Some(&entry("\u{7f}", 1).0)), 496);
+        assert_eq!(permille(Some(&entry("zz", 1).0)), 478);
+    }
+}

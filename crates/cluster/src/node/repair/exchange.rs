@@ -1,0 +1,203 @@
+//! What differs between this node and a peer is exchanged, a few cells at once.
+//!
+//! A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
+//! here. In between it may have been overwritten: then the newer one goes the way, if it is to.
+
+use super::{Chunk, Node, Pass, Stage, TRIES_MAX};
+use crate::node::purpose::{AskPurpose, StorePurpose};
+use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
+use std::collections::BTreeMap;
+use stdx::{Cell, CellMeta, Now};
+
+/// Cells that are exchanged at once; each is in memory.
+const UNDER_WAY_MAX: usize = 16;
+
+/// A cell that is to go to a peer, or to come from it.
+#[derive(Clone, Debug)]
+pub(in crate::node) struct Transfer {
+    pub(in crate::node) node: NodeIndex,
+    pub(in crate::node) key: Key,
+    pub(in crate::node) way: Way,
+    /// The receiver holds an older cell, which this one may replace wherever it is.
+    pub(in crate::node) replaces: bool,
+    tries: u8,
+}
+
+/// In which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Way {
+    Push,
+    Pull,
+}
+
+impl Node {
+    /// Finds what differs between what this node and a peer hold behind `after` up to `until`.
+    pub(super) fn compare(
+        &mut self,
+        now: Now,
+        number: u64,
+        node: NodeIndex,
+        after: Option<&Key>,
+        until: Option<&Key>,
+        entries: Vec<(Key, CellMeta)>,
+    ) {
+        let is_within =
+            |key: &Key| after.is_none_or(|after| key > after) && until.is_none_or(|until| key <= until);
+        let theirs: BTreeMap<Key, CellMeta> = entries.into_iter().filter(|(key, _)| is_within(key)).collect();
+        let Some(Pass { cutoff, stage: Stage::Comparing(chunk), .. }) = &self.repair.pass else { return };
+        let transfer =
+            |key: &Key, way, replaces| Transfer { node, key: key.clone(), way, replaces, tries: 0 };
+        let mut transfers = Vec::new();
+        for (key, own) in chunk.own.iter().filter(|(key, _)| is_within(key)) {
+            match theirs.get(key) {
+                Some(its) if its.version < own.version && own.version.hlc <= *cutoff => {
+                    transfers.push(transfer(key, Way::Push, true));
+                }
+                None if self.is_exchanged(now, node, key, own, *cutoff) => {
+                    transfers.push(transfer(key, Way::Push, false));
+                }
+                _ => {}
+            }
+        }
+        for (key, its) in &theirs {
+            let own = chunk.own.get(key);
+            let is_ours = self.member.layout.is_replica(self.member.me, key, its.from);
+            if is_ours && own.is_none_or(|own| own.version < its.version) {
+                transfers.push(transfer(key, Way::Pull, own.is_some()));
+            }
+        }
+        if let Some(chunk) = self.repair.chunk(number) {
+            chunk.transfers.extend(transfers);
+        }
+    }
+
+    /// Begins transfers as long as there is room; ends the chunk after the last.
+    pub(super) fn advance_exchange(&mut self, now: Now) {
+        while let Some((number, transfer)) = self.next_transfer() {
+            match transfer.way {
+                Way::Push => {
+                    let key = transfer.key.clone();
+                    let purpose = StorePurpose::ReadToPush { pass: number, transfer };
+                    self.outbox.store(purpose, StoreRequest::Read { key });
+                }
+                Way::Pull if self.is_usable(transfer.node) => {
+                    let (node, key) = (transfer.node, transfer.key.clone());
+                    let purpose = AskPurpose::PullCell { pass: number, transfer };
+                    self.outbox.ask(now.mono, node, purpose, PeerRequest::ReadCell { key });
+                }
+                Way::Pull => self.transferred(number, transfer, false),
+            }
+        }
+        let is_done =
+            |chunk: &Chunk| chunk.open.is_empty() && chunk.transfers.is_empty() && chunk.under_way == 0;
+        if let Some(Pass { stage: Stage::Comparing(chunk), .. }) = &self.repair.pass
+            && is_done(chunk)
+        {
+            self.end_chunk_of_pass(now);
+        }
+    }
+
+    /// The store has read a cell that a peer lacks.
+    pub(in crate::node) fn read_to_push(
+        &mut self,
+        now: Now,
+        number: u64,
+        transfer: Transfer,
+        response: StoreResponse,
+    ) {
+        let node = transfer.node;
+        match response {
+            StoreResponse::Cell(Some(cell)) if self.may_go(node, &transfer, &cell) => {
+                if !self.is_usable(node) {
+                    return self.transferred(number, transfer, false);
+                }
+                let key = transfer.key.clone();
+                let request = PeerRequest::Write { key, cell, hints: NodeSet::EMPTY };
+                self.outbox.ask(now.mono, node, AskPurpose::PushCell { pass: number, transfer }, request);
+            }
+            // It was purged meanwhile, or overwritten for other nodes.
+            StoreResponse::Cell(_) => self.dropped(number),
+            StoreResponse::Failed(_) => self.transferred(number, transfer, false),
+            response => unreachable!("the store answered Read with {response:?}"),
+        }
+    }
+
+    /// A peer has stored a cell that it lacked, or has not.
+    pub(in crate::node) fn cell_pushed(
+        &mut self,
+        number: u64,
+        transfer: Transfer,
+        answer: Option<PeerAnswer>,
+    ) {
+        let is_stored = matches!(answer, Some(PeerAnswer::Written { .. }));
+        self.transferred(number, transfer, is_stored);
+    }
+
+    /// A peer has sent a cell that this node lacks, or has not.
+    pub(in crate::node) fn cell_pulled(
+        &mut self,
+        number: u64,
+        transfer: Transfer,
+        answer: Option<PeerAnswer>,
+    ) {
+        match answer {
+            Some(PeerAnswer::Cell(Some(cell))) if self.may_go(self.member.me, &transfer, &cell) => {
+                let request = StoreRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
+                self.outbox.store(StorePurpose::StoreLearned { pass: number, transfer }, request);
+            }
+            Some(PeerAnswer::Cell(_)) => self.dropped(number),
+            _ => self.transferred(number, transfer, false),
+        }
+    }
+
+    /// The store has taken a cell of a peer, or has not.
+    pub(in crate::node) fn learned(&mut self, number: u64, transfer: Transfer, response: StoreResponse) {
+        let is_stored = matches!(response, StoreResponse::Written { .. });
+        if let Some(chunk) = self.repair.chunk(number) {
+            chunk.learned |= is_stored;
+        }
+        self.transferred(number, transfer, is_stored);
+    }
+
+    fn next_transfer(&mut self) -> Option<(u64, Transfer)> {
+        let pass = self.repair.pass.as_mut()?;
+        let Stage::Comparing(chunk) = &mut pass.stage else { return None };
+        if chunk.under_way == UNDER_WAY_MAX {
+            return None;
+        }
+        let transfer = chunk.transfers.pop_front()?;
+        chunk.under_way += 1;
+        Some((pass.number, transfer))
+    }
+
+    /// Whether a cell that may have been overwritten since it was compared is still to go to `node`.
+    fn may_go(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
+        transfer.replaces || self.member.layout.is_replica(node, &transfer.key, cell.meta.from)
+    }
+
+    /// A transfer has ended, or is to be tried again, or is left for the next pass.
+    fn transferred(&mut self, number: u64, mut transfer: Transfer, is_stored: bool) {
+        let node = transfer.node;
+        self.dropped(number);
+        let Some(pass) = self.repair.pass(number) else { return };
+        if is_stored {
+            pass.cells += 1;
+            self.outbox.event(Event::Repaired { node });
+            return;
+        }
+        transfer.tries += 1;
+        if transfer.tries == TRIES_MAX {
+            pass.incomplete.insert(node);
+        } else if !self.is_usable(node) {
+            self.leave_out(node);
+        } else if let Some(chunk) = self.repair.chunk(number) {
+            chunk.transfers.push_back(transfer);
+        }
+    }
+
+    fn dropped(&mut self, number: u64) {
+        if let Some(chunk) = self.repair.chunk(number) {
+            chunk.under_way -= 1;
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Anti-entropy: replicas compare what they hold, and exchange what differs.
+//!
+//! **Promise.** When a pass has ended with a peer, each of the two holds the newest cell of every key that both are
+//! to hold, as far as it was written before the pass began, whether anybody reads it or not. No cell goes to a node
+//! outside its first `from`, unless that holds an older cell of the key, which it then replaces. Nothing that was
+//! deleted comes back: the newest version wins everywhere, and dead cells are exchanged until their grace ends.
+//!
+//! **Mechanism.** A *pass* goes through the keys in their order, one chunk at a time: this node scans its own
+//! chunk and sends to each peer that takes part a digest of what both are to hold in that range. A peer that holds
+//! the same says so; one that does not sends its keys with their versions, and what differs is exchanged, a few
+//! cells at once (`exchange`). A pass rests after each chunk, so that it is busy for a tenth of the time, and for
+//! half of it when it was asked for, is owed after dropped hints, or follows a rebuild.
+//!
+//! Each peer is *due* from the time that a pass with it is wanted until one has ended that began later, with all
+//! exchanged. A *round* makes all peers due: when a third of the grace period has passed since the last,
+//! or when asked for. It has ended when nobody is due any more.
+//!
+//! **Caveats.** A pass reads all keys of this node. Peers that are not up and believed stay due until they are. Where
+//! a key was written for fewer and fewer nodes, one that is not to hold what it holds may keep that, though there
+//! is something newer; nobody asks it for the key unless for as many nodes as had held it at first.
+
+mod exchange;
+
+use super::Node;
+use super::purpose::{AskPurpose, StorePurpose};
+use super::ranges::{CHUNK, digest_of, permille};
+use crate::{
+    Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, RangeAnswer, RangeRequest, RepairStatus,
+    StoreRequest, StoreResponse,
+};
+pub(super) use exchange::Transfer;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use stdx::{Cell, CellMeta, Hlc, Instant, Now, WallTime};
+
+/// A write that began so long ago has reached its replicas or will not without help.
+const WRITES_SETTLE: Duration = Duration::from_secs(2);
+/// Between the end of a pass and the next, at least.
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+/// The same, at most; it doubles while passes leave somebody due and nothing is exchanged.
+const PAUSE_MAX: Duration = Duration::from_secs(640);
+/// The longest rest between two chunks.
+const REST_MAX: Duration = Duration::from_secs(5);
+/// How often one thing is tried in a pass.
+const TRIES_MAX: u8 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Repair {
+    /// Peers that a pass is wanted with, and the last pass that began before it was.
+    due: BTreeMap<NodeIndex, u64>,
+    /// When the round began that is under way.
+    round: Option<WallTime>,
+    /// When a round was last begun.
+    last_round: Option<WallTime>,
+    /// What is due will not wait for long.
+    is_urgent: bool,
+    next_at: Instant,
+    pause: Duration,
+    passes: u64,
+    pass: Option<Pass>,
+}
+
+/// One way through all keys.
+#[derive(Debug)]
+struct Pass {
+    number: u64,
+    cutoff: Hlc,
+    /// Peers that still take part.
+    with: NodeSet,
+    /// Those of them with whom something could not be exchanged.
+    incomplete: NodeSet,
+    /// What was compared ends with this key.
+    after: Option<Key>,
+    stage: Stage,
+    /// The chunk is gone through again, since this node had to learn something from it.
+    is_second_look: bool,
+    cells: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Resting { until: Instant },
+    Scanning { begun_at: Instant },
+    Comparing(Chunk),
+}
+
+/// A part of the keys of this node, as it is compared.
+#[derive(Debug)]
+struct Chunk {
+    begun_at: Instant,
+    /// It ends with this key; `None`: with the last of all.
+    until: Option<Key>,
+    own: BTreeMap<Key, CellMeta>,
+    /// Peers that have not answered for all of it, and how far each is.
+    open: BTreeMap<NodeIndex, Progress>,
+    /// What is to be exchanged; bounded by what a chunk and the answers to it can hold.
+    transfers: VecDeque<Transfer>,
+    under_way: usize,
+    learned: bool,
+}
+
+#[derive(Debug)]
+struct Progress {
+    after: Option<Key>,
+    tries: u8,
+}
+
+impl Repair {
+    /// Nothing is due but what was owed at the end of the former life.
+    pub(super) fn new(now: Instant, owed: NodeSet) -> Self {
+        Self {
+            due: owed.iter().map(|node| (node, 0)).collect(),
+            round: None,
+            last_round: None,
+            is_urgent: !owed.is_empty(),
+            next_at: now,
+            pause: PAUSE_MIN,
+            passes: 0,
+            pass: None,
+        }
+    }
+
+    fn pass(&mut self, number: u64) -> Option<&mut Pass> {
+        self.pass.as_mut().filter(|pass| pass.number == number)
+    }
+
+    fn chunk(&mut self, number: u64) -> Option<&mut Chunk> {
+        match &mut self.pass(number)?.stage {
+            Stage::Comparing(chunk) => Some(chunk),
+            Stage::Resting { .. } | Stage::Scanning { .. } => None,
+        }
+    }
+}
+
+impl Node {
+    /// Makes passes with these peers due; durably, since something is owed to them.
+    pub(super) fn owe_repair(&mut self, to: NodeSet) {
+        if to.is_empty() {
+            return;
+        }
+        let record = self.record.change();
+        record.repair_owed = record.repair_owed.union(to);
+        self.repair.is_urgent = true;
+        self.repair.pause = PAUSE_MIN;
+        let passes = self.repair.passes;
+        self.repair.due.extend(to.iter().map(|node| (node, passes)));
+    }
+
+    /// Begins a round at once.
+    pub(super) fn ask_for_round(&mut self, now: Now) {
+        self.begin_round(now);
+        self.repair.is_urgent = true;
+        self.repair.next_at = now.mono;
+    }
+
+    /// Goes on with anti-entropy, as far as it can.
+    pub(super) fn advance_repair(&mut self, now: Now) {
+        if !self.is_believed() || self.drain.is_some() {
+            self.repair.pass = None;
+            return;
+        }
+        if self.is_round_due(now) {
+            self.begin_round(now);
+        }
+        if self.repair.pass.is_none() && self.repair.next_at <= now.mono {
+            self.begin_pass(now);
+        }
+        let repair = &self.repair;
+        match repair.pass.as_ref().map(|pass| &pass.stage) {
+            Some(&Stage::Resting { until }) if until <= now.mono => self.scan_chunk(now),
+            Some(Stage::Comparing(_)) => self.advance_exchange(now),
+            _ => {}
+        }
+    }
+
+    /// When a pass is to go on.
+    pub(super) fn repair_due(&self) -> Option<Instant> {
+        match self.repair.pass.as_ref()?.stage {
+            Stage::Resting { until } => Some(until),
+            Stage::Scanning { .. } | Stage::Comparing(_) => None,
+        }
+    }
+
+    /// The store has scanned a chunk.
+    pub(super) fn chunk_scanned(&mut self, now: Now, number: u64, response: StoreResponse) {
+        let (entries, until) = match response {
+            StoreResponse::Scanned { entries, until } => (entries, until),
+            StoreResponse::Failed(_) => return self.end_pass(now, number, false),
+            response => unreachable!("the store answered Scan with {response:?}"),
+        };
+        let Some(pass) = self.repair.pass(number) else { return };
+        let Stage::Scanning { begun_at } = pass.stage else {
+            unreachable!("a pass scans one chunk at a time");
+        };
+        let with = pass.with;
+        let open = with.iter().map(|node| (node, Progress { after: pass.after.clone(), tries: 0 }));
+        pass.stage = Stage::Comparing(Chunk {
+            begun_at,
+            until,
+            own: entries.into_iter().map(|(key, Cell { meta, .. })| (key, meta)).collect(),
+            open: open.collect(),
+            transfers: VecDeque::new(),
+            under_way: 0,
+            learned: false,
+        });
+        with.iter().for_each(|node| self.ask_range(now, number, node));
+    }
+
+    /// A peer has answered for a range; `None`: it has not.
+    pub(super) fn range_compared(
+        &mut self,
+        now: Now,
+        number: u64,
+        node: NodeIndex,
+        answer: Option<PeerAnswer>,
+    ) {
+        let Some(chunk) = self.repair.chunk(number) else { return };
+        let Some(progress) = chunk.open.get_mut(&node) else { return };
+        match answer {
+            Some(PeerAnswer::Range(RangeAnswer::Same)) => {
+                chunk.open.remove(&node);
+            }
+            Some(PeerAnswer::Range(RangeAnswer::Versions { entries, until }))
+                if until.is_none() || until > progress.after =>
+            {
+                let after = std::mem::replace(&mut progress.after, until.clone());
+                progress.tries = 0;
+                let is_short = until.is_some() && (chunk.until.is_none() || until < chunk.until);
+                let until = if is_short { until } else { chunk.until.clone() };
+                self.compare(now, number, node, after.as_ref(), until.as_ref(), entries);
+                if is_short {
+                    self.ask_range(now, number, node);
+                } else if let Some(chunk) = self.repair.chunk(number) {
+                    chunk.open.remove(&node);
+                }
+            }
+            _ => {
+                progress.tries += 1;
+                self.ask_range(now, number, node);
+            }
+        }
+    }
+
+    /// For operators.
+    pub(super) fn repair_status(&self) -> Option<RepairStatus> {
+        let pass = self.repair.pass.as_ref()?;
+        let permille = permille(pass.after.as_ref());
+        Some(RepairStatus { rebuilding: false, permille, cells: pass.cells })
+    }
+
+    fn is_round_due(&self, now: Now) -> bool {
+        let repaired_at = self.record.durable().repaired_at;
+        let last = repaired_at.max(self.repair.last_round);
+        let is_due = |last: WallTime| last.saturating_add(self.limits.grace / 3) <= now.wall;
+        self.peers_count() > 0 && last.is_none_or(is_due)
+    }
+
+    fn begin_round(&mut self, now: Now) {
+        self.repair.round = Some(now.wall);
+        self.repair.last_round = Some(now.wall);
+        let passes = self.repair.passes;
+        self.repair.due = self.peer_nodes().map(|node| (node, passes)).collect();
+    }
+
+    /// With those who are due and may take part, if there are any.
+    fn begin_pass(&mut self, now: Now) {
+        let due = self.repair.due.keys().copied();
+        let with: NodeSet = due.filter(|&node| self.may_take_part(node)).collect();
+        if with.is_empty() {
+            return;
+        }
+        self.repair.passes += 1;
+        self.repair.pass = Some(Pass {
+            number: self.repair.passes,
+            // All that was written so far, once it has had the time to arrive.
+            cutoff: Hlc::at(now.wall).max(self.member.clock.issued()),
+            with,
+            incomplete: NodeSet::EMPTY,
+            after: None,
+            stage: Stage::Resting { until: now.mono + WRITES_SETTLE },
+            is_second_look: false,
+            cells: 0,
+        });
+    }
+
+    fn may_take_part(&self, node: NodeIndex) -> bool {
+        let peer = self.peer(node);
+        let has_room = peer.vitals().is_some_and(|vitals| !vitals.disk_full) && !self.disk_full;
+        let is_up = peer.state == PeerState::Up && self.is_usable(node);
+        is_up && has_room && peer.standing().is_believed()
+    }
+
+    fn scan_chunk(&mut self, now: Now) {
+        let pass = self.repair.pass.as_mut().expect("a pass is under way");
+        pass.stage = Stage::Scanning { begun_at: now.mono };
+        let purpose = StorePurpose::ScanChunk { pass: pass.number };
+        let after = pass.after.clone();
+        self.outbox.store(purpose, StoreRequest::Scan { after, until: None, limit: CHUNK, values: false });
+    }
+
+    /// Asks a peer whether it holds the same in what is left of the chunk.
+    fn ask_range(&mut self, now: Now, number: u64, node: NodeIndex) {
+        let is_usable = self.is_usable(node) && self.peer(node).is_reachable();
+        let Some(Pass { cutoff, stage: Stage::Comparing(chunk), .. }) = &self.repair.pass else { return };
+        let progress = &chunk.open[&node];
+        if !is_usable || progress.tries == TRIES_MAX {
+            return self.leave_out(node);
+        }
+        let after = progress.after.clone();
+        let is_in_rest = |key: &Key| after.as_ref().is_none_or(|after| key > after);
+        let rest = chunk
+            .own
+            .iter()
+            .filter(|(key, meta)| is_in_rest(key) && self.is_exchanged(now, node, key, meta, *cutoff));
+        let digest = Some(digest_of(rest));
+        let (cutoff, until) = (*cutoff, chunk.until.clone());
+        let request = PeerRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
+        self.outbox.ask(now.mono, node, AskPurpose::CompareRange { pass: number }, request);
+    }
+
+    /// Goes on without a peer; it stays due.
+    fn leave_out(&mut self, node: NodeIndex) {
+        if let Some(pass) = &mut self.repair.pass {
+            pass.with.remove(node);
+            if let Stage::Comparing(chunk) = &mut pass.stage {
+                chunk.open.remove(&node);
+                chunk.transfers.retain(|transfer| transfer.node != node);
+            }
+        }
+    }
+
+    /// All of the chunk is compared and exchanged.
+    fn end_chunk_of_pass(&mut self, now: Now) {
+        let is_urgent = self.repair.is_urgent;
+        let pass = self.repair.pass.as_mut().expect("a pass is under way");
+        let Stage::Comparing(chunk) = &mut pass.stage else { return };
+        let busy = now.mono - chunk.begun_at;
+        let rest = if is_urgent { busy } else { busy * 9 };
+        let until = chunk.until.take();
+        let is_over = pass.with.is_empty();
+        // What one peer knew others may lack.
+        let looks_again = chunk.learned && !pass.is_second_look && pass.with.len() > 1;
+        pass.stage = Stage::Resting { until: now.mono + rest.min(REST_MAX) };
+        pass.is_second_look = looks_again;
+        if looks_again && !is_over {
+            return;
+        }
+        if is_over || until.is_none() {
+            let number = pass.number;
+            return self.end_pass(now, number, !is_over);
+        }
+        pass.after = until;
+    }
+
+    fn end_pass(&mut self, now: Now, number: u64, is_complete: bool) {
+        let Some(pass) = self.repair.pass.take_if(|pass| pass.number == number) else { return };
+        for node in pass.with.without(pass.incomplete).iter().filter(|_| is_complete) {
+            if self.repair.due.get(&node).is_some_and(|&earlier| earlier < pass.number) {
+                self.repair.due.remove(&node);
+                self.record.change().repair_owed.remove(node);
+            }
+        }
+        let repair = &mut self.repair;
+        repair.next_at = now.mono + repair.pause;
+        let moved = repair.due.is_empty() || pass.cells > 0;
+        repair.pause = if moved { PAUSE_MIN } else { (repair.pause * 2).min(PAUSE_MAX) };
+        if repair.due.is_empty() {
+            repair.is_urgent = false;
+            if let Some(begun_at) = repair.round.take() {
+                self.record.change().repaired_at = Some(begun_at);
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Rebuilding a lost node, and anti-entropy.
+
+mod node_support;
+
+use bytes::Bytes;
+use cluster::{
+    Event, Key, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest, Standing,
+    StoreRequest, hint_bytes,
+};
+use node_support::{MILLISECOND, Net, SECOND, World, key};
+use std::collections::BTreeMap;
+use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version};
+
+const KEYS: usize = 3_000;
+
+/// A value on all of its replicas.
+fn place(world: &mut World, name: &str, from: u8) -> Version {
+    let replicas = world.layout.replicas(&key(name), from).to_vec();
+    world.now = world.now + MILLISECOND / 1_000;
+    let version = world.version(0);
+    for replica in replicas {
+        let cell = Cell::value(version, from, Bytes::from(name.to_owned()));
+        world.write_cell(replica.as_usize(), &key(name), cell, &[]);
+    }
+    version
+}
+
+/// The newest cell of each key is on all of its replicas, and on those that hold an older one as its replicas.
+fn assert_converged(world: &World, what: &str) {
+    let mut newest: BTreeMap<Key, CellMeta> = BTreeMap::new();
+    for host in &world.hosts {
+        for (key, cell) in &host.store.cells {
+            let entry = newest.entry(key.clone()).or_insert(cell.meta);
+            if cell.meta.version > entry.version {
+                *entry = cell.meta;
+            }
+        }
+    }
+    assert_eq!(world.strays, [], "{what}");
+    for (key, meta) in &newest {
+        for host in 0..world.hosts.len() {
+            let held = world.hosts[host].store.cells.get(key).map(|cell| cell.meta);
+            let is_replica = |from| world.layout.is_replica(NodeIndex(host as u8), key, from);
+            if is_replica(meta.from) || held.is_some_and(|held| is_replica(held.from)) {
+                assert_eq!(held, Some(*meta), "{what}: {key:?} at {host}");
+            }
+        }
+    }
+}
+
+fn repair(world: &mut World, host: usize) {
+    let (now, node) = world.node_mut(host);
+    node.begin_repair(now);
+    world.settle(host);
+}
+
+fn is_repairing(world: &World, host: usize) -> bool {
+    world.node(host).status(world.now_at(host)).repair.is_some()
+}
+
+/// Values, tombstones and values with a lifetime, of all replica counts, each on some of its replicas only.
+fn scatter(world: &mut World, keys: usize, rng: &mut Rng) {
+    let hosts = world.hosts.len() as u64;
+    for _ in 0..keys * 2 {
+        world.now = world.now + MILLISECOND / 1_000;
+        let name = format!("{:04x}", rng.below(keys as u64) * 7_919 % 65_536);
+        let from = 1 + rng.below(hosts) as u8;
+        let version = world.version(rng.below(hosts) as usize);
+        let mut cell = match rng.below(3) {
+            0 => Cell::tombstone(version, from),
+            _ => Cell::value(version, from, Bytes::from(version.to_string())),
+        };
+        if rng.chance(0.2) && cell.meta.kind == CellKind::Value {
+            cell.meta.expires_at = Some(version.hlc.wall().saturating_add(SECOND));
+        }
+        let replicas = world.layout.replicas(&key(&name), from).to_vec();
+        let least = rng.below(u64::from(from)) as usize;
+        for (i, replica) in replicas.into_iter().enumerate() {
+            if i == least || rng.chance(0.6) {
+                world.write_cell(replica.as_usize(), &key(&name), cell.clone(), &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_node_is_filled_with_its_cells_and_no_others_before_it_is_believed() {
+    let mut world = World::started(3, 1);
+    for i in 0..KEYS {
+        place(&mut world, &format!("k{i}"), 1 + (i % 3) as u8);
+    }
+    let lost = world.hosts[2].store.cells.clone();
+    world.crash(2);
+    world.lose_disk(2);
+    world.run(10 * MILLISECOND);
+    world.start(2);
+    let acknowledged = |key: &Key, cell: &Cell| cell.meta.from > 1 && lost.contains_key(key);
+    let expected: Vec<&Key> =
+        lost.iter().filter(|(key, cell)| acknowledged(key, cell)).map(|(key, _)| key).collect();
+    world.run_until(30 * SECOND, "it is believed", |world| {
+        let is_believed = (0..3).any(|host| world.seen(host, 2).believed);
+        let missing = expected.iter().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
+        assert!(!is_believed || missing == 0, "{missing} of {} are missing", expected.len());
+        is_believed
+    });
+    assert_eq!(world.hosts[2].store.cells.len(), expected.len(), "nothing but its own");
+    world.run(5 * SECOND);
+    assert_eq!(world.hosts[2].store.record.standing, Standing::Settled);
+    assert!(world.hosts[2].store.record.repair_owed.is_empty(), "a pass of anti-entropy has followed");
+}
+
+#[test]
+fn a_lost_node_is_not_believed_while_a_source_that_it_needs_is_away() {
+    let mut world = World::started(3, 2);
+    (0..100).for_each(|i| {
+        place(&mut world, &format!("k{i}"), 3);
+    });
+    world.crash(1);
+    world.crash(2);
+    world.lose_disk(2);
+    world.start(2);
+    world.run(60 * SECOND);
+    assert_eq!(world.standing(2), Standing::Rebuilding);
+    assert_eq!(world.hosts[2].store.cells.len(), 100, "it has read what it could");
+    world.start(1);
+    world.run_until(10 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+}
+
+#[test]
+fn rebuilding_goes_on_through_crashes_losses_and_faults() {
+    for seed in 0..6 {
+        let mut world = World::started(3, 300 + seed);
+        for i in 0..KEYS {
+            place(&mut world, &format!("k{i}"), 2 + (i % 2) as u8);
+        }
+        let lost = world.hosts[2].store.cells.clone();
+        world.crash(2);
+        world.lose_disk(2);
+        world.net = Net { latency: MILLISECOND, jitter: 20 * MILLISECOND, loss: 0.05, doubled: 0.1 };
+        world.start(2);
+        for step in 0..20 {
+            world.run(100 * MILLISECOND);
+            match world.rng.below(8) {
+                0 => world.restart(2),
+                1 => world.restart(0),
+                2 => world.cut_off(1, 2),
+                3 => world.heal(),
+                _ => {}
+            }
+            world.hosts[2].store.fails = match step % 4 {
+                0 => |request| matches!(request, StoreRequest::Write { .. }),
+                1 => |request| matches!(request, StoreRequest::Remember { .. }),
+                _ => |_| false,
+            };
+            world.hosts[0].store.fails = match step % 3 {
+                0 => |request| matches!(request, StoreRequest::Scan { .. }),
+                _ => |_| false,
+            };
+            let missing = lost.keys().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
+            assert!(!world.seen(2, 2).believed || missing == 0, "seed {seed}: {missing} are missing");
+        }
+        world.heal();
+        (0..3).for_each(|host| world.hosts[host].store.fails = |_| false);
+        world.net.loss = 0.0;
+        world.run_until(60 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+        assert_eq!(world.hosts[2].store.cells, lost, "seed {seed}");
+    }
+}
+
+#[test]
+fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
+    let mut world = World::started(3, 4);
+    (0..500).for_each(|i| {
+        place(&mut world, &format!("k{i}"), 3);
+    });
+    for host in 1..3 {
+        world.crash(host);
+        world.lose_disk(host);
+    }
+    world.start(1);
+    world.start(2);
+    world.run_until(30 * SECOND, "both are settled", |world| {
+        (1..3).all(|host| world.standing(host) == Standing::Settled)
+    });
+    assert!((1..3).all(|host| world.hosts[host].store.cells.len() == 500));
+}
+
+#[test]
+fn replicas_converge_on_keys_that_nobody_reads() {
+    for seed in 0..8 {
+        let hosts = 2 + (seed as usize % 4);
+        let mut world = World::started(hosts, 500 + seed);
+        let mut rng = Rng::new(seed);
+        scatter(&mut world, KEYS, &mut rng);
+        // What one node learns, the next passes on.
+        for host in 0..hosts {
+            repair(&mut world, host);
+            world.run_until(120 * SECOND, "the pass has ended", |world| !is_repairing(world, host));
+        }
+        assert_converged(&world, &format!("seed {seed}"));
+        for host in 0..hosts {
+            assert!(world.hosts[host].store.record.repaired_at.is_some());
+        }
+    }
+}
+
+#[test]
+fn one_pass_of_one_node_serves_all_its_keys_on_all_nodes() {
+    let mut world = World::started(3, 6);
+    // Host 1 alone has it; host 0 asks for the repair.
+    for i in 0..50 {
+        let version = world.version(1);
+        world.write_cell(1, &key(&format!("k{i}")), Cell::tombstone(version, 3), &[]);
+    }
+    repair(&mut world, 0);
+    world.run_until(10 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
+    assert_converged(&world, "host 2 got what host 0 learned from host 1");
+}
+
+#[test]
+fn replicas_converge_though_messages_are_lost_and_nodes_and_stores_fail() {
+    for seed in 0..6 {
+        let mut world = World::started(3, 700 + seed);
+        let mut rng = Rng::new(seed);
+        scatter(&mut world, 1_500, &mut rng);
+        world.net = Net { latency: MILLISECOND, jitter: 20 * MILLISECOND, loss: 0.03, doubled: 0.1 };
+        for step in 0..15_usize {
+            let host = rng.below(3) as usize;
+            repair(&mut world, host);
+            world.run(500 * MILLISECOND);
+            if step % 5 == 4 {
+                world.restart(host);
+            }
+            world.hosts[host].store.fails = match step % 4 {
+                0 => |request| matches!(request, StoreRequest::Write { .. } | StoreRequest::Scan { .. }),
+                1 => |request| matches!(request, StoreRequest::Read { .. }),
+                _ => |_| false,
+            };
+        }
+        world.net.loss = 0.0;
+        (0..3).for_each(|host| world.hosts[host].store.fails = |_| false);
+        for host in [0, 1, 2, 0, 1, 2] {
+            repair(&mut world, host);
+            world.run(40 * SECOND);
+        }
+        assert_converged(&world, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_dropped_hint_makes_up_for_itself() {
+    let mut world = World::new(3, 8);
+    world.hint_bytes_max = hint_bytes(&key("k0"));
+    (0..3).for_each(|host| world.start(host));
+    world.run(SECOND);
+    // Host 2 is up, and yet a write misses it.
+    for i in 0..3 {
+        world.write(0, &format!("k{i}"), 3, &[2]);
+    }
+    world.run(10 * SECOND);
+    assert!((0..3).all(|i| world.version_at(2, &format!("k{i}")).is_some()));
+    assert!(world.hosts[0].store.record.repair_owed.is_empty());
+}
+
+#[test]
+fn what_is_owed_is_paid_after_a_restart_and_to_those_who_were_away() {
+    let mut world = World::new(3, 9);
+    world.hint_bytes_max = 0;
+    (0..3).for_each(|host| world.start(host));
+    world.run(SECOND);
+    world.crash(2);
+    world.write(0, "k", 3, &[2]);
+    world.run(SECOND);
+    world.restart(0);
+    world.run(30 * SECOND);
+    assert!(world.hosts[0].store.record.repair_owed.contains(NodeIndex(2)));
+    world.start(2);
+    world.run(30 * SECOND);
+    assert!(world.version_at(2, "k").is_some());
+    assert!(world.hosts[0].store.record.repair_owed.is_empty());
+}
+
+#[test]
+fn a_round_begins_in_each_third_of_the_grace_period() {
+    let mut world = World::new(3, 10);
+    world.limits.grace = 300 * SECOND;
+    (0..3).for_each(|host| world.start(host));
+    world.run(10 * SECOND);
+    let settled_at = world.hosts[0].store.record.repaired_at;
+    assert!(settled_at.is_some());
+    world.write(1, "k", 3, &[]);
+    world.run(80 * SECOND);
+    assert_eq!(world.version_at(0, "k"), None);
+    world.run(20 * SECOND);
+    assert!(world.version_at(0, "k").is_some() && world.version_at(2, "k").is_some());
+    assert!(world.hosts[0].store.record.repaired_at > settled_at);
+}
+
+#[test]
+fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back() {
+    let mut world = World::started(3, 11);
+    place(&mut world, "k", 3);
+    let now = world.now + SECOND;
+    world.now = now;
+    let version = world.version(0);
+    let owner = world.layout.replicas(&key("k"), 1)[0].as_usize();
+    // A delete with `from` 1: older copies are elsewhere.
+    world.write_cell(owner, &key("k"), Cell::tombstone(version, 1), &[]);
+    world.run(3 * SECOND);
+    repair(&mut world, owner);
+    world.run(10 * SECOND);
+    for host in 0..3 {
+        assert_eq!(world.hosts[host].store.cells[&key("k")].meta.kind, CellKind::Tombstone, "at {host}");
+    }
+    // Past the grace period one node has purged it, the others have not.
+    world.limits.grace = SECOND;
+    (0..3).for_each(|host| world.restart(host));
+    world.hosts[0].store.cells.clear();
+    world.run(20 * SECOND);
+    repair(&mut world, 1);
+    world.run(20 * SECOND);
+    assert!(world.hosts[0].store.cells.is_empty());
+}
+
+#[test]
+fn a_dead_cell_past_its_grace_still_wins_over_an_older_value() {
+    let mut world = World::new(2, 12);
+    world.limits.grace = 20 * SECOND;
+    (0..2).for_each(|host| world.start(host));
+    world.run(SECOND);
+    let older = place(&mut world, "k", 2);
+    world.run(SECOND);
+    let version = world.version(0);
+    assert!(version > older);
+    world.write_cell(0, &key("k"), Cell::tombstone(version, 2), &[]);
+    world.cut_off(0, 1);
+    world.run(30 * SECOND);
+    world.heal();
+    world.run(20 * SECOND);
+    assert_eq!(world.version_at(0, "k"), Some(version), "the older value did not come back");
+    assert_eq!(world.version_at(1, "k"), Some(version));
+}
+
+#[test]
+fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
+    let mut world = World::started(2, 13);
+    let version = world.version(1);
+    for i in 0..5_000 {
+        world.write_cell(1, &key(&format!("k{i:04}")), Cell::tombstone(version, 2), &[]);
+    }
+    repair(&mut world, 0);
+    world.run_until(60 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
+    assert_eq!(world.hosts[0].store.cells.len(), 5_000);
+    let sizes = world.sent.iter().filter_map(|(_, _, message)| match message {
+        Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Versions { entries, .. }), .. } => {
+            Some(entries.len())
+        }
+        _ => None,
+    });
+    assert!(sizes.max().expect("ranges were answered") <= 1_024);
+}
+
+#[test]
+fn a_peer_has_few_ranges_under_way() {
+    let mut world = World::started(2, 14);
+    world.hosts[0].store.latency = SECOND;
+    for number in 0..5 {
+        let range = RangeRequest { after: None, until: None, cutoff: Hlc::MAX, digest: None, cells: true };
+        let id =
+            cluster::MessageId { incarnation: cluster::Incarnation(99), asker: cluster::Asker::Node, number };
+        world.inject(1, 0, Message::Request { id, request: PeerRequest::Range(range) });
+    }
+    world.run(100 * MILLISECOND);
+    let scans = world.hosts[0].asked.iter().filter(|request| matches!(request, StoreRequest::Scan { .. }));
+    assert_eq!(scans.count(), 2);
+    world.run(3 * SECOND);
+}
+
+/// Work and rest, by the scans that the store is asked for.
+#[test]
+fn a_pass_rests_nine_tenths_of_the_time_and_half_of_it_when_it_was_asked_for() {
+    let scan_times = |world: &mut World| {
+        let begin = world.now;
+        let asked = world.hosts[0].asked.len();
+        world.run_until(600 * SECOND, "it is repaired", |world| {
+            let scans = world.hosts[0].asked[asked..].iter();
+            let is_own = |request: &&StoreRequest| matches!(request, StoreRequest::Scan { until: None, .. });
+            scans.filter(is_own).count() >= 11
+        });
+        world.now - begin
+    };
+    let mut world = World::new(2, 15);
+    world.limits.grace = 3_000 * SECOND;
+    (0..2).for_each(|host| world.start(host));
+    world.run(2 * SECOND);
+    for i in 0..20_000 {
+        place(&mut world, &format!("k{i:05}"), 2);
+    }
+    world.hosts[0].store.latency = 100 * MILLISECOND;
+    repair(&mut world, 0);
+    let asked_for = scan_times(&mut world);
+    world.run(100 * SECOND);
+    world.run_until(1_000 * SECOND, "a round has begun", |world| is_repairing(world, 0));
+    let background = scan_times(&mut world);
+    assert!(background > asked_for * 3, "{background:?} in the background, {asked_for:?} when asked for");
+}
+
+#[test]
+fn a_pass_tells_how_far_it_is() {
+    let mut world = World::started(2, 16);
+    for i in 0..4_000 {
+        place(&mut world, &format!("{:02x}{i}", 0x21 + i % 80), 2);
+    }
+    world.hosts[0].store.latency = 100 * MILLISECOND;
+    repair(&mut world, 0);
+    let mut seen = Vec::new();
+    world.run_until(60 * SECOND, "the pass has ended", |world| {
+        let status = world.node(0).status(world.now_at(0)).repair;
+        seen.extend(status.map(|status| status.permille));
+        status.is_none()
+    });
+    seen.dedup();
+    assert!(seen.len() > 3 && seen.is_sorted(), "{seen:?}");
+    assert!(
+        !world.hosts[0].events.iter().any(|event| matches!(event, Event::Repaired { .. })),
+        "all was equal"
+    );
+}
