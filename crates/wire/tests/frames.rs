@@ -81,7 +81,9 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         reseal(&mut bytes);
-        let _ = decode(&bytes);
+        let mut inbox = Inbox::new(InboxLimits::default());
+        inbox.feed(&bytes);
+        while let Ok(Some(_)) = inbox.next() {}
     }
 
     #[test]

@@ -136,9 +136,11 @@ fn put_answer<'a>(out: &mut Vec<u8>, answer: &'a PeerAnswer) -> Option<&'a Bytes
         PeerAnswer::HintsKept | PeerAnswer::Range(RangeAnswer::Same) => {}
         PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals),
         PeerAnswer::Range(RangeAnswer::Versions { entries, until }) => {
-            put_versions(out, entries, until.as_ref())
+            put_versions(out, entries, until.as_ref());
         }
-        PeerAnswer::Range(RangeAnswer::Cells { entries, until }) => put_cells(out, entries, until.as_ref()),
+        PeerAnswer::Range(RangeAnswer::Cells { entries, until }) => {
+            put_cells(out, entries, until.as_ref());
+        }
         PeerAnswer::Failed(fault) => put_fault(out, fault),
     }
     None

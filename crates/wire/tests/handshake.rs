@@ -1,0 +1,357 @@
+//! Two nodes that belong together open a link; all others are told why not.
+
+use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
+use proptest::prelude::*;
+use stdx::{Hlc, NodeTag};
+use wire::handshake::{
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeError, Local, Secret,
+};
+
+const DIAL_NONCE: [u8; 32] = [0xd1; 32];
+const ACCEPT_NONCE: [u8; 32] = [0xac; 32];
+/// Length of a message's header, in bytes.
+const HEADER_LEN: usize = 8;
+
+fn names() -> Vec<String> {
+    ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec()
+}
+
+fn local(node: u8) -> Local {
+    Local {
+        node: NodeIndex(node),
+        tag: NodeTag(0x1000 + u64::from(node)),
+        asker: Asker::Coordinator(node),
+        incarnation: Incarnation(0x2000 + u64::from(node)),
+        clock: Hlc::from_bits(0x3000),
+        standing: Standing::Settled,
+        digest: ClusterDigest::of(&names(), 4_096, 1),
+        secret: Secret::new("a long secret"),
+    }
+}
+
+fn peer_hello(local: &Local, asker: Asker) -> PeerHello {
+    let Local { node, tag, incarnation, clock, standing, .. } = *local;
+    PeerHello { node, tag, asker, incarnation, clock, standing }
+}
+
+/// How a handshake between node 0, which dials node 1, and whoever answers goes on, as far as it goes.
+struct Outcome {
+    dialer: Result<DialStep, HandshakeError>,
+    acceptor: Result<AcceptStep, HandshakeError>,
+    /// Whatever was sent, in order.
+    sent: Vec<Vec<u8>>,
+}
+
+impl Outcome {
+    fn opened(&self) -> bool {
+        matches!(self.dialer, Ok(DialStep::Done { .. }))
+    }
+
+    fn arrived(&self) -> bool {
+        matches!(self.acceptor, Ok(AcceptStep::Arrived(_)))
+    }
+}
+
+/// Shakes hands; `alter` sees each message by its number before it arrives.
+fn shake(dial: Local, accept: Local, alter: impl Fn(usize, &mut Vec<u8>)) -> Outcome {
+    let (mut dialer, hello) = Dialer::start(dial, NodeIndex(1), DIAL_NONCE);
+    let mut acceptor = Acceptor::new(accept, ACCEPT_NONCE);
+    let mut outcome =
+        Outcome { dialer: Ok(DialStep::NeedMore), acceptor: Ok(AcceptStep::NeedMore), sent: Vec::new() };
+    let mut on_its_way = hello;
+    for number in 0.. {
+        alter(number, &mut on_its_way);
+        outcome.sent.push(on_its_way.clone());
+        let is_for_acceptor = number % 2 == 0;
+        let next = match is_for_acceptor {
+            true => {
+                outcome.acceptor = acceptor.handle(&on_its_way);
+                match &outcome.acceptor {
+                    Ok(AcceptStep::Send(bytes)) => bytes.clone(),
+                    Ok(AcceptStep::Arrived(_)) => {
+                        let (welcome, rest) = acceptor.admit();
+                        assert_eq!(rest, []);
+                        acceptor = Acceptor::new(local(1), ACCEPT_NONCE);
+                        welcome
+                    }
+                    Ok(AcceptStep::NeedMore) => return outcome,
+                    Err(error) => error.refusal_bytes().unwrap_or_default(),
+                }
+            }
+            false => {
+                outcome.dialer = dialer.handle(&on_its_way);
+                match &outcome.dialer {
+                    Ok(DialStep::Send(bytes)) => bytes.clone(),
+                    Ok(_) => return outcome,
+                    Err(error) => error.refusal_bytes().unwrap_or_default(),
+                }
+            }
+        };
+        if next.is_empty() {
+            return outcome;
+        }
+        on_its_way = next;
+    }
+    unreachable!("a handshake ends")
+}
+
+fn refused_with(result: Result<impl std::fmt::Debug, HandshakeError>, words: &str) {
+    match result {
+        Err(HandshakeError::RefusedByPeer { reason }) => assert!(reason.contains(words), "{reason}"),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn nodes_that_belong_together_learn_who_the_other_is() {
+    let outcome = shake(local(0), local(1), |_, _| ());
+    let acceptor = peer_hello(&local(1), Asker::Node);
+    assert_eq!(outcome.dialer, Ok(DialStep::Done { hello: acceptor, rest: vec![] }));
+    let dialer = peer_hello(&local(0), Asker::Coordinator(0));
+    assert_eq!(outcome.acceptor, Ok(AcceptStep::Arrived(dialer)));
+    assert!(outcome.sent.iter().all(|message| message.len() <= HANDSHAKE_BYTES_MAX));
+}
+
+#[test]
+fn no_secret_on_both_sides_is_as_good_as_one() {
+    let without = |node| Local { secret: Secret::new(""), ..local(node) };
+    assert!(shake(without(0), without(1), |_, _| ()).opened());
+    let outcome = shake(without(0), local(1), |_, _| ());
+    assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
+}
+
+#[test]
+fn another_secret_is_found_by_the_dialer_and_told() {
+    let outcome = shake(Local { secret: Secret::new("other"), ..local(0) }, local(1), |_, _| ());
+    assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
+    refused_with(outcome.acceptor, "different secrets");
+}
+
+#[test]
+fn another_cluster_is_found_by_the_acceptor_and_told() {
+    let mut other_names = names();
+    other_names[2].push('1');
+    let digests = [
+        ClusterDigest::of(&other_names, 4_096, 1),
+        ClusterDigest::of(&names()[..2], 4_096, 1),
+        ClusterDigest::of(&names(), 2_048, 1),
+        ClusterDigest::of(&names(), 4_096, 2),
+    ];
+    for digest in digests {
+        let ours = local(1).digest;
+        let outcome = shake(Local { digest, ..local(0) }, local(1), |_, _| ());
+        assert_eq!(outcome.acceptor, Err(HandshakeError::AnotherList { ours, theirs: digest }));
+        refused_with(outcome.dialer, &format!("({digest} here, {ours} there)"));
+    }
+}
+
+#[test]
+fn a_list_is_the_same_in_any_order() {
+    let mut names = names();
+    names.reverse();
+    names.push(names[0].clone());
+    assert_eq!(ClusterDigest::of(&names, 4_096, 1), local(0).digest);
+}
+
+#[test]
+fn another_node_than_the_dialed_one_is_told_so() {
+    let outcome = shake(local(0), local(2), |_, _| ());
+    let (expected, found) = (NodeIndex(1), NodeIndex(2));
+    assert_eq!(outcome.dialer, Err(HandshakeError::WrongNode { expected, found }));
+    refused_with(outcome.acceptor, "n1 was dialed and n2 answered");
+}
+
+#[test]
+fn a_node_that_meets_itself_says_so() {
+    let outcome = shake(local(1), local(1), |_, _| ());
+    assert_eq!(outcome.acceptor, Err(HandshakeError::SameNode { node: NodeIndex(1) }));
+    refused_with(outcome.dialer, "n1 met itself");
+}
+
+/// As if the message were of a release that speaks these versions only.
+fn speak(message: &mut [u8], min: u8, max: u8) {
+    message[HEADER_LEN..HEADER_LEN + 2].copy_from_slice(&[min, max]);
+}
+
+#[test]
+fn another_protocol_is_named_on_both_sides() {
+    let outcome = shake(local(0), local(1), |number, message| {
+        if number == 0 {
+            speak(message, 2, 3);
+            message.truncate(HEADER_LEN + 10);
+            message[6..8].copy_from_slice(&10u16.to_le_bytes());
+        }
+    });
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 2));
+    refused_with(outcome.dialer, "version 1 is spoken there, versions 2 to 3 here");
+    let outcome = shake(local(0), local(1), |number, message| {
+        if number == 1 {
+            speak(message, 2, 2);
+        }
+    });
+    assert!(matches!(outcome.dialer, Err(HandshakeError::AnotherProtocol { .. })));
+    refused_with(outcome.acceptor, "upgrade one release at a time");
+}
+
+#[test]
+fn a_newer_release_that_still_speaks_ours_is_heard() {
+    let (_, mut hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
+    speak(&mut hello, 1, 2);
+    let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&hello);
+    assert!(matches!(step, Ok(AcceptStep::Send(_))));
+}
+
+#[test]
+fn no_altered_byte_of_a_hello_or_a_proof_opens_a_link() {
+    let lengths: Vec<usize> = shake(local(0), local(1), |_, _| ()).sent.iter().map(Vec::len).collect();
+    assert_eq!(lengths.len(), 4);
+    for (altered, len) in lengths.into_iter().enumerate() {
+        for at in 0..len {
+            for bit in [0x01, 0x80] {
+                let outcome = shake(local(0), local(1), |number, message| {
+                    if number == altered {
+                        message[at] ^= bit;
+                    }
+                });
+                assert!(!outcome.opened(), "byte {at} of message {altered}");
+                assert!(altered == 3 || !outcome.arrived(), "byte {at} of message {altered}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_cut_short_is_waited_for() {
+    let sent = shake(local(0), local(1), |_, _| ()).sent;
+    for (cut, message) in sent.iter().enumerate() {
+        for len in 0..message.len() {
+            let outcome = shake(local(0), local(1), |number, message| {
+                if number == cut {
+                    message.truncate(len);
+                }
+            });
+            let waits = match cut % 2 == 0 {
+                true => outcome.acceptor == Ok(AcceptStep::NeedMore),
+                false => outcome.dialer == Ok(DialStep::NeedMore),
+            };
+            assert!(waits, "{len} bytes of message {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_byte_by_byte_is_the_same() {
+    let (mut dialer, hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
+    let mut acceptor = Acceptor::new(local(1), ACCEPT_NONCE);
+    let accept = |acceptor: &mut Acceptor, bytes: &[u8]| {
+        let steps: Vec<_> = bytes.iter().map(|byte| acceptor.handle(&[*byte]).unwrap()).collect();
+        steps.into_iter().next_back().unwrap()
+    };
+    let AcceptStep::Send(answer) = accept(&mut acceptor, &hello) else { panic!("no hello") };
+    let dial = |dialer: &mut Dialer, bytes: &[u8]| {
+        let steps: Vec<_> = bytes.iter().map(|byte| dialer.handle(&[*byte]).unwrap()).collect();
+        steps.into_iter().next_back().unwrap()
+    };
+    let DialStep::Send(proof) = dial(&mut dialer, &answer) else { panic!("no proof") };
+    assert!(matches!(accept(&mut acceptor, &proof), AcceptStep::Arrived(_)));
+    assert_eq!(acceptor.handle(b"behind"), Ok(AcceptStep::NeedMore));
+    let (welcome, rest) = acceptor.admit();
+    assert_eq!(rest, b"behind");
+    let Ok(DialStep::Done { rest, .. }) = dialer.handle(&[&welcome[..], b"frames"].concat()) else {
+        panic!("not welcome")
+    };
+    assert_eq!(rest, b"frames");
+}
+
+#[test]
+fn what_was_recorded_does_not_open_another_link() {
+    let recorded = shake(local(0), local(1), |_, _| ()).sent;
+    let mut acceptor = Acceptor::new(local(1), [0xff; 32]);
+    assert!(matches!(acceptor.handle(&recorded[0]), Ok(AcceptStep::Send(_))));
+    assert_eq!(acceptor.handle(&recorded[2]), Err(HandshakeError::AnotherSecret));
+    let (mut dialer, _) = Dialer::start(local(0), NodeIndex(1), [0xff; 32]);
+    assert_eq!(dialer.handle(&recorded[1]), Err(HandshakeError::AnotherSecret));
+}
+
+#[test]
+fn a_nodes_own_words_do_not_answer_it() {
+    let (mut dialer, hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
+    let mut reflected = hello.clone();
+    assert!(matches!(dialer.handle(&hello), Err(HandshakeError::Malformed { .. })));
+    // The dialer's hello as an acceptor's, with any proof.
+    reflected[4] = 2;
+    reflected.extend_from_slice(&[0; 32]);
+    let len = (reflected.len() - HEADER_LEN) as u16;
+    reflected[6..8].copy_from_slice(&len.to_le_bytes());
+    let (mut dialer, _) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
+    assert_eq!(dialer.handle(&reflected), Err(HandshakeError::SameNode { node: NodeIndex(0) }));
+    // The acceptor's proof as the dialer's.
+    let mut acceptor = Acceptor::new(local(1), ACCEPT_NONCE);
+    let Ok(AcceptStep::Send(answer)) = acceptor.handle(&hello) else { panic!("no hello") };
+    let mut proof = [b"vHsk".as_slice(), &[3, 0, 32, 0]].concat();
+    proof.extend_from_slice(&answer[answer.len() - 32..]);
+    assert_eq!(acceptor.handle(&proof), Err(HandshakeError::AnotherSecret));
+}
+
+#[test]
+fn a_refusal_is_heard_in_place_of_any_message() {
+    let refusal = Acceptor::new(local(1), ACCEPT_NONCE).refuse("its identity\nis not known yet");
+    let reason = "its identity is not known yet".to_owned();
+    let expected = HandshakeError::RefusedByPeer { reason };
+    for instead_of in 0..4 {
+        let outcome = shake(local(0), local(1), |number, message| {
+            if number == instead_of {
+                *message = refusal.clone();
+            }
+        });
+        let error = if instead_of % 2 == 0 { outcome.acceptor.err() } else { outcome.dialer.err() };
+        assert_eq!(error.as_ref(), Some(&expected));
+        assert_eq!(expected.refusal_bytes(), None);
+    }
+}
+
+#[test]
+fn every_error_is_one_sentence_that_fits_a_refusal() {
+    let digest = local(0).digest;
+    let errors = [
+        HandshakeError::AnotherList { ours: digest, theirs: digest },
+        HandshakeError::AnotherSecret,
+        HandshakeError::WrongNode { expected: NodeIndex(1), found: NodeIndex(2) },
+        HandshakeError::SameNode { node: NodeIndex(1) },
+        HandshakeError::Malformed { what: "x" },
+        HandshakeError::RefusedByPeer { reason: "x".into() },
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.len() < 300 && !text.contains('\n') && !text.ends_with('.'), "{text}");
+    }
+}
+
+#[test]
+fn nothing_shows_the_secret() {
+    let text = format!("{:?}", Dialer::start(local(0), NodeIndex(1), DIAL_NONCE));
+    assert!(!text.contains("long secret") && !text.contains("108, 111, 110, 103"), "{text}");
+}
+
+#[test]
+fn a_message_longer_than_any_is_refused_at_its_header() {
+    let header = [b"vHsk".as_slice(), &[1, 0], &(HANDSHAKE_BYTES_MAX as u16).to_le_bytes()].concat();
+    let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&header);
+    assert!(matches!(step, Err(HandshakeError::Malformed { .. })));
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_any_origin_open_nothing(mut bytes: Vec<u8>, kind in 1u8..6) {
+        for with_header in [false, true] {
+            if with_header {
+                let len = (bytes.len() as u16).to_le_bytes();
+                bytes.splice(..0, [b"vHsk".as_slice(), &[kind, 0], &len].concat());
+            }
+            let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&bytes);
+            prop_assert!(matches!(step, Err(_) | Ok(AcceptStep::NeedMore)), "{:?}", step);
+            let step = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE).0.handle(&bytes);
+            prop_assert!(matches!(step, Err(_) | Ok(DialStep::NeedMore)), "{:?}", step);
+        }
+    }
+}
