@@ -1,0 +1,161 @@
+//! The bytes of every released version are still read, and those of the newest are still written.
+//!
+//! `UPDATE=1 cargo test -p wire --test formats` writes the files of the newest version anew: only for a version
+//! that was not released.
+
+#![allow(clippy::disallowed_methods, reason = "the files are what is tested")]
+
+mod common;
+
+use bytes::Bytes;
+use cluster::{
+    Asker, Incarnation, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
+    RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
+};
+use common::{decode, encode, id, key, write};
+use std::path::PathBuf;
+use std::time::Duration;
+use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+use wire::handshake::{AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, Secret};
+
+/// The bytes of a file, which are `written` if it is to be written anew.
+fn pinned(name: &str, written: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, written).unwrap();
+    }
+    std::fs::read(path).unwrap()
+}
+
+fn version(number: u64) -> Version {
+    Version::new(Hlc::from_bits(0x1112_1314_1516_1700 + number), NodeTag(0x2122_2324_2526_2728))
+}
+
+fn wall(micros: u64) -> WallTime {
+    WallTime::from_micros_since_unix_epoch(micros)
+}
+
+fn vitals(standing: Standing, tag: Option<u64>) -> Vitals {
+    Vitals {
+        sent: Instant::from_nanos(0x3132_3334_3536),
+        wall: wall(0x4142_4344_4546),
+        standing,
+        draining: tag.is_some(),
+        disk_full: tag.is_none(),
+        hints_for_you: 0x5152,
+        remembered_tag_of_you: tag.map(NodeTag),
+    }
+}
+
+fn requests() -> Vec<PeerRequest> {
+    let expiring = CellMeta { expires_at: Some(wall(0x6162_6364)), ..CellMeta::value(version(1), 3) };
+    let cell = Cell { meta: expiring, value: Bytes::from_static(b"value") };
+    vec![
+        PeerRequest::ReadCell { key: key(b"a") },
+        PeerRequest::ReadMeta { key: key(b"b") },
+        PeerRequest::Write { key: key(b"c"), cell, hints: NodeSet::from_bits(0b110) },
+        PeerRequest::Write { key: key(b"d"), cell: Cell::tombstone(version(2), 2), hints: NodeSet::EMPTY },
+        PeerRequest::KeepHints { key: key(b"e"), version: version(3), targets: NodeSet::first(64) },
+        PeerRequest::Range(RangeRequest {
+            after: Some(key(b"f")),
+            until: None,
+            cutoff: Hlc::from_bits(0x7172_7374),
+            digest: Some(RangeDigest { keys: 0x8182, sum: 0x9192_9394 }),
+            cells: false,
+        }),
+        PeerRequest::Range(RangeRequest {
+            after: None,
+            until: Some(key(b"g")),
+            cutoff: Hlc::MAX,
+            digest: None,
+            cells: true,
+        }),
+    ]
+}
+
+fn answers() -> Vec<PeerAnswer> {
+    let dead =
+        CellMeta { kind: CellKind::Tombstone, expires_at: Some(wall(7)), ..CellMeta::value(version(4), 1) };
+    let live = Cell::value(version(5), 5, Bytes::from_static(b"live"));
+    let detail = "a file is däm\u{e4}ged".to_owned();
+    let mut answers = vec![
+        PeerAnswer::Cell(None),
+        PeerAnswer::Cell(Some(live.clone())),
+        PeerAnswer::Meta(None),
+        PeerAnswer::Meta(Some(dead)),
+        PeerAnswer::Written { superseded: false },
+        PeerAnswer::Written { superseded: true },
+        PeerAnswer::HintsKept,
+        PeerAnswer::Range(RangeAnswer::Same),
+        PeerAnswer::Range(RangeAnswer::Versions {
+            entries: vec![(key(b"h"), dead), (key(b"i"), live.meta)],
+            until: Some(key(b"i")),
+        }),
+        PeerAnswer::Range(RangeAnswer::Cells {
+            entries: vec![(key(b"j"), live), (key(b"k"), Cell::tombstone(version(6), 2))],
+            until: None,
+        }),
+    ];
+    let faults = [
+        PeerFault::Store(StoreFault::Full),
+        PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),
+        PeerFault::Store(StoreFault::Corrupt { detail: detail.clone() }),
+        PeerFault::Store(StoreFault::Io { detail }),
+        PeerFault::NotBelieved,
+        PeerFault::ClockAhead { wall: wall(0xa1a2_a3a4) },
+        PeerFault::Busy,
+        PeerFault::NotServing,
+    ];
+    answers.extend(faults.map(PeerAnswer::Failed));
+    answers
+}
+
+/// Each kind of message in each of its forms, in the order in which they leave.
+fn messages() -> Vec<Message> {
+    let heartbeats = [
+        Message::Request { id: id(1), request: PeerRequest::Heartbeat(vitals(Standing::Unsettled, None)) },
+        Message::Request {
+            id: id(2),
+            request: PeerRequest::Heartbeat(vitals(Standing::Rebuilding, Some(9))),
+        },
+        Message::Answer { id: id(2), answer: PeerAnswer::Heartbeat(vitals(Standing::Settled, Some(8))) },
+    ];
+    let requests =
+        (100..).zip(requests()).map(|(number, request)| Message::Request { id: id(number), request });
+    let answers = (200..).zip(answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
+    heartbeats.into_iter().chain(requests).chain(answers).chain([write(300, 66_000)]).collect()
+}
+
+#[test]
+fn frames_of_version_1_are_read_and_written() {
+    let written = encode(&messages());
+    let pinned = pinned("frames-v1.bin", &written);
+    assert!(decode(&pinned).unwrap() == messages(), "the file is read as something else");
+    assert!(written == pinned, "other bytes are written than were released");
+}
+
+fn local(node: u8) -> Local {
+    Local {
+        node: NodeIndex(node),
+        tag: NodeTag(0xb1b2_b3b4_b5b6_b700 + u64::from(node)),
+        asker: Asker::Coordinator(3),
+        incarnation: Incarnation(0xc1c2_c3c4_c5c6_c700 + u64::from(node)),
+        clock: Hlc::from_bits(0xd1d2_d3d4_d5d6_d7d8),
+        standing: Standing::Settled,
+        digest: ClusterDigest::of(&["http://a:1".to_owned(), "http://b:1".to_owned()], 4_096, 1),
+        secret: Secret::new("secret"),
+    }
+}
+
+#[test]
+fn a_handshake_of_version_1_is_understood_and_spoken() {
+    let (mut dialer, hello) = Dialer::start(local(0), NodeIndex(1), [0xe1; 32]);
+    let mut acceptor = Acceptor::new(local(1), [0xf1; 32]);
+    let Ok(AcceptStep::Send(answer)) = acceptor.handle(&hello) else { panic!("the hello is not answered") };
+    let Ok(DialStep::Send(proof)) = dialer.handle(&answer) else { panic!("nothing is proved") };
+    let Ok(AcceptStep::Arrived(_)) = acceptor.handle(&proof) else { panic!("the proof does not hold") };
+    let (welcome, _) = acceptor.admit();
+    let refused = Acceptor::new(local(1), [0; 32]).refuse("no");
+    let written = [hello, answer, proof, welcome, refused].concat();
+    assert!(pinned("handshake-v1.bin", &written) == written, "other bytes are spoken than were released");
+}
