@@ -1,0 +1,154 @@
+//! How fast a coordinator alone is: no I/O, no store, no encoding.
+//!
+//! ```text
+//! cargo run --release -p cluster --example coordination
+//! ```
+//!
+//! One operation is its submission, what it sends and stores, every answer to that, and its one reply, with 64 of
+//! them under way. Keys have 16 bytes and values 100, shared as the real ones are.
+
+use bytes::Bytes;
+use cluster::{
+    Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
+    Layout, Lifetime, Limits, LinkAction, LinkEvent, Member, Message, NodeIndex, Origin, PeerAnswer,
+    PeerHello, PeerRequest, PeerState, PeerView, QuorumChoice, RequestId, Standing, StoreRequest,
+    StoreResponse,
+};
+use std::collections::VecDeque;
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
+
+const OPERATIONS: u64 = 2_000_000;
+const UNDER_WAY: u64 = 64;
+const KEYS: usize = 4_096;
+
+fn main() {
+    for nodes in [1, 3] {
+        for (name, is_put) in [("puts", true), ("gets", false)] {
+            println!("{nodes} nodes: {:>9.0} {name}/s", measure(nodes, is_put));
+        }
+    }
+}
+
+/// Operations a second.
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures")]
+fn measure(nodes: u8, is_put: bool) -> f64 {
+    let mut bench = Bench::new(nodes);
+    bench.run(OPERATIONS / 10, is_put);
+    let begin = std::time::Instant::now();
+    bench.run(OPERATIONS, is_put);
+    OPERATIONS as f64 / begin.elapsed().as_secs_f64()
+}
+
+struct Bench {
+    coordinator: Coordinator,
+    nodes: u8,
+    now: Now,
+    keys: Vec<Key>,
+    value: Bytes,
+    cell: Cell,
+    effects: VecDeque<Effect>,
+    replies: u64,
+}
+
+impl Bench {
+    fn new(nodes: u8) -> Self {
+        let names = (0..nodes).map(|node| format!("http://node-{node}:1")).collect();
+        let member = Member {
+            layout: Arc::new(Layout::new(names, 4_096).expect("a layout")),
+            me: NodeIndex(0),
+            tag: NodeTag(1),
+            incarnation: Incarnation(1),
+            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
+            hints: Arc::new(HintLedger::new(0)),
+        };
+        let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
+        let view = ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false };
+        let now =
+            Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020.saturating_add(Duration::from_secs(1)) };
+        let version = Version::new(Hlc::at(now.wall), NodeTag(1));
+        let value = Bytes::from(vec![7; 100]);
+        let mut coordinator =
+            Coordinator::new(member, 0, Limits::default(), Arc::new(view.clone()), Rng::new(1));
+        coordinator.handle_view(now, Arc::new(view));
+        Self {
+            coordinator,
+            nodes,
+            now,
+            keys: (0..KEYS).map(|i| Key::new(Bytes::from(format!("key-{i:012}"))).expect("a key")).collect(),
+            cell: Cell::value(version, nodes, value.clone()),
+            value,
+            effects: VecDeque::new(),
+            replies: 0,
+        }
+    }
+
+    fn run(&mut self, operations: u64, is_put: bool) {
+        let nodes = NonZeroU8::new(self.nodes).expect("there are nodes");
+        let quorum = QuorumChoice::default().resolve(nodes, self.nodes).expect("a majority");
+        let end = self.replies + operations;
+        let mut submitted = self.replies;
+        while self.replies < end {
+            while submitted < end && submitted < self.replies + UNDER_WAY {
+                let key = self.keys[submitted as usize % KEYS].clone();
+                let value = self.value.clone();
+                let command = if is_put {
+                    Command::Put { key, value, lifetime: Lifetime::Forever, quorum }
+                } else {
+                    Command::Get { key, quorum }
+                };
+                self.coordinator.submit(self.now, RequestId(submitted), command);
+                submitted += 1;
+            }
+            self.carry_out();
+        }
+    }
+
+    /// Takes what the coordinator wants, and lets time pass and all of it be answered.
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.coordinator.poll_effect() {
+            self.effects.push_back(effect);
+        }
+        let passed = Duration::from_micros(100);
+        self.now = Now { mono: self.now.mono + passed, wall: self.now.wall.saturating_add(passed) };
+        while let Some(effect) = self.effects.pop_front() {
+            self.answer(effect);
+        }
+        if self.coordinator.poll_timeout().is_some_and(|at| at <= self.now.mono) {
+            self.coordinator.handle_timeout(self.now);
+        }
+    }
+
+    fn answer(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { .. } => self.replies += 1,
+            Effect::Store { id, request } => {
+                let response = match request {
+                    StoreRequest::Read { .. } => StoreResponse::Cell(Some(self.cell.clone())),
+                    StoreRequest::RaiseClockBound { bound } => StoreResponse::ClockBoundRaised { bound },
+                    _ => StoreResponse::Written { superseded: false },
+                };
+                self.coordinator.handle_stored(self.now, id, response);
+            }
+            Effect::Send { to: Destination::Dialed(node), message: Message::Request { id, request } } => {
+                let answer = match request {
+                    PeerRequest::ReadCell { .. } => PeerAnswer::Cell(Some(self.cell.clone())),
+                    PeerRequest::ReadMeta { .. } => PeerAnswer::Meta(Some(self.cell.meta)),
+                    _ => PeerAnswer::Written { superseded: false },
+                };
+                let origin = Origin { node, link: Destination::Dialed(node) };
+                self.coordinator.handle_message(self.now, origin, Message::Answer { id, answer });
+            }
+            Effect::Link(LinkAction::Dial(node)) => {
+                let (tag, asker, standing) = (NodeTag(2), Asker::Node, Standing::Settled);
+                let (incarnation, clock) = (Incarnation(2), Hlc::ZERO);
+                let hello = PeerHello { node, tag, asker, incarnation, clock, standing };
+                self.coordinator.handle_link(self.now, LinkEvent::Opened(hello));
+            }
+            Effect::Event(_) => {}
+            effect => panic!("nothing fails here, but {effect:?}"),
+        }
+    }
+}
