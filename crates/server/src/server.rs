@@ -42,7 +42,9 @@ const READ_THREADS_MIN: usize = 4;
 const READ_THREADS_MAX: usize = 32;
 /// I/O threads, at most: a machine's number in messages between nodes is a byte.
 const THREADS_MAX: usize = 255;
-/// How long users wait at the start for the threads to link with peers that are up.
+/// How long users wait at the start for peers that are not there yet.
+const START_TIME: Duration = Duration::from_secs(1);
+/// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
 /// One compaction for each so many cores.
 const CORES_PER_COMPACTION: usize = 4;
@@ -261,18 +263,25 @@ async fn live(
     Err(abandon(poisoned, (open, Arc::clone(process))))
 }
 
-/// Waits until users may be served: the node knows how its peers are, and the threads have linked with those that
-/// are up, or tried to.
+/// Waits until users may be served: the node knows how its peers are, and operations can reach those that are
+/// up. Peers that are starting too are given a moment to come up, so that a cluster whose nodes start together
+/// is whole when it begins to serve.
 async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
+    let (start_ends, complete) = (tokio::time::sleep(START_TIME), node.until_complete());
     node.until_ready().await;
+    tokio::select! {
+        () = complete => {}
+        () = start_ends => {}
+    }
     let linked = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::when_linked).collect();
         for wait in waits {
             // An error is a thread that panicked; stopping it says so.
             let _ = wait.await;
         }
+        node.until_linked_back().await;
     };
-    // Peers that hang are asked without links of their own once these are there.
+    // What does not come about by then is as if the peer were late.
     let _ = tokio::time::timeout(LINK_TIME, linked).await;
 }
 

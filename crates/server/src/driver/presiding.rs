@@ -14,8 +14,8 @@ use crate::local::Local;
 use crate::process::Process;
 use crate::thread::{self, Mailbox};
 use cluster::{
-    Asker, ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeLimits, NodeRecord,
-    Origin, PeerState, StoreId, StoreResponse,
+    Asker, ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
+    NodeRecord, NodeSet, Origin, PeerState, StoreId, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,6 +27,8 @@ use tokio::sync::{Notify, mpsc};
 
 /// A peer that was neither let in nor refused for so long is dropped: it has given up by now.
 const ARRIVAL_TIME: Duration = Duration::from_secs(1);
+/// When no coordinator of a peer has come for so long, all have.
+const LINKING_PAUSE: Duration = Duration::from_millis(20);
 /// How often the store notes that the node is alive.
 const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The node's account of itself, for operators, is no older than this and what happened last.
@@ -52,6 +54,10 @@ pub(crate) struct Presiding {
     accounted: Option<Instant>,
     /// It will be renewed later.
     account_is_due: bool,
+    /// Links of coordinators that were let in, ...
+    admitted: u64,
+    /// ... and the nodes that they are of.
+    linked_back: NodeSet,
     /// Something happened: the node may be ready, or drained.
     moved: Rc<Notify>,
 }
@@ -75,6 +81,8 @@ impl Driver<Presiding> {
             threads,
             accounted: None,
             account_is_due: false,
+            admitted: 0,
+            linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
         let counters = process.gauges.control_links();
@@ -90,6 +98,36 @@ impl Driver<Presiding> {
     /// Waits until users may be served.
     pub(crate) async fn until_ready(&self) {
         self.until(|machine| machine.node.is_ready()).await;
+    }
+
+    /// Waits until every peer is there and its answers count.
+    pub(crate) async fn until_complete(&self) {
+        let me = self.local.member.me;
+        let is_complete = || {
+            let view = self.local.view.lock();
+            let mut peers = (0..).map(NodeIndex).zip(&view.peers).filter(|(node, _)| *node != me);
+            peers.all(|(_, peer)| peer.state == PeerState::Up && peer.believed)
+        };
+        self.until(|_| is_complete()).await;
+    }
+
+    /// Waits until the coordinators of every peer that is up have linked with this node, and no more have come
+    /// for a moment: how many a peer has is not known here.
+    pub(crate) async fn until_linked_back(&self) {
+        let is_linked = |machine: &Presiding| {
+            let view = self.local.view.lock();
+            let up = (0..).map(NodeIndex).zip(&view.peers).filter(|(_, peer)| peer.state == PeerState::Up);
+            up.map(|(node, _)| node)
+                .all(|node| node == self.local.member.me || machine.linked_back.contains(node))
+        };
+        loop {
+            self.until(is_linked).await;
+            let admitted = self.look(|core| core.machine.admitted);
+            tokio::time::sleep(LINKING_PAUSE).await;
+            if self.look(|core| core.machine.admitted == admitted) {
+                return;
+            }
+        }
     }
 
     /// Tells the peers that this node is about to end.
@@ -155,6 +193,8 @@ impl Driver<Presiding> {
         match asker {
             Asker::Node => self.adopt(core, now, admitted),
             Asker::Coordinator(number) => {
+                core.machine.admitted += 1;
+                core.machine.linked_back.insert(admitted.node);
                 let threads = &core.machine.threads;
                 threads[usize::from(number) % threads.len()].send(thread::Message::Link(admitted));
             }
