@@ -25,7 +25,7 @@ pub struct PeerHello {
 }
 
 /// What a machine is told of its links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// What was dialed to this peer is open, and messages may be sent.
     Opened(PeerHello),

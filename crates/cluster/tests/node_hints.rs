@@ -175,7 +175,7 @@ fn one_hint_that_is_refused_does_not_hold_up_the_others() {
     let refused = world.write(0, "a", 2, &[1]);
     let older = Version::new(stdx::Hlc::from_bits(refused.hlc.to_bits() - (40_000_000 << 12)), NodeTag(1));
     for i in 0..70 {
-        world.write_cell(0, &key(&format!("b{i}")), Cell::tombstone(older, 2), &[1]);
+        world.write_cell(0, &key(&format!("b{i}")), &Cell::tombstone(older, 2), &[1]);
     }
     world.run(3 * SECOND);
     assert_eq!(world.version_at(1, "a"), None);

@@ -20,7 +20,7 @@ fn place(world: &mut World, name: &str, from: u8) -> Version {
     let version = world.version(0);
     for replica in replicas {
         let cell = Cell::value(version, from, Bytes::from(name.to_owned()));
-        world.write_cell(replica.as_usize(), &key(name), cell, &[]);
+        world.write_cell(replica.as_usize(), &key(name), &cell, &[]);
     }
     version
 }
@@ -77,7 +77,7 @@ fn scatter(world: &mut World, keys: usize, rng: &mut Rng) {
         let least = rng.below(u64::from(from)) as usize;
         for (i, replica) in replicas.into_iter().enumerate() {
             if i == least || rng.chance(0.6) {
-                world.write_cell(replica.as_usize(), &key(&name), cell.clone(), &[]);
+                world.write_cell(replica.as_usize(), &key(&name), &cell, &[]);
             }
         }
     }
@@ -210,7 +210,7 @@ fn one_pass_of_one_node_serves_all_its_keys_on_all_nodes() {
     // Host 1 alone has it; host 0 asks for the repair.
     for i in 0..50 {
         let version = world.version(1);
-        world.write_cell(1, &key(&format!("k{i}")), Cell::tombstone(version, 3), &[]);
+        world.write_cell(1, &key(&format!("k{i}")), &Cell::tombstone(version, 3), &[]);
     }
     repair(&mut world, 0);
     world.run_until(10 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
@@ -305,7 +305,7 @@ fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back()
     let version = world.version(0);
     let owner = world.layout.replicas(&key("k"), 1)[0].as_usize();
     // A delete with `from` 1: older copies are elsewhere.
-    world.write_cell(owner, &key("k"), Cell::tombstone(version, 1), &[]);
+    world.write_cell(owner, &key("k"), &Cell::tombstone(version, 1), &[]);
     world.run(3 * SECOND);
     repair(&mut world, owner);
     world.run(10 * SECOND);
@@ -332,7 +332,7 @@ fn a_dead_cell_past_its_grace_still_wins_over_an_older_value() {
     world.run(SECOND);
     let version = world.version(0);
     assert!(version > older);
-    world.write_cell(0, &key("k"), Cell::tombstone(version, 2), &[]);
+    world.write_cell(0, &key("k"), &Cell::tombstone(version, 2), &[]);
     world.cut_off(0, 1);
     world.run(30 * SECOND);
     world.heal();
@@ -346,7 +346,7 @@ fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
     let mut world = World::started(2, 13);
     let version = world.version(1);
     for i in 0..5_000 {
-        world.write_cell(1, &key(&format!("k{i:04}")), Cell::tombstone(version, 2), &[]);
+        world.write_cell(1, &key(&format!("k{i:04}")), &Cell::tombstone(version, 2), &[]);
     }
     repair(&mut world, 0);
     world.run_until(60 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
@@ -368,7 +368,7 @@ fn a_peer_has_few_ranges_under_way() {
         let range = RangeRequest { after: None, until: None, cutoff: Hlc::MAX, digest: None, cells: true };
         let id =
             cluster::MessageId { incarnation: cluster::Incarnation(99), asker: cluster::Asker::Node, number };
-        world.inject(1, 0, Message::Request { id, request: PeerRequest::Range(range) });
+        world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range) });
     }
     world.run(100 * MILLISECOND);
     let scans = world.hosts[0].asked.iter().filter(|request| matches!(request, StoreRequest::Scan { .. }));

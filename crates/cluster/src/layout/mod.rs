@@ -71,7 +71,8 @@ impl Layout {
         Ok(Self { nodes, partitions, lists })
     }
 
-    /// How many nodes there are.
+    /// How many nodes there are, this one counted: at least 1.
+    #[allow(clippy::len_without_is_empty, reason = "a layout is never empty")]
     pub fn len(&self) -> u8 {
         self.nodes.len() as u8
     }

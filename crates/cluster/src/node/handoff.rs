@@ -191,7 +191,7 @@ impl Node {
         &mut self,
         node: NodeIndex,
         (key, version): (Key, Version),
-        answer: Option<PeerAnswer>,
+        answer: Option<&PeerAnswer>,
     ) {
         let pass = &mut self.handoff_mut(node).pass;
         pass.awaited -= 1;

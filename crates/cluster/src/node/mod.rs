@@ -169,11 +169,11 @@ impl Node {
             StorePurpose::RaiseClockBound => self.clock_bound_raised(now, response),
             StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
             StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
-            StorePurpose::AnswerRange(asked) => self.range_scanned(now, asked, response),
-            StorePurpose::StorePulled { source } => self.pulled_stored(now, source, response),
+            StorePurpose::AnswerRange(asked) => self.range_scanned(now, &asked, response),
+            StorePurpose::StorePulled { source } => self.pulled_stored(now, source, &response),
             StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
             StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
-            StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, response),
+            StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, &response),
         }
         self.advance(now);
     }
@@ -301,10 +301,12 @@ impl Node {
     /// A peer has answered what it was asked; `None`: it will not.
     fn answered(&mut self, now: Now, node: NodeIndex, purpose: AskPurpose, answer: Option<PeerAnswer>) {
         match purpose {
-            AskPurpose::DeliverHint { key, version } => self.hint_delivered(node, (key, version), answer),
+            AskPurpose::DeliverHint { key, version } => {
+                self.hint_delivered(node, (key, version), answer.as_ref());
+            }
             AskPurpose::PullRange => self.range_pulled(now, node, answer),
             AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
-            AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer),
+            AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer.as_ref()),
             AskPurpose::PullCell { pass, transfer } => self.cell_pulled(pass, transfer, answer),
         }
     }

@@ -50,11 +50,11 @@ impl Node {
     }
 
     /// The store has scanned what a peer asked for.
-    pub(super) fn range_scanned(&mut self, now: Now, asked: RangeAsked, response: StoreResponse) {
+    pub(super) fn range_scanned(&mut self, now: Now, asked: &RangeAsked, response: StoreResponse) {
         self.peer_mut(asked.node).ranges_under_way -= 1;
         let answer = match response {
             StoreResponse::Scanned { entries, until } => {
-                PeerAnswer::Range(self.range_answer(now, &asked, entries, until))
+                PeerAnswer::Range(self.range_answer(now, asked, entries, until))
             }
             StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
             response => unreachable!("the store answered Scan with {response:?}"),
@@ -116,7 +116,7 @@ pub(super) fn digest_of<'a>(entries: impl Iterator<Item = (&'a Key, &'a CellMeta
 /// How far into all keys this one is, in thousandths, by its first bytes.
 pub(super) fn permille(key: Option<&Key>) -> u16 {
     let byte = |i| key.and_then(|key| key.as_bytes().get(i)).copied().unwrap_or_default();
-    (u64::from(u16::from_be_bytes([byte(0), byte(1)])) * 1_000 >> 16) as u16
+    ((u64::from(u16::from_be_bytes([byte(0), byte(1)])) * 1_000) >> 16) as u16
 }
 
 #[cfg(test)]

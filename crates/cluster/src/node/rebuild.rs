@@ -140,7 +140,7 @@ impl Node {
     }
 
     /// The store has taken a cell of a source, or has not.
-    pub(super) fn pulled_stored(&mut self, now: Now, node: NodeIndex, response: StoreResponse) {
+    pub(super) fn pulled_stored(&mut self, now: Now, node: NodeIndex, response: &StoreResponse) {
         let Some(rebuild) = &mut self.rebuild else { return };
         let Stage::Storing { left, failed, .. } = &mut rebuild.sources[node.as_usize()].stage else {
             unreachable!("cells of a source are stored before it is asked again");

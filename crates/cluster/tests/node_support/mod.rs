@@ -8,68 +8,68 @@
 
 mod store;
 
-pub use store::Store;
+pub(crate) use store::Store;
 
 use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key,
     Layout, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin,
-    PeerHello, PeerState, PeerView, Standing, StoreId, StoreRequest, StoreResponse, hint_bytes,
+    PeerHello, PeerState, PeerView, Standing, StoreId, StoreRequest, hint_bytes,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
-pub const MILLISECOND: Duration = Duration::from_millis(1);
-pub const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 const PARTITIONS: u32 = 64;
 
 /// How messages travel.
 #[derive(Clone, Copy)]
-pub struct Net {
-    pub latency: Duration,
+pub(crate) struct Net {
+    pub(crate) latency: Duration,
     /// Up to so much more for each message: above 0, messages overtake each other.
-    pub jitter: Duration,
-    pub loss: f64,
-    pub doubled: f64,
+    pub(crate) jitter: Duration,
+    pub(crate) loss: f64,
+    pub(crate) doubled: f64,
 }
 
-pub struct Host {
-    pub node: Option<Node>,
-    pub store: Store,
-    pub member: Member,
-    pub tag: NodeTag,
-    pub life: u64,
-    pub stopped: bool,
-    pub wall_offset_micros: i64,
-    pub view: Option<Arc<ClusterView>>,
-    pub events: Vec<Event>,
+pub(crate) struct Host {
+    pub(crate) node: Option<Node>,
+    pub(crate) store: Store,
+    pub(crate) member: Member,
+    pub(crate) tag: NodeTag,
+    pub(crate) life: u64,
+    pub(crate) stopped: bool,
+    pub(crate) wall_offset_micros: i64,
+    pub(crate) view: Option<Arc<ClusterView>>,
+    pub(crate) events: Vec<Event>,
     /// What it asked its store for, oldest first.
-    pub asked: Vec<StoreRequest>,
+    pub(crate) asked: Vec<StoreRequest>,
     /// What came while it was stopped.
     held: Vec<Happening>,
 }
 
-pub struct World {
-    pub now: Instant,
-    pub hosts: Vec<Host>,
-    pub net: Net,
-    pub limits: NodeLimits,
-    pub layout: Arc<Layout>,
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) net: Net,
+    pub(crate) limits: NodeLimits,
+    pub(crate) layout: Arc<Layout>,
     /// Messages and dials from the first to the second go nowhere.
-    pub cut: BTreeSet<(usize, usize)>,
+    pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Messages that each host has sent, heartbeats left out.
-    pub sent: Vec<(usize, usize, Message)>,
-    pub hint_bytes_max: u64,
+    pub(crate) sent: Vec<(usize, usize, Message)>,
+    pub(crate) hint_bytes_max: u64,
     /// Cells that came to a node that is not to hold them, and held no older one of the key.
-    pub strays: Vec<(usize, Key)>,
+    pub(crate) strays: Vec<(usize, Key)>,
     happenings: BTreeMap<(Instant, u64), Happening>,
     happened: u64,
     connections: BTreeMap<LinkId, Connection>,
     last_link: u64,
-    pub rng: Rng,
+    pub(crate) rng: Rng,
 }
 
 #[derive(Clone)]
@@ -91,7 +91,7 @@ enum Happening {
 
 impl World {
     /// Hosts with empty stores, not started.
-    pub fn new(hosts: usize, seed: u64) -> Self {
+    pub(crate) fn new(hosts: usize, seed: u64) -> Self {
         let names = (0..hosts).map(|i| format!("http://node{i:02}:8080")).collect();
         let layout = Arc::new(Layout::new(names, PARTITIONS).expect("a small cluster"));
         let mut world = Self {
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Hosts started at one time and settled.
-    pub fn started(hosts: usize, seed: u64) -> Self {
+    pub(crate) fn started(hosts: usize, seed: u64) -> Self {
         let mut world = Self::new(hosts, seed);
         (0..hosts).for_each(|host| world.start(host));
         world.run(2 * SECOND);
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    pub fn start(&mut self, host: usize) {
+    pub(crate) fn start(&mut self, host: usize) {
         let life = self.hosts[host].life + 1;
         self.hosts[host].life = life;
         self.hosts[host].member = self.member(host, self.hosts[host].tag, life);
@@ -164,7 +164,7 @@ impl World {
         self.settle(host);
     }
 
-    pub fn crash(&mut self, host: usize) {
+    pub(crate) fn crash(&mut self, host: usize) {
         self.hosts[host].node = None;
         self.hosts[host].stopped = false;
         self.hosts[host].held.clear();
@@ -174,23 +174,23 @@ impl World {
         }
     }
 
-    pub fn restart(&mut self, host: usize) {
+    pub(crate) fn restart(&mut self, host: usize) {
         self.crash(host);
         self.start(host);
     }
 
     /// The directory is gone; the next start is one with a new identity.
-    pub fn lose_disk(&mut self, host: usize) {
+    pub(crate) fn lose_disk(&mut self, host: usize) {
         self.hosts[host].store = Store::default();
         self.hosts[host].tag = NodeTag(self.hosts[host].tag.0 + 100);
     }
 
     /// Like SIGSTOP: connections stay, nothing is done.
-    pub fn stop(&mut self, host: usize) {
+    pub(crate) fn stop(&mut self, host: usize) {
         self.hosts[host].stopped = true;
     }
 
-    pub fn go_on(&mut self, host: usize) {
+    pub(crate) fn go_on(&mut self, host: usize) {
         self.hosts[host].stopped = false;
         for happening in std::mem::take(&mut self.hosts[host].held) {
             self.at(self.now, happening);
@@ -198,16 +198,16 @@ impl World {
     }
 
     /// No message passes between these two.
-    pub fn cut_off(&mut self, a: usize, b: usize) {
+    pub(crate) fn cut_off(&mut self, a: usize, b: usize) {
         self.cut.extend([(a, b), (b, a)]);
     }
 
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.cut.clear();
     }
 
     /// Lets time pass.
-    pub fn run(&mut self, duration: Duration) {
+    pub(crate) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some(next) = self.next_instant().filter(|&next| next <= end) {
             self.now = self.now.max(next);
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// Lets time pass until `is_so`; panics when it takes longer than `at_most`.
-    pub fn run_until(&mut self, at_most: Duration, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(crate) fn run_until(&mut self, at_most: Duration, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let end = self.now + at_most;
         while !is_so(self) {
             let next = self.next_instant().filter(|&next| next <= end);
@@ -227,29 +227,29 @@ impl World {
         }
     }
 
-    pub fn node(&self, host: usize) -> &Node {
+    pub(crate) fn node(&self, host: usize) -> &Node {
         self.hosts[host].node.as_ref().expect("the host runs")
     }
 
-    pub fn node_mut(&mut self, host: usize) -> (Now, &mut Node) {
+    pub(crate) fn node_mut(&mut self, host: usize) -> (Now, &mut Node) {
         let now = self.now_at(host);
         (now, self.hosts[host].node.as_mut().expect("the host runs"))
     }
 
-    pub fn standing(&self, host: usize) -> Standing {
+    pub(crate) fn standing(&self, host: usize) -> Standing {
         self.node(host).status(self.now_at(host)).standing
     }
 
     /// What `host` has last been told of `peer`.
-    pub fn seen(&self, host: usize, peer: usize) -> PeerView {
+    pub(crate) fn seen(&self, host: usize, peer: usize) -> PeerView {
         self.node(host).view().peer(NodeIndex(peer as u8))
     }
 
-    pub fn state(&self, host: usize, peer: usize) -> PeerState {
+    pub(crate) fn state(&self, host: usize, peer: usize) -> PeerState {
         self.seen(host, peer).state
     }
 
-    pub fn now_at(&self, host: usize) -> Now {
+    pub(crate) fn now_at(&self, host: usize) -> Now {
         let offset = self.hosts.get(host).map_or(0, |host| host.wall_offset_micros);
         let micros =
             WallTime::EPOCH_2020.micros_since_unix_epoch() + 1_000_000_000_000 + self.now.as_nanos() / 1_000;
@@ -260,35 +260,35 @@ impl World {
     }
 
     /// A version of this moment.
-    pub fn version(&self, host: usize) -> Version {
+    pub(crate) fn version(&self, host: usize) -> Version {
         Version::new(Hlc::at(self.now_at(host).wall), self.hosts[host].tag)
     }
 
     /// Writes a new value to a host's store with hints, as a coordinator does. The version, later than all before.
-    pub fn write(&mut self, host: usize, name: &str, from: u8, hints: &[usize]) -> Version {
+    pub(crate) fn write(&mut self, host: usize, name: &str, from: u8, hints: &[usize]) -> Version {
         self.now = self.now + Duration::from_micros(1);
         let version = self.version(host);
         let cell = Cell::value(version, from, Bytes::from(format!("{name} at {version}")));
-        self.write_cell(host, &key(name), cell, hints);
+        self.write_cell(host, &key(name), &cell, hints);
         version
     }
 
-    pub fn write_cell(&mut self, host: usize, key: &Key, cell: Cell, hints: &[usize]) {
+    pub(crate) fn write_cell(&mut self, host: usize, key: &Key, cell: &Cell, hints: &[usize]) {
         let version = cell.meta.version;
         let ledger = Arc::clone(&self.hosts[host].member.hints);
         let kept: NodeSet = (hints.iter().map(|&target| NodeIndex(target as u8)))
             .filter(|&target| ledger.try_keep(target, hint_bytes(key)))
             .collect();
-        self.hosts[host].store.put(key, &cell);
+        self.hosts[host].store.put(key, cell);
         self.hosts[host].store.keep_hints(key, version, kept);
     }
 
-    pub fn version_at(&self, host: usize, name: &str) -> Option<Version> {
+    pub(crate) fn version_at(&self, host: usize, name: &str) -> Option<Version> {
         self.hosts[host].store.cells.get(&key(name)).map(|cell| cell.meta.version)
     }
 
     /// Names from `prefix0` on whose first `from` replicas are such that `wanted` holds of them.
-    pub fn name_where(&self, prefix: &str, from: u8, wanted: impl Fn(&[NodeIndex]) -> bool) -> String {
+    pub(crate) fn name_where(&self, prefix: &str, from: u8, wanted: impl Fn(&[NodeIndex]) -> bool) -> String {
         (0..10_000)
             .map(|i| format!("{prefix}{i}"))
             .find(|name| wanted(self.layout.replicas(&key(name), from)))
@@ -296,7 +296,7 @@ impl World {
     }
 
     /// Takes a copy of a message as if the network had it from `from`'s dialed link to `to`.
-    pub fn inject(&mut self, from: usize, to: usize, message: Message) {
+    pub(crate) fn inject(&mut self, from: usize, to: usize, message: &Message) {
         let link = self.link_between(from, to).expect("there is a link");
         self.send(link, from, to, message);
     }
@@ -367,19 +367,19 @@ impl World {
     }
 
     /// Carries out what the node wants.
-    pub fn settle(&mut self, host: usize) {
+    pub(crate) fn settle(&mut self, host: usize) {
         while let Some(effect) = self.hosts[host].node.as_mut().and_then(Node::poll_effect) {
             match effect {
                 Effect::Store { id, request } => self.store(host, id, request),
                 Effect::Send { to: Destination::Dialed(node), message } => {
                     let to = node.as_usize();
                     if let Some(link) = self.link_between(host, to) {
-                        self.send(link, host, to, message);
+                        self.send(link, host, to, &message);
                     }
                 }
                 Effect::Send { to: Destination::Accepted(link), message } => {
                     if let Some(connection) = self.connections.get(&link) {
-                        self.send(link, host, connection.dialer, message);
+                        self.send(link, host, connection.dialer, &message);
                     }
                 }
                 Effect::Link(action) => self.link(host, action),
@@ -474,7 +474,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, link: LinkId, from: usize, to: usize, message: Message) {
+    fn send(&mut self, link: LinkId, from: usize, to: usize, message: &Message) {
         self.sent.push((from, to, message.clone()));
         if self.is_cut(from, to) || self.rng.chance(self.net.loss) {
             return;
@@ -531,6 +531,6 @@ impl World {
     }
 }
 
-pub fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new(Bytes::copy_from_slice(name.as_bytes())).expect("a short name")
 }

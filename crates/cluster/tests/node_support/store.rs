@@ -9,14 +9,14 @@ use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 
 /// See the module.
-pub struct Store {
-    pub cells: BTreeMap<Key, Cell>,
-    pub hints: BTreeMap<(NodeIndex, Key), Version>,
-    pub record: NodeRecord,
-    pub bound: Hlc,
-    pub latency: Duration,
+pub(crate) struct Store {
+    pub(crate) cells: BTreeMap<Key, Cell>,
+    pub(crate) hints: BTreeMap<(NodeIndex, Key), Version>,
+    pub(crate) record: NodeRecord,
+    pub(crate) bound: Hlc,
+    pub(crate) latency: Duration,
     /// Requests of which this holds fail.
-    pub fails: fn(&StoreRequest) -> bool,
+    pub(crate) fails: fn(&StoreRequest) -> bool,
 }
 
 impl Default for Store {
@@ -33,7 +33,7 @@ impl Default for Store {
 }
 
 impl Store {
-    pub fn put(&mut self, key: &Key, cell: &Cell) -> bool {
+    pub(crate) fn put(&mut self, key: &Key, cell: &Cell) -> bool {
         let superseded = self.cells.get(key).is_some_and(|old| old.as_ref().supersedes(&cell.as_ref()));
         if !superseded {
             self.cells.insert(key.clone(), cell.clone());
@@ -41,18 +41,18 @@ impl Store {
         superseded
     }
 
-    pub fn keep_hints(&mut self, key: &Key, version: Version, targets: NodeSet) {
+    pub(crate) fn keep_hints(&mut self, key: &Key, version: Version, targets: NodeSet) {
         for target in targets.iter() {
             let newest = self.hints.entry((target, key.clone())).or_insert(version);
             *newest = version.max(*newest);
         }
     }
 
-    pub fn hints_for(&self, target: usize) -> usize {
+    pub(crate) fn hints_for(&self, target: usize) -> usize {
         self.hints.keys().filter(|(of, _)| of.as_usize() == target).count()
     }
 
-    pub fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
+    pub(crate) fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
         if (self.fails)(&request) {
             return StoreResponse::Failed(StoreFault::Io { detail: "as ordered".into() });
         }
@@ -77,7 +77,7 @@ impl Store {
                 StoreResponse::HintsForgotten
             }
             StoreRequest::ReadHints { target, after, limit, cells } => {
-                self.read_hints(target, after, limit, cells)
+                self.read_hints(target, after.as_ref(), limit, cells)
             }
             StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
             StoreRequest::Remember { record } => {
@@ -95,13 +95,12 @@ impl Store {
     fn read_hints(
         &self,
         target: NodeIndex,
-        after: Option<Key>,
+        after: Option<&Key>,
         limit: ScanLimit,
         cells: bool,
     ) -> StoreResponse {
         let of_target = self.hints.iter().filter(|((of, _), _)| *of == target);
-        let mut rest =
-            of_target.filter(|((_, key), _)| after.as_ref().is_none_or(|after| key > after)).peekable();
+        let mut rest = of_target.filter(|((_, key), _)| after.is_none_or(|after| key > after)).peekable();
         let mut hints: Vec<Hint> = Vec::new();
         while hints.len() < limit.entries
             && let Some(((_, key), version)) = rest.next()

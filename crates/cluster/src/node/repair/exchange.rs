@@ -127,7 +127,7 @@ impl Node {
         &mut self,
         number: u64,
         transfer: Transfer,
-        answer: Option<PeerAnswer>,
+        answer: Option<&PeerAnswer>,
     ) {
         let is_stored = matches!(answer, Some(PeerAnswer::Written { .. }));
         self.transferred(number, transfer, is_stored);
@@ -151,7 +151,7 @@ impl Node {
     }
 
     /// The store has taken a cell of a peer, or has not.
-    pub(in crate::node) fn learned(&mut self, number: u64, transfer: Transfer, response: StoreResponse) {
+    pub(in crate::node) fn learned(&mut self, number: u64, transfer: Transfer, response: &StoreResponse) {
         let is_stored = matches!(response, StoreResponse::Written { .. });
         if let Some(chunk) = self.repair.chunk(number) {
             chunk.learned |= is_stored;
