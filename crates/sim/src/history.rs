@@ -156,7 +156,9 @@ impl Issue {
         let cells = self.by_key.entry(key.clone()).or_default();
         match cells.get(&version) {
             Some(first) if *first == issued || is_buried(first, &cell.meta) => Ok(()),
-            Some(first) => Err(format!("version {version} of {key:?} was issued for {first:?} and for {issued:?}")),
+            Some(first) => {
+                Err(format!("version {version} of {key:?} was issued for {first:?} and for {issued:?}"))
+            }
             None => {
                 cells.insert(version, issued);
                 self.by_version.insert(version, key.clone());

@@ -34,7 +34,9 @@ impl Told {
     /// What a reply tells a client.
     pub(crate) fn of(reply: &Reply) -> Self {
         match reply {
-            Reply::Found { cell, .. } => Self::Found { version: cell.meta.version, value: cell.value.clone() },
+            Reply::Found { cell, .. } => {
+                Self::Found { version: cell.meta.version, value: cell.value.clone() }
+            }
             Reply::Missing { .. } => Self::Missing,
             Reply::Written { version, .. } => Self::Written { version: *version },
             Reply::Failed(failure) => {
@@ -122,7 +124,10 @@ impl Judge {
     /// A process could not be started: a full or failing disk may do that, damage never.
     pub(crate) fn start_failed(&mut self, node: NodeIndex, error: &StoreError) {
         use engine::Error::{Full, Io, Poisoned};
-        let is_plain = matches!(error, StoreError::Io { .. } | StoreError::Engine(Full { .. } | Io { .. } | Poisoned { .. }));
+        let is_plain = matches!(
+            error,
+            StoreError::Io { .. } | StoreError::Engine(Full { .. } | Io { .. } | Poisoned { .. })
+        );
         if !is_plain {
             self.fail(Violation::new("recovery", format!("{node:?} does not start: {error}")));
         }

@@ -1,6 +1,6 @@
 //! The whole cluster in one thread, in a world made of a seed.
 //!
-//! **Promise.** A run drives the shipped `cluster`, `store` and `engine`: only sockets, threads, clocks and the
+//! **Promise.** A run drives the shipped `cluster`, `store`, `engine` and `wire`: only sockets, threads, clocks and the
 //! operating system are replaced. The same seed gives the same run, event for event. Each run is 60 seconds of
 //! its own time, with thousands of commands of clients and at least five faults, and ends in the first
 //! invariant that did not hold, or in none.
@@ -22,6 +22,7 @@ mod host;
 mod judge;
 mod nemesis;
 pub mod network;
+pub mod packet;
 mod plant;
 mod run;
 mod scenario;

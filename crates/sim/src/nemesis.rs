@@ -96,7 +96,9 @@ impl World {
             FaultKind::SlowDisk => self.slow_disk(node, lasts),
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
-                self.begin(lasts, Mend::GoodReads(node), |world| world.host(node).faults.set_bad_reads(of_thousand));
+                self.begin(lasts, Mend::GoodReads(node), |world| {
+                    world.host(node).faults.set_bad_reads(of_thousand)
+                });
             }
             FaultKind::BadWrite => self.host(node).faults.set_fails_write(true),
             FaultKind::FullDisk => self.fill_disk(node, lasts),
@@ -118,7 +120,9 @@ impl World {
                 self.cut(lasts, cuts);
             }
             FaultKind::OneWayCut => self.cut(lasts, vec![(from, to)]),
-            FaultKind::Clog => self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true)),
+            FaultKind::Clog => {
+                self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true))
+            }
             FaultKind::Reset => {
                 for connection in self.network.between(from, to) {
                     self.reset(connection);
@@ -131,7 +135,9 @@ impl World {
                 let slowness = self.nemesis.up_to(Duration::from_millis(600));
                 self.begin(lasts, Mend::SpeedUp(from, to), |world| world.network.slow(from, to, slowness));
             }
-            FaultKind::LossyNetwork => self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true)),
+            FaultKind::LossyNetwork => {
+                self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true))
+            }
             _ => unreachable!("{kind:?} is not of the network"),
         }
     }

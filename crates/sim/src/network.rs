@@ -5,12 +5,12 @@
 //! which is worse than TCP is, and no worse than machines must stand. Between each ordered pair of nodes the
 //! network may be *cut* (what is sent is lost), *clogged* (held until the end of the clog) or *slow*.
 
-use cluster::{Asker, Message, NodeIndex};
+use crate::Nanos;
+use crate::packet::Packet;
+use cluster::{Asker, NodeIndex};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use stdx::{Hlc, Rng};
-
-use crate::Nanos;
+use stdx::Rng;
 
 /// A connection, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,15 +96,6 @@ impl Link {
             Side::Acceptor => self.acceptor_end = state,
         }
     }
-}
-
-/// What goes over a connection.
-#[derive(Clone, Debug)]
-pub struct Packet {
-    /// The sender's version clock.
-    pub clock: Hlc,
-    /// What is said.
-    pub message: Message,
 }
 
 /// How it is from one node to another.
@@ -260,7 +251,8 @@ impl Network {
 
     /// What was held on a path that is clear now.
     pub fn release(&mut self) -> Vec<HeldPacket> {
-        let clear = |paths: &BTreeMap<_, Path>, path| paths.get(path).is_none_or(|path: &Path| path.clogs == 0);
+        let clear =
+            |paths: &BTreeMap<_, Path>, path| paths.get(path).is_none_or(|path: &Path| path.clogs == 0);
         let cleared: Vec<_> = self.held.keys().filter(|path| clear(&self.paths, path)).copied().collect();
         cleared.iter().filter_map(|path| self.held.remove(path)).flatten().collect()
     }

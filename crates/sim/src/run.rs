@@ -24,6 +24,8 @@ use stdx::{CellMeta, WallTime};
 
 /// Until all nodes serve, from the first start and from the heal.
 const READY_WITHIN: Duration = Duration::from_secs(40);
+/// Until nodes that lost their disk are rebuilt.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// Until no hint is left.
 const HINTS_WITHIN: Duration = Duration::from_secs(60);
 /// Until all replicas agree, from the begin of a repair.
@@ -95,6 +97,12 @@ impl World {
         self.go_on(REQUEST_TIMEOUT)?;
         self.wait_until("a node does not serve although all is well", READY_WITHIN, Self::all_serve)?;
         self.let_clocks_catch_up()?;
+        self.note("rebuild");
+        self.wait_until(
+            "a node stays without standing although all is well",
+            SETTLED_WITHIN,
+            Self::is_settled,
+        )?;
         self.note("handoff");
         self.wait_until("hints are left although all is well", HINTS_WITHIN, Self::no_hints)?;
         self.check_handed_over()?;
@@ -126,7 +134,10 @@ impl World {
         let end = self.now + within;
         while !holds(self) {
             if self.now >= end {
-                return Err(Violation::new("liveness", format!("{otherwise}, after {within:?}: {}", self.state())));
+                return Err(Violation::new(
+                    "liveness",
+                    format!("{otherwise}, after {within:?}: {}", self.state()),
+                ));
             }
             self.go_on(LOOK)?;
         }
@@ -167,7 +178,9 @@ impl World {
         let nodes: Vec<NodeIndex> = self.nodes().collect();
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
-            process.is_some_and(|process| nodes.iter().all(|target| process.member.hints.held(*target).hints == 0))
+            process.is_some_and(|process| {
+                nodes.iter().all(|target| process.member.hints.held(*target).hints == 0)
+            })
         })
     }
 
@@ -220,10 +233,12 @@ impl World {
 
     fn use_all_quorums(&mut self) -> Result<(), Violation> {
         let nodes = self.scenario.nodes;
-        let quorums: Vec<(u8, u8)> = (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
+        let quorums: Vec<(u8, u8)> =
+            (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
         for node in self.nodes() {
             for &(ack, from) in &quorums {
-                let key = Key::new(format!("alive-{}-{ack}-{from}", node.0).into()).expect("short and not empty");
+                let key =
+                    Key::new(format!("alive-{}-{ack}-{from}", node.0).into()).expect("short and not empty");
                 for asked in [Asked::Put { ttl: None }, Asked::Get, Asked::Delete] {
                     self.must_succeed(node, asked, &key, (ack, from))?;
                 }
@@ -242,7 +257,13 @@ impl World {
         Ok(())
     }
 
-    fn must_succeed(&mut self, node: NodeIndex, asked: Asked, key: &Key, of: (u8, u8)) -> Result<(), Violation> {
+    fn must_succeed(
+        &mut self,
+        node: NodeIndex,
+        asked: Asked,
+        key: &Key,
+        of: (u8, u8),
+    ) -> Result<(), Violation> {
         const STEP: Duration = Duration::from_millis(5);
         let mut last = String::new();
         for _ in 0..TRIES {
@@ -258,7 +279,8 @@ impl World {
             self.go_on(REQUEST_TIMEOUT)?;
         }
         let (ack, from) = of;
-        let detail = format!("{asked:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
+        let detail =
+            format!("{asked:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
         Err(Violation::new("liveness", detail))
     }
 

@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn every_kind_of_fault_is_drawn() {
         for kind in FaultKind::ALL {
-            let drawn = (0..200).any(|seed| Scenario::draw(seed, Scale::FULL, None).fault_kinds.contains(&kind));
+            let drawn =
+                (0..200).any(|seed| Scenario::draw(seed, Scale::FULL, None).fault_kinds.contains(&kind));
             assert!(drawn, "{kind:?}");
         }
     }

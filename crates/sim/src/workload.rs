@@ -81,7 +81,8 @@ impl Workload {
 
     fn value(&mut self, scenario: &Scenario, id: RequestId) -> Bytes {
         const SMALL: u64 = 64;
-        let most = if self.rng.chance(0.9) { scenario.value_bytes_max.min(SMALL) } else { scenario.value_bytes_max };
+        let most =
+            if self.rng.chance(0.9) { scenario.value_bytes_max.min(SMALL) } else { scenario.value_bytes_max };
         let mut value = vec![0; 8 + self.rng.below(most) as usize];
         self.rng.fill(&mut value);
         value[..8].copy_from_slice(&id.0.to_be_bytes());
@@ -92,7 +93,9 @@ impl Workload {
 /// `ack` of `from`.
 pub(crate) fn quorum(ack: u8, from: u8, nodes: u8) -> Quorum {
     let choice = QuorumChoice { ack: Some(u32::from(ack)), from: Some(u32::from(from)) };
-    choice.resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes).expect("ack and from fit the cluster")
+    choice
+        .resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes)
+        .expect("ack and from fit the cluster")
 }
 
 impl World {

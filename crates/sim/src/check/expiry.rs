@@ -28,6 +28,9 @@ mod tests {
         let meta = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
         issue.note(&key(), &Cell { meta, value: "1".into() }).unwrap();
         assert!(check(&found(1, (2, 3), 0..1), &issue, NOW).is_err());
-        assert!(check(&found(1, (2, 3), 0..1), &issue, NOW.saturating_sub(std::time::Duration::from_micros(1))).is_ok());
+        assert!(
+            check(&found(1, (2, 3), 0..1), &issue, NOW.saturating_sub(std::time::Duration::from_micros(1)))
+                .is_ok()
+        );
     }
 }

@@ -87,9 +87,17 @@ impl Facts {
             Told::Found { version, .. } => {
                 let stored_on = issue.get(&operation.key, *version).map_or(1, |issued| issued.from);
                 let holders = ack.min(stored_on);
-                Some(Fact { by: By::Read, since: *since, version: *version, holders, from: from.max(stored_on) })
+                Some(Fact {
+                    by: By::Read,
+                    since: *since,
+                    version: *version,
+                    holders,
+                    from: from.max(stored_on),
+                })
             }
-            Told::Missing if operation.asked == Asked::Get => self.seen_dead(operation, *since, issue, latest_wall),
+            Told::Missing if operation.asked == Asked::Get => {
+                self.seen_dead(operation, *since, issue, latest_wall)
+            }
             Told::Missing | Told::Failed { .. } | Told::Nothing => None,
         };
         if let Some(fact) = fact.filter(|fact| self.rule.counts(fact)) {
@@ -105,11 +113,11 @@ impl Facts {
         latest_wall: WallTime,
     ) -> Option<Fact> {
         let floor = self.floor(read, |_| true)?;
-        let mut dead = issue.range(&read.key, floor..).filter(|(_, issued)| issued.is_dead_at(latest_wall)).peekable();
+        let mut dead =
+            issue.range(&read.key, floor..).filter(|(_, issued)| issued.is_dead_at(latest_wall)).peekable();
         let &(version, _) = dead.peek()?;
-        let (least, most) = dead.fold((u8::MAX, 0), |(least, most), (_, issued)| {
-            (least.min(issued.from), most.max(issued.from))
-        });
+        let (least, most) = dead
+            .fold((u8::MAX, 0), |(least, most), (_, issued)| (least.min(issued.from), most.max(issued.from)));
         let (ack, from) = (read.quorum.ack(), read.quorum.from());
         let fact = Fact { by: By::Read, since, version, holders: ack.min(least), from: from.max(most) };
         (version > floor).then_some(fact)

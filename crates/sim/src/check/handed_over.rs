@@ -1,5 +1,6 @@
 //! Hinted handoff brings an acknowledged write to all of its replicas, with no help of anti-entropy, unless a
-//! hint was given up, or the coordinator's process ended before hints were durable.
+//! hint was given up, or the coordinator's process ended before hints were durable. What was superseded by a
+//! write that the replica is not to hold is not brought there any more.
 
 use super::Violation;
 use crate::history::{Issue, Operation, Told};
@@ -20,10 +21,17 @@ pub fn check(
     if purged.is_some_and(is_purged) {
         return Ok(());
     }
+    let is_superseded_elsewhere = |replica| {
+        issue
+            .range(&write.key, version..)
+            .any(|(_, newer)| !layout.is_replica(replica, &write.key, newer.from))
+    };
     for replica in layout.replicas(&write.key, write.quorum.from()) {
         let at_replica = held.iter().find(|(node, _)| node == replica).and_then(|(_, meta)| meta.as_ref());
-        if at_replica.is_none_or(|meta| meta.version < version) {
-            let detail = format!("{replica:?} has {at_replica:?}, no hint is left, and this was acknowledged: {write:?}");
+        if at_replica.is_none_or(|meta| meta.version < version) && !is_superseded_elsewhere(*replica) {
+            let detail = format!(
+                "{replica:?} has {at_replica:?}, no hint is left, and this was acknowledged: {write:?}"
+            );
             return Err(Violation::new("handed_over", detail));
         }
     }

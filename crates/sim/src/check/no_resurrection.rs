@@ -8,7 +8,8 @@ use stdx::WallTime;
 
 /// Checks a read that has ended against the deletes established before it began.
 pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTime) -> Result<(), Violation> {
-    let is_dead = |version| issue.get(&read.key, version).is_some_and(|issued| issued.is_dead_at(latest_wall));
+    let is_dead =
+        |version| issue.get(&read.key, version).is_some_and(|issued| issued.is_dead_at(latest_wall));
     let Some(dead) = facts.floor(read, |fact| is_dead(fact.version)) else { return Ok(()) };
     match &read.told {
         Some((_, Told::Found { version, .. })) if *version < dead => {

@@ -7,14 +7,21 @@ use cluster::RequestId;
 /// Checks a reply that names `to`: `operation` is the command of that number that had none, if there is one.
 pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violation> {
     let Some(operation) = operation else {
-        return Err(Violation::new("one_reply", format!("a reply to {to:?}, which has one or was not asked")));
+        return Err(Violation::new(
+            "one_reply",
+            format!("a reply to {to:?}, which has one or was not asked"),
+        ));
     };
     let fits = match (&operation.asked, operation.told.as_ref().map(|(_, told)| told)) {
         (Asked::Get, Some(told)) => !matches!(told, Told::Written { .. }),
         (_, Some(told)) => !matches!(told, Told::Found { .. } | Told::Missing),
         (_, None) => false,
     };
-    if fits { Ok(()) } else { Err(Violation::new("one_reply", format!("not a reply to that: {operation:?}"))) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Violation::new("one_reply", format!("not a reply to that: {operation:?}")))
+    }
 }
 
 #[cfg(test)]

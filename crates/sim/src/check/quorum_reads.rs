@@ -12,7 +12,8 @@ pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTi
     if respects(read, floor, issue, latest_wall) {
         return Ok(());
     }
-    let detail = format!("{floor} was acknowledged before this read began, which does not return it: {read:?}");
+    let detail =
+        format!("{floor} was acknowledged before this read began, which does not return it: {read:?}");
     Err(Violation::new("quorum_reads", detail))
 }
 
@@ -51,8 +52,12 @@ mod tests {
     #[test]
     fn nothing_is_explained_by_a_newer_delete_only() {
         let older = issue(&[2], &[1]);
-        assert!(check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &older), &older, NOW).is_err());
+        assert!(
+            check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &older), &older, NOW).is_err()
+        );
         let newer = issue(&[2], &[3]);
-        assert!(check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &newer), &newer, NOW).is_ok());
+        assert!(
+            check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &newer), &newer, NOW).is_ok()
+        );
     }
 }

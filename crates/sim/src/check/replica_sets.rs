@@ -14,7 +14,8 @@ pub fn check(
     key: &Key,
     meta: &CellMeta,
 ) -> Result<(), Violation> {
-    let held_older = || issue.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
+    let held_older =
+        || issue.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
     if layout.is_replica(node, key, meta.from) || held_older() {
         return Ok(());
     }

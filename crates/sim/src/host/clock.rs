@@ -30,7 +30,10 @@ impl HostClock {
 
     /// What both sides show at `at`.
     pub(crate) fn now(&self, at: Nanos) -> Now {
-        Now { mono: Instant::from_nanos((self.began + Duration::from_nanos(at.0)).as_nanos() as u64), wall: self.wall(at) }
+        Now {
+            mono: Instant::from_nanos((self.began + Duration::from_nanos(at.0)).as_nanos() as u64),
+            wall: self.wall(at),
+        }
     }
 
     /// The moment at which the monotonic side shows `mono`.

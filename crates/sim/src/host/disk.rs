@@ -75,7 +75,9 @@ impl Shared {
         }
         match operation.kind {
             OperationKind::Read => self.decide_read(),
-            OperationKind::Write | OperationKind::SyncData if self.fails_write.swap(false, Ordering::Relaxed) => {
+            OperationKind::Write | OperationKind::SyncData
+                if self.fails_write.swap(false, Ordering::Relaxed) =>
+            {
                 Some(Fault::DeviceError)
             }
             _ => None,

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod planted;
 pub(crate) mod process;
+pub(crate) mod shake;
 
 use crate::world::Event;
 use clock::HostClock;

@@ -36,12 +36,18 @@ pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Comm
 
 fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
     let choice = QuorumChoice { ack: Some(u32::from(ack.max(1))), from: Some(u32::from(quorum.from())) };
-    choice.resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes).expect("fewer acks are a quorum too")
+    choice
+        .resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes)
+        .expect("fewer acks are a quorum too")
 }
 
 impl Planted {
     /// Has a planted bug change a request to the store, or answer it at once.
-    pub(crate) fn store(&mut self, plant: Option<Plant>, request: &mut StoreRequest) -> Option<StoreResponse> {
+    pub(crate) fn store(
+        &mut self,
+        plant: Option<Plant>,
+        request: &mut StoreRequest,
+    ) -> Option<StoreResponse> {
         match (plant?, request) {
             (Plant::HintLost, StoreRequest::Write { hints, .. }) => {
                 *hints = NodeSet::EMPTY;
@@ -53,7 +59,8 @@ impl Planted {
                 None
             }
             (Plant::ReadBeforeSync, StoreRequest::Write { key, cell, .. }) => {
-                let supersedes = self.last.get(key).is_none_or(|last| cell.as_ref().supersedes(&last.as_ref()));
+                let supersedes =
+                    self.last.get(key).is_none_or(|last| cell.as_ref().supersedes(&last.as_ref()));
                 if supersedes {
                     self.last.insert(key.clone(), cell.clone());
                 }
@@ -66,22 +73,35 @@ impl Planted {
     /// Whether a write is answered before it is durable.
     pub(crate) fn answers_early(plant: Option<Plant>, request: &StoreRequest) -> Option<StoreResponse> {
         match (plant?, request) {
-            (Plant::AckBeforeSync, StoreRequest::Write { .. }) => Some(StoreResponse::Written { superseded: false }),
+            (Plant::AckBeforeSync, StoreRequest::Write { .. }) => {
+                Some(StoreResponse::Written { superseded: false })
+            }
             _ => None,
         }
     }
 
     /// The answer to a read that a planted bug makes of one.
-    pub(crate) fn read(&self, plant: Option<Plant>, request: &StoreRequest, response: StoreResponse) -> StoreResponse {
+    pub(crate) fn read(
+        &self,
+        plant: Option<Plant>,
+        request: &StoreRequest,
+        response: StoreResponse,
+    ) -> StoreResponse {
         match (plant, request) {
             (Some(Plant::LateWriteWins), StoreRequest::Read { key }) => {
                 self.last.get(key).map_or(response, |last| StoreResponse::Cell(Some(last.clone())))
             }
-            (Some(Plant::ReadBeforeSync), StoreRequest::Read { key }) => match (self.last.get(key), &response) {
-                (Some(last), StoreResponse::Cell(Some(cell))) if cell.as_ref().supersedes(&last.as_ref()) => response,
-                (Some(last), StoreResponse::Cell(_)) => StoreResponse::Cell(Some(last.clone())),
-                _ => response,
-            },
+            (Some(Plant::ReadBeforeSync), StoreRequest::Read { key }) => {
+                match (self.last.get(key), &response) {
+                    (Some(last), StoreResponse::Cell(Some(cell)))
+                        if cell.as_ref().supersedes(&last.as_ref()) =>
+                    {
+                        response
+                    }
+                    (Some(last), StoreResponse::Cell(_)) => StoreResponse::Cell(Some(last.clone())),
+                    _ => response,
+                }
+            }
             _ => response,
         }
     }
@@ -110,7 +130,8 @@ pub(crate) enum Sent {
 
 /// Has a planted bug interfere with what is sent.
 pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: &Layout) -> Sent {
-    let (Some(plant), Effect::Send { message: Message::Request { request, .. }, .. }) = (plant, effect) else {
+    let (Some(plant), Effect::Send { message: Message::Request { request, .. }, .. }) = (plant, effect)
+    else {
         return Sent::AsItIs;
     };
     match (plant, request) {
@@ -131,4 +152,3 @@ pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: 
         _ => Sent::AsItIs,
     }
 }
-

@@ -4,8 +4,8 @@ use crate::network::Connection;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, HintLedger, HybridClock, Incarnation, Layout, Limits,
-    LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, StoreId, StoreRequest,
-    StoreResponse,
+    LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, StoreId,
+    StoreRequest, StoreResponse,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -114,7 +114,11 @@ impl Process {
                     member.clock = Arc::new(HybridClock::new(clock_start));
                 }
                 let clock = Arc::clone(&member.clock);
-                let limits = Limits { operations_max: OPERATIONS_MAX, request_timeout: REQUEST_TIMEOUT, ..Limits::default() };
+                let limits = Limits {
+                    operations_max: OPERATIONS_MAX,
+                    request_timeout: REQUEST_TIMEOUT,
+                    ..Limits::default()
+                };
                 (Coordinator::new(member, number, limits, Arc::clone(&view), rng.fork()), clock)
             })
             .collect();

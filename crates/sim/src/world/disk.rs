@@ -86,8 +86,12 @@ impl World {
             2 => engine.step_upkeep(budget),
             _ => engine
                 .step_flush(budget)
-                .and_then(|flushed| Ok([flushed, engine.step_compaction(0, budget)?, engine.step_upkeep(budget)?]))
-                .map(|steps| if steps.contains(&Progress::Worked) { Progress::Worked } else { Progress::Idle }),
+                .and_then(|flushed| {
+                    Ok([flushed, engine.step_compaction(0, budget)?, engine.step_upkeep(budget)?])
+                })
+                .map(
+                    |steps| if steps.contains(&Progress::Worked) { Progress::Worked } else { Progress::Idle },
+                ),
         };
         let is_idle = which == 3 && progress.as_ref().is_ok_and(|progress| *progress == Progress::Idle);
         if is_idle {

@@ -2,7 +2,8 @@
 
 use crate::Nanos;
 use crate::nemesis::Mend;
-use crate::network::{Connection, Network, Packet, Place, Side};
+use crate::network::{Connection, Network, Place, Side};
+use crate::packet::Packet;
 use cluster::{Command, DialFailure, NodeIndex, PeerHello, RequestId, StoreId, StoreRequest, StoreResponse};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,7 +40,7 @@ pub(crate) enum Event {
     /// This end of a connection hears that the other is gone.
     EndLost(Connection, Side),
     /// A packet reaches this end of a connection.
-    Packet(Connection, Side, Box<Packet>),
+    Packet(Connection, Side, Packet),
     /// A client has something to ask.
     Client,
     /// The nemesis strikes.
@@ -87,7 +88,9 @@ impl Event {
             | Self::Jobs(place)
             | Self::Drained(place) => Some(place.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
-            Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => at(connection, Side::Dialer),
+            Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
+                at(connection, Side::Dialer)
+            }
             Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
             Self::Start(_) | Self::Client | Self::Fault | Self::Mend(_) => None,
         }

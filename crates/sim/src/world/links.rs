@@ -3,9 +3,13 @@
 use super::{Event, World, turn};
 use crate::host::Ending;
 use crate::host::process::{Input, Process};
-use crate::network::{Connection, Course, EndState, Packet, Place, Side};
+use crate::host::shake::{self, Shaken};
+use crate::network::{Connection, Course, EndState, Place, Side};
+use crate::packet::Packet;
 use cluster::{Asker, Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello};
+use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::handshake::Local;
 
 /// How long a dialer waits for everything up to the end of the handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -30,31 +34,46 @@ impl World {
         }
         let has_power = self.host(node).process.is_some() || self.host(node).ending == Ending::Kill;
         let place = self.place(node, Asker::Node).filter(|_| !self.network.is_refusing(node));
-        let (Some(place), Some(hello)) = (place, self.hello(dialer)) else {
-            if has_power && let Some(at) = self.network.signal(node, dialer.node, self.now) {
-                self.at(at, Event::DialFailed(connection, DialFailure::Refused));
+        let (Some(place), Some(local)) = (place, self.local(dialer)) else {
+            if has_power {
+                self.fail_dial(connection, DialFailure::Refused);
             }
             return;
         };
-        let link = self.network.link_mut(connection).expect("it was there");
-        link.acceptor = place;
-        link.acceptor_end = EndState::Pending;
-        self.turn(place, Input::Link(LinkEvent::Arrived { link: Process::link_of(connection), hello }));
+        let accepting = self.local(place).expect("it was just found");
+        match Shaken::new(local, accepting, node, &mut self.rngs.machines) {
+            Ok((shaken, hello)) => {
+                self.shaken.insert(connection, shaken);
+                let link = self.network.link_mut(connection).expect("it was there");
+                link.acceptor = place;
+                link.acceptor_end = EndState::Pending;
+                self.turn(
+                    place,
+                    Input::Link(LinkEvent::Arrived { link: Process::link_of(connection), hello }),
+                );
+            }
+            Err(error) => {
+                self.trace.note(self.now, || format!("{dialer:?} and {place:?} do not shake hands: {error}"));
+                self.fail_dial(connection, DialFailure::Rejected);
+            }
+        }
+    }
+
+    /// Tells the dialer that it is not let in, if anything gets there.
+    fn fail_dial(&mut self, connection: Connection, reason: DialFailure) {
+        let Some(link) = self.network.link(connection) else { return };
+        let (from, to) = (link.acceptor.node, link.dialer.node);
+        if let Some(at) = self.network.signal(from, to, self.now) {
+            self.at(at, Event::DialFailed(connection, reason));
+        }
     }
 
     /// What a machine says of itself in a handshake.
-    fn hello(&mut self, place: Place) -> Option<PeerHello> {
+    fn local(&mut self, place: Place) -> Option<Local> {
         let now = self.show_clocks(place.node);
-        let process = self.process(place)?;
-        let member = &process.member;
-        Some(PeerHello {
-            node: member.me,
-            tag: member.tag,
-            asker: place.asker,
-            incarnation: member.incarnation,
-            clock: member.clock.issued(),
-            standing: process.node.status(now).standing,
-        })
+        let process = self.hosts[place.node.as_usize()].process.as_ref()?;
+        (process.life == place.life)
+            .then(|| shake::local(process, now, place.asker, &self.names, self.layout.partitions()))
     }
 
     pub(super) fn admit(&mut self, place: Place, link: LinkId) {
@@ -70,7 +89,9 @@ impl World {
                 Asker::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
             }
         };
-        let hello = self.hello(place).expect("it is speaking");
+        let Some(Ok(hello)) = self.shaken.remove(&connection).map(Shaken::admit) else {
+            unreachable!("what was shown to the node has shaken hands");
+        };
         let link = self.network.link_mut(connection).expect("it was there");
         link.acceptor.asker = asker;
         link.acceptor_end = EndState::Open;
@@ -82,7 +103,7 @@ impl World {
     pub(super) fn refuse(&mut self, place: Place, link: LinkId) {
         let connection = Connection(link.0);
         let Some(link) = self.network.link_mut(connection) else { return };
-        let (end, dialer, acceptor) = (link.acceptor_end, link.dialer, link.acceptor);
+        let (end, acceptor) = (link.acceptor_end, link.acceptor);
         if (acceptor.node, acceptor.life) != (place.node, place.life) {
             return;
         }
@@ -90,9 +111,8 @@ impl World {
             EndState::Gone => {}
             EndState::Pending => {
                 link.acceptor_end = EndState::Gone;
-                if let Some(at) = self.network.signal(place.node, dialer.node, self.now) {
-                    self.at(at, Event::DialFailed(connection, DialFailure::Rejected));
-                }
+                self.shaken.remove(&connection);
+                self.fail_dial(connection, DialFailure::Rejected);
             }
             EndState::Open => {
                 self.at(self.now, Event::EndLost(connection, Side::Acceptor));
@@ -189,18 +209,21 @@ impl World {
         }
     }
 
-    pub(super) fn send_packet(&mut self, place: Place, to: Destination, message: Message) {
-        let Some(process) = self.process(place) else { return };
-        let (connection, side) = match to {
-            Destination::Dialed(node) => match process.dialed.get(&(place.asker, node)) {
-                Some(connection) => (*connection, Side::Dialer),
-                None => return,
-            },
-            Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
-        };
-        let packet = Packet { clock: process.member.clock.issued(), message };
-        if self.network.link(connection).is_some_and(|link| link.end(side) == EndState::Open) {
-            self.deliver(connection, side.other(), packet);
+    /// Sends what a turn of a machine wants sent, if the connections are still open.
+    pub(super) fn send_packets(&mut self, place: Place, sent: BTreeMap<Destination, Vec<Message>>) {
+        for (to, messages) in sent {
+            let Some(process) = self.process(place) else { return };
+            let (connection, side) = match to {
+                Destination::Dialed(node) => match process.dialed.get(&(place.asker, node)) {
+                    Some(connection) => (*connection, Side::Dialer),
+                    None => continue,
+                },
+                Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
+            };
+            let clock = process.member.clock.issued();
+            if self.network.link(connection).is_some_and(|link| link.end(side) == EndState::Open) {
+                self.deliver(connection, side.other(), Packet::of(clock, &messages));
+            }
         }
     }
 
@@ -211,24 +234,29 @@ impl World {
             Course::Held => self.network.hold(connection, toward, packet),
             Course::Arrives(at, again) => {
                 if let Some(again) = again {
-                    self.at(again, Event::Packet(connection, toward, Box::new(packet.clone())));
+                    self.at(again, Event::Packet(connection, toward, packet.clone()));
                 }
-                self.at(at, Event::Packet(connection, toward, Box::new(packet)));
+                self.at(at, Event::Packet(connection, toward, packet));
             }
         }
     }
 
-    pub(super) fn packet(&mut self, connection: Connection, side: Side, packet: Packet) {
-        let Some(link) = self.network.link(connection) else { return };
-        let place = link.place(side);
-        match link.end(side) {
-            EndState::Open => {
-                let origin = turn::origin(link, connection, side);
-                self.turn(place, Input::Message(origin, packet.message, packet.clock));
+    pub(super) fn packet(&mut self, connection: Connection, side: Side, packet: &Packet) {
+        let messages = packet.open().expect("frames arrive as they were sent, or not at all");
+        for (clock, message) in messages {
+            let Some(link) = self.network.link(connection) else { return };
+            let place = link.place(side);
+            match link.end(side) {
+                EndState::Open => {
+                    let origin = turn::origin(link, connection, side);
+                    self.turn(place, Input::Message(origin, message, clock));
+                }
+                // The machine that got this knows nothing of the connection, and says so.
+                EndState::Gone if self.host(place.node).process.is_some() => {
+                    return self.tell_other_end(connection, side);
+                }
+                EndState::Gone | EndState::Pending => return,
             }
-            // The machine that got this knows nothing of the connection, and says so.
-            EndState::Gone if self.host(place.node).process.is_some() => self.tell_other_end(connection, side),
-            EndState::Gone | EndState::Pending => {}
         }
     }
 }

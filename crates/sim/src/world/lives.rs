@@ -53,7 +53,8 @@ impl World {
         let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
         let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
-        let started = Process::start(Start { life: host.lives, env, now, me: node, layout, names, scenario, rng });
+        let started =
+            Process::start(Start { life: host.lives, env, now, me: node, layout, names, scenario, rng });
         match started {
             Ok(process) => {
                 host.process = Some(process);

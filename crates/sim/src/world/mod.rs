@@ -18,14 +18,16 @@ pub(crate) use event::Event;
 use crate::history::Told;
 use crate::host::Host;
 use crate::host::process::Process;
+use crate::host::shake::Shaken;
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
-use crate::network::{Network, Place};
+use crate::network::{Connection, Network, Place};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::{Nanos, Scenario};
 use cluster::{Asker, Layout, NodeIndex};
 use event::EventQueue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Now, Rng};
@@ -46,6 +48,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     layout: Arc<Layout>,
     names: Vec<String>,
+    /// Handshakes that wait for the acceptor's node.
+    shaken: BTreeMap<Connection, Shaken>,
     rngs: Rngs,
 }
 
@@ -62,7 +66,8 @@ impl World {
         // Another than the scenario was drawn from, or the first draws would repeat its.
         let mut rng = Rng::new(!scenario.seed);
         let names: Vec<String> = (0..scenario.nodes).map(|node| format!("http://node-{node}:8080")).collect();
-        let layout = Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are right"));
+        let layout =
+            Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are right"));
         let mut world = Self {
             now: Nanos::ZERO,
             queue: EventQueue::default(),
@@ -74,6 +79,7 @@ impl World {
             trace,
             layout,
             names,
+            shaken: BTreeMap::new(),
             rngs: Rngs { disk: rng.fork(), machines: rng.fork(), lives: rng.fork() },
             scenario,
         };
@@ -149,7 +155,7 @@ impl World {
             Event::DialAnswered(connection, hello) => self.dial_answered(connection, hello),
             Event::DialFailed(connection, reason) => self.dial_failed(connection, reason),
             Event::EndLost(connection, side) => self.end_lost(connection, side),
-            Event::Packet(connection, side, packet) => self.packet(connection, side, *packet),
+            Event::Packet(connection, side, packet) => self.packet(connection, side, &packet),
             Event::Client => self.client(),
             Event::Fault => self.strike(),
             Event::Mend(mend) => self.mend(mend),

@@ -5,10 +5,12 @@ use crate::history::Told;
 use crate::host::planted::{self, Planted, Sent};
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
+use crate::packet::Packet;
 use cluster::{
     Asker, Command, Destination, Effect, Event as Notice, LinkAction, Message, Origin, PeerRequest, Reply,
     RequestId, StoreId, StoreRequest, StoreResponse,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 use store::WriteGroup;
 
@@ -17,6 +19,19 @@ const REPLY_SLACK: Duration = Duration::from_millis(50);
 /// Between threads of a process, at most.
 const HAND_OVER_MAX_NANOS: u64 = 200_000;
 
+/// What one turn of a machine gathers.
+struct Turn {
+    place: Place,
+    group: WriteGroup,
+    sent: BTreeMap<Destination, Vec<Message>>,
+}
+
+impl Turn {
+    fn send(&mut self, to: Destination, message: Message) {
+        self.sent.entry(to).or_default().push(message);
+    }
+}
+
 impl World {
     /// Gives a machine its input and carries out what it wants done. Nothing happens when its life is over.
     pub(crate) fn turn(&mut self, place: Place, input: Input) {
@@ -24,19 +39,22 @@ impl World {
         self.trace.note(self.now, || format!("  {place:?} <- {input:?}"));
         let Some(process) = self.process(place) else { return };
         let effects = process.handle(now, place.asker, input);
-        let mut group = process.write_group();
+        let mut turn = Turn { place, group: process.write_group(), sent: BTreeMap::new() };
         for effect in effects {
             self.trace.note(self.now, || format!("  {place:?} -> {effect:?}"));
-            self.carry_out(place, effect, &mut group);
+            self.carry_out(&mut turn, effect);
         }
-        self.submit_group(place, group);
+        self.submit_group(place, turn.group);
+        self.send_packets(place, turn.sent);
         self.arm(place);
     }
 
     /// Has the machine woken when it wants to be.
     pub(crate) fn arm(&mut self, place: Place) {
         let host = self.host(place.node);
-        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else { return };
+        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else {
+            return;
+        };
         let Some(wants) = process.poll_timeout(place.asker) else { return };
         let at = host.clock.when(wants);
         if process.wakes.get(&place.asker).is_none_or(|set| at < *set) {
@@ -48,7 +66,9 @@ impl World {
     pub(super) fn wake(&mut self, place: Place) {
         let now = self.now;
         let host = self.host(place.node);
-        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else { return };
+        let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else {
+            return;
+        };
         process.wakes.remove(&place.asker);
         let is_due = process.poll_timeout(place.asker).is_some_and(|wants| host.clock.when(wants) <= now);
         if is_due {
@@ -75,11 +95,12 @@ impl World {
         self.turn(place, Input::View);
     }
 
-    fn carry_out(&mut self, place: Place, effect: Effect, group: &mut WriteGroup) {
+    fn carry_out(&mut self, turn: &mut Turn, effect: Effect) {
+        let place = turn.place;
         match effect {
             Effect::Store { id, request } if request.is_read() => self.ask_to_read(place, id, request),
-            Effect::Store { id, request } => self.ask_to_write(place, id, request, group),
-            Effect::Send { to, message } => self.send(place, to, message),
+            Effect::Store { id, request } => self.ask_to_write(turn, id, request),
+            Effect::Send { to, message } => self.send(turn, to, message),
             Effect::Reply { to, reply } => self.reply(place, to, &reply),
             Effect::Link(action) => self.link_action(place, action),
             Effect::Publish(_) => self.publish(place),
@@ -87,7 +108,8 @@ impl World {
         }
     }
 
-    fn ask_to_write(&mut self, place: Place, id: StoreId, mut request: StoreRequest, group: &mut WriteGroup) {
+    fn ask_to_write(&mut self, turn: &mut Turn, id: StoreId, mut request: StoreRequest) {
+        let place = turn.place;
         let plant = self.scenario.plant;
         self.note_issued(place, &request);
         if let StoreRequest::Write { key, cell, .. } = &request {
@@ -96,7 +118,7 @@ impl World {
         if let Some(early) = self.host(place.node).planted.store(plant, &mut request) {
             return self.hand_over(Event::Stored(place, id, early));
         }
-        group.add(id, &request);
+        turn.group.add(id, &request);
         if let Some(early) = Planted::answers_early(plant, &request) {
             self.hand_over(Event::Stored(place, id, early));
         }
@@ -117,9 +139,11 @@ impl World {
         self.after(delay, event);
     }
 
-    fn send(&mut self, place: Place, to: Destination, message: Message) {
+    fn send(&mut self, turn: &mut Turn, to: Destination, message: Message) {
+        let place = turn.place;
         if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
-            let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: cluster::NodeSet::EMPTY };
+            let request =
+                StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: cluster::NodeSet::EMPTY };
             self.note_issued(place, &request);
         }
         let Some(process) = self.process(place) else { return };
@@ -128,11 +152,11 @@ impl World {
         let sent = planted::send(self.scenario.plant, &effect, tag, &self.layout);
         let Effect::Send { message, .. } = effect else { unreachable!("just made") };
         match sent {
-            Sent::AsItIs => self.send_packet(place, to, message),
+            Sent::AsItIs => turn.send(to, message),
             Sent::Answered(answer) => self.answer_instead(place, to, &message, answer),
             Sent::AlsoTo(other) => {
-                self.send_packet(place, Destination::Dialed(other), message.clone());
-                self.send_packet(place, to, message);
+                turn.send(Destination::Dialed(other), message.clone());
+                turn.send(to, message);
             }
         }
     }
@@ -145,13 +169,13 @@ impl World {
         answer: cluster::PeerAnswer,
     ) {
         let (Destination::Dialed(node), Message::Request { id, .. }) = (to, message) else { return };
-        let Some(connection) = self.process(place).and_then(|process| process.dialed.get(&(place.asker, node)).copied())
+        let Some(connection) =
+            self.process(place).and_then(|process| process.dialed.get(&(place.asker, node)).copied())
         else {
             return;
         };
-        let clock = stdx::Hlc::ZERO;
-        let packet = crate::network::Packet { clock, message: Message::Answer { id: *id, answer } };
-        self.hand_over(Event::Packet(connection, crate::network::Side::Dialer, Box::new(packet)));
+        let packet = Packet::of(stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
+        self.hand_over(Event::Packet(connection, crate::network::Side::Dialer, packet));
     }
 
     fn reply(&mut self, place: Place, to: RequestId, reply: &Reply) {
@@ -191,7 +215,11 @@ impl World {
 }
 
 /// Where a message came from, as the machine at this end of its connection sees it.
-pub(super) fn origin(link: &crate::network::Link, connection: crate::network::Connection, side: crate::network::Side) -> Origin {
+pub(super) fn origin(
+    link: &crate::network::Link,
+    connection: crate::network::Connection,
+    side: crate::network::Side,
+) -> Origin {
     let node = link.place(side.other()).node;
     let link = match side {
         crate::network::Side::Dialer => Destination::Dialed(node),

@@ -1,0 +1,69 @@
+//! The shipped handshake, between a dialer and an acceptor.
+
+use crate::host::process::Process;
+use cluster::{Asker, NodeIndex, PeerHello};
+use stdx::{Now, Rng};
+use wire::handshake::{
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN, Secret,
+};
+
+/// A handshake that waits for the acceptor's node.
+pub(crate) struct Shaken {
+    dialer: Dialer,
+    acceptor: Acceptor,
+}
+
+/// What a machine of a process says of itself.
+pub(crate) fn local(process: &Process, now: Now, asker: Asker, names: &[String], partitions: u32) -> Local {
+    let member = &process.member;
+    Local {
+        node: member.me,
+        tag: member.tag,
+        asker,
+        incarnation: member.incarnation,
+        clock: member.clock.issued(),
+        standing: process.node.status(now).standing,
+        digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
+        secret: Secret::new(*b"known to all hosts of this world"),
+    }
+}
+
+impl Shaken {
+    /// Shakes hands up to where the acceptor's node decides; with what the dialer says of itself.
+    pub(crate) fn new(
+        dialer: Local,
+        acceptor: Local,
+        expected: NodeIndex,
+        rng: &mut Rng,
+    ) -> Result<(Self, PeerHello), HandshakeError> {
+        let mut nonce = || {
+            let mut nonce = [0; NONCE_LEN];
+            rng.fill(&mut nonce);
+            nonce
+        };
+        let (mut dialer, first) = Dialer::start(dialer, expected, nonce());
+        let mut acceptor = Acceptor::new(acceptor, nonce());
+        let mut to_acceptor = first;
+        loop {
+            let to_dialer = match acceptor.handle(&to_acceptor)? {
+                AcceptStep::Arrived(hello) => return Ok((Self { dialer, acceptor }, hello)),
+                AcceptStep::Send(bytes) => bytes,
+                AcceptStep::NeedMore => unreachable!("whole messages are handed over"),
+            };
+            to_acceptor = match dialer.handle(&to_dialer)? {
+                DialStep::Send(bytes) => bytes,
+                step => unreachable!("the acceptor has not welcomed anybody: {step:?}"),
+            };
+        }
+    }
+
+    /// The acceptor's node has let the link in: what the acceptor says of itself.
+    pub(crate) fn admit(self) -> Result<PeerHello, HandshakeError> {
+        let Self { mut dialer, acceptor } = self;
+        let (welcome, _) = acceptor.admit();
+        match dialer.handle(&welcome)? {
+            DialStep::Done { hello, .. } => Ok(hello),
+            step => unreachable!("a welcome is the end of a handshake: {step:?}"),
+        }
+    }
+}
