@@ -253,7 +253,7 @@ impl Shared {
 
     pub(crate) fn new_memtable(&self) -> Arc<LoggedMemtable> {
         let id = self.next_memtable_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(LoggedMemtable::new(id, self.memtable_bytes))
+        Arc::new(LoggedMemtable::new(id, self.memtable_bytes, self.options.local_end()))
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {

@@ -11,11 +11,11 @@
 //! **Caveats.** Memtables are flushed one at a time, the oldest first.
 
 use crate::Error;
-use crate::compaction::{self, Busy, FlushJob, Job, JobContext, PlanId, Step};
+use crate::compaction::{self, Busy, Dropped, FlushJob, Job, JobContext, PlanId, Step};
 use crate::engine::{Engine, Shared};
 use crate::manifest::VersionEdit;
 use crate::sstable::{TableId, TableOptions};
-use crate::view::{LoggedMemtable, View};
+use crate::view::{LoggedMemtable, Oldest, View};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
     compactions: Mutex<Vec<CompactionSlot>>,
     busy: Mutex<Busy>,
-    /// For each running compaction, the least version of what was flushed since it began.
-    flushed_since: Mutex<BTreeMap<PlanId, Option<Version>>>,
+    /// For each running compaction, the least versions of what was flushed since it began.
+    flushed_since: Mutex<BTreeMap<PlanId, Oldest>>,
 }
 
 /// Locked through a step: threads that step the same slot take turns.
@@ -144,7 +144,7 @@ impl Engine {
         edit.wal_floor = Some(floor);
         // Before the view changes, so that no compaction misses its versions in both places.
         self.shared.replayable.lock().flushed(&flush.source);
-        self.note_flushed(flush.source.memtable.version_min());
+        self.note_flushed(flush.source.oldest());
         let installed =
             self.shared.install_edit(&edit, |view, levels| View::flushed(view, &flush.source, levels));
         if let Err(error) = installed {
@@ -207,7 +207,7 @@ impl Engine {
         let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
         let id = busy.begin(&plan);
         drop(busy);
-        self.shared.jobs.flushed_since.lock().insert(id, None);
+        self.shared.jobs.flushed_since.lock().insert(id, Oldest::default());
         Some(Compaction { job: Job::new(plan, context), plan: id })
     }
 
@@ -216,14 +216,15 @@ impl Engine {
         self.shared.jobs.flushed_since.lock().remove(&plan);
     }
 
-    fn note_flushed(&self, version_min: Version) {
-        for least in self.shared.jobs.flushed_since.lock().values_mut() {
-            *least = Some(least.map_or(version_min, |held| held.min(version_min)));
+    fn note_flushed(&self, flushed: Oldest) {
+        for oldest in self.shared.jobs.flushed_since.lock().values_mut() {
+            *oldest = oldest.with(flushed);
         }
     }
 
     fn job_context(&self) -> JobContext {
         let view = self.shared.view.load_full();
+        let unflushed = self.unflushed(&view);
         JobContext {
             env: self.shared.env.clone(),
             tables_dir: self.shared.paths.tables(),
@@ -234,30 +235,37 @@ impl Engine {
                 filter_bits_per_key: self.shared.options.filter_bits_per_key,
             },
             options: self.shared.options.clone(),
-            memtable_version_min: self.unflushed_version_min(&view),
+            memtable_version_min: unflushed.version_min,
+            memtable_local_version_min: unflushed.local_version_min,
             levels: Arc::clone(&view.levels),
             wall: self.shared.env.clock.now().wall,
         }
     }
 
-    /// The least version of a cell that is, or can again be, in a memtable. `view` was loaded before the call:
+    /// The least versions of cells that are, or can again be, in a memtable. `view` was loaded before the call:
     /// a memtable that is not in it any more is among the replayable by now.
-    fn unflushed_version_min(&self, view: &View) -> Option<Version> {
-        let replayable = self.shared.replayable.lock().version_min();
-        let memtables = view.memtables().filter(|logged| !logged.memtable.is_empty());
-        memtables.map(|logged| logged.memtable.version_min()).chain(replayable).min()
+    fn unflushed(&self, view: &View) -> Oldest {
+        let replayable = self.shared.replayable.lock().oldest();
+        view.memtables().fold(replayable, |oldest, logged| oldest.with(logged.oldest()))
     }
 
     /// Whether a cell came while the compaction ran that is older than a tombstone it dropped, and so would be
-    /// seen again. Only a write older than the grace period can be.
+    /// seen again. Only a write older than the grace period can be, or a late one of a local key.
     fn came_late(&self, compaction: &Compaction) -> bool {
-        let Some(dropped) = compaction.job.dropped_version_max() else { return false };
+        let dropped = compaction.job.dropped();
+        if dropped == Dropped::default() {
+            return false;
+        }
         let view = self.shared.view.load_full();
-        let unflushed = self.unflushed_version_min(&view);
+        let unflushed = self.unflushed(&view);
         // After the view: what is not in its memtables any more was noted before it left them.
-        let flushed = self.shared.jobs.flushed_since.lock().get(&compaction.plan).copied().flatten();
-        let oldest = unflushed.into_iter().chain(flushed).min();
-        oldest.is_some_and(|oldest| oldest <= dropped)
+        let flushed = self.shared.jobs.flushed_since.lock().get(&compaction.plan).copied();
+        let oldest = unflushed.with(flushed.unwrap_or_default());
+        let reaches = |oldest: Option<Version>, dropped: Option<Version>| {
+            oldest.zip(dropped).is_some_and(|(oldest, dropped)| oldest <= dropped)
+        };
+        reaches(oldest.version_min, dropped.version_max)
+            || reaches(oldest.local_version_min, dropped.local_version_max)
     }
 
     /// Removes files that nobody needs, keeps the next memtable and spare segments of the log ready, looks at

@@ -22,6 +22,7 @@ use crate::view::{LoggedMemtable, View};
 use crate::wal::record::RecordCells;
 use crate::wal::{SegmentId, Wal, WalOptions};
 use crate::{Error, Options, Sequence};
+use bytes::Bytes;
 use env::Env;
 use parking_lot::Mutex;
 use std::io;
@@ -90,7 +91,7 @@ impl Engine {
         };
         let memtable_bytes =
             options.memtable_bytes().min((usable_bytes / MEMTABLE_SHARE).max(MEMTABLE_BYTES_MIN));
-        let mut replay = Replay::new(memtable_bytes);
+        let mut replay = Replay::new(memtable_bytes, options.local_end());
         let (wal, found) =
             Wal::open(&env.fs, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
                 replay.record(segment, cells);
@@ -137,22 +138,23 @@ impl Engine {
 /// Memtables that fill as the log is replayed.
 struct Replay {
     memtable_bytes: u64,
+    local_end: Option<Bytes>,
     /// The newest last.
     memtables: Vec<Arc<LoggedMemtable>>,
     last: Sequence,
 }
 
 impl Replay {
-    fn new(memtable_bytes: u64) -> Self {
-        let first = Arc::new(LoggedMemtable::new(0, memtable_bytes));
-        Self { memtable_bytes, memtables: vec![first], last: Sequence::ZERO }
+    fn new(memtable_bytes: u64, local_end: Option<Bytes>) -> Self {
+        let first = Arc::new(LoggedMemtable::new(0, memtable_bytes, local_end.clone()));
+        Self { memtable_bytes, local_end, memtables: vec![first], last: Sequence::ZERO }
     }
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
         let logged = Arc::clone(self.with_room());
         for (key, cell) in cells {
             self.last = self.last.plus(1);
-            logged.memtable.insert(self.last, key, cell);
+            logged.insert(self.last, key, cell);
         }
         logged.logged_in(segment);
         logged.extend_to(self.last);
@@ -162,7 +164,11 @@ impl Replay {
         let newest = self.memtables.last().expect("there is always one");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
             let id = self.memtables.len() as u64;
-            self.memtables.push(Arc::new(LoggedMemtable::new(id, self.memtable_bytes)));
+            self.memtables.push(Arc::new(LoggedMemtable::new(
+                id,
+                self.memtable_bytes,
+                self.local_end.clone(),
+            )));
         }
         self.memtables.last().expect("there is always one")
     }

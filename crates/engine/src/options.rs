@@ -1,6 +1,7 @@
 //! What an operator may choose.
 
 use crate::Error;
+use bytes::Bytes;
 use std::time::Duration;
 
 /// When a write is acknowledged.
@@ -52,6 +53,9 @@ pub struct Options {
     pub level_growth: u64,
     /// How long a tombstone is kept at least, so that every replica sees it before it goes.
     pub tombstone_grace: Duration,
+    /// Keys below this one are this engine's own: no replica has them, so their tombstones need no grace period
+    /// and go as soon as nothing older can be left of their key.
+    pub local_keys_end: Option<Vec<u8>>,
     /// Size of a segment of the write-ahead log, in bytes.
     pub wal_segment_bytes: u64,
 }
@@ -71,6 +75,7 @@ impl Default for Options {
             level1_bytes: 256 << 20,
             level_growth: 10,
             tombstone_grace: Duration::from_secs(10 * 24 * 3600),
+            local_keys_end: None,
             wal_segment_bytes: 32 << 20,
         }
     }
@@ -112,6 +117,11 @@ impl Options {
     /// The size at which a memtable is flushed, in bytes.
     pub fn memtable_bytes(&self) -> u64 {
         self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 256 << 20))
+    }
+
+    /// See [`Options::local_keys_end`].
+    pub(crate) fn local_end(&self) -> Option<Bytes> {
+        self.local_keys_end.as_deref().map(Bytes::copy_from_slice)
     }
 
     /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs, but an

@@ -8,14 +8,18 @@ use crate::Sequence;
 use crate::manifest::Levels;
 use crate::memtable::Memtable;
 use crate::wal::SegmentId;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::Version;
+use stdx::{CellKind, CellRef, Hlc, NodeTag, Version};
 
 /// A memtable, and where its cells are in the log and in the order of commits.
 pub(crate) struct LoggedMemtable {
     pub(crate) memtable: Arc<Memtable>,
+    local_end: Option<Bytes>,
+    /// The least clock value of a value of a local key; `u64::MAX` before the first.
+    local_hlc_min: AtomicU64,
     /// The first segment of the log that holds a record of it; `u64::MAX` before the first.
     log_from: AtomicU64,
     /// The last such segment.
@@ -25,12 +29,34 @@ pub(crate) struct LoggedMemtable {
 }
 
 impl LoggedMemtable {
-    pub(crate) fn new(id: u64, capacity_bytes: u64) -> Self {
+    /// Keys below `local_end` are local.
+    pub(crate) fn new(id: u64, capacity_bytes: u64, local_end: Option<Bytes>) -> Self {
         Self {
             memtable: Arc::new(Memtable::new(id, capacity_bytes)),
+            local_end,
+            local_hlc_min: AtomicU64::new(u64::MAX),
             log_from: AtomicU64::new(u64::MAX),
             log_to: AtomicU64::new(0),
             last: AtomicU64::new(0),
+        }
+    }
+
+    /// Inserts a cell: see [`Memtable::insert`].
+    #[inline]
+    pub(crate) fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
+        let is_local = self.local_end.as_ref().is_some_and(|end| key < end);
+        if is_local && cell.meta.kind == CellKind::Value {
+            self.local_hlc_min.fetch_min(cell.meta.version.hlc.to_bits(), Ordering::Relaxed);
+        }
+        self.memtable.insert(sequence, key, cell)
+    }
+
+    /// The least versions of what was inserted.
+    pub(crate) fn oldest(&self) -> Oldest {
+        let local = self.local_hlc_min.load(Ordering::Relaxed);
+        Oldest {
+            version_min: (!self.memtable.is_empty()).then(|| self.memtable.version_min()),
+            local_version_min: (local != u64::MAX).then(|| Version::new(Hlc::from_bits(local), NodeTag(0))),
         }
     }
 
@@ -54,6 +80,26 @@ impl LoggedMemtable {
     /// The greatest sequence given out for it. Final once it is sealed.
     pub(crate) fn last(&self) -> Sequence {
         Sequence(self.last.load(Ordering::Acquire))
+    }
+}
+
+/// The least versions of some cells.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Oldest {
+    /// Of all of them.
+    pub(crate) version_min: Option<Version>,
+    /// Of values of local keys.
+    pub(crate) local_version_min: Option<Version>,
+}
+
+impl Oldest {
+    /// Those of the cells of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let least = |a: Option<Version>, b: Option<Version>| a.into_iter().chain(b).min();
+        Self {
+            version_min: least(self.version_min, other.version_min),
+            local_version_min: least(self.local_version_min, other.local_version_min),
+        }
     }
 }
 
@@ -101,15 +147,15 @@ impl View {
 /// drop a tombstone that hides one.
 #[derive(Default)]
 pub(crate) struct Replayable {
-    /// By the memtable's id: the last segment that has a record of it, and its least version.
-    flushed: BTreeMap<u64, (SegmentId, Version)>,
+    /// By the memtable's id: the last segment that has a record of it, and its least versions.
+    flushed: BTreeMap<u64, (SegmentId, Oldest)>,
 }
 
 impl Replayable {
     /// Takes note of a memtable whose flush is about to count.
     pub(crate) fn flushed(&mut self, logged: &LoggedMemtable) {
         let log_to = SegmentId(logged.log_to.load(Ordering::Acquire));
-        self.flushed.insert(logged.memtable.id(), (log_to, logged.memtable.version_min()));
+        self.flushed.insert(logged.memtable.id(), (log_to, logged.oldest()));
     }
 
     /// Takes note that segments before `floor` will not be replayed any more.
@@ -117,8 +163,8 @@ impl Replayable {
         self.flushed.retain(|_, (log_to, _)| *log_to >= floor);
     }
 
-    /// The least version of a cell that may come back.
-    pub(crate) fn version_min(&self) -> Option<Version> {
-        self.flushed.values().map(|(_, version_min)| *version_min).min()
+    /// The least versions of cells that may come back.
+    pub(crate) fn oldest(&self) -> Oldest {
+        self.flushed.values().fold(Oldest::default(), |oldest, (_, other)| oldest.with(*other))
     }
 }

@@ -79,6 +79,7 @@ impl Store {
             },
             options: self.options.clone(),
             memtable_version_min: self.memtables.iter().map(|memtable| memtable.version_min()).min(),
+            memtable_local_version_min: None,
             levels: Arc::clone(&self.levels),
             wall: at(self.now),
         }
@@ -209,7 +210,7 @@ fn compactions_change_no_answer_and_bring_nothing_back() {
                     Step::More => {}
                 }
             };
-            dropped += u64::from(job.dropped_version_max().is_some());
+            dropped += u64::from(job.dropped().version_max.is_some());
             store.install(&edit);
             store.check(&format!("seed {seed} round {round}"));
         }

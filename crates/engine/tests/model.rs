@@ -141,12 +141,7 @@ fn deleted_and_expired_data_leaves_the_disk_after_its_grace() {
     }
     world.clock.advance(support::GRACE * 3);
     // The log must have left the segments from which a start would replay what is to go.
-    for _ in 0..40 {
-        let live = (b"zzz".to_vec(), Cell::value(world.next_version(), 1, vec![0; 4 << 10].into()));
-        engine.write(batch_of([&live])).expect("write");
-        world.acknowledge(&live.0, &live.1);
-    }
-    engine.flush().expect("flush");
+    fill_log(&mut world, &engine);
     engine.run_jobs().expect("jobs");
     world.check_all(&engine);
     let cells: u64 = engine.stats().levels.iter().map(|level| level.cells).sum();
@@ -201,6 +196,93 @@ fn a_late_write_that_the_log_still_holds_does_not_come_back_from_behind_a_droppe
     engine.run_jobs().expect("jobs");
     let seen = engine.get(b"k").expect("get");
     assert!(seen.is_none_or(|seen| !seen.meta.is_live_at(world.wall())), "a deleted value came back");
+}
+
+/// Late writes of local keys: the tombstone that hides one stays as long as it is in memory or in the log.
+#[test]
+fn a_local_tombstone_stays_while_a_memtable_or_the_log_holds_what_it_hides() {
+    let mut world = World::new(13);
+    // Memtables that take all of it: nothing is compacted before it is asked for.
+    let options = Options { level0_tables: 1, memtable_bytes: Some(1 << 20), ..small_options() };
+    let engine = world.open(&options);
+    let (late, delete) = (world.next_version(), world.next_version());
+    world.clock.advance(Duration::from_secs(1));
+    let delete = (b"\0k".to_vec(), Cell::tombstone(delete, 1));
+    engine.write(batch_of([&delete])).expect("delete");
+    fill_log(&mut world, &engine);
+    let late = (b"\0k".to_vec(), Cell::value(late, 1, "late".into()));
+    engine.write(batch_of([&late])).expect("write");
+    engine.run_jobs().expect("jobs");
+    assert_eq!(engine.get(b"\0k").expect("get"), Some(delete.1.clone()), "a memtable holds it");
+
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    let is_hidden = |engine: &engine::Engine| {
+        engine.get(b"\0k").expect("get").is_none_or(|seen| seen.meta == delete.1.meta)
+    };
+    assert!(is_hidden(&engine), "a table holds it");
+    drop(engine);
+    world.disk = world.disk.kill();
+    let engine = world.open(&options);
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    assert!(is_hidden(&engine), "the log held it");
+}
+
+#[test]
+fn a_compaction_counts_for_nothing_when_a_late_write_of_a_local_key_came_while_it_ran() {
+    let mut world = World::new(14);
+    let options = Options { level0_tables: 1, ..small_options() };
+    let engine = world.open(&options);
+    let (late, delete) = (world.next_version(), world.next_version());
+    world.clock.advance(Duration::from_secs(1));
+    let delete = (b"\0k".to_vec(), Cell::tombstone(delete, 1));
+    let other = (b"\0z".to_vec(), Cell::value(world.next_version(), 1, "other".into()));
+    engine.write(batch_of([&delete, &other])).expect("write");
+    engine.flush().expect("flush");
+    // The table moves down; then it is rewritten, as far as the first cell.
+    engine.step_compaction(0, 1).expect("move");
+    engine.step_compaction(0, 1).expect("begin");
+    let late = (b"\0k".to_vec(), Cell::value(late, 1, "late".into()));
+    engine.write(batch_of([&late])).expect("write");
+    engine.run_jobs().expect("jobs");
+    assert_eq!(engine.get(b"\0k").expect("get"), Some(delete.1));
+}
+
+/// Lets the log leave its segments.
+fn fill_log(world: &mut World, engine: &engine::Engine) {
+    for _ in 0..40 {
+        let live = (b"zzz".to_vec(), Cell::value(world.next_version(), 1, vec![0; 4 << 10].into()));
+        engine.write(batch_of([&live])).expect("write");
+        world.acknowledge(&live.0, &live.1);
+    }
+    engine.flush().expect("flush");
+}
+
+#[test]
+fn deleted_local_data_leaves_the_disk_without_a_grace() {
+    let mut world = World::new(15);
+    let engine = world.open(&small_options());
+    let mut versions = Vec::new();
+    for number in 0..200u32 {
+        let key = [b"\0h", &number.to_be_bytes()[..]].concat();
+        let version = world.next_version();
+        engine.write(batch_of([&(key.clone(), Cell::value(version, 1, "".into()))])).expect("write");
+        versions.push((key, version));
+    }
+    fill_log(&mut world, &engine);
+    engine.run_jobs().expect("jobs");
+    for (key, version) in &versions {
+        engine.write(batch_of([&(key.clone(), Cell::tombstone(*version, 1))])).expect("delete");
+    }
+    engine.flush().expect("flush");
+    assert!(support::GRACE > Duration::from_secs(1));
+    world.clock.advance(Duration::from_secs(1));
+    fill_log(&mut world, &engine);
+    engine.run_jobs().expect("jobs");
+    world.check_key(&engine, b"zzz");
+    let cells: u64 = engine.stats().levels.iter().map(|level| level.cells).sum();
+    assert_eq!(cells, 1, "of what was deleted nothing is left");
 }
 
 #[test]

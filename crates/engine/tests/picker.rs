@@ -4,10 +4,11 @@
 //! `UPDATE=1 cargo test -p engine --test picker` writes the answers anew.
 //!
 //! ```text
-//! options level0_tables=4 level1_mb=100 growth=10 table_mb=10 grace=10
+//! options level0_tables=4 level1_mb=100 growth=10 table_mb=10 grace=10 local_end=b
 //! table L1 7 a-f mb=10 cells=100 tombstones=0 expiring=0 versions=1..5 dead=3
 //! now 20              the time; all times are days since 2020-01-01
 //! memtable 19         the least version in memory
+//! memtable local 19   the least version of a value of a local key in memory
 //! pick                what would be done
 //! run                 the same, and it begins: its tables are busy
 //! done 1              the first plan that was begun ends
@@ -19,7 +20,7 @@
 
 use bytes::Bytes;
 use engine::Options;
-use engine::compaction::{Busy, Debt, Horizon, Plan, PlanId, level_target_bytes, pick};
+use engine::compaction::{Busy, Debt, Horizon, LocalHorizon, Plan, PlanId, level_target_bytes, pick};
 use engine::manifest::{LEVELS, Levels, VersionEdit};
 use engine::sstable::{TableId, TableMeta};
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ struct World {
     begun: usize,
     now: u64,
     memtable: Option<u64>,
+    local_memtable: Option<u64>,
     next_id: u64,
 }
 
@@ -71,6 +73,7 @@ impl World {
             begun: 0,
             now: 0,
             memtable: None,
+            local_memtable: None,
             next_id: 1_000,
         }
     }
@@ -81,6 +84,7 @@ impl World {
             ["options", ref settings @ ..] => self.set(settings),
             ["table", level, id, range, ref facts @ ..] => self.table(level, id, range, facts),
             ["now", at] => self.now = number(at),
+            ["memtable", "local", at] => self.local_memtable = Some(number(at)),
             ["memtable", at] => self.memtable = Some(number(at)),
             ["clear"] => *self = Self { options: self.options.clone(), ..Self::new() },
             ["pick"] => return self.pick().map_or("nothing".into(), |plan| show(&plan)),
@@ -105,6 +109,7 @@ impl World {
                 "level1_mb" => self.options.level1_bytes = number(value) * MB,
                 "growth" => self.options.level_growth = number(value),
                 "table_mb" => self.options.table_bytes = number(value) * MB,
+                "local_end" => self.options.local_keys_end = Some(value.into()),
                 "grace" => self.options.tombstone_grace = Duration::from_secs(number(value) * 24 * 3600),
                 _ => panic!("not an option: {name}"),
             }
@@ -158,6 +163,10 @@ impl World {
             now: day(self.now),
             grace: self.options.tombstone_grace,
             version_min: self.memtable.map_or(Version::MAX, version),
+            local: self.options.local_keys_end.clone().map(|end| LocalHorizon {
+                end: end.into(),
+                version_min: self.local_memtable.map_or(Version::MAX, version),
+            }),
         };
         pick(&self.levels, &self.busy, &self.options, &horizon)
     }
@@ -300,9 +309,12 @@ fn any_levels_come_to_rest_within_their_sizes() {
         let mut world = World::new();
         world.options.tombstone_grace = Duration::from_secs(rng.below(20) * 24 * 3600);
         world.options.level1_bytes = 20 * MB;
+        let local_end = format!("{:06}", rng.below(1_000)).into_bytes();
+        world.options.local_keys_end = rng.chance(0.5).then_some(local_end);
         for id in 1..80 {
             world.now += rng.below(2);
             world.memtable = rng.chance(0.5).then(|| world.now.saturating_sub(rng.below(30)));
+            world.local_memtable = world.memtable.map(|least| least + rng.below(10));
             let first = rng.below(1_000);
             let width = if rng.chance(0.5) { 10 } else { 400 };
             let last = first + rng.below(width);

@@ -19,7 +19,7 @@ use stdx::{Hlc, NodeTag, WallTime};
 /// How to open a data directory.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Of the engine.
+    /// Of the engine. Which keys are local the store says.
     pub engine: engine::Options,
     /// The cluster that the directory must have been made for, or is made for.
     pub membership: Membership,
@@ -129,6 +129,7 @@ impl Claimed {
     pub fn open(self) -> Result<(Store, Opened), StoreError> {
         let Self { env, dir, engine, identity, is_new, set_aside, alive, lock } = self;
         let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
+        let engine = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
         let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);

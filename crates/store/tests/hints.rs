@@ -7,10 +7,11 @@ use common::{
     ALL, DATA, DISK_BYTES, carry_out, commit, env, fill, hints_for, key, nodes, open, read, value, version,
     write,
 };
-use env::{FaultFs, FaultPlan, MemFs};
+use env::{Env, FaultFs, FaultPlan, ManualClock, MemFs};
 use std::path::Path;
 use std::sync::Arc;
-use stdx::{Cell, Rng};
+use std::time::Duration;
+use stdx::{Cell, Hlc, NodeTag, Rng, Version, WallTime};
 use store::{ReadNow, Store};
 
 const SEEDS: u64 = 16;
@@ -158,6 +159,38 @@ fn each_write_of_a_group_learns_whether_it_was_superseded_whatever_stands_betwee
         written(false),
     ];
     assert_eq!(answers, expected);
+}
+
+#[test]
+fn forgotten_hints_leave_the_disk_long_before_deleted_values_do() {
+    const HINTS: u64 = 2_000;
+    let wall = WallTime::EPOCH_2020.saturating_add(Duration::from_secs(1));
+    let clock = Arc::new(ManualClock::new(wall));
+    let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::clone(&clock) as _ };
+    let (store, _) = Store::open(env, Path::new(DATA), common::options(1)).unwrap();
+    let version = |number| Version::new(Hlc::from_bits(Hlc::at(wall).to_bits() + number), NodeTag(1));
+    let name = |number: u64| key(&number.to_be_bytes());
+    let (mut keeping, mut forgetting) = (store.write_group(), store.write_group());
+    for number in 0..HINTS {
+        let (cell, hints) = (Cell::tombstone(version(number), 1), nodes(&[1]));
+        let request = StoreRequest::Write { key: name(number), cell, hints };
+        keeping.add(StoreId(number), &request);
+        let hints = vec![(name(number), version(number))];
+        forgetting.add(StoreId(number), &StoreRequest::ForgetHints { target: NodeIndex(1), hints });
+    }
+    let cells = || store.engine().stats().levels.iter().map(|level| level.cells).sum::<u64>();
+    commit(&store, keeping);
+    store.engine().flush().unwrap();
+    assert_eq!(cells(), HINTS * 2);
+    commit(&store, forgetting);
+    // The log leaves the segments that hold them.
+    let large = Cell::value(version(HINTS), 1, vec![0; 40 << 10].into());
+    (0..8).for_each(|_| drop(carry_out(&store, &write(key(b"large"), large.clone()))));
+    store.engine().flush().unwrap();
+    clock.advance(Duration::from_secs(3_600));
+    store.engine().run_jobs().unwrap();
+    assert_eq!(cells(), HINTS + 1, "tombstones of users' keys have their grace period");
+    assert_eq!(hints_for(&store, 1), []);
 }
 
 /// Requests of which each is there whole after a crash, or not at all.

@@ -31,7 +31,7 @@ impl Pending {
     pub(super) fn insert(&self) {
         let mut superseded = Vec::new();
         for (position, (key, cell)) in self.record.iter().enumerate() {
-            if self.target.memtable.insert(self.first.plus(position as u64), key, cell) {
+            if self.target.insert(self.first.plus(position as u64), key, cell) {
                 superseded.push(position as u32);
             }
         }

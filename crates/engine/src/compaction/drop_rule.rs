@@ -12,6 +12,9 @@
 //!
 //! A value past its expiry is not seen any more but still hides what is older, so it becomes a tombstone of
 //! the same version, which keeps the expiry: its grace period counts from there. Its bytes go at once.
+//!
+//! Local keys ([`Options::local_keys_end`](crate::Options::local_keys_end)) are on no replica. So their tombstones
+//! have no grace period, and what remains is the second rule.
 
 use super::Horizon;
 use crate::Error;
@@ -33,13 +36,14 @@ pub fn tombstone_of(cell: &CellMeta) -> CellMeta {
     CellMeta { kind: CellKind::Tombstone, ..*cell }
 }
 
-/// Judges a cell that superseded all others of its key in a merge. `outside_may_hold` tells whether a table
+/// Judges the cell of `key` that superseded all others in a merge. `outside_may_hold` tells whether a table
 /// outside of the merge may hold a cell of the key at this version or below; it is asked last.
 ///
 /// # Errors
 /// Those of `outside_may_hold`.
 #[inline]
 pub fn judge(
+    key: &[u8],
     cell: &CellMeta,
     horizon: &Horizon,
     outside_may_hold: impl FnOnce() -> Result<bool, Error>,
@@ -47,8 +51,9 @@ pub fn judge(
     let Some(dead_from) = cell.dead_from().filter(|dead_from| *dead_from <= horizon.now) else {
         return Ok(Verdict::Keep);
     };
-    let heard_of = dead_from.saturating_add(horizon.grace) <= horizon.now;
-    if heard_of && cell.version < horizon.version_min && !outside_may_hold()? {
+    let (grace, version_min) = horizon.of(key);
+    let heard_of = dead_from.saturating_add(grace) <= horizon.now;
+    if heard_of && cell.version < version_min && !outside_may_hold()? {
         return Ok(Verdict::Drop);
     }
     Ok(if cell.kind == CellKind::Value { Verdict::Bury } else { Verdict::Keep })
@@ -56,11 +61,14 @@ pub fn judge(
 
 #[cfg(test)]
 mod tests {
+    use super::super::LocalHorizon;
     use super::*;
     use std::time::Duration;
     use stdx::{Hlc, NodeTag, Version, WallTime};
 
     const GRACE: Duration = Duration::from_secs(100);
+    const KEY: &[u8] = b"key";
+    const LOCAL: &[u8] = b"a-local-key";
 
     fn at(second: u64) -> WallTime {
         WallTime::EPOCH_2020.saturating_add(Duration::from_secs(second))
@@ -71,7 +79,8 @@ mod tests {
     }
 
     fn horizon(now: u64, version_min: Version) -> Horizon {
-        Horizon { now: at(now), grace: GRACE, version_min }
+        let local = LocalHorizon { end: "b".into(), version_min: Version::MAX };
+        Horizon { now: at(now), grace: GRACE, version_min, local: Some(local) }
     }
 
     fn expiring(written: u64, expires: u64) -> CellMeta {
@@ -80,7 +89,7 @@ mod tests {
 
     /// The verdict while no memtable and no table outside holds anything.
     fn alone(cell: &CellMeta, now: u64) -> Verdict {
-        judge(cell, &horizon(now, Version::MAX), || Ok(false)).expect("no table is asked")
+        judge(KEY, cell, &horizon(now, Version::MAX), || Ok(false)).expect("no table is asked")
     }
 
     #[test]
@@ -93,7 +102,7 @@ mod tests {
     #[test]
     fn the_bottom_level_alone_proves_nothing() {
         let tombstone = CellMeta::tombstone(version(10), 1);
-        let verdict = judge(&tombstone, &horizon(1_000, Version::MAX), || Ok(true));
+        let verdict = judge(KEY, &tombstone, &horizon(1_000, Version::MAX), || Ok(true));
         assert_eq!(verdict.unwrap(), Verdict::Keep, "an older cell may lie in a table above");
     }
 
@@ -101,7 +110,7 @@ mod tests {
     fn a_memtable_or_the_log_may_hold_what_it_hides() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         for (least, expected) in [(9, Verdict::Keep), (10, Verdict::Keep), (11, Verdict::Drop)] {
-            let verdict = judge(&tombstone, &horizon(1_000, version(least)), || Ok(false));
+            let verdict = judge(KEY, &tombstone, &horizon(1_000, version(least)), || Ok(false));
             assert_eq!(verdict.unwrap(), expected, "least version {least} in a memtable");
         }
     }
@@ -132,10 +141,28 @@ mod tests {
     }
 
     #[test]
+    fn a_local_tombstone_has_no_grace_but_must_have_nothing_left_to_hide() {
+        let tombstone = CellMeta::tombstone(version(10), 1);
+        let verdict = |now, least, outside| {
+            let mut horizon = horizon(now, version(0));
+            horizon.local.as_mut().expect("set").version_min = version(least);
+            judge(LOCAL, &tombstone, &horizon, || Ok(outside)).unwrap()
+        };
+        assert_eq!(verdict(10, 11, false), Verdict::Drop, "whatever the least version of other keys");
+        assert_eq!(verdict(10, 11, true), Verdict::Keep, "a table may hold what it hides");
+        assert_eq!(verdict(10, 10, false), Verdict::Keep, "a memtable may");
+        assert_eq!(verdict(9, 11, false), Verdict::Keep, "a clock that was set back");
+        assert_eq!(judge(b"b", &tombstone, &horizon(10, Version::MAX), || Ok(false)).unwrap(), Verdict::Keep);
+        let expired = expiring(10, 20);
+        let judged = judge(LOCAL, &expired, &horizon(20, Version::MAX), || Ok(false));
+        assert_eq!(judged.unwrap(), Verdict::Drop);
+    }
+
+    #[test]
     fn tables_are_asked_only_when_all_else_allows_it() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         for horizon in [horizon(109, Version::MAX), horizon(1_000, version(10))] {
-            let verdict = judge(&tombstone, &horizon, || panic!("asked"));
+            let verdict = judge(KEY, &tombstone, &horizon, || panic!("asked"));
             assert_eq!(verdict.unwrap(), Verdict::Keep);
         }
     }

@@ -4,7 +4,7 @@ use super::drop_rule::{Verdict, judge, tombstone_of};
 use super::output::{OutputOptions, Outputs};
 use super::outside::Outside;
 use super::picker::GRANDPARENT_TABLES_MAX;
-use super::{Horizon, Plan};
+use super::{Horizon, LocalHorizon, Plan};
 use crate::iter::{Cursor, LevelCursor, MergeCursor};
 use crate::manifest::{LEVELS, Levels, VersionEdit};
 use crate::sstable::{Reading, Table, TableOptions};
@@ -37,6 +37,8 @@ pub struct JobContext {
     pub options: Options,
     /// See [`Horizon::version_min`]; `None` when there is no such cell. To be read not later than `levels`.
     pub memtable_version_min: Option<Version>,
+    /// See [`LocalHorizon::version_min`]; the same holds for it.
+    pub memtable_local_version_min: Option<Version>,
     /// The live tables.
     pub levels: Arc<Levels>,
     /// The time.
@@ -50,6 +52,10 @@ impl JobContext {
             now: self.wall,
             grace: self.options.tombstone_grace,
             version_min: self.memtable_version_min.unwrap_or(Version::MAX),
+            local: self.options.local_end().map(|end| LocalHorizon {
+                end,
+                version_min: self.memtable_local_version_min.unwrap_or(Version::MAX),
+            }),
         }
     }
 
@@ -93,7 +99,18 @@ pub struct Job {
     has_begun: bool,
     grandparents: Grandparents,
     outputs: Outputs,
-    dropped_version_max: Option<Version>,
+    local_end_passed: bool,
+    dropped: Dropped,
+}
+
+/// The greatest versions of tombstones that were dropped. A cell of that version or below which is written while
+/// the job runs was not known to it: then its edit must not be installed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Of keys that replicas have.
+    pub version_max: Option<Version>,
+    /// Of local keys. Only values count for it.
+    pub local_version_max: Option<Version>,
 }
 
 impl Job {
@@ -107,7 +124,8 @@ impl Job {
             has_begun: false,
             grandparents: Grandparents::of(&plan, &context.levels, table_bytes),
             outputs: context.outputs(plan.output_level, table_bytes),
-            dropped_version_max: None,
+            local_end_passed: false,
+            dropped: Dropped::default(),
             horizon,
             plan,
         }
@@ -135,10 +153,9 @@ impl Job {
         &self.plan
     }
 
-    /// The greatest version of a tombstone that was dropped. A cell of that version or below which is written
-    /// while the job runs was not known to it: then its edit must not be installed.
-    pub fn dropped_version_max(&self) -> Option<Version> {
-        self.dropped_version_max
+    /// What was dropped so far.
+    pub fn dropped(&self) -> Dropped {
+        self.dropped
     }
 
     fn merge_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
@@ -153,19 +170,27 @@ impl Job {
             }
             spent_bytes += (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
             let version = cell.meta.version;
-            let kept = match judge(&cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
+            let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
                 Verdict::Keep => Some(cell),
                 Verdict::Bury => Some(CellRef { meta: tombstone_of(&cell.meta), value: &[] }),
                 Verdict::Drop => None,
             };
             match kept {
                 Some(cell) => {
-                    if self.grandparents.cut_before(key) {
+                    let passes_local_end = !self.local_end_passed && key >= self.horizon.local_end();
+                    self.local_end_passed |= passes_local_end;
+                    if self.grandparents.cut_before(key) || passes_local_end {
                         self.outputs.cut()?;
                     }
                     self.outputs.add(key, cell)?;
                 }
-                None => self.dropped_version_max = self.dropped_version_max.max(Some(version)),
+                None => {
+                    let greatest = match key < self.horizon.local_end() {
+                        true => &mut self.dropped.local_version_max,
+                        false => &mut self.dropped.version_max,
+                    };
+                    *greatest = (*greatest).max(Some(version));
+                }
             }
             self.merge.advance()?;
         }

@@ -26,6 +26,6 @@ mod picker;
 mod plan;
 
 pub use flush::FlushJob;
-pub use job::{Job, JobContext, Step};
+pub use job::{Dropped, Job, JobContext, Step};
 pub use picker::{Debt, level_target_bytes, pick};
-pub use plan::{Busy, Horizon, Input, Plan, PlanId, Reason};
+pub use plan::{Busy, Horizon, Input, LocalHorizon, Plan, PlanId, Reason};

@@ -3,7 +3,7 @@
 use super::{Horizon, Plan};
 use crate::Error;
 use crate::manifest::{Described, LEVELS, Levels};
-use crate::sstable::{Lookup, Table, Wait};
+use crate::sstable::{Lookup, Table, TableMeta, Wait};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag, Version};
@@ -24,8 +24,8 @@ impl Neighbour for Table {
     }
 }
 
-/// All tables outside of a plan that overlap it and are old enough to hold what a tombstone of it hides:
-/// above, below and beside it.
+/// All tables outside of a plan that overlap it and can hold what a tombstone of it hides that may go: above,
+/// below and beside it.
 ///
 /// They stay the right ones while the plan runs: what another compaction makes of them holds no cell that
 /// they did not. Tables flushed meanwhile hold what was in memtables, for which [`Horizon::version_min`]
@@ -43,7 +43,12 @@ impl<T: Neighbour> Outside<T> {
             Hlc::at(horizon.now.saturating_sub(horizon.grace).saturating_add_micros(1)),
             NodeTag(0),
         );
-        let counts = |table: &&Arc<T>| table.meta().version_min < old && !inputs.contains(&table.meta().id);
+        // Local tombstones are dropped at any age.
+        let is_local = |meta: &TableMeta| meta.key_min < horizon.local_end();
+        let counts = |table: &&Arc<T>| {
+            let meta = table.meta();
+            (meta.version_min < old || is_local(meta)) && !inputs.contains(&meta.id)
+        };
         Self {
             levels: std::array::from_fn(|level| {
                 levels.overlapping(level, &min, &max).filter(counts).cloned().collect()

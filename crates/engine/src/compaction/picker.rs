@@ -10,7 +10,11 @@
 //! 2. *Dead cells.* A table in which enough may go: it is merged with what it overlaps on the next level, or
 //!    rewritten in place when there is nothing below it and something is *certain* to go. So each choice
 //!    brings cells down or removes some, and choosing comes to an end.
-//! 3. *Tombstones.* A table full of them is brought down onto what they hide.
+//! 3. *Tombstones.* A table full of them is brought down onto what they hide; one of level 0 that has local keys
+//!    once it has lain there for a while.
+//!
+//! Tables have either local keys or others, except in level 0, which compactions cut apart: so those with local keys
+//! are small, and what is dead in them goes without touching anything else.
 //!
 //! Tables of running plans are left alone, and so is every range into which one writes. When level 0 has
 //! most need of work and has to wait for tables of level 1, no further work is begun on level 1.
@@ -37,6 +41,8 @@ pub(super) const GRANDPARENT_TABLES_MAX: u64 = 10;
 const DEAD_SHARE_MIN: f64 = 0.25;
 /// A table is brought down when this part of its cells are tombstones.
 const TOMBSTONE_SHARE_MIN: f64 = 0.5;
+/// A table of level 0 whose newest cell is of this age waits for too little else to come to be merged by size.
+const LEVEL0_QUIET: Duration = Duration::from_secs(600);
 
 /// The next compaction that is worth doing beside those that run.
 pub fn pick<T: Described>(
@@ -197,8 +203,9 @@ impl<T: Described> Picker<'_, T> {
     /// Whether a table may be put on `level` as it is.
     fn can_move(&self, table: &T, level: usize) -> bool {
         let TableMeta { key_min, key_max, .. } = table.meta();
-        let free =
-            self.overlap_bytes(level, key_min, key_max) == 0 && !self.busy.writes(level, key_min, key_max);
+        let free = self.overlap_bytes(level, key_min, key_max) == 0
+            && !self.busy.writes(level, key_min, key_max)
+            && !self.horizon.parts(key_min, key_max);
         let grandparents_max = self.options.table_bytes.saturating_mul(GRANDPARENT_TABLES_MAX);
         free && (level == LAST || self.overlap_bytes(level + 1, key_min, key_max) <= grandparents_max)
     }
@@ -224,9 +231,17 @@ impl<T: Described> Picker<'_, T> {
             let meta = table.meta();
             let many =
                 meta.tombstones as f64 >= TOMBSTONE_SHARE_MIN * meta.cells as f64 && meta.tombstones > 0;
-            let worth = many && level > 0 && self.has_below(level, meta);
+            let worth = many
+                && match level {
+                    0 => meta.key_min < self.horizon.local_end() && self.is_quiet(meta),
+                    _ => self.has_below(level, meta),
+                };
             worth.then(|| self.merging(level, vec![Arc::clone(table)], Reason::Tombstones)).flatten()
         })
+    }
+
+    fn is_quiet(&self, meta: &TableMeta) -> bool {
+        since(self.horizon.now, meta.version_max.hlc.wall()).is_some_and(|age| age >= LEVEL0_QUIET)
     }
 
     /// All tables that no plan has, from level 0 downwards.
@@ -256,7 +271,7 @@ impl<T: Described> Picker<'_, T> {
     /// When a compaction can first do something about a dead cell: when the grace period of the first
     /// tombstone ends, or, where there are only values, when the first expires and its bytes can go.
     fn first_goes_at(&self, meta: &TableMeta) -> Option<WallTime> {
-        let grace = if meta.tombstones == 0 { Duration::ZERO } else { self.horizon.grace };
+        let grace = if meta.tombstones == 0 { Duration::ZERO } else { self.rule_of(meta).0 };
         meta.droppable_from.map(|from| from.saturating_add(grace))
     }
 
@@ -268,7 +283,12 @@ impl<T: Described> Picker<'_, T> {
         let after = Version::new(Hlc::at(droppable_from.saturating_add_micros(1)), NodeTag(0));
         let younger = |table: &Arc<T>| table.meta().id == meta.id || table.meta().version_min >= after;
         let alone = |level| self.levels.overlapping(level, &meta.key_min, &meta.key_max).all(younger);
-        meta.tombstones == 0 || (self.horizon.version_min >= after && (0..LEVELS).all(alone))
+        meta.tombstones == 0 || (self.rule_of(meta).1 >= after && (0..LEVELS).all(alone))
+    }
+
+    /// See [`Horizon::of`]: what holds for all keys of a table, or for those that wait the longest.
+    fn rule_of(&self, meta: &TableMeta) -> (Duration, Version) {
+        self.horizon.of(&meta.key_max)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stdx::{Version, WallTime};
 
 /// What must be known outside of the tables to judge dead cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
     /// The time.
     pub now: WallTime,
@@ -20,6 +20,42 @@ pub struct Horizon {
     /// not later than the levels it is used with; else a flush in between hides its cells from both.
     /// [`Version::MAX`] when there is none.
     pub version_min: Version,
+    /// Keys that other rules hold for.
+    pub local: Option<LocalHorizon>,
+}
+
+/// What must be known to judge dead cells of keys that no replica has: see
+/// [`Options::local_keys_end`](crate::Options::local_keys_end).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalHorizon {
+    /// These keys are below this one.
+    pub end: Bytes,
+    /// As [`Horizon::version_min`], of *values* of these keys only. An older tombstone that stays behind a dropped
+    /// one hides as much as that did; it must not hold it back, for tombstones of these keys come in bulk and in
+    /// any order of versions.
+    pub version_min: Version,
+}
+
+impl Horizon {
+    /// Where the keys end whose tombstones have no grace period; none is below the empty key.
+    pub(super) fn local_end(&self) -> &[u8] {
+        self.local.as_ref().map_or(&[], |local| &local.end)
+    }
+
+    /// The grace period of tombstones of `key`, and the least version in memory that counts for them.
+    #[inline]
+    pub(super) fn of(&self, key: &[u8]) -> (Duration, Version) {
+        match &self.local {
+            Some(local) if key < local.end => (Duration::ZERO, local.version_min),
+            _ => (self.grace, self.version_min),
+        }
+    }
+
+    /// Whether some of the keys between `min` and `max` are below the end of the local ones, and some not.
+    pub(super) fn parts(&self, min: &[u8], max: &[u8]) -> bool {
+        let end = self.local_end();
+        min < end && end <= max
+    }
 }
 
 /// Why a compaction is worth doing.

@@ -14,7 +14,9 @@ use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
 
 /// Where the engine of every test lives.
 pub const DIR: &str = "/data/shard-000";
-/// How long tombstones are kept in these tests.
+/// Keys below this one are local: tombstones of them are not kept.
+pub const LOCAL_END: &[u8] = &[1];
+/// How long tombstones of other keys are kept in these tests.
 pub const GRACE: Duration = Duration::from_secs(100);
 /// 2026-01-01T00:00:00Z.
 const START: WallTime = WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000);
@@ -31,6 +33,7 @@ pub fn small_options() -> Options {
         level1_bytes: 32 << 10,
         level_growth: 4,
         tombstone_grace: GRACE,
+        local_keys_end: Some(LOCAL_END.to_vec()),
         wal_segment_bytes: 64 << 10,
         ..Options::default()
     }
@@ -50,6 +53,7 @@ pub fn random_options(rng: &mut Rng) -> Options {
         level0_tables: pick(rng, &[1, 2, 4]) as usize,
         level1_bytes: pick(rng, &[4 << 10, 64 << 10]),
         level_growth: pick(rng, &[2, 10]),
+        local_keys_end: rng.chance(0.5).then(|| LOCAL_END.to_vec()),
         ..small_options()
     }
 }
@@ -109,7 +113,9 @@ impl World {
     /// A random cell for a random one of `keys` keys.
     pub fn random_write(&mut self, keys: u64) -> (Vec<u8>, Cell) {
         let key = key_of(self.rng.below(keys));
-        let version = if self.rng.chance(0.2) { self.late_version() } else { self.next_version() };
+        // A late write of a local key may be seen again: nothing waits for it.
+        let late = self.rng.chance(0.2) && key.as_slice() >= LOCAL_END;
+        let version = if late { self.late_version() } else { self.next_version() };
         let cell = match self.rng.below(10) {
             0..2 => Cell::tombstone(version, 1),
             2..4 => {
@@ -200,9 +206,10 @@ impl World {
     }
 }
 
-/// The key with this number. Lengths differ, and some keys are prefixes of others.
+/// The key with this number. Lengths differ, some keys are prefixes of others, and every third is local.
 pub fn key_of(number: u64) -> Vec<u8> {
-    let mut key = format!("key-{:03}", number / 3).into_bytes();
+    let space = if (number / 3).is_multiple_of(3) { "\0" } else { "" };
+    let mut key = format!("{space}key-{:03}", number / 3).into_bytes();
     key.extend_from_slice(&b"/\0\xff"[..(number % 3) as usize]);
     key
 }
