@@ -55,9 +55,9 @@ impl Cluster {
             default_from: self.addresses.len() as u8,
             secret: None,
             engine: engine::Options {
-                memory_bytes: 64 << 20,
-                memtable_bytes: Some(4 << 20),
-                wal_segment_bytes: 1 << 20,
+                memory_bytes: 256 << 20,
+                memtable_bytes: Some(32 << 20),
+                wal_segment_bytes: 32 << 20,
                 table_bytes: 4 << 20,
                 level1_bytes: 16 << 20,
                 ..engine::Options::default()
@@ -269,15 +269,17 @@ fn large_values_travel_and_small_ones_pass_them() {
         let writers: Vec<_> = (0..2u8)
             .map(|i| {
                 let address = cluster.addresses[usize::from(i)];
-                scope.spawn(move || exchange(address, put(&format!("large{i}"), large(i))).status)
+                scope.spawn(move || exchange(address, put(&format!("large{i}"), large(i))))
             })
             .collect();
         let mut connection = Connection::open(cluster.addresses[0]);
         for i in 0..200 {
-            assert_eq!(connection.exchange(put(&format!("small{i}"), format!("{i}"))).status, 201);
+            let stored = connection.exchange(put(&format!("small{i}"), format!("{i}")));
+            assert_eq!(stored.status, 201, "small{i}: {}", stored.text());
         }
         for writer in writers {
-            assert_eq!(writer.join().expect("no panic"), 201);
+            let stored = writer.join().expect("no panic");
+            assert_eq!(stored.status, 201, "{}", stored.text());
         }
     });
     for i in 0..2u8 {
