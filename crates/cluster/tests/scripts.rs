@@ -4,12 +4,21 @@
 //! remarks. `UPDATE=1 cargo test -p cluster` writes what comes out into the scripts. Going in:
 //!
 //! ```text
-//! limits operations_max=2 timeout=1s      a new coordinator, with a new clock
+//! limits operations_max=2 timeout=1s      a new coordinator that is alone, with a new clock
+//! nodes 3 me=n0 [OPTION..]                one of three nodes; all are up and believed, no link is open. Options:
+//!                                         ask_all requests_max=1 stragglers_max=1 hint_bytes_max=100
 //! at 10s                                  both clocks show 10 s (versions and expiries count from 2020)
 //! wall 10s                                the wall clock alone
-//! submit 1 get k | put k=v [ttl=1s] | delete k
+//! submit 1 get k | put k=v [ttl=1s] | delete k, each with [ACK/FROM]
+//! view n1 up|suspected|unreachable [unbelieved] [full] [draining]
+//! view clock-ahead
+//! opened n1 | closed n1 | dial-failed n1
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
 //! stored 0 raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
+//! answer 0 ...                            a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value |
+//!                                         hints-kept | busy | not-believed | not-serving | clock-ahead
+//! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2
+//! left n1
 //! timeout
 //! ```
 
@@ -21,8 +30,10 @@
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Command, Coordinator, Effect, Failure, HintLedger, HybridClock, Incarnation, Key, Layout, Lifetime,
-    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, StoreFault, StoreId, StoreRequest,
+    Acks, Asker, ClusterView, Command, Coordinator, Destination, DialFailure, Effect, Failure, HintLedger,
+    HybridClock, Incarnation, Key, Layout, Lifetime, Limits, LinkAction, LinkEvent, LinkId, Member, Message,
+    MessageId, NodeIndex, NodeSet, Origin, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState,
+    PeerView, Quorum, QuorumChoice, Reply, RequestId, Standing, StoreFault, StoreId, StoreRequest,
     StoreResponse,
 };
 use std::fmt::Write as _;
@@ -33,6 +44,12 @@ use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 const TAG: NodeTag = NodeTag(1);
+/// The least life of a peer.
+const PEER: Incarnation = Incarnation(100);
+/// Of the cells of other nodes, and the default of a quorum.
+const FROM: u8 = 3;
+/// Room for hints.
+const HINT_BYTES_MAX: u64 = 1 << 20;
 
 #[test]
 fn scripts_say_what_the_coordinator_does() {
@@ -55,32 +72,40 @@ fn scripts_say_what_the_coordinator_does() {
 
 /// The script with what comes out in place of what it says comes out.
 fn play(script: &str) -> String {
-    let mut world = World::new(Limits::default());
+    let mut world = World::alone(Limits::default());
     let steps: Vec<String> = script.split("\n\n").map(|step| world.play_step(step)).collect();
     steps.join("\n\n") + "\n"
 }
 
 struct World {
     coordinator: Coordinator,
+    view: ClusterView,
     now: Now,
     requests: Vec<(StoreId, StoreRequest)>,
+    sends: Vec<(NodeIndex, MessageId, PeerRequest)>,
 }
 
 impl World {
-    fn new(limits: Limits) -> Self {
-        let layout = Layout::new(vec!["http://a:1".to_owned()], 16).expect("one node");
+    fn alone(limits: Limits) -> Self {
+        Self::new(1, NodeIndex(0), limits, HINT_BYTES_MAX)
+    }
+
+    fn new(nodes: u8, me: NodeIndex, limits: Limits, hint_bytes_max: u64) -> Self {
+        let names = (0..nodes).map(|node| format!("http://{node}:1")).collect();
+        let layout = Layout::new(names, 16).expect("a layout");
         let member = Member {
             layout: Arc::new(layout),
-            me: NodeIndex(0),
+            me,
             tag: TAG,
             incarnation: Incarnation(1),
             clock: Arc::new(HybridClock::new(Hlc::ZERO)),
-            hints: Arc::new(HintLedger::new(0)),
+            hints: Arc::new(HintLedger::new(hint_bytes_max)),
         };
-        let view = member.first_view();
-        let coordinator = Coordinator::new(member, 0, limits, view, Rng::new(1));
+        let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
+        let view = ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false };
+        let coordinator = Coordinator::new(member, 0, limits, Arc::new(view.clone()), Rng::new(1));
         let now = Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 };
-        Self { coordinator, now, requests: Vec::new() }
+        Self { coordinator, view, now, requests: Vec::new(), sends: Vec::new() }
     }
 
     fn play_step(&mut self, step: &str) -> String {
@@ -89,20 +114,16 @@ impl World {
         if input.iter().all(|line| line.starts_with('#')) {
             return out;
         }
+        out.push_str("\n---");
         for line in input.into_iter().filter(|line| !line.starts_with('#')) {
             self.play_line(line);
-        }
-        out.push_str("\n---");
-        while let Some(effect) = self.coordinator.poll_effect() {
-            out.push('\n');
-            out.push_str(&self.describe(effect));
-        }
-        match self.coordinator.poll_timeout() {
-            Some(timeout) => {
-                write!(out, "\n{} under way until {timeout:?}", self.coordinator.operations())
-                    .expect("a string");
+            while let Some(effect) = self.coordinator.poll_effect() {
+                out.push('\n');
+                out.push_str(&self.describe(effect));
             }
-            None => assert_eq!(self.coordinator.operations(), 0),
+        }
+        if let Some(timeout) = self.coordinator.poll_timeout() {
+            write!(out, "\n{} under way until {timeout:?}", self.coordinator.operations()).expect("a string");
         }
         out
     }
@@ -113,7 +134,7 @@ impl World {
             ["limits", operations_max, timeout] => {
                 let operations_max = operations_max.strip_prefix("operations_max=").expect("operations_max");
                 let timeout = timeout.strip_prefix("timeout=").expect("timeout");
-                *self = Self::new(Limits {
+                *self = Self::alone(Limits {
                     operations_max: operations_max.parse().expect("a number"),
                     request_timeout: duration(timeout),
                     ..Limits::default()
@@ -122,15 +143,56 @@ impl World {
             ["at", time] => self.now = Now { mono: Instant::ZERO + duration(time), wall: wall(time) },
             ["wall", time] => self.now.wall = wall(time),
             ["submit", id, ref command @ ..] => {
-                self.coordinator.submit(
-                    self.now,
-                    RequestId(id.parse().expect("a number")),
-                    parse_command(command),
-                );
+                let command = parse_command(command, self.view.peers.len() as u8);
+                self.coordinator.submit(self.now, RequestId(id.parse().expect("a number")), command);
             }
             ["stored", id, ref response @ ..] => {
                 let (id, request) = &self.requests[id.parse::<usize>().expect("a number")];
-                self.coordinator.handle_stored(self.now, *id, parse_response(request, response));
+                let from = if self.view.peers.len() == 1 { 1 } else { FROM };
+                let response = parse_response(Some(request), from, response);
+                self.coordinator.handle_stored(self.now, *id, response);
+            }
+            ["nodes", nodes, me, ref options @ ..] => {
+                let me = node(me.strip_prefix("me=").expect("me="));
+                let (limits, hint_bytes_max) = parse_limits(options);
+                *self = Self::new(nodes.parse().expect("a number"), me, limits, hint_bytes_max);
+                self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
+            }
+            ["view", "clock-ahead"] => {
+                self.view.clock_ahead = true;
+                self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
+            }
+            ["view", peer, ref words @ ..] => {
+                self.view.peers[node(peer).as_usize()] = parse_view(words);
+                self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
+            }
+            ["opened", peer] => {
+                let event = LinkEvent::Opened(hello(node(peer)));
+                self.coordinator.handle_link(self.now, event);
+            }
+            ["closed", peer] => {
+                self.coordinator.handle_link(self.now, LinkEvent::Closed { node: node(peer) });
+            }
+            ["dial-failed", peer] => {
+                let event = LinkEvent::DialFailed { node: node(peer), reason: DialFailure::Refused };
+                self.coordinator.handle_link(self.now, event);
+            }
+            ["left", peer] => {
+                self.coordinator.handle_link(self.now, LinkEvent::Left { link: accepted_from(node(peer)) });
+            }
+            ["answer", number, ref answer @ ..] => {
+                let (peer, id, _) = &self.sends[number.parse::<usize>().expect("a number")];
+                let origin = Origin { node: *peer, link: Destination::Dialed(*peer) };
+                let message = Message::Answer { id: *id, answer: parse_answer(answer) };
+                self.coordinator.handle_message(self.now, origin, message);
+            }
+            ["request", number, peer, ref request @ ..] => {
+                let peer = node(peer);
+                let number = number.parse().expect("a number");
+                let id = MessageId { incarnation: PEER, asker: Asker::Coordinator(0), number };
+                let origin = Origin { node: peer, link: Destination::Accepted(accepted_from(peer)) };
+                let message = Message::Request { id, request: parse_request(request) };
+                self.coordinator.handle_message(self.now, origin, message);
             }
             ["timeout"] => self.coordinator.handle_timeout(self.now),
             _ => panic!("not a line of a script: {line}"),
@@ -147,15 +209,55 @@ impl World {
                 self.requests.push((id, request));
                 text
             }
-            effect => panic!("a coordinator alone wants {effect:?}"),
+            Effect::Send { to: Destination::Dialed(peer), message: Message::Request { id, request } } => {
+                let text = format!("send {} {peer:?} {}", self.sends.len(), describe_peer_request(&request));
+                self.sends.push((peer, id, request));
+                text
+            }
+            Effect::Send { to: Destination::Accepted(link), message: Message::Answer { id, answer } } => {
+                format!("answer {} n{} {}", id.number, link.0, describe_answer(answer))
+            }
+            Effect::Link(LinkAction::Dial(peer)) => format!("dial {peer:?}"),
+            Effect::Link(LinkAction::HangUp(peer)) => format!("hang-up {peer:?}"),
+            effect => panic!("a coordinator does not want {effect:?}"),
         }
     }
 }
 
-fn parse_command(words: &[&str]) -> Command {
+fn parse_limits(options: &[&str]) -> (Limits, u64) {
+    let mut hint_bytes_max = HINT_BYTES_MAX;
+    let mut limits = Limits { reads_for_one_of_all: 0, ..Limits::default() };
+    for option in options {
+        match option.split_once('=') {
+            None if *option == "ask_all" => limits.reads_for_one_of_all = 1,
+            Some(("requests_max", number)) => limits.peer_requests_max = number.parse().expect("a number"),
+            Some(("hint_bytes_max", number)) => hint_bytes_max = number.parse().expect("a number"),
+            Some(("stragglers_max", number)) => limits.stragglers_max = number.parse().expect("a number"),
+            _ => panic!("not an option: {option}"),
+        }
+    }
+    (limits, hint_bytes_max)
+}
+
+fn parse_view(words: &[&str]) -> PeerView {
+    let state = match words[0] {
+        "up" => PeerState::Up,
+        "suspected" => PeerState::Suspected,
+        "unreachable" => PeerState::Unreachable,
+        state => panic!("not a state: {state}"),
+    };
+    let says = |word| words[1..].contains(&word);
+    PeerView { state, believed: !says("unbelieved"), disk_full: says("full"), draining: says("draining") }
+}
+
+fn parse_command(words: &[&str], nodes: u8) -> Command {
+    let (words, quorum) = match words.split_last() {
+        Some((last, rest)) if last.contains('/') => (rest, parse_quorum(last, nodes)),
+        _ => (words, default_quorum(nodes)),
+    };
     match *words {
-        ["get", name] => Command::Get { key: key(name), quorum: quorum() },
-        ["delete", name] => Command::Delete { key: key(name), quorum: quorum() },
+        ["get", name] => Command::Get { key: key(name), quorum },
+        ["delete", name] => Command::Delete { key: key(name), quorum },
         ["put", pair, ref ttl @ ..] => {
             let (name, value) = pair.split_once('=').expect("key=value");
             let lifetime = match *ttl {
@@ -163,31 +265,72 @@ fn parse_command(words: &[&str]) -> Command {
                 _ => Lifetime::Forever,
             };
             let value = Bytes::copy_from_slice(value.as_bytes());
-            Command::Put { key: key(name), value, lifetime, quorum: quorum() }
+            Command::Put { key: key(name), value, lifetime, quorum }
         }
         _ => panic!("not a command: {words:?}"),
     }
 }
 
-fn parse_response(request: &StoreRequest, words: &[&str]) -> StoreResponse {
+fn parse_request(words: &[&str]) -> PeerRequest {
+    match *words {
+        ["read-cell", name] => PeerRequest::ReadCell { key: key(name) },
+        ["read-meta", name] => PeerRequest::ReadMeta { key: key(name) },
+        ["write", pair, version, ref hints @ ..] => {
+            let (name, value) = pair.split_once('=').expect("key=value");
+            let value = Bytes::copy_from_slice(value.as_bytes());
+            let hints = hints.iter().map(|hint| node(hint.strip_prefix("hints=").expect("hints="))).collect();
+            PeerRequest::Write { key: key(name), cell: Cell::value(parse_version(version), 3, value), hints }
+        }
+        ["keep-hints", name, version, target] => PeerRequest::KeepHints {
+            key: key(name),
+            version: parse_version(version),
+            targets: [node(target)].into_iter().collect(),
+        },
+        _ => panic!("not a request: {words:?}"),
+    }
+}
+
+fn parse_answer(words: &[&str]) -> PeerAnswer {
+    match *words {
+        ["meta", "none"] => PeerAnswer::Meta(None),
+        ["meta", version, "value"] => PeerAnswer::Meta(Some(CellMeta::value(parse_version(version), FROM))),
+        ["meta", version, "tombstone"] => {
+            PeerAnswer::Meta(Some(CellMeta::tombstone(parse_version(version), FROM)))
+        }
+        ["hints-kept"] => PeerAnswer::HintsKept,
+        ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
+        ["not-believed"] => PeerAnswer::Failed(PeerFault::NotBelieved),
+        ["not-serving"] => PeerAnswer::Failed(PeerFault::NotServing),
+        ["clock-ahead"] => PeerAnswer::Failed(PeerFault::ClockAhead { wall: WallTime::EPOCH_2020 }),
+        _ => match parse_response(None, FROM, words) {
+            StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
+            StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
+            StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
+            response => panic!("peers do not say {response:?}"),
+        },
+    }
+}
+
+fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> StoreResponse {
     match *words {
         ["written"] => StoreResponse::Written { superseded: false },
         ["written", "superseded"] => StoreResponse::Written { superseded: true },
         ["cell", "none"] => StoreResponse::Cell(None),
         ["cell", version, "tombstone"] => {
-            StoreResponse::Cell(Some(Cell::tombstone(parse_version(version), 1)))
+            StoreResponse::Cell(Some(Cell::tombstone(parse_version(version), from)))
         }
         ["cell", version, "value", value, ref expires @ ..] => {
             let expires_at = match *expires {
                 ["expires", time] => Some(wall(time)),
                 _ => None,
             };
-            let meta = CellMeta { expires_at, ..CellMeta::value(parse_version(version), 1) };
+            let meta = CellMeta { expires_at, ..CellMeta::value(parse_version(version), from) };
             StoreResponse::Cell(Some(Cell { meta, value: Bytes::copy_from_slice(value.as_bytes()) }))
         }
-        ["raised"] => match *request {
-            StoreRequest::RaiseClockBound { bound } => StoreResponse::ClockBoundRaised { bound },
-            ref request => panic!("{request:?} raises nothing"),
+        ["hints-kept"] => StoreResponse::HintsKept,
+        ["raised"] => match request {
+            Some(&StoreRequest::RaiseClockBound { bound }) => StoreResponse::ClockBoundRaised { bound },
+            request => panic!("{request:?} raises nothing"),
         },
         ["full"] => StoreResponse::Failed(StoreFault::Full),
         ["overloaded", time] => StoreResponse::Failed(StoreFault::Overloaded { retry_after: duration(time) }),
@@ -200,10 +343,41 @@ fn parse_response(request: &StoreRequest, words: &[&str]) -> StoreResponse {
 fn describe_request(request: &StoreRequest) -> String {
     match request {
         StoreRequest::Read { key } => format!("read {key:?}"),
-        StoreRequest::Write { key, cell, .. } => format!("write {key:?} {}", describe_cell(cell)),
+        StoreRequest::Write { key, cell, hints } => {
+            format!("write {key:?} {}{}", describe_cell(cell), describe_hints(*hints))
+        }
+        StoreRequest::KeepHints { key, version, targets } => {
+            format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
+        }
         StoreRequest::RaiseClockBound { bound } => format!("raise-clock-bound {}", describe_hlc(*bound)),
-        request => panic!("a coordinator alone asks for {request:?}"),
+        request => panic!("a coordinator does not ask for {request:?}"),
     }
+}
+
+fn describe_peer_request(request: &PeerRequest) -> String {
+    match request {
+        PeerRequest::ReadCell { key } => format!("read-cell {key:?}"),
+        PeerRequest::ReadMeta { key } => format!("read-meta {key:?}"),
+        PeerRequest::Write { key, cell, hints } => {
+            format!("write {key:?} {}{}", describe_cell(cell), describe_hints(*hints))
+        }
+        PeerRequest::KeepHints { key, version, targets } => {
+            format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
+        }
+        request => panic!("a coordinator does not ask for {request:?}"),
+    }
+}
+
+fn describe_answer(answer: PeerAnswer) -> String {
+    match answer {
+        PeerAnswer::Cell(Some(cell)) => format!("cell {}", describe_cell(&cell)),
+        PeerAnswer::Meta(Some(meta)) => format!("meta {} {:?}", describe_hlc(meta.version.hlc), meta.kind),
+        answer => format!("{answer:?}"),
+    }
+}
+
+fn describe_hints(hints: NodeSet) -> String {
+    if hints.is_empty() { String::new() } else { format!(" hints {hints:?}") }
 }
 
 fn describe_reply(reply: Reply) -> String {
@@ -262,6 +436,27 @@ fn key(text: &str) -> Key {
     Key::new(Bytes::copy_from_slice(text.as_bytes())).expect("a key")
 }
 
-fn quorum() -> Quorum {
-    QuorumChoice::default().resolve(NonZeroU8::MIN, 1).expect("1/1 is a quorum")
+fn default_quorum(nodes: u8) -> Quorum {
+    let count = NonZeroU8::new(nodes).expect("there are nodes");
+    QuorumChoice::default().resolve(count, nodes.min(FROM)).expect("a majority")
+}
+
+fn parse_quorum(text: &str, nodes: u8) -> Quorum {
+    let (ack, from) = text.split_once('/').expect("ack/from");
+    let choice = QuorumChoice { ack: ack.parse().ok(), from: from.parse().ok() };
+    choice.resolve(NonZeroU8::new(nodes).expect("there are nodes"), nodes).expect("a quorum")
+}
+
+fn node(text: &str) -> NodeIndex {
+    NodeIndex(text.strip_prefix('n').expect("n").parse().expect("a number"))
+}
+
+/// What a peer dialed has its number.
+fn accepted_from(peer: NodeIndex) -> LinkId {
+    LinkId(u64::from(peer.0))
+}
+
+fn hello(node: NodeIndex) -> PeerHello {
+    let (asker, incarnation, clock) = (Asker::Node, PEER, Hlc::ZERO);
+    PeerHello { node, tag: TAG, asker, incarnation, clock, standing: Standing::Settled }
 }

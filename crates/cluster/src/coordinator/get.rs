@@ -34,6 +34,8 @@ pub(super) struct Read {
     pub(super) open_meta: Places,
     /// Who could not read back what it holds.
     pub(super) damaged: Places,
+    /// When what is waited for now is late.
+    pub(super) late_at: Instant,
     started: Instant,
     /// Who was asked at the start: how long they take is measured.
     measured: Places,
@@ -74,6 +76,7 @@ impl Read {
             open_cell: Places::EMPTY,
             open_meta: Places::EMPTY,
             damaged: Places::EMPTY,
+            late_at: started,
             started,
             measured: Places::EMPTY,
             unfetchable: Places::EMPTY,
@@ -95,7 +98,7 @@ impl Read {
             let waits = self.open().map(|place| context.node(&self.subject, place));
             let waits = waits.map(|node| context.peers[node.as_usize()].latency.late_after());
             let wait = waits.max().unwrap_or_default();
-            context.late_reads.watch(now.mono, wait, id);
+            self.late_at = context.late_reads.watch(now.mono, wait, id);
         }
     }
 
@@ -190,7 +193,7 @@ impl Read {
         if let Some(place) = place {
             let node = context.node(&self.subject, place);
             let wait = context.peers[node.as_usize()].latency.late_after();
-            context.late_reads.watch(now.mono, wait, id);
+            self.late_at = context.late_reads.watch(now.mono, wait, id);
             self.ask(context, id, place, Step::Cell);
         }
         place.is_some()

@@ -40,6 +40,10 @@ pub(super) struct HedgeBudget {
 impl Read {
     /// An answer is late: one more replica is asked for what is still missing.
     pub(super) fn hedge(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        if now.mono < self.late_at {
+            // What was late when this was set has come, and something else is waited for.
+            return;
+        }
         self.measure_late(now, context);
         if self.is_repairing() {
             return self.repair_elsewhere(now, context, id);
@@ -67,15 +71,17 @@ impl LateReads {
         Self { queues: Default::default(), len_max: usize::from(len_max) }
     }
 
-    /// Looks at this read again after `wait`, or somewhat later.
+    /// Looks at this read again after `wait`, or somewhat later; returns when.
     #[inline]
-    pub(super) fn watch(&mut self, now: Instant, wait: Duration, id: OperationId) {
+    pub(super) fn watch(&mut self, now: Instant, wait: Duration, id: OperationId) -> Instant {
         let class = WAITS_MS.partition_point(|&millis| Duration::from_millis(millis) < wait);
         let class = class.min(WAITS_MS.len() - 1);
         let queue = &mut self.queues[class];
+        let at = now + Duration::from_millis(WAITS_MS[class]);
         if queue.len() < self.len_max {
-            queue.push_back((now + Duration::from_millis(WAITS_MS[class]), id));
+            queue.push_back((at, id));
         }
+        at
     }
 
     /// Takes out a read that is due.
@@ -151,7 +157,7 @@ mod tests {
         let id = |slot| OperationId { uses: 0, slot };
         let at = |millis| Instant::ZERO + Duration::from_millis(millis);
         let mut late = LateReads::new(2);
-        late.watch(at(0), Duration::from_millis(60), id(0));
+        assert_eq!(late.watch(at(0), Duration::from_millis(60), id(0)), at(64));
         late.watch(at(1), Duration::from_micros(1), id(1));
         late.watch(at(2), Duration::from_millis(3), id(2));
         late.watch(at(2), Duration::from_secs(3), id(3));
@@ -160,7 +166,7 @@ mod tests {
         assert_eq!((late.next_due(), late.take_due(at(5))), (Some(at(6)), None));
         assert_eq!(late.take_due(at(6)), Some(id(2)));
         assert_eq!((late.take_due(at(64)), late.next_due()), (Some(id(0)), Some(at(102))));
-        (0..3).for_each(|slot| late.watch(at(200), LATE_MIN, id(slot)));
+        (0..3).for_each(|slot| drop(late.watch(at(200), LATE_MIN, id(slot))));
         late.forget(|id| id.slot != 3);
         assert_eq!([0; 3].map(|_| late.take_due(at(300))), [Some(id(0)), Some(id(1)), None], "bounded");
     }

@@ -55,7 +55,7 @@ impl Read {
             return self.fetch(now, context, id);
         };
         if !self.repair.is_told {
-            context.late_reads.watch(now.mono, LATE_MAX, id);
+            self.late_at = context.late_reads.watch(now.mono, LATE_MAX, id);
         }
         self.tell(context, true);
         for place in self.answers.lacking().without(self.repair.tried()) {

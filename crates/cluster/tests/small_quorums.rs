@@ -1,0 +1,290 @@
+//! Every quorum of up to five nodes, with every combination of what replicas do: one reply, the right one, as soon
+//! as it is decided.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{
+    Acks, Command, Failure, Lifetime, Limits, NodeIndex, PeerState, Quorum, Reply, RequestId, StoreFault,
+    StoreRequest,
+};
+use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use stdx::{Cell, Hlc, NodeTag, Version};
+
+const NODES_MAX: u8 = 5;
+const KEY: &str = "k";
+
+/// What a replica does with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Stores,
+    IsFull,
+    Fails,
+    IsSilent,
+    /// It is known to be unreachable.
+    IsDown,
+}
+
+const OUTCOMES: [Outcome; 5] =
+    [Outcome::Stores, Outcome::IsFull, Outcome::Fails, Outcome::IsSilent, Outcome::IsDown];
+
+#[test]
+fn a_write_has_the_reply_that_its_replicas_make_it() {
+    for nodes in 1..=NODES_MAX {
+        let mut cluster = cluster(nodes);
+        for from in 1..=nodes {
+            for ack in 1..=from {
+                let quorum = cluster.quorum(ack, from);
+                for choice in 0..OUTCOMES.len().pow(u32::from(from)) {
+                    check_write(&mut cluster, quorum, &outcomes(choice, from));
+                }
+            }
+        }
+    }
+}
+
+fn cluster(nodes: u8) -> Cluster {
+    Cluster::new(nodes, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1)
+}
+
+fn put(quorum: Quorum) -> Command {
+    Command::Put { key: key(KEY), value: Bytes::from_static(b"v"), lifetime: Lifetime::Forever, quorum }
+}
+
+fn outcomes(mut choice: usize, from: u8) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for _ in 0..from {
+        outcomes.push(OUTCOMES[choice % OUTCOMES.len()]);
+        choice /= OUTCOMES.len();
+    }
+    outcomes
+}
+
+/// Replicas act in the order of the preference list; the first node of all coordinates.
+fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
+    let replicas = cluster.layout.replicas(&key(KEY), quorum.from()).to_vec();
+    let is_down = |place: usize| outcomes[place] == Outcome::IsDown && replicas[place] != NodeIndex(0);
+    for (place, node) in replicas.iter().enumerate().filter(|&(place, _)| is_down(place)) {
+        cluster.hosts[0].view.peers[node.as_usize()].state = PeerState::Unreachable;
+        assert!(is_down(place));
+    }
+    cluster.publish(0);
+    raise_bound(cluster);
+    let id = cluster.submit(0, put(quorum));
+    let down = (0..replicas.len()).filter(|&place| is_down(place)).count() as u8;
+    let mut expected = Expected::new(quorum, down);
+    if let Some(failure) = expected.at_once() {
+        assert_eq!(cluster.replies.remove(&id), Some(Reply::Failed(failure)));
+        assert!(cluster.on_the_way.is_empty(), "sent or stored although refused");
+    } else {
+        expected.may_be_stored =
+            (0..replicas.len()).any(|place| replicas[place] != NodeIndex(0) && !is_down(place));
+        for (place, node) in replicas.iter().enumerate().filter(|&(place, _)| !is_down(place)) {
+            let outcome = outcomes[place];
+            act(cluster, node.as_usize(), outcome);
+            expected.take(outcome, *node == NodeIndex(0));
+            check_reply(cluster, id, &mut expected, outcomes);
+        }
+        cluster.pass(TIMEOUT);
+        expected.is_late = true;
+        check_reply(cluster, id, &mut expected, outcomes);
+    }
+    // What is late, and what is done after the reply, makes no other.
+    cluster.settle();
+    cluster.pass(TIMEOUT);
+    cluster.settle();
+    assert!(cluster.replies.is_empty() && expected.is_replied, "{quorum:?} {outcomes:?}");
+    for peer in &mut cluster.hosts[0].view.peers {
+        peer.state = PeerState::Up;
+    }
+    cluster.publish(0);
+}
+
+/// A write makes the coordinator raise its clock's bound, so that the next one need not wait for that.
+fn raise_bound(cluster: &mut Cluster) {
+    let quorum = cluster.quorum(1, cluster.layout.len());
+    cluster.submit(0, put(quorum));
+    cluster.settle();
+    cluster.replies.clear();
+}
+
+/// The write at this replica, and its answer, reach their ends.
+fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
+    let fault = match outcome {
+        Outcome::Stores | Outcome::IsDown => None,
+        Outcome::IsFull => Some(StoreFault::Full),
+        Outcome::Fails => Some(StoreFault::Io { detail: String::new() }),
+        Outcome::IsSilent => return,
+    };
+    if node != 0 {
+        deliver(
+            cluster,
+            |packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == node),
+            None,
+        );
+    }
+    let is_write = |packet: &Packet| matches!(packet, Packet::AtStore { node: at, request: StoreRequest::Write { .. }, .. } if *at == node);
+    deliver(cluster, is_write, fault);
+    if node != 0 {
+        deliver(
+            cluster,
+            |packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == node),
+            None,
+        );
+    }
+}
+
+fn deliver(cluster: &mut Cluster, is_it: impl Fn(&Packet) -> bool, fault: Option<StoreFault>) {
+    let index = cluster.on_the_way.iter().position(is_it).expect("it is on its way");
+    cluster.deliver(index, fault);
+}
+
+/// The reply as it must be, counted by hand.
+#[derive(Debug)]
+struct Expected {
+    quorum: Quorum,
+    stored: u8,
+    failed: u8,
+    full: u8,
+    may_be_stored: bool,
+    /// The coordinator's own copy has not been answered for.
+    is_late: bool,
+    is_replied: bool,
+    only_fault: bool,
+}
+
+impl Expected {
+    fn new(quorum: Quorum, down: u8) -> Self {
+        Self {
+            quorum,
+            stored: 0,
+            failed: down,
+            full: 0,
+            may_be_stored: false,
+            is_late: false,
+            is_replied: false,
+            only_fault: false,
+        }
+    }
+
+    fn at_once(&mut self) -> Option<Failure> {
+        self.is_replied = self.quorum.from() - self.failed < self.quorum.ack();
+        self.is_replied.then(|| self.not_enough(false))
+    }
+
+    fn take(&mut self, outcome: Outcome, is_own: bool) {
+        match outcome {
+            Outcome::Stores | Outcome::IsDown => self.stored += 1,
+            Outcome::IsFull => {
+                self.failed += 1;
+                self.full += 1;
+            }
+            Outcome::Fails => {
+                self.failed += 1;
+                self.may_be_stored = true;
+                self.only_fault = self.quorum.from() == 1;
+            }
+            Outcome::IsSilent => self.may_be_stored |= is_own,
+        }
+    }
+
+    fn reply(&self, version: Version) -> Option<Reply> {
+        if self.stored >= self.quorum.ack() {
+            return Some(Reply::Written { version, superseded: false, acks: self.acks() });
+        }
+        if self.quorum.from() - self.failed < self.quorum.ack() {
+            let is_for_room = self.quorum.from() - (self.failed - self.full) >= self.quorum.ack();
+            return Some(Reply::Failed(if self.only_fault {
+                Failure::Storage { detail: String::new() }
+            } else if is_for_room {
+                Failure::DiskFull
+            } else {
+                self.not_enough(true)
+            }));
+        }
+        self.is_late.then(|| Reply::Failed(self.not_enough(true)))
+    }
+
+    fn not_enough(&self, maybe_stored: bool) -> Failure {
+        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack(), maybe_stored }
+    }
+
+    fn acks(&self) -> Acks {
+        Acks { got: self.stored, from: self.quorum.from() }
+    }
+}
+
+fn check_reply(cluster: &mut Cluster, id: RequestId, expected: &mut Expected, outcomes: &[Outcome]) {
+    let got = cluster.replies.remove(&id);
+    if expected.is_replied {
+        assert_eq!(got, None, "a second reply to {outcomes:?}");
+        return;
+    }
+    let version = match &got {
+        Some(Reply::Written { version, .. }) => *version,
+        _ => Version::MIN,
+    };
+    assert_eq!(got, expected.reply(version), "{:?} of {outcomes:?}", expected.quorum);
+    expected.is_replied = got.is_some();
+}
+
+/// Each replica holds nothing, an older or a newer cell, and can be read or not.
+#[test]
+fn a_read_returns_what_no_quorum_missed_and_leaves_it_where_none_will_miss_it() {
+    for from in 1..=NODES_MAX {
+        let mut cluster = cluster(NODES_MAX);
+        for ack in 1..=from {
+            let quorum = cluster.quorum(ack, from);
+            for choice in 0..6usize.pow(u32::from(from)) {
+                check_read(&mut cluster, quorum, choice);
+            }
+        }
+    }
+}
+
+fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
+    let key = key(KEY);
+    let replicas = cluster.layout.replicas(&key, quorum.from()).to_vec();
+    let mut readable = Vec::new();
+    cluster.hosts.iter_mut().for_each(|host| host.cells.clear());
+    for node in &replicas {
+        let age = choice % 3;
+        if age > 0 {
+            cluster.hosts[node.as_usize()].cells.insert(key.clone(), cell(age as u64, quorum.from()));
+        }
+        let is_readable = choice / 3 % 2 == 0;
+        cluster.hosts[0].view.peers[node.as_usize()].believed = is_readable;
+        if is_readable {
+            readable.push(age as u64);
+        }
+        choice /= 6;
+    }
+    cluster.publish(0);
+    let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
+    while !cluster.replies.contains_key(&id) {
+        cluster.deliver(0, None);
+    }
+    let reply = cluster.replies.remove(&id).expect("it is there");
+    let ack = usize::from(quorum.ack());
+    readable.sort_unstable();
+    let held = match reply {
+        Reply::Failed(failure) => {
+            let acks = Acks { got: 0, from: quorum.from() };
+            assert_eq!(failure, Failure::NotEnoughReplicas { acks, ack: quorum.ack(), maybe_stored: false });
+            assert!(readable.len() < ack);
+            return;
+        }
+        Reply::Found { cell, .. } => cell.meta.version.hlc.to_bits(),
+        Reply::Missing { .. } => 0,
+        reply => panic!("not a reply to a read: {reply:?}"),
+    };
+    assert!(readable.len() >= ack && held >= readable[ack - 1], "{held} of {readable:?} for {quorum:?}");
+    let holders = replicas.iter().filter_map(|node| cluster.hosts[node.as_usize()].cells.get(&key));
+    let holders = holders.filter(|cell| cell.meta.version.hlc.to_bits() >= held).count();
+    assert!(held == 0 || holders >= ack, "{holders} hold {held} of {readable:?} for {quorum:?}");
+    cluster.settle();
+}
+
+fn cell(age: u64, from: u8) -> Cell {
+    Cell::value(Version::new(Hlc::from_bits(age), NodeTag(1)), from, Bytes::from_static(b"v"))
+}
