@@ -72,11 +72,10 @@ async fn serve_socket(
     let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&vitals));
     let stream = Rc::new(RefCell::new(stream));
     let ended = serve_http(&stream, thread, &vitals).await;
-    let stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
-    let mut stream = match stream.into_peer() {
-        Ok(peer) => return Ok(Some(peer)),
-        Err(stream) => stream,
-    };
+    let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
+    if stream.is_peer() {
+        return Ok(Some(stream.into_parts()));
+    }
     let last_words = match ended {
         Ended::Cut => return Ok(None),
         Ended::TooSlow => Some(too_slow()),

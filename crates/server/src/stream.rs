@@ -80,12 +80,14 @@ impl CheckedStream {
         self.refusal.take()
     }
 
-    /// If it is a peer that wants to link: its socket, and what has come.
-    pub(crate) fn into_peer(self) -> Result<(TcpStream, Vec<u8>), Self> {
-        match self.state {
-            InputState::Peer => Ok((self.socket, self.held.bytes)),
-            _ => Err(self),
-        }
+    /// Whether a peer wants to link.
+    pub(crate) fn is_peer(&self) -> bool {
+        self.state == InputState::Peer
+    }
+
+    /// The socket, and what has come over it and was not handed on.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.socket, self.held.bytes)
     }
 
     /// Whether the client has sent what was not read yet.

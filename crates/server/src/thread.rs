@@ -36,7 +36,7 @@ pub(crate) enum Message {
     /// The node sees the cluster like this now.
     View(Arc<ClusterView>),
     /// Take over a link that was let in.
-    Link(Admitted),
+    Link(Box<Admitted>),
     /// Close a link that was let in.
     CloseLink(LinkId),
     /// Say when each peer that is up has been linked with, or could not be.
@@ -212,7 +212,7 @@ impl Thread {
                 tokio::task::spawn_local(say_when_empty(Rc::clone(&self.connections), done));
             }
             Message::View(view) => self.opened().handle_view(view),
-            Message::Link(admitted) => self.opened().bring_link(admitted),
+            Message::Link(admitted) => self.opened().bring_link(*admitted),
             Message::CloseLink(link) => self.opened().close_link(link),
             Message::WhenLinked(done) => self.opened().say_when_linked(done),
         }

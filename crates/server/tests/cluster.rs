@@ -390,10 +390,9 @@ fn peers_may_have_an_address_of_their_own() {
     let mut cluster = Cluster::prepare(2);
     // The list names the addresses for peers; clients have others.
     let clients: Vec<_> = (0..2).map(|_| free_address()).collect();
-    for node in 0..2 {
+    for (node, listen) in clients.iter().copied().enumerate() {
         let peers = cluster.addresses[node];
-        let config = Config { listen: clients[node], peer_listen: Some(peers), ..cluster.config(node) };
-        cluster.start_with(node, config);
+        cluster.start_with(node, Config { listen, peer_listen: Some(peers), ..cluster.config(node) });
     }
     for address in &clients {
         eventually("the node serves", || exchange(*address, bare("GET", "/v0/status")).status == 200);

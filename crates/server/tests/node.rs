@@ -262,7 +262,8 @@ fn a_damaged_table_is_named_and_never_read_as_something_else() {
     eventually("a memtable is flushed", || tables().next().is_some());
     server.stop().unwrap();
     for table in tables() {
-        disk.corrupt(table, 1_000, 3).unwrap();
+        // A table may be too small to have a byte there.
+        let _ = disk.corrupt(table, 1_000, 3);
     }
     let server = start(config(), disk);
     let mut damaged = 0;

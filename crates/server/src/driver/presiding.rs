@@ -39,7 +39,7 @@ pub(crate) const FROM_THREADS_MAX: usize = 1_024;
 /// What other threads leave for the control thread.
 pub(crate) enum FromThreads {
     /// A peer has shown who it is.
-    Arrived(Arrival),
+    Arrived(Box<Arrival>),
     /// Somebody asks for a pass of anti-entropy.
     Repair,
 }
@@ -162,7 +162,7 @@ impl Driver<Presiding> {
     async fn listen(self: Rc<Self>, mut from_threads: mpsc::Receiver<FromThreads>) {
         while let Some(came) = from_threads.recv().await {
             match came {
-                FromThreads::Arrived(arrival) => self.handle_arrived(arrival),
+                FromThreads::Arrived(arrival) => self.handle_arrived(*arrival),
                 FromThreads::Repair => self.bring(|core, now| core.machine.node.begin_repair(now)),
             }
         }
@@ -196,7 +196,7 @@ impl Driver<Presiding> {
                 core.machine.admitted += 1;
                 core.machine.linked_back.insert(admitted.node);
                 let threads = &core.machine.threads;
-                threads[usize::from(number) % threads.len()].send(thread::Message::Link(admitted));
+                threads[usize::from(number) % threads.len()].send(thread::Message::Link(Box::new(admitted)));
             }
         }
     }

@@ -142,7 +142,7 @@ fn leave_at_door(talk: Talk, process: &Process, local: &Local, hello: PeerHello,
         Ok(socket) => socket,
         Err(error) => return tracing::debug!(%error, "a peer's connection was lost"),
     };
-    let arrival = Arrival { link: local.next_link(), hello, socket, acceptor };
+    let arrival = Box::new(Arrival { link: local.next_link(), hello, socket, acceptor });
     if process.control.try_send(FromThreads::Arrived(arrival)).is_err() {
         tracing::debug!("the control thread is not to be had: a peer's link is dropped");
     }
