@@ -19,6 +19,7 @@ const KEY: &str = "k";
 enum Outcome {
     Stores,
     IsFull,
+    /// Its disk fails if it is the coordinator's own, else its link ends.
     Fails,
     IsSilent,
     /// It is known to be unreachable.
@@ -77,8 +78,6 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
         assert_eq!(cluster.replies.remove(&id), Some(Reply::Failed(failure)));
         assert!(cluster.on_the_way.is_empty(), "sent or stored although refused");
     } else {
-        expected.may_be_stored =
-            (0..replicas.len()).any(|place| replicas[place] != NodeIndex(0) && !is_down(place));
         for (place, node) in replicas.iter().enumerate().filter(|&(place, _)| !is_down(place)) {
             let outcome = outcomes[place];
             act(cluster, node.as_usize(), outcome);
@@ -111,6 +110,7 @@ fn raise_bound(cluster: &mut Cluster) {
 /// The write at this replica, and its answer, reach their ends.
 fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
     let fault = match outcome {
+        Outcome::Fails if node != 0 => return cluster.cut(0, node),
         Outcome::Stores | Outcome::IsDown => None,
         Outcome::IsFull => Some(StoreFault::Full),
         Outcome::Fails => Some(StoreFault::Io { detail: String::new() }),
@@ -146,8 +146,7 @@ struct Expected {
     stored: u8,
     failed: u8,
     full: u8,
-    may_be_stored: bool,
-    /// The coordinator's own copy has not been answered for.
+    /// The deadline has passed.
     is_late: bool,
     is_replied: bool,
     only_fault: bool,
@@ -160,7 +159,6 @@ impl Expected {
             stored: 0,
             failed: down,
             full: 0,
-            may_be_stored: false,
             is_late: false,
             is_replied: false,
             only_fault: false,
@@ -181,10 +179,9 @@ impl Expected {
             }
             Outcome::Fails => {
                 self.failed += 1;
-                self.may_be_stored = true;
-                self.only_fault = self.quorum.from() == 1;
+                self.only_fault = self.quorum.from() == 1 && is_own;
             }
-            Outcome::IsSilent => self.may_be_stored |= is_own,
+            Outcome::IsSilent => {}
         }
     }
 
