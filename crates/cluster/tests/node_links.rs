@@ -2,7 +2,10 @@
 
 mod node_support;
 
-use cluster::{Effect, LinkAction, NodeIndex, NodeLimits, PeerState, Standing, StoreRequest};
+use cluster::{
+    Destination, Effect, LinkAction, Message, NodeIndex, NodeLimits, Origin, PeerState, Standing,
+    StoreRequest,
+};
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, NodeTag};
@@ -142,6 +145,24 @@ fn a_hung_peer_is_suspected_then_unreachable_and_comes_back() {
     world.go_on(1);
     world.run(2 * SECOND);
     assert_eq!([world.state(0, 1), world.state(1, 0)], [PeerState::Up; 2]);
+}
+
+#[test]
+fn answers_that_come_twice_are_no_signs_of_life() {
+    let mut world = World::started(2, 16);
+    let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
+    let (_, _, old) =
+        world.sent.iter().rfind(|(from, _, message)| *from == 1 && is_answer(message)).expect("it answers");
+    let old = old.clone();
+    world.stop(1);
+    for _ in 0..15 {
+        world.run(100 * MILLISECOND);
+        let (now, node) = world.node_mut(0);
+        let link = Destination::Dialed(NodeIndex(1));
+        node.handle_message(now, Origin { node: NodeIndex(1), link }, old.clone());
+        world.settle(0);
+    }
+    assert_eq!(world.state(0, 1), PeerState::Unreachable);
 }
 
 #[test]

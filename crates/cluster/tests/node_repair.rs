@@ -263,6 +263,21 @@ fn a_dropped_hint_makes_up_for_itself() {
 }
 
 #[test]
+fn what_is_owed_during_a_pass_is_paid_by_the_next() {
+    let mut world = World::new(2, 18);
+    world.hint_bytes_max = 0;
+    (0..2).for_each(|host| world.start(host));
+    world.run(SECOND);
+    repair(&mut world, 0);
+    world.run(SECOND);
+    world.write(0, "k", 2, &[1]);
+    world.run_until(10 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
+    assert_eq!(world.version_at(1, "k"), None, "it was written after the pass had begun");
+    world.run(20 * SECOND);
+    assert!(world.version_at(1, "k").is_some());
+}
+
+#[test]
 fn what_is_owed_is_paid_after_a_restart_and_to_those_who_were_away() {
     let mut world = World::new(3, 9);
     world.hint_bytes_max = 0;
@@ -312,13 +327,27 @@ fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back()
     for host in 0..3 {
         assert_eq!(world.hosts[host].store.cells[&key("k")].meta.kind, CellKind::Tombstone, "at {host}");
     }
-    // Past the grace period one node has purged it, the others have not.
-    world.limits.grace = SECOND;
-    (0..3).for_each(|host| world.restart(host));
+}
+
+#[test]
+fn what_one_node_has_purged_does_not_come_back() {
+    let mut world = World::new(3, 17);
+    world.limits.grace = 30 * SECOND;
+    (0..3).for_each(|host| world.start(host));
+    world.run(SECOND);
+    let version = world.version(0);
+    let deleted = Cell::tombstone(version, 3);
+    (0..3).for_each(|host| world.write_cell(host, &key("deleted"), &deleted, &[]));
+    world.run(12 * SECOND);
     world.hosts[0].store.cells.clear();
+    world.run(13 * SECOND);
+    assert_eq!(world.hosts[0].store.cells.len(), 1, "its grace was not over");
     world.run(20 * SECOND);
-    repair(&mut world, 1);
-    world.run(20 * SECOND);
+    world.hosts[0].store.cells.clear();
+    for host in 0..3 {
+        repair(&mut world, host);
+        world.run(20 * SECOND);
+    }
     assert!(world.hosts[0].store.cells.is_empty());
 }
 
@@ -358,6 +387,23 @@ fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
         _ => None,
     });
     assert!(sizes.max().expect("ranges were answered") <= 1_024);
+}
+
+#[test]
+fn nodes_that_hold_the_same_of_what_both_are_to_hold_say_so() {
+    let mut world = World::started(3, 19);
+    for i in 0..900 {
+        place(&mut world, &format!("k{i:04}"), 1 + (i % 3) as u8);
+    }
+    repair(&mut world, 0);
+    world.run_until(60 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
+    let answers: Vec<&RangeAnswer> = (world.sent.iter())
+        .filter_map(|(_, _, message)| match message {
+            Message::Answer { answer: PeerAnswer::Range(answer), .. } => Some(answer),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answers, [&RangeAnswer::Same; 2]);
 }
 
 #[test]
