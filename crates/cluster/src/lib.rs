@@ -1,16 +1,19 @@
-//! The protocol as a value: what a coordinator decides, with no socket, file, clock or thread in sight.
+//! The protocol as a value: what the nodes of a cluster decide, with no socket, file, clock or thread in sight.
 //!
-//! **Promise.** Whatever reaches a [`Coordinator`] (a user's [`Command`], an answer of the local store, the
-//! passing of time) goes in as an argument, and whatever it wants done comes out as an [`Effect`]. The same
-//! inputs give the same effects, so that a process and a simulator drive the same code. Each command that is
+//! **Promise.** Whatever reaches a machine (a user's [`Command`], a [`Message`] of a peer, an answer of the local
+//! store, the passing of time) goes in as an argument, and whatever it wants done comes out as an [`Effect`]. The
+//! same inputs give the same effects, so that a process and a simulator drive the same code. Each command that is
 //! submitted gets exactly one [`Reply`].
 //!
-//! **Mechanism.** One `Coordinator` for each I/O thread. The local replica is one more message target: it is
-//! asked with [`Effect::Store`], and an acknowledgement is what [`Coordinator::handle_stored`] makes of its
-//! answer, so nothing is acknowledged before the store said that it is durable. Versions come from the one
-//! [`HybridClock`] of the process, which never hands out a value that a restart could hand out again.
+//! **Mechanism.** Two machines. A [`Coordinator`] for each I/O thread takes commands to their replies; the one
+//! [`Node`] of a process knows how its peers are, hands over hints, rebuilds and repairs. The [`Layout`], which all
+//! nodes compute alike, says who holds a key. The local replica is one more message target: it is asked with
+//! [`Effect::Store`], and an acknowledgement is what a machine makes of its answer, so nothing is acknowledged
+//! before a store said that it is durable. Versions come from the one [`HybridClock`] of the process, which never
+//! hands out a value that a restart could hand out again; of two cells of a key the greater version wins everywhere.
 //!
-//! **Caveats.** The layout holds one node: every key has one replica, this one.
+//! **Caveats.** The list of nodes is fixed while they run. Of two writes at one time, one is lost: the one with the
+//! lesser version.
 
 mod clock;
 mod command;

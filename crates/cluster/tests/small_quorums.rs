@@ -249,7 +249,7 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
         if age > 0 {
             cluster.hosts[node.as_usize()].cells.insert(key.clone(), cell(age as u64, quorum.from()));
         }
-        let is_readable = choice / 3 % 2 == 0;
+        let is_readable = choice % 6 < 3;
         cluster.hosts[0].view.peers[node.as_usize()].believed = is_readable;
         if is_readable {
             readable.push(age as u64);

@@ -49,6 +49,7 @@ impl Coordinator {
             StoreResponse::ClockBoundRaised { bound } => {
                 self.context.member.clock.raise_bound(bound);
                 self.resume_parked(now);
+                self.resume_early(now);
             }
             StoreResponse::Failed(fault) => self.fail_parked(&fault.into()),
             response => unreachable!("the store answered a raise of the clock's bound with {response:?}"),

@@ -108,6 +108,12 @@ impl Context {
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
     }
 
+    /// Whether a node that cannot be asked now lives, so that it may be soon: there will be a link to it, or it will
+    /// know that its answers count.
+    pub(super) fn is_expected(&self, node: NodeIndex) -> bool {
+        matches!(self.view.peer(node).state, PeerState::Up | PeerState::Suspected)
+    }
+
     /// The lower, the better to read from: itself, then by health, then by speed.
     #[inline]
     pub(super) fn read_rank(&self, node: NodeIndex) -> (u8, u64) {

@@ -12,6 +12,7 @@
 
 use super::answers::Answers;
 use super::context::{Asking, Context, Subject};
+use super::early::Early;
 use super::number::Step;
 use super::peers::Availability;
 use super::read_repair::Repair;
@@ -53,21 +54,40 @@ impl Coordinator {
         read.fail_unavailable(context);
         if read.tally.is_impossible() {
             let failure = read.failure(context);
-            return context.reply(to, Reply::Failed(failure));
+            return self.fail_or_wait(now, to, Early::Read { subject: read.subject, quorum }, failure);
         }
         let deadline = now.mono + context.limits.request_timeout;
-        let work = Work::Read(read);
-        let id = self.operations.insert(deadline, Operation { to, replied: false, work });
-        let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
+        let id = self.operations.insert(deadline, Operation { to, replied: false, work: Work::Read(read) });
+        self.begin_read(now, id);
+    }
+
+    /// Begins a read that has waited; the failure where it cannot be.
+    pub(super) fn try_begin_read(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        mut read: Read,
+    ) -> Result<(), Failure> {
+        read.fail_unavailable(&self.context);
+        if read.tally.is_impossible() {
+            return Err(read.failure(&self.context));
+        }
+        self.operations.get_mut(id).expect("it is under way").work = Work::Read(read);
+        self.begin_read(now, id);
+        Ok(())
+    }
+
+    fn begin_read(&mut self, now: Now, id: OperationId) {
+        let operation = self.operations.get_mut(id).expect("it was put there a moment ago");
         let Work::Read(read) = &mut operation.work else {
             unreachable!("it is a read");
         };
-        read.begin(now, context, id);
+        read.begin(now, &mut self.context, id);
     }
 }
 
 impl Read {
-    fn new(started: Instant, subject: Subject, quorum: Quorum) -> Self {
+    pub(super) fn new(started: Instant, subject: Subject, quorum: Quorum) -> Self {
         Self {
             subject,
             tally: Tally::new(quorum),

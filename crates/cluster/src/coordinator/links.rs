@@ -23,6 +23,7 @@ impl Coordinator {
             }
         }
         self.dial(now);
+        self.resume_early(now);
         self.forget_late();
     }
 
@@ -40,6 +41,7 @@ impl Coordinator {
             LinkEvent::Arrived { .. } => unreachable!("whom to let in, the node decides"),
         }
         self.dial(now);
+        self.resume_early(now);
         self.forget_late();
     }
 
@@ -96,7 +98,7 @@ impl Coordinator {
                     let place = self.context.place(&write.subject, node);
                     write.lose(&mut self.context, place)
                 }
-                Work::Parked(_) | Work::Nothing => false,
+                Work::Parked(_) | Work::Early(_) | Work::Nothing => false,
             };
             if was_waiting {
                 self.proceed(now, id);

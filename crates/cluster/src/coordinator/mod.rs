@@ -21,6 +21,7 @@
 mod answers;
 mod bound;
 mod context;
+mod early;
 mod get;
 mod hedge;
 mod latency;
@@ -83,6 +84,7 @@ pub struct Coordinator {
     context: Context,
     operations: OperationTable<Operation>,
     bound: bound::ClockBound,
+    early: early::EarlyQueue,
     replica: Replica,
     next_dial: Option<Instant>,
 }
@@ -106,7 +108,9 @@ enum Work {
     Write(put::Write),
     /// A write without a version: the clock has reached its bound. Nothing was sent or stored.
     Parked(Box<WriteIntent>),
-    /// A parked write while it gets its version.
+    /// Waits for links. Nothing was sent or stored.
+    Early(early::Early),
+    /// What was parked or early, while it is begun.
     Nothing,
 }
 
@@ -118,6 +122,7 @@ impl Coordinator {
             context: Context::new(member, number, limits, view, rng),
             operations: OperationTable::new(limits.operations_max, limits.stragglers_max),
             bound: bound::ClockBound::default(),
+            early: early::EarlyQueue::default(),
             next_dial: None,
         };
         coordinator.next_dial = coordinator.find_next_dial();
@@ -232,7 +237,7 @@ impl Coordinator {
                 let place = context.place(&write.subject, node);
                 write.take_answer(context, place, step, answer);
             }
-            Work::Parked(_) | Work::Nothing => return,
+            Work::Parked(_) | Work::Early(_) | Work::Nothing => return,
         }
         self.proceed(now, id);
     }
@@ -257,8 +262,18 @@ impl Coordinator {
     fn expire(&mut self, now: Now, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it is the oldest under way");
         let replies = !operation.replied;
-        if let Work::Parked(_) = operation.work {
-            assert_eq!(self.bound.unpark(), Some(id), "writes are parked in the order of their deadlines");
+        match operation.work {
+            Work::Parked(_) => {
+                assert_eq!(
+                    self.bound.unpark(),
+                    Some(id),
+                    "writes are parked in the order of their deadlines"
+                );
+            }
+            Work::Early(_) => {
+                assert_eq!(self.early.pop(), Some(id), "what waits is in the order of deadlines");
+            }
+            Work::Read(_) | Work::Write(_) | Work::Nothing => {}
         }
         if replies {
             let failure = operation.work.failure(&self.context);
@@ -298,7 +313,7 @@ impl Work {
         match self {
             Self::Read(read) => read.advance(now, context, id),
             Self::Write(write) => write.advance(context),
-            Self::Parked(_) | Self::Nothing => None,
+            Self::Parked(_) | Self::Early(_) | Self::Nothing => None,
         }
     }
 
@@ -306,7 +321,7 @@ impl Work {
         match self {
             Self::Read(read) => read.follow_up(now, context, id),
             Self::Write(write) => write.follow_up(context, id),
-            Self::Parked(_) | Self::Nothing => Rest::Done,
+            Self::Parked(_) | Self::Early(_) | Self::Nothing => Rest::Done,
         }
     }
 
@@ -316,7 +331,8 @@ impl Work {
             Self::Read(read) => read.failure(context),
             Self::Write(write) => write.failure(context),
             Self::Parked(intent) => put::unsent(intent),
-            Self::Nothing => unreachable!("a parked write gets its version at once"),
+            Self::Early(early) => early.unsent(),
+            Self::Nothing => unreachable!("what is begun is begun at once"),
         }
     }
 
@@ -325,7 +341,7 @@ impl Work {
         self.give_up(context);
         match self {
             Self::Write(write) => write.follow_up(context, id),
-            Self::Read(_) | Self::Parked(_) | Self::Nothing => Rest::Done,
+            Self::Read(_) | Self::Parked(_) | Self::Early(_) | Self::Nothing => Rest::Done,
         }
     }
 
@@ -333,7 +349,7 @@ impl Work {
         match self {
             Self::Read(read) => read.give_up(context),
             Self::Write(write) => write.give_up(context),
-            Self::Parked(_) | Self::Nothing => {}
+            Self::Parked(_) | Self::Early(_) | Self::Nothing => {}
         }
     }
 }

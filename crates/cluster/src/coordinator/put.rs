@@ -5,6 +5,7 @@
 //! write to one replica, the *hint holder*. What is done for the others after the reply is in `straggler`.
 
 use super::context::{Asking, Context, Subject, write_bytes};
+use super::early::Early;
 use super::number::Step;
 use super::peers::Availability;
 use super::straggler::Keeping;
@@ -57,7 +58,7 @@ pub(super) struct Write {
 
 /// Who can be asked to store something.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(super) struct Plan {
     tally: Tally,
     full: Places,
     busy: Places,
@@ -90,6 +91,10 @@ impl WriteIntent {
         Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
     }
 
+    pub(super) fn subject_and_quorum(&self) -> (&Subject, Quorum) {
+        (&self.subject, self.quorum)
+    }
+
     fn into_parts(self, version: Version) -> (Subject, Cell) {
         let from = self.quorum.from();
         let meta = CellMeta { version, kind: self.kind, expires_at: self.expires_at, from };
@@ -101,7 +106,7 @@ impl Coordinator {
     pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent) {
         let plan = match self.plan(&intent) {
             Ok(plan) => plan,
-            Err(failure) => return self.context.reply(to, Reply::Failed(failure)),
+            Err(failure) => return self.fail_or_wait(now, to, Early::Write(Box::new(intent)), failure),
         };
         let deadline = now.mono + self.context.limits.request_timeout;
         match self.context.member.clock.tick(now.wall) {
@@ -156,7 +161,7 @@ impl Coordinator {
         write.send(&mut self.context, id, cell);
     }
 
-    fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
+    pub(super) fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
         if self.context.view.clock_ahead {
             return Err(CLOCK_AHEAD);
         }

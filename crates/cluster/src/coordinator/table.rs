@@ -14,6 +14,11 @@ use stdx::Instant;
 
 /// Stands for "no slot" in the lists.
 const NONE: u16 = u16::MAX;
+/// The list of all operations, in the order of their deadlines.
+const BY_DEADLINE: usize = 0;
+/// The list of stragglers, in the order of their replies.
+const BY_REPLY: usize = 1;
+const LISTS: usize = 2;
 
 /// Names an operation; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +32,8 @@ pub(super) struct OperationId {
 #[derive(Debug)]
 struct Slot<W> {
     uses: u64,
-    by_deadline: Link,
-    by_reply: Link,
+    /// Its neighbours in each list.
+    links: [Link; LISTS],
     /// Of a free slot: the next free one.
     next_free: u16,
     occupant: Option<Occupant<W>>,
@@ -60,8 +65,7 @@ struct Ends {
 pub(super) struct OperationTable<W> {
     slots: Vec<Slot<W>>,
     free: u16,
-    by_deadline: Ends,
-    by_reply: Ends,
+    ends: [Ends; LISTS],
     waiting: u16,
     stragglers: u16,
     waiting_max: u16,
@@ -87,8 +91,7 @@ impl<W> OperationTable<W> {
         Self {
             slots: Vec::new(),
             free: NONE,
-            by_deadline: Ends::NONE,
-            by_reply: Ends::NONE,
+            ends: [Ends::NONE; LISTS],
             waiting: 0,
             stragglers: 0,
             waiting_max,
@@ -115,7 +118,7 @@ impl<W> OperationTable<W> {
         assert!(!self.is_full(), "{} operations are under way already", self.waiting);
         let slot = self.take_free_slot();
         self.slots[usize::from(slot)].occupant = Some(Occupant { deadline, is_straggler: false, operation });
-        self.push_by_deadline(slot);
+        self.push(BY_DEADLINE, slot);
         self.waiting += 1;
         OperationId { uses: self.slots[usize::from(slot)].uses, slot }
     }
@@ -148,9 +151,9 @@ impl<W> OperationTable<W> {
         slot.uses = (slot.uses + 1) & USES_MASK;
         slot.next_free = self.free;
         self.free = id.slot;
-        self.unlink_by_deadline(id.slot);
+        self.unlink(BY_DEADLINE, id.slot);
         if occupant.is_straggler {
-            self.unlink_by_reply(id.slot);
+            self.unlink(BY_REPLY, id.slot);
             self.stragglers -= 1;
         } else {
             self.waiting -= 1;
@@ -167,15 +170,10 @@ impl<W> OperationTable<W> {
         let occupant = slot.occupant.as_mut().expect("it is under way");
         assert!(slot.uses == id.uses && !occupant.is_straggler, "{id:?} has been replied to before");
         occupant.is_straggler = true;
-        slot.by_reply = Link { older: self.by_reply.newest, newer: NONE };
-        match self.by_reply.newest {
-            NONE => self.by_reply.oldest = id.slot,
-            newest => self.slots[usize::from(newest)].by_reply.newer = id.slot,
-        }
-        self.by_reply.newest = id.slot;
+        self.push(BY_REPLY, id.slot);
         self.waiting -= 1;
         self.stragglers += 1;
-        let oldest = self.by_reply.oldest;
+        let oldest = self.ends[BY_REPLY].oldest;
         let too_many = self.stragglers > self.stragglers_max;
         too_many.then(|| OperationId { uses: self.slots[usize::from(oldest)].uses, slot: oldest })
     }
@@ -185,18 +183,19 @@ impl<W> OperationTable<W> {
     /// # Panics
     /// When it is not under way.
     pub(super) fn postpone(&mut self, id: OperationId, deadline: Instant) {
-        self.unlink_by_deadline(id.slot);
+        self.unlink(BY_DEADLINE, id.slot);
         let slot = &mut self.slots[usize::from(id.slot)];
         assert_eq!(slot.uses, id.uses, "it is not under way");
         slot.occupant.as_mut().expect("it is under way").deadline = deadline;
-        self.push_by_deadline(id.slot);
+        self.push(BY_DEADLINE, id.slot);
     }
 
     /// The operation whose deadline comes first, and when that is.
     #[inline]
     pub(super) fn oldest(&self) -> Option<(OperationId, Instant)> {
-        let slot = self.slots.get(usize::from(self.by_deadline.oldest))?;
-        let id = OperationId { uses: slot.uses, slot: self.by_deadline.oldest };
+        let oldest = self.ends[BY_DEADLINE].oldest;
+        let slot = self.slots.get(usize::from(oldest))?;
+        let id = OperationId { uses: slot.uses, slot: oldest };
         slot.occupant.as_ref().map(|occupant| (id, occupant.deadline))
     }
 
@@ -215,8 +214,7 @@ impl<W> OperationTable<W> {
     fn take_free_slot(&mut self) -> u16 {
         if self.free == NONE {
             let slot = self.slots.len() as u16;
-            let (by_deadline, by_reply) = (Link::NONE, Link::NONE);
-            self.slots.push(Slot { uses: 0, by_deadline, by_reply, next_free: NONE, occupant: None });
+            self.slots.push(Slot { uses: 0, links: [Link::NONE; LISTS], next_free: NONE, occupant: None });
             return slot;
         }
         let slot = self.free;
@@ -224,37 +222,29 @@ impl<W> OperationTable<W> {
         slot
     }
 
-    fn push_by_deadline(&mut self, slot: u16) {
-        let newest = self.by_deadline.newest;
-        self.slots[usize::from(slot)].by_deadline = Link { older: newest, newer: NONE };
+    /// Makes a slot the newest of a list.
+    #[inline]
+    fn push(&mut self, list: usize, slot: u16) {
+        let newest = self.ends[list].newest;
+        self.slots[usize::from(slot)].links[list] = Link { older: newest, newer: NONE };
         match newest {
-            NONE => self.by_deadline.oldest = slot,
-            newest => self.slots[usize::from(newest)].by_deadline.newer = slot,
+            NONE => self.ends[list].oldest = slot,
+            newest => self.slots[usize::from(newest)].links[list].newer = slot,
         }
-        self.by_deadline.newest = slot;
+        self.ends[list].newest = slot;
     }
 
-    fn unlink_by_deadline(&mut self, slot: u16) {
-        let Link { older, newer } = self.slots[usize::from(slot)].by_deadline;
+    /// Makes neighbours of the two sides of a slot in a list.
+    #[inline]
+    fn unlink(&mut self, list: usize, slot: u16) {
+        let Link { older, newer } = self.slots[usize::from(slot)].links[list];
         match older {
-            NONE => self.by_deadline.oldest = newer,
-            older => self.slots[usize::from(older)].by_deadline.newer = newer,
+            NONE => self.ends[list].oldest = newer,
+            older => self.slots[usize::from(older)].links[list].newer = newer,
         }
         match newer {
-            NONE => self.by_deadline.newest = older,
-            newer => self.slots[usize::from(newer)].by_deadline.older = older,
-        }
-    }
-
-    fn unlink_by_reply(&mut self, slot: u16) {
-        let Link { older, newer } = self.slots[usize::from(slot)].by_reply;
-        match older {
-            NONE => self.by_reply.oldest = newer,
-            older => self.slots[usize::from(older)].by_reply.newer = newer,
-        }
-        match newer {
-            NONE => self.by_reply.newest = older,
-            newer => self.slots[usize::from(newer)].by_reply.older = older,
+            NONE => self.ends[list].newest = older,
+            newer => self.slots[usize::from(newer)].links[list].older = older,
         }
     }
 }
