@@ -259,7 +259,12 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     cluster.publish(0);
     let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
     while !cluster.replies.contains_key(&id) {
-        cluster.deliver(0, None);
+        if cluster.on_the_way.is_empty() {
+            // Replicas that live and are not believed yet are waited for.
+            cluster.pass(TIMEOUT);
+        } else {
+            cluster.deliver(0, None);
+        }
     }
     let reply = cluster.replies.remove(&id).expect("it is there");
     let ack = usize::from(quorum.ack());
