@@ -182,7 +182,7 @@ fn a_stream_of_short_messages_does_not_stop_a_long_one() {
     outbox.push(&write(0, 1_000_000)).unwrap();
     let mut inbox = Inbox::new(InboxLimits::default());
     let mut arrived = Vec::new();
-    let fills = (1..).take_while(|number| {
+    let fills = (1..1_000).take_while(|number| {
         outbox.push(&write(*number, 1_000)).unwrap();
         let mut bytes = Vec::new();
         outbox.fill(common::CLOCK, &mut bytes, 1);
