@@ -22,7 +22,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(3);
 /// The part of the top rate at which latencies are measured.
 const CALM: f64 = 0.5;
 /// Where the status counts system calls that write to peers.
-const PEER_WRITES: &str = "peer_links.write_calls";
+const PEER_WRITES: &str = "links.write_calls";
 
 /// What is measured of each operation, a round each.
 #[derive(Debug, Default)]
