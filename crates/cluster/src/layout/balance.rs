@@ -1,36 +1,64 @@
 //! Preference lists under quotas. See the layout's module.
 
-use super::NodeIndex;
+use super::{NodeIndex, NodeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The preference lists of all partitions, one after the other.
 pub(super) fn preference_lists(nodes: &[String], partitions: u32) -> Vec<NodeIndex> {
+    let scores = Scores::new(nodes, partitions);
     let mut lists = vec![Vec::with_capacity(nodes.len()); partitions as usize];
     let mut groups = vec![(0..partitions).collect::<Vec<u32>>()];
     for _ in nodes {
         let mut placed = vec![0_u32; nodes.len()];
         let mut next_groups = Vec::new();
         for group in groups {
-            place_group(nodes, &group, &mut lists, &mut placed);
-            next_groups.extend(split(group, &lists));
+            place_group(&scores, &group, &mut lists, &mut placed);
+            split(group, &lists, &mut next_groups);
         }
         groups = next_groups;
     }
     lists.concat()
 }
 
+/// How much each partition is drawn to each node.
+struct Scores {
+    nodes: usize,
+    by_partition: Vec<u64>,
+}
+
+impl Scores {
+    fn new(nodes: &[String], partitions: u32) -> Self {
+        let score = |node: &String, partition| xxh3_64_with_seed(node.as_bytes(), u64::from(partition));
+        let by_partition = (0..partitions)
+            .flat_map(|partition| nodes.iter().map(move |node| score(node, partition)))
+            .collect();
+        Self { nodes: nodes.len(), by_partition }
+    }
+
+    fn of(&self, partition: u32, node: NodeIndex) -> u64 {
+        self.by_partition[partition as usize * self.nodes + node.as_usize()]
+    }
+}
+
 /// Gives each partition of the group, all of which agree in what they have so far, its next node.
-fn place_group(nodes: &[String], group: &[u32], lists: &mut [Vec<NodeIndex>], placed: &mut [u32]) {
-    let taken = &lists[group[0] as usize];
-    let left: Vec<NodeIndex> =
-        (0..nodes.len() as u8).map(NodeIndex).filter(|node| !taken.contains(node)).collect();
-    let mut quota = quotas(&left, group, nodes, placed);
+fn place_group(scores: &Scores, group: &[u32], lists: &mut [Vec<NodeIndex>], placed: &mut [u32]) {
+    let taken: NodeSet = lists[group[0] as usize].iter().copied().collect();
+    let left: Vec<NodeIndex> = NodeSet::first(scores.nodes as u8).without(taken).iter().collect();
+    if let &[partition] = group {
+        let node = left.into_iter().min_by_key(|&node| need(scores, group, placed, node));
+        let node = node.expect("a list that is not full lacks a node");
+        lists[partition as usize].push(node);
+        placed[node.as_usize()] += 1;
+        return;
+    }
+    let len_before = usize::from(taken.len());
+    let mut quota = quotas(scores, group, left.clone(), placed);
     let mut pairs: Vec<(u64, u32, NodeIndex)> = (group.iter())
-        .flat_map(|&partition| left.iter().map(move |&node| (partition, node)))
-        .map(|(partition, node)| (score(&nodes[node.as_usize()], partition), partition, node))
+        .flat_map(|&partition| left.iter().map(move |&node| (scores.of(partition, node), partition, node)))
         .collect();
     pairs.sort_unstable_by(|a, b| b.cmp(a));
-    let len_before = taken.len();
     for (_, partition, node) in pairs {
         let list = &mut lists[partition as usize];
         if list.len() == len_before && quota[node.as_usize()] > 0 {
@@ -41,32 +69,34 @@ fn place_group(nodes: &[String], group: &[u32], lists: &mut [Vec<NodeIndex>], pl
     }
 }
 
-/// How many partitions of the group each node gets: even shares; what is left over goes to the nodes that have
-/// this place least often so far, of equals to those that the group's first partition prefers.
-fn quotas(left: &[NodeIndex], group: &[u32], nodes: &[String], placed: &[u32]) -> Vec<usize> {
-    let mut quota = vec![0; nodes.len()];
-    for node in left {
+/// How many partitions of the group each node gets: even shares; what is left over goes to those that need it
+/// most.
+fn quotas(scores: &Scores, group: &[u32], mut left: Vec<NodeIndex>, placed: &[u32]) -> Vec<usize> {
+    let mut quota = vec![0; scores.nodes];
+    for node in &left {
         quota[node.as_usize()] = group.len() / left.len();
     }
-    let mut by_need = left.to_vec();
-    by_need.sort_by_key(|node| {
-        (placed[node.as_usize()], std::cmp::Reverse(score(&nodes[node.as_usize()], group[0])))
-    });
-    for node in &by_need[..group.len() % left.len()] {
+    left.sort_by_key(|&node| need(scores, group, placed, node));
+    for node in &left[..group.len() % left.len()] {
         quota[node.as_usize()] += 1;
     }
     quota
 }
 
+/// The least comes first: nodes that have this place least often so far, of equals those that the group's first
+/// partition is drawn to most.
+fn need(scores: &Scores, group: &[u32], placed: &[u32], node: NodeIndex) -> (u32, Reverse<u64>) {
+    (placed[node.as_usize()], Reverse(scores.of(group[0], node)))
+}
+
 /// The parts of the group that agree in their last node too, in the order of that node.
-fn split(group: Vec<u32>, lists: &[Vec<NodeIndex>]) -> Vec<Vec<u32>> {
-    let mut parts: std::collections::BTreeMap<Option<NodeIndex>, Vec<u32>> = Default::default();
+fn split(group: Vec<u32>, lists: &[Vec<NodeIndex>], into: &mut Vec<Vec<u32>>) {
+    if group.len() == 1 {
+        return into.push(group);
+    }
+    let mut parts: BTreeMap<Option<NodeIndex>, Vec<u32>> = BTreeMap::new();
     for partition in group {
         parts.entry(lists[partition as usize].last().copied()).or_default().push(partition);
     }
-    parts.into_values().collect()
-}
-
-fn score(node: &str, partition: u32) -> u64 {
-    xxh3_64_with_seed(node.as_bytes(), u64::from(partition))
+    into.extend(parts.into_values());
 }
