@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, VecDeque};
 use stdx::{Cell, Now};
 
 /// Requests under way for one link; one more is refused as [`PeerFault::Busy`].
-pub(crate) const LINK_REQUESTS_MAX: u32 = 16_384;
-/// Bytes of keys and values under way for one link; past this, requests are refused alike.
-pub(crate) const LINK_BYTES_MAX: usize = 128 << 20;
+const LINK_REQUESTS_MAX: u32 = 16_384;
+/// Bytes of keys and values under way for one link; past this, requests are refused alike, but for one alone.
+const LINK_BYTES_MAX: usize = 128 << 20;
 /// Requests under way for all links, ended ones included.
 const REQUESTS_MAX: usize = 1 << 18;
 /// Set in the store ids of a replica, and in no others.
@@ -130,7 +130,8 @@ impl Replica {
 
     fn has_room(&self, link: LinkId, bytes: usize) -> bool {
         let load = self.links.get(&link).copied().unwrap_or_default();
-        let fits_link = load.requests < LINK_REQUESTS_MAX && load.bytes + bytes <= LINK_BYTES_MAX;
+        let has_bytes = load.bytes == 0 || load.bytes + bytes <= LINK_BYTES_MAX;
+        let fits_link = load.requests < LINK_REQUESTS_MAX && has_bytes;
         fits_link && self.jobs.len() < REQUESTS_MAX
     }
 

@@ -93,6 +93,10 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     cluster.pass(TIMEOUT);
     cluster.settle();
     assert!(cluster.replies.is_empty() && expected.is_replied, "{quorum:?} {outcomes:?}");
+    if expected.stored > 0 {
+        check_hints(cluster, &replicas, outcomes);
+    }
+    cluster.hosts.iter_mut().for_each(|host| host.hints.clear());
     for peer in &mut cluster.hosts[0].view.peers {
         peer.state = PeerState::Up;
     }
@@ -105,6 +109,20 @@ fn raise_bound(cluster: &mut Cluster) {
     cluster.submit(0, put(quorum));
     cluster.settle();
     cluster.replies.clear();
+}
+
+/// What one replica said in time that it stored, each other has stored too, or somebody keeps a hint for it.
+fn check_hints(cluster: &mut Cluster, replicas: &[NodeIndex], outcomes: &[Outcome]) {
+    let held: Vec<_> = (replicas.iter())
+        .map(|node| {
+            (*node, cluster.hosts[node.as_usize()].cells.get(&key(KEY)).map(|cell| cell.meta.version))
+        })
+        .collect();
+    let newest = held.iter().map(|(_, version)| *version).max();
+    for (node, _) in held.iter().filter(|(_, version)| Some(*version) != newest) {
+        let is_hinted = cluster.hosts.iter().any(|host| host.hints.contains(&(key(KEY), *node)));
+        assert!(is_hinted, "no hint for {node:?} after {outcomes:?}");
+    }
 }
 
 /// The write at this replica, and its answer, reach their ends.

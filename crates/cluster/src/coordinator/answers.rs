@@ -124,3 +124,57 @@ fn order(a: &CellMeta, b: &CellMeta, wall: WallTime) -> Ordering {
         rank(a).cmp(&rank(b))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::{Hlc, NodeTag, Version};
+
+    const WALL: WallTime = WallTime::EPOCH_2020;
+
+    fn meta(hlc: u64) -> CellMeta {
+        CellMeta::value(Version::new(Hlc::from_bits(hlc), NodeTag(1)), 2)
+    }
+
+    fn answers(metas: &[Option<CellMeta>]) -> Answers {
+        let mut answers = Answers::default();
+        for (place, meta) in metas.iter().enumerate() {
+            answers.take(place as u8, *meta, None, WALL);
+        }
+        answers
+    }
+
+    #[test]
+    fn whoever_lacks_the_newest_is_known_in_whatever_order_the_answers_come() {
+        for metas in [[Some(meta(1)), Some(meta(2)), None], [None, Some(meta(2)), Some(meta(1))]] {
+            let answers = answers(&metas);
+            assert_eq!((answers.newest(), answers.holders()), (Some(meta(2)), Places::one(1)));
+            assert!(answers.differ());
+        }
+        // Place 2 is not to hold it, and is sent it only where it holds something older.
+        assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).lacking(), Places::one(0));
+        assert_eq!(
+            answers(&[None, Some(meta(2)), Some(meta(1))]).lacking(),
+            Places::one(0).union(Places::one(2))
+        );
+        assert!(!answers(&[None, None]).differ() && !answers(&[Some(meta(1)); 3]).differ());
+    }
+
+    #[test]
+    fn an_expired_value_and_its_tombstone_are_equal_once_it_has_expired() {
+        let expired = CellMeta { expires_at: Some(WALL), ..meta(1) };
+        let purged = CellMeta { kind: stdx::CellKind::Tombstone, ..expired };
+        assert!(!answers(&[Some(expired), Some(purged)]).differ());
+        let alive = CellMeta { expires_at: Some(WALL.saturating_add_micros(1)), ..meta(1) };
+        assert!(answers(&[Some(alive), Some(purged)]).differ());
+    }
+
+    #[test]
+    fn the_second_answer_of_a_replica_replaces_its_first() {
+        let mut answers = answers(&[Some(meta(1)), Some(meta(2))]);
+        let cell = Cell { meta: meta(3), value: Default::default() };
+        assert!(answers.take(1, Some(meta(3)), Some(cell.clone()), WALL));
+        assert_eq!((answers.cell(), answers.holders()), (Some(cell), Places::one(1)));
+        assert_eq!(answers.lacking(), Places::one(0));
+    }
+}

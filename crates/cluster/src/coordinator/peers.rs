@@ -36,9 +36,10 @@ impl Peer {
         Self { dialer: Dialer::new(), latency: Latency::UNKNOWN, requests: 0, bytes: 0 }
     }
 
-    /// Whether one more request fits.
+    /// Whether one more request fits. One alone always does, however large.
     pub(super) const fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
-        self.requests < requests_max && self.bytes + bytes <= bytes_max
+        let fits = bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max;
+        fits && self.requests < requests_max
     }
 
     /// Counts a request that is sent.

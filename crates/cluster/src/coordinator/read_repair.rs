@@ -24,8 +24,8 @@ use crate::{Event, PeerAnswer, PeerRequest, Reply};
 use stdx::{Cell, CellKind, Now};
 
 /// A value up to this size is kept after the reply while an answer is still to come; a larger one is fetched
-/// again if it turns out to be needed.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+/// again if it turns out to be needed. With as many stragglers as there may be, that is 64 MiB.
+const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// How far the newest cell has spread.
 #[derive(Clone, Copy, Debug, Default)]

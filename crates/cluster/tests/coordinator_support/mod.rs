@@ -101,7 +101,7 @@ impl Cluster {
             tag: NodeTag(100 + node as u64),
             incarnation: Incarnation(self.lives),
             clock: Arc::new(HybridClock::new(bound)),
-            hints: Arc::new(HintLedger::new(1 << 20)),
+            hints: Arc::new(HintLedger::new(1 << 40)),
         };
         let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
         let view = ClusterView { peers: vec![up; usize::from(self.layout.len())], clock_ahead: false };
