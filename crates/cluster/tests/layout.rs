@@ -63,7 +63,7 @@ fn each_node_is_first_equally_often_and_second_behind_each_first() {
     }
 }
 
-/// How many replicas a node holds for each `from` is what its disk holds: the fullest has a twentieth more than the
+/// How many replicas a node holds for each `from` is what its disk holds: the fullest has a tenth more than the
 /// emptiest, at most.
 #[test]
 fn each_node_holds_about_equally_many_replicas() {
@@ -73,7 +73,7 @@ fn each_node_holds_about_equally_many_replicas() {
             let mut counts = vec![0_usize; nodes];
             lists(&layout).flat_map(|list| &list[..from]).for_each(|node| counts[node.as_usize()] += 1);
             let (least, greatest) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-            assert!(greatest * 100 <= least * 105, "{nodes} nodes, from {from}: {least} to {greatest}");
+            assert!(greatest * 100 <= least * 110, "{nodes} nodes, from {from}: {least} to {greatest}");
         }
     }
 }
