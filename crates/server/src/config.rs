@@ -23,6 +23,8 @@ pub struct Config {
     pub default_from: u8,
     /// What all nodes of the cluster must know to be let in; `None`: nothing.
     pub secret: Option<String>,
+    /// What becomes of the data if the node was away for longer than its peers keep deletes.
+    pub after_absence: store::AfterAbsence,
     /// Options of the engine, its memory budget among them.
     pub engine: engine::Options,
     /// I/O threads, at least 1.

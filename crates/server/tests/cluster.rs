@@ -54,6 +54,7 @@ impl Cluster {
             self_name: name(self.addresses[node]),
             default_from: self.addresses.len() as u8,
             secret: None,
+            after_absence: store::AfterAbsence::default(),
             engine: engine::Options {
                 memory_bytes: 256 << 20,
                 memtable_bytes: Some(32 << 20),

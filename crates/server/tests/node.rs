@@ -26,6 +26,7 @@ fn config() -> Config {
         self_name: String::new(),
         default_from: 1,
         secret: None,
+        after_absence: store::AfterAbsence::default(),
         engine: engine::Options {
             memory_bytes: 16 << 20,
             memtable_bytes: Some(256 << 10),

@@ -1,19 +1,17 @@
 //! When the node was last alive, and what becomes of its data when that is too long ago.
 //!
-//! **Promise.** A node of several that was away longer than its tombstones are kept does not come back with its
-//! data: its peers may have dropped deletes that it never heard of, and it would bring the deleted back. It comes
-//! back as one that lost its disk.
+//! **Promise.** A node of several that was away longer than its tombstones are kept does not simply come back with
+//! its data: its peers may have dropped deletes that it never heard of, and it would bring the deleted back. It
+//! refuses to start until an operator says what happened meanwhile ([`AfterAbsence`](crate::AfterAbsence)).
 //!
 //! **Mechanism.** The file `alive` holds the time of the last start or of the last [`Alive::note`], which the host
-//! calls about hourly. When that is too long ago, the shard is renamed to `stale-...`, durably, before anything
+//! calls about hourly. Where data is to be set aside, the shard is renamed to `stale-...`, durably, before anything
 //! else is changed. What is left is an identity without data, in whose place another is drawn, so that peers
 //! notice. And as long as there is a `stale-...` and nothing was remembered since, the node is one that is being
-//! rebuilt, not one of a new cluster: were all nodes away that long, they must not agree to be empty.
+//! rebuilt, not one of a new cluster: nodes that were all told to set their data aside must not agree to be empty.
 //!
-//! **Caveats.** What was set aside is kept until the operator removes it. After an outage of all nodes that was
-//! longer than that, none has data that counts; the operator stops them and renames each `stale-...` back to
-//! `shard-000`: `alive` is of the last start by then. A wall clock that is far ahead sets data aside for nothing,
-//! which a rebuild mends.
+//! **Caveats.** What was set aside is kept until the operator removes it; it can be renamed back to `shard-000`. A
+//! wall clock that is far ahead makes a node refuse to start for nothing.
 
 use crate::directory::SHARD;
 use crate::error::StoreError;

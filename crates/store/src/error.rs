@@ -42,6 +42,19 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The node was away for longer than its peers surely keep what was deleted meanwhile.
+    #[error(
+        "the node of {} was away for {away_days} days, longer than its peers keep deletes: with its data it could bring \
+         back what was deleted meanwhile. If other nodes ran meanwhile, start it with --after-absence rebuild: its data \
+         is set aside and it is filled from them. If no node ran, start all with --after-absence keep",
+        path.display()
+    )]
+    AwayTooLong {
+        /// The data directory.
+        path: PathBuf,
+        /// For how long, in days.
+        away_days: u64,
+    },
     /// There is data, but nothing says whose.
     #[error(
         "{} is missing although its directory holds data; restore it from a backup of this node, or move the data directory away",

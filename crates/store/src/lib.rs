@@ -30,5 +30,5 @@ pub use alive::AWAY_MAX_DEFAULT;
 pub use error::StoreError;
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
-pub use store::{Claimed, Opened, ReadNow, Store, StoreOptions};
+pub use store::{AfterAbsence, Claimed, Opened, ReadNow, Store, StoreOptions};
 pub use verify::verify;

@@ -25,9 +25,23 @@ pub struct StoreOptions {
     pub membership: Membership,
     /// 64 random bits, used when the directory holds no data.
     pub new_tag: NodeTag,
-    /// A node with peers that was away for longer does not come back with its data: see [`Opened::set_aside`].
+    /// A node with peers that was away for longer does not simply come back with its data.
     /// Less than the grace period of tombstones, or what was deleted meanwhile may come back.
     pub away_max: Duration,
+    /// What then becomes of its data.
+    pub after_absence: AfterAbsence,
+}
+
+/// What becomes of the data of a node that was away for longer than [`StoreOptions::away_max`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterAbsence {
+    /// The directory is not opened: only an operator knows whether the other nodes ran meanwhile.
+    #[default]
+    Refuse,
+    /// It is set aside, and the node is filled from its peers: they ran, and may have forgotten deletes.
+    Rebuild,
+    /// It is kept: no node ran meanwhile, so no delete was forgotten.
+    Keep,
 }
 
 /// What was found when the directory was opened.
@@ -38,7 +52,7 @@ pub struct Opened {
     /// It held no data.
     pub is_new: bool,
     /// The data that was set aside here because the node was away for too long. It begins as one that lost its
-    /// disk.
+    /// disk. See [`AfterAbsence::Rebuild`].
     pub set_aside: Option<PathBuf>,
     /// Where the version clock begins: no value up to this one may be issued (again).
     pub clock_start: Hlc,
@@ -91,7 +105,7 @@ impl Claimed {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
         let lock = directory::lock(fs, dir)?;
-        let StoreOptions { engine, membership, new_tag, away_max } = options;
+        let StoreOptions { engine, membership, new_tag, away_max, after_absence } = options;
         let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
         let now = env.clock.now().wall;
 
@@ -102,14 +116,25 @@ impl Claimed {
         if let (Some(identity), Some(alive)) = (&kept, &alive)
             && let Some(away) = alive.away_for(now)?.filter(|away| *away >= away_max)
         {
-            let stale = alive.set_aside(identity.tag, now)?;
-            tracing::warn!(
-                away_days = away.as_secs() / (24 * 3600),
-                kept_as = %stale.display(),
-                "the node was away for so long that its peers may have forgotten deletes: its data is set aside, \
-                 and it is filled from its peers; remove what is kept when it is not needed any more"
-            );
-            (kept, set_aside) = (None, Some(stale));
+            let away_days = away.as_secs() / (24 * 3600);
+            match after_absence {
+                AfterAbsence::Refuse => {
+                    return Err(StoreError::AwayTooLong { path: dir.to_owned(), away_days });
+                }
+                AfterAbsence::Keep => {
+                    tracing::warn!(away_days, "the node comes back with its data, as it was told")
+                }
+                AfterAbsence::Rebuild => {
+                    let stale = alive.set_aside(identity.tag, now)?;
+                    tracing::warn!(
+                        away_days,
+                        kept_as = %stale.display(),
+                        "the data is set aside, as the node was told, and it is filled from its peers; remove what \
+                         is kept when it is not needed any more"
+                    );
+                    (kept, set_aside) = (None, Some(stale));
+                }
+            }
         }
 
         let is_new = kept.is_none();

@@ -1,4 +1,4 @@
-//! A node that was away for longer than its tombstones are kept does not come back with its data.
+//! A node that was away for longer than its tombstones are kept does not simply come back with its data.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{NodeTag, Rng, WallTime};
-use store::{AWAY_MAX_DEFAULT, Membership, Opened, Store, StoreError, StoreOptions};
+use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions};
 
 const SEEDS: u64 = 32;
 const SECOND: Duration = Duration::from_secs(1);
@@ -60,6 +60,24 @@ fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
     drop(store);
     let (engine, _) = engine::Engine::open(env(Arc::new(disk)), &stale, options(1).engine).unwrap();
     assert!(engine.get(b"\x01a").unwrap().is_some(), "nothing of it is lost");
+}
+
+#[test]
+fn unless_it_is_told_what_happened_meanwhile_it_refuses_to_start_and_changes_nothing() {
+    let noted = START.saturating_add(3600 * SECOND);
+    let disk = disk_of(peers(), noted);
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(noted.saturating_add(AWAY_MAX_DEFAULT)));
+    let open = |after_absence| {
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let options = StoreOptions { membership: peers(), after_absence, ..options(2) };
+        Store::open(Env { fs, clock: Arc::clone(&clock) }, Path::new(DATA), options)
+    };
+    let refused = open(AfterAbsence::Refuse).map(|_| ()).expect_err("it was away for too long");
+    assert!(matches!(refused, StoreError::AwayTooLong { away_days: 9, .. }), "{refused}");
+    let (store, opened) = open(AfterAbsence::Keep).unwrap();
+    assert!(holds_old(&store) && opened.set_aside.is_none() && opened.identity.tag == NodeTag(1));
+    drop(store);
+    assert!(open(AfterAbsence::Refuse).is_ok(), "it is alive since");
 }
 
 #[test]

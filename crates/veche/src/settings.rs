@@ -64,6 +64,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_PEER_LISTEN", value_name = "HOST:PORT")]
     #[serde(alias = "peer_listen")]
     peer_listen: Option<String>,
+    /// After so long an absence that peers may have forgotten deletes: rebuild (other nodes ran meanwhile: set the
+    /// data aside, fill it from them) or keep (no node ran) [default: refuse to start]
+    #[arg(long, env = "VECHE_AFTER_ABSENCE")]
+    #[serde(alias = "after_absence")]
+    after_absence: Option<AfterAbsence>,
     /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
     #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
     memory: Option<Size>,
@@ -95,6 +100,14 @@ pub(crate) struct Settings {
     /// What is logged: error, warn, info, debug, or directives such as info,engine=debug [default: info]
     #[arg(long, env = "VECHE_LOG", value_name = "LEVEL")]
     log: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AfterAbsence {
+    Refuse,
+    Rebuild,
+    Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -140,6 +153,7 @@ impl Settings {
             cluster: self.cluster.or(other.cluster),
             self_url: self.self_url.or(other.self_url),
             default_from: self.default_from.or(other.default_from),
+            after_absence: self.after_absence.or(other.after_absence),
             cluster_secret,
             cluster_secret_file,
             peer_listen: self.peer_listen.or(other.peer_listen),
@@ -188,6 +202,11 @@ impl Settings {
             membership,
             self_name,
             default_from,
+            after_absence: match self.after_absence {
+                None | Some(AfterAbsence::Refuse) => store::AfterAbsence::Refuse,
+                Some(AfterAbsence::Rebuild) => store::AfterAbsence::Rebuild,
+                Some(AfterAbsence::Keep) => store::AfterAbsence::Keep,
+            },
             secret,
             engine: self.engine_options(memory_bytes),
             threads: self.threads.map_or(machine.cores, NonZeroUsize::get),

@@ -91,6 +91,7 @@ impl Process {
             membership: Membership::of(names.to_vec()),
             new_tag: NodeTag(rng.next_u64()),
             away_max: AWAY_MAX,
+            after_absence: store::AfterAbsence::Rebuild,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let Opened { identity, clock_start, mut record, .. } = opened;

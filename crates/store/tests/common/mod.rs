@@ -23,6 +23,7 @@ pub(crate) fn options(tag: u64) -> StoreOptions {
         membership: Membership::of(Vec::new()),
         new_tag: NodeTag(tag),
         away_max: AWAY_MAX_DEFAULT,
+        after_absence: store::AfterAbsence::Rebuild,
     }
 }
 

@@ -281,6 +281,7 @@ impl Cluster {
             membership: Membership::of((0..self.len()).map(|node| self.url(node)).collect()),
             new_tag: NodeTag(0),
             away_max: Duration::MAX,
+            after_absence: store::AfterAbsence::Refuse,
         };
         Store::open(Env::os(), self.data(node), options).expect("the directory opens").0
     }
