@@ -1,9 +1,10 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small]`, `sim sweep COUNT [--from SEED] [--small]`.
+//! Runs seeds: `sim run --seed N [--trace] [--small]`, `sim sweep COUNT [--from SEED] [--small]`,
+//! `sim plants [COUNT] [--small]`.
 
-use sim::{Report, Scale, Scenario};
+use sim::{Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
-const USAGE: &str = "sim run --seed N [--trace] [--small]\nsim sweep COUNT [--from SEED] [--small]";
+const USAGE: &str = "sim run --seed N [--trace] [--small]\nsim sweep COUNT [--from SEED] [--small]\nsim plants COUNT [--small]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
         },
         Some("sweep") => match number_after("sweep") {
             Some(count) => sweep(number_after("--from").unwrap_or(0), count, scale),
+            None => usage(),
+        },
+        Some("plants") => match number_after("plants") {
+            Some(count) => plants(count, scale),
             None => usage(),
         },
         _ => usage(),
@@ -53,6 +58,28 @@ fn sweep(from: u64, count: u64, scale: Scale) -> ExitCode {
     }
     println!("{count} seeds from {from}: {} failed {failed:?}", failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Puts each bug in, and tells in how many of the seeds it is caught.
+fn plants(count: u64, scale: Scale) -> ExitCode {
+    let mut missed = false;
+    for plant in Plant::ALL {
+        std::panic::set_hook(Box::new(|_| {}));
+        let caught: Vec<(u64, String)> = (0..count)
+            .filter_map(|seed| {
+                let run =
+                    std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, Some(plant)), false));
+                let by = match run {
+                    Ok(report) => report.violation?.invariant.to_owned(),
+                    Err(_) => "panic".to_owned(),
+                };
+                Some((seed, by))
+            })
+            .collect();
+        missed |= caught.is_empty();
+        println!("{plant:?}: {} of {count} seeds: {:?}", caught.len(), caught.get(..caught.len().min(6)));
+    }
+    if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn print(report: &Report) {

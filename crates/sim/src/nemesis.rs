@@ -3,11 +3,13 @@
 //! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
 //! in [`scenario`](crate::scenario).
 
+use crate::Nanos;
 use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
 use cluster::{NodeIndex, Standing};
 use env::{Fs, MemFs};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use stdx::Rng;
@@ -20,6 +22,10 @@ pub(crate) struct Nemesis {
     pub(crate) faults: u64,
     /// Disks lost so far.
     pub(crate) disks_lost: u64,
+    /// Nodes that lost their disk, and were not rebuilt yet.
+    emptied: BTreeSet<NodeIndex>,
+    /// In runs in which faults do not overlap: until then nothing goes wrong.
+    calm_until: Nanos,
     is_over: bool,
 }
 
@@ -38,12 +44,21 @@ pub(crate) enum Mend {
     Thaw(NodeIndex),
 }
 
-/// A disk is lost when all nodes are up and settled; until then the nemesis waits so long.
-const WAIT_FOR_SETTLED: Duration = Duration::from_millis(700);
+/// The next disk is lost when the last one was rebuilt; until then the nemesis waits so long.
+const WAIT_FOR_REBUILT: Duration = Duration::from_millis(700);
+/// Between two faults that do not overlap, everybody hears of what was missed.
+const CALM: Duration = Duration::from_secs(3);
 
 impl Nemesis {
     pub(crate) const fn new(rng: Rng) -> Self {
-        Self { rng, faults: 0, disks_lost: 0, is_over: false }
+        Self {
+            rng,
+            faults: 0,
+            disks_lost: 0,
+            emptied: BTreeSet::new(),
+            calm_until: Nanos::ZERO,
+            is_over: false,
+        }
     }
 
     fn up_to(&mut self, most: Duration) -> Duration {
@@ -79,11 +94,17 @@ impl World {
         if self.nemesis.is_over {
             return;
         }
+        if self.now < self.nemesis.calm_until {
+            return self.at(self.nemesis.calm_until, Event::Fault);
+        }
         let kinds = &self.scenario.fault_kinds;
         let kind = kinds[self.nemesis.rng.below(kinds.len() as u64) as usize];
         let lasts = self.nemesis.up_to(self.scenario.outage_max);
         self.trace.note(self.now, || format!("! {kind:?} for {lasts:?}"));
         self.nemesis.faults += 1;
+        if self.scenario.has_short_grace() {
+            self.nemesis.calm_until = self.now + lasts + CALM;
+        }
         let node = self.nemesis.node(self.scenario.nodes);
         match kind {
             FaultKind::Kill => self.end_process(node, Ending::Kill, Some(lasts)),
@@ -230,26 +251,34 @@ impl World {
     }
 
     fn lose_disk(&mut self, node: NodeIndex, down: Duration) {
-        if !self.is_settled() {
+        self.look_for_rebuilt();
+        if !self.nemesis.emptied.is_empty() {
             self.nemesis.faults -= 1;
-            return self.after(WAIT_FOR_SETTLED, Event::Fault);
+            return self.after(WAIT_FOR_REBUILT, Event::Fault);
         }
         self.end_process(node, Ending::PowerLoss, Some(down));
         self.host(node).disk = MemFs::new();
         self.nemesis.disks_lost += 1;
+        self.nemesis.emptied.insert(node);
     }
 
-    /// Whether all nodes are up, serve, and hold what they are to hold.
+    fn look_for_rebuilt(&mut self) {
+        for node in self.nodes() {
+            if self.has_standing(node) {
+                self.nemesis.emptied.remove(&node);
+            }
+        }
+    }
+
+    fn has_standing(&mut self, node: NodeIndex) -> bool {
+        let now = self.show_clocks(node);
+        let process = self.host(node).process.as_ref();
+        process.is_some_and(|process| process.node.status(now).standing == Standing::Settled)
+    }
+
+    /// Whether all nodes are up and hold what they are to hold.
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.nodes().all(|node| {
-            let now = self.show_clocks(node);
-            let host = self.host(node);
-            let is_running = host.is_running();
-            let process = host.process.as_ref().filter(|process| is_running && !process.is_draining);
-            process.is_some_and(|process| {
-                process.node.is_ready() && process.node.status(now).standing == Standing::Settled
-            })
-        })
+        self.nodes().all(|node| self.has_standing(node))
     }
 
     fn slow_disk(&mut self, node: NodeIndex, lasts: Duration) {

@@ -4,10 +4,11 @@
 //! others, some sizes and not others, so that what one of them would hide is seen in a run without it.
 //!
 //! **What is kept within the promises.** A run that loses disks ([`FaultKind::LoseDisk`]) writes with the
-//! default `from` and at least a majority, for only that survives the loss of a disk; one disk is lost at a
-//! time, when all nodes are up and settled. A run with a short grace period has clocks that agree, room for
-//! hints and outages far shorter than the grace period, for only then is every replica certain to hear of a
-//! delete in time.
+//! default `from` and at least a majority, for only that survives the loss of a disk; the next disk is lost when
+//! the last one was rebuilt. A run with a short grace period has clocks that agree, room for
+//! hints, faults one at a time, and outages far shorter than the grace period, for only then is every replica certain to hear of a
+//! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
+//! hears of it only when it is read.
 
 use crate::Plant;
 use std::time::Duration;
@@ -203,7 +204,7 @@ impl Scenario {
         let loses_disks = fault_kinds.contains(&FaultKind::LoseDisk);
         let is_tight = |rng: &mut Rng, chance: f64| !has_short_grace && rng.chance(chance);
         let few_keys = rng.chance(0.3);
-        let outage_max = if has_short_grace { 2 } else { 3 + rng.below(15) };
+        let outage_max = if has_short_grace { 5 } else { 3 + rng.below(15) };
         Self {
             seed,
             scale,
@@ -211,7 +212,7 @@ impl Scenario {
             nodes,
             coordinators: 1 + rng.below(3) as u8,
             default_from: if rng.chance(0.5) { nodes } else { nodes.min(3) },
-            quorums: draw_quorums(rng, loses_disks),
+            quorums: draw_quorums(rng, loses_disks || has_short_grace),
             keys: 1 + rng.below(if few_keys { 4 } else { 60 }),
             cold_share: if rng.chance(0.5) { 0.1 } else { 0.0 },
             read_share: 0.3 + 0.4 * rng.unit(),
@@ -229,7 +230,7 @@ impl Scenario {
             lossy_share: 0.01 + 0.1 * rng.unit(),
             faults: scale.faults_min + rng.below(10),
             fault_kinds,
-            memtable_bytes: [8 << 10, 32 << 10, 256 << 10][rng.below(3) as usize],
+            memtable_bytes: [1 << 10, 8 << 10, 32 << 10, 256 << 10][rng.below(4) as usize],
         }
     }
 
@@ -269,11 +270,11 @@ const fn is_fit_for_short_grace(kind: FaultKind) -> bool {
     )
 }
 
-fn draw_quorums(rng: &mut Rng, loses_disks: bool) -> QuorumStyle {
+fn draw_quorums(rng: &mut Rng, keeps_from: bool) -> QuorumStyle {
     match rng.below(10) {
         0..=4 => QuorumStyle::Majority,
         5..=6 => QuorumStyle::AtLeastMajorityWrites,
-        _ if loses_disks => QuorumStyle::AtLeastMajorityWrites,
+        _ if keeps_from => QuorumStyle::AtLeastMajorityWrites,
         _ => QuorumStyle::Any,
     }
 }

@@ -27,7 +27,7 @@ impl Trace {
     /// Prints a line that explains, and is no event.
     pub fn note(&self, now: Nanos, line: impl FnOnce() -> String) {
         if self.prints {
-            println!("{now} {}", line());
+            println!("{now} {}", shortened(&line()));
         }
     }
 
@@ -46,6 +46,28 @@ impl Trace {
     }
 }
 
+/// The line with long byte strings cut short: whoever reads a trace knows values by their beginning.
+fn shortened(line: &str) -> String {
+    const KEPT: usize = 36;
+    let mut short = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(begin) = rest.find("b\"") {
+        let (before, quoted) = rest.split_at(begin + 2);
+        let mut is_escaped = false;
+        let len = quoted.find(|c| {
+            let ends = c == '"' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            ends
+        });
+        let len = len.unwrap_or(quoted.len());
+        short.push_str(before);
+        short.push_str(&quoted[..len.min(KEPT)]);
+        rest = &quoted[len..];
+    }
+    short.push_str(rest);
+    short
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +83,11 @@ mod tests {
         for other in [&[(3, 4), (1, 2)][..], &[(1, 2), (3, 5)], &[(1, 2), (4, 4)], &[(1, 2)]] {
             assert_ne!(hash(&[(1, 2), (3, 4)]), hash(other));
         }
+    }
+
+    #[test]
+    fn long_byte_strings_are_cut_short() {
+        let long = format!("value: b\"{}\\\"x\", from: 3, b\"short\"", "a".repeat(50));
+        assert_eq!(shortened(&long), format!("value: b\"{}\", from: 3, b\"short\"", "a".repeat(36)));
     }
 }

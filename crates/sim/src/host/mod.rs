@@ -46,10 +46,3 @@ pub(crate) struct Host {
     /// What planted bugs keep.
     pub(crate) planted: Planted,
 }
-
-impl Host {
-    /// Whether its process runs, and does not stand still.
-    pub(crate) const fn is_running(&self) -> bool {
-        self.process.is_some() && self.paused.is_none()
-    }
-}

@@ -2,10 +2,10 @@
 
 use crate::Plant;
 use cluster::{
-    Command, Effect, Key, Layout, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, Quorum, QuorumChoice,
-    RangeAnswer, StoreRequest, StoreResponse,
+    Asker, Command, Effect, Key, Layout, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, Quorum,
+    QuorumChoice, RangeAnswer, StoreId, StoreRequest, StoreResponse,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use stdx::{Cell, NodeTag};
 
@@ -14,6 +14,8 @@ use stdx::{Cell, NodeTag};
 pub(crate) struct Planted {
     /// The cell that came last for each key.
     last: BTreeMap<Key, Cell>,
+    /// Writes that were answered before they were durable.
+    early: BTreeSet<(Asker, StoreId)>,
     /// Commands answered.
     replies: u64,
 }
@@ -70,14 +72,23 @@ impl Planted {
         }
     }
 
-    /// Whether a write is answered before it is durable.
-    pub(crate) fn answers_early(plant: Option<Plant>, request: &StoreRequest) -> Option<StoreResponse> {
-        match (plant?, request) {
-            (Plant::AckBeforeSync, StoreRequest::Write { .. }) => {
-                Some(StoreResponse::Written { superseded: false })
-            }
-            _ => None,
-        }
+    /// The answer to a write that is given before it is durable, if it is.
+    pub(crate) fn answer_early(
+        &mut self,
+        plant: Option<Plant>,
+        asked: (Asker, StoreId),
+        request: &StoreRequest,
+    ) -> Option<StoreResponse> {
+        let is_early = plant == Some(Plant::AckBeforeSync) && matches!(request, StoreRequest::Write { .. });
+        is_early.then(|| {
+            self.early.insert(asked);
+            StoreResponse::Written { superseded: false }
+        })
+    }
+
+    /// Whether a write was answered before it was durable: then it is not answered again.
+    pub(crate) fn was_answered(&mut self, asked: (Asker, StoreId)) -> bool {
+        self.early.remove(&asked)
     }
 
     /// The answer to a read that a planted bug makes of one.

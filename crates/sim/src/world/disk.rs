@@ -108,10 +108,7 @@ impl World {
     fn bring_answers(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         for (asker, id, response) in process.take_answers() {
-            // A write that a planted bug has answered already is not answered again.
-            let is_early = self.scenario.plant == Some(crate::Plant::AckBeforeSync)
-                && matches!(response, cluster::StoreResponse::Written { .. });
-            if !is_early {
+            if !self.host(place.node).planted.was_answered((asker, id)) {
                 self.hand_over(Event::Stored(Place { asker, ..place }, id, response));
             }
         }

@@ -199,6 +199,7 @@ impl World {
     /// The process of a host has ended: its ends of connections are gone.
     pub(super) fn lose_ends(&mut self, node: NodeIndex, ending: Ending) {
         for (connection, side) in self.network.ends_at(node) {
+            self.shaken.remove(&connection);
             if let Some(link) = self.network.link_mut(connection) {
                 link.set_end(side, EndState::Gone);
             }

@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::history::Told;
-use crate::host::planted::{self, Planted, Sent};
+use crate::host::planted::{self, Sent};
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::packet::Packet;
@@ -80,7 +80,8 @@ impl World {
 
     pub(super) fn command(&mut self, place: Place, id: RequestId, command: Command) {
         if self.process(place).is_none() {
-            return self.judge.end(id, self.now, Told::Nothing, None);
+            // It was told so when the process ended.
+            return;
         }
         let command = planted::command(self.scenario.plant, command, self.scenario.nodes);
         self.turn(place, Input::Submit(id, command));
@@ -119,7 +120,7 @@ impl World {
             return self.hand_over(Event::Stored(place, id, early));
         }
         turn.group.add(id, &request);
-        if let Some(early) = Planted::answers_early(plant, &request) {
+        if let Some(early) = self.host(place.node).planted.answer_early(plant, (place.asker, id), &request) {
             self.hand_over(Event::Stored(place, id, early));
         }
     }
