@@ -66,7 +66,8 @@ impl HintLedger {
     pub fn remove(&self, target: NodeIndex, gone: HintCount) {
         let entry = &self.entries[target.as_usize()];
         let saturating = |counter: &AtomicU64, by: u64| {
-            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(by)));
+            let _ =
+                counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(by)));
         };
         saturating(&entry.hints, gone.hints);
         saturating(&entry.bytes, gone.bytes);
@@ -87,10 +88,7 @@ impl HintLedger {
     /// What is held for `target`.
     pub fn held(&self, target: NodeIndex) -> HintCount {
         let entry = &self.entries[target.as_usize()];
-        HintCount {
-            hints: entry.hints.load(Ordering::Relaxed),
-            bytes: entry.bytes.load(Ordering::Relaxed),
-        }
+        HintCount { hints: entry.hints.load(Ordering::Relaxed), bytes: entry.bytes.load(Ordering::Relaxed) }
     }
 
     /// Hints for `target` dropped since the start of the process.

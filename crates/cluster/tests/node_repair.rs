@@ -168,6 +168,20 @@ fn rebuilding_goes_on_through_crashes_losses_and_faults() {
 }
 
 #[test]
+fn rebuilding_goes_on_though_the_store_takes_few_writes_at_once() {
+    let mut world = World::started(3, 20);
+    for i in 0..KEYS {
+        place(&mut world, &format!("k{i}"), 3);
+    }
+    world.crash(2);
+    world.lose_disk(2);
+    world.hosts[2].store.writes_max = 20;
+    world.start(2);
+    world.run_until(120 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    assert_eq!(world.hosts[2].store.cells.len(), KEYS);
+}
+
+#[test]
 fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
     let mut world = World::started(3, 4);
     (0..500).for_each(|i| {

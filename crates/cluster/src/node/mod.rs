@@ -170,7 +170,9 @@ impl Node {
             StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
             StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
             StorePurpose::AnswerRange(asked) => self.range_scanned(now, &asked, response),
-            StorePurpose::StorePulled { source } => self.pulled_stored(now, source, &response),
+            StorePurpose::StorePulled { source, key, cell } => {
+                self.pulled_stored(now, source, (key, cell), &response);
+            }
             StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
             StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
             StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, &response),
@@ -250,7 +252,13 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_peers = self.peer_nodes().flat_map(|node| {
             let dial_at = self.peer(node).dialer.due();
-            [dial_at, self.next_silence(node), self.handoff_due(node), self.source_due(node)]
+            [
+                dial_at,
+                self.next_silence(node),
+                self.handoff_due(node),
+                self.source_due(node),
+                self.storing_due(node),
+            ]
         });
         let own = [Some(self.tick_at), self.record.due(), self.outbox.next_late(), self.repair_due()];
         of_peers.chain(own).flatten().min()

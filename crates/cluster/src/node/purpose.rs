@@ -3,7 +3,7 @@
 use super::ranges::RangeAsked;
 use super::repair::Transfer;
 use crate::{HintCount, Key, NodeIndex};
-use stdx::Version;
+use stdx::{Cell, Version};
 
 /// What the store was asked for.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) enum StorePurpose {
     /// A cell of a source, as this node rebuilds.
     StorePulled {
         source: NodeIndex,
+        key: Key,
+        cell: Cell,
     },
     /// Of a pass of anti-entropy.
     ScanChunk {

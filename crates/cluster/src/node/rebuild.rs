@@ -22,12 +22,14 @@ use crate::{
     Key, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest, RepairStatus,
     Standing, StoreRequest, StoreResponse,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Now};
 
 /// Sources that are read side by side; each holds one answer in memory.
 const SOURCES_MAX: usize = 4;
+/// Cells of one source that the store has at once; more could be too much for it, each time anew.
+const STORING_MAX: usize = 16;
 /// Between a failure of a source or of the store and the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest rest between two ranges.
@@ -62,10 +64,10 @@ struct Source {
 enum Stage {
     Idle,
     Asked,
-    /// Cells of an answer are being stored.
+    /// Cells of an answer are being stored, a few at once.
     Storing {
-        left: usize,
-        failed: bool,
+        waiting: VecDeque<(Key, Cell)>,
+        under_way: usize,
         until: Option<Key>,
     },
     /// Read from end to end.
@@ -107,6 +109,7 @@ impl Node {
             if self.source_due(node).is_some_and(|at| at <= now.mono) {
                 self.ask_source(now, node);
             }
+            self.store_waiting(now, node);
         }
         if self.record.wanted().standing == Standing::Rebuilding && self.is_rebuilt() {
             let all: NodeSet = self.peer_nodes().collect();
@@ -125,6 +128,17 @@ impl Node {
         (is_free && self.is_source(node)).then_some(source.next_at)
     }
 
+    /// When cells of a source are to be stored that wait after a failure.
+    pub(super) fn storing_due(&self, node: NodeIndex) -> Option<Instant> {
+        let source = &self.rebuild.as_ref()?.sources[node.as_usize()];
+        match &source.stage {
+            Stage::Storing { waiting, under_way, .. } if !waiting.is_empty() && *under_way < STORING_MAX => {
+                Some(source.next_at)
+            }
+            _ => None,
+        }
+    }
+
     /// A source has answered; `None`: it has not.
     pub(super) fn range_pulled(&mut self, now: Now, node: NodeIndex, answer: Option<PeerAnswer>) {
         let Some(rebuild) = &mut self.rebuild else { return };
@@ -139,16 +153,26 @@ impl Node {
         }
     }
 
-    /// The store has taken a cell of a source, or has not.
-    pub(super) fn pulled_stored(&mut self, now: Now, node: NodeIndex, response: &StoreResponse) {
+    /// The store has taken a cell of a source; or has not, and will be asked again.
+    pub(super) fn pulled_stored(
+        &mut self,
+        now: Now,
+        node: NodeIndex,
+        cell: (Key, Cell),
+        response: &StoreResponse,
+    ) {
         let Some(rebuild) = &mut self.rebuild else { return };
-        let Stage::Storing { left, failed, .. } = &mut rebuild.sources[node.as_usize()].stage else {
+        let source = &mut rebuild.sources[node.as_usize()];
+        let Stage::Storing { waiting, under_way, .. } = &mut source.stage else {
             unreachable!("cells of a source are stored before it is asked again");
         };
-        *left -= 1;
-        *failed |= matches!(response, StoreResponse::Failed(_));
-        if *left == 0 {
-            self.end_range(now, node);
+        *under_way -= 1;
+        match response {
+            StoreResponse::Failed(_) => {
+                waiting.push_back(cell);
+                source.next_at = now.mono + RETRY_AFTER;
+            }
+            _ => rebuild.cells += 1,
         }
     }
 
@@ -198,34 +222,33 @@ impl Node {
     }
 
     fn store_pulled(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
-        let me = self.member.me;
-        let mut left = 0;
-        for (key, cell) in entries {
-            if self.member.layout.is_replica(me, &key, cell.meta.from) {
-                left += 1;
-                let request = StoreRequest::Write { key, cell, hints: NodeSet::EMPTY };
-                self.outbox.store(StorePurpose::StorePulled { source: node }, request);
-            }
-        }
-        let rebuild = self.rebuild.as_mut().expect("there is a source");
-        rebuild.cells += left as u64;
-        rebuild.sources[node.as_usize()].stage = Stage::Storing { left, failed: false, until };
-        if left == 0 {
-            self.end_range(now, node);
-        }
-    }
-
-    fn end_range(&mut self, now: Now, node: NodeIndex) {
+        let (layout, me) = (&self.member.layout, self.member.me);
+        let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
+        let waiting = entries.into_iter().filter(is_own).collect();
         let rebuild = self.rebuild.as_mut().expect("there is a source");
         let source = &mut rebuild.sources[node.as_usize()];
-        match std::mem::replace(&mut source.stage, Stage::Idle) {
-            Stage::Storing { failed: true, .. } => source.retry(now.mono),
-            Stage::Storing { until: None, .. } => source.stage = Stage::Done,
-            Stage::Storing { until, .. } => {
-                source.after = until;
-                source.next_at = now.mono + (now.mono - source.asked_at).min(REST_MAX);
-            }
-            Stage::Idle | Stage::Asked | Stage::Done => unreachable!("its cells were being stored"),
+        source.stage = Stage::Storing { waiting, under_way: 0, until };
+        source.next_at = now.mono;
+    }
+
+    /// Has cells of an answer stored, as many as there is room for; ends the range after the last.
+    fn store_waiting(&mut self, now: Now, node: NodeIndex) {
+        let rebuild = self.rebuild.as_mut().expect("a rebuild is under way");
+        let source = &mut rebuild.sources[node.as_usize()];
+        let Stage::Storing { waiting, under_way, until } = &mut source.stage else { return };
+        while source.next_at <= now.mono
+            && *under_way < STORING_MAX
+            && let Some((key, cell)) = waiting.pop_front()
+        {
+            *under_way += 1;
+            let purpose = StorePurpose::StorePulled { source: node, key: key.clone(), cell: cell.clone() };
+            self.outbox.store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+        }
+        if *under_way == 0 && waiting.is_empty() {
+            let until = until.take();
+            source.stage = if until.is_none() { Stage::Done } else { Stage::Idle };
+            source.after = until;
+            source.next_at = now.mono + (now.mono - source.asked_at).min(REST_MAX);
         }
     }
 

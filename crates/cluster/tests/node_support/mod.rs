@@ -160,6 +160,7 @@ impl World {
         let record = self.hosts[host].store.record.clone();
         let rng = self.rng.fork();
         self.hosts[host].view = None;
+        self.hosts[host].store.writes_under_way = 0;
         self.hosts[host].node = Some(Node::new(now, member, record, self.limits, rng));
         self.settle(host);
     }
@@ -395,6 +396,7 @@ impl World {
 
     fn store(&mut self, host: usize, id: StoreId, request: StoreRequest) {
         self.hosts[host].asked.push(request.clone());
+        self.hosts[host].store.writes_under_way += usize::from(matches!(request, StoreRequest::Write { .. }));
         let life = self.hosts[host].life;
         let at = self.now + self.hosts[host].store.latency;
         self.at(at, Happening::Store { host, life, id, request });

@@ -17,6 +17,9 @@ pub(crate) struct Store {
     pub(crate) latency: Duration,
     /// Requests of which this holds fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
+    /// Writes beyond so many at once are refused.
+    pub(crate) writes_max: usize,
+    pub(crate) writes_under_way: usize,
 }
 
 impl Default for Store {
@@ -28,6 +31,8 @@ impl Default for Store {
             bound: Hlc::ZERO,
             latency: Duration::from_micros(200),
             fails: |_| false,
+            writes_max: usize::MAX,
+            writes_under_way: 0,
         }
     }
 }
@@ -53,7 +58,10 @@ impl Store {
     }
 
     pub(crate) fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
-        if (self.fails)(&request) {
+        let is_write = matches!(request, StoreRequest::Write { .. });
+        let is_too_much = is_write && self.writes_under_way > self.writes_max;
+        self.writes_under_way -= usize::from(is_write);
+        if is_too_much || (self.fails)(&request) {
             return StoreResponse::Failed(StoreFault::Io { detail: "as ordered".into() });
         }
         match request {
