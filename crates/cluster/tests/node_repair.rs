@@ -277,6 +277,16 @@ fn a_dropped_hint_makes_up_for_itself() {
 }
 
 #[test]
+fn a_hint_that_was_dropped_for_the_node_itself_is_made_up_for_by_its_peers() {
+    let mut world = World::started(3, 21);
+    // Its own store refused what it coordinated, and nobody kept a hint.
+    world.write(2, "k", 3, &[]);
+    world.hosts[0].member.hints.count_dropped(NodeIndex(0), 1);
+    world.run(10 * SECOND);
+    assert!(world.version_at(0, "k").is_some());
+}
+
+#[test]
 fn what_is_owed_during_a_pass_is_paid_by_the_next() {
     let mut world = World::new(2, 18);
     world.hint_bytes_max = 0;

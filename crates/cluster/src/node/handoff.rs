@@ -148,16 +148,20 @@ impl Node {
         self.may_deliver(node) && self.hints_left(node) > 0
     }
 
-    /// Makes a repair owed to peers for whom hints were dropped, here or by a coordinator.
+    /// Peers that a repair is owed with, since hints were dropped here or by a coordinator. One that was dropped for
+    /// this node itself, which any of them may help out, is owed by all.
     pub(super) fn look_for_dropped_hints(&mut self) -> NodeSet {
         let mut owed = NodeSet::EMPTY;
-        for node in self.peer_nodes() {
+        for node in self.member.layout.nodes() {
             let dropped = self.member.hints.dropped(node);
             let handoff = self.handoff_mut(node);
             if dropped != handoff.dropped {
                 handoff.dropped = dropped;
                 owed.insert(node);
             }
+        }
+        if owed.remove(self.member.me) {
+            owed = self.peer_nodes().collect();
         }
         owed
     }
