@@ -116,3 +116,27 @@ fn a_start_does_not_wait_for_a_hung_peer() {
     cluster.resume(1);
     cluster.wait_until_up();
 }
+
+/// Nodes that say that they serve need no more time: neither to link, nor to believe each other.
+#[test]
+fn nodes_that_serve_serve_at_once() {
+    for round in 0..5 {
+        let mut cluster = Cluster::prepare(3, &[]);
+        // All at once, and one that serves before there are others.
+        if round % 2 == 1 {
+            cluster.spawn(0);
+            eventually("the node serves", || cluster.serves(0));
+        }
+        (0..3).filter(|node| *node > 0 || round % 2 == 0).for_each(|node| cluster.spawn(node));
+        (0..3).for_each(|node| eventually("the node serves", || cluster.serves(node)));
+        for node in 0..3 {
+            let key = format!("k{node}");
+            let written = cluster.exchange(node, put(&format!("{key}&ack=3"), "v"));
+            assert_eq!(written.status, 201, "round {round}, node {node}: {written:?}");
+            for reader in 0..3 {
+                let found = cluster.exchange(reader, get(&format!("{key}&ack=3")));
+                assert_eq!(found.text(), "v", "round {round}, node {reader}: {found:?}");
+            }
+        }
+    }
+}
