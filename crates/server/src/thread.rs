@@ -41,7 +41,7 @@ pub(crate) enum Message {
     CloseLink(LinkId),
     /// Say when each peer that is up has been linked with, or could not be.
     WhenLinked(oneshot::Sender<()>),
-    /// Finish all connections, then say so.
+    /// Finish all connections and operations, then say so.
     Finish(oneshot::Sender<()>),
 }
 
@@ -143,7 +143,7 @@ impl ThreadHandle {
         Mailbox(self.messages.as_ref().expect("there until it is stopped").downgrade())
     }
 
-    /// Lets it finish its connections; done when it has none.
+    /// Lets it finish its connections and operations; done when it has none.
     pub(crate) fn finish(&self) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         self.send(Message::Finish(done));
@@ -209,7 +209,7 @@ impl Thread {
             }
             Message::Finish(done) => {
                 self.connections.finish();
-                tokio::task::spawn_local(say_when_empty(Rc::clone(&self.connections), done));
+                tokio::task::spawn_local(Rc::clone(self).say_when_finished(done));
             }
             Message::View(view) => self.opened().handle_view(view),
             Message::Link(admitted) => self.opened().bring_link(*admitted),
@@ -218,12 +218,16 @@ impl Thread {
         }
     }
 
+    /// Without connections, and with nothing left to do of what they asked for.
+    async fn say_when_finished(self: Rc<Self>, done: oneshot::Sender<()>) {
+        self.connections.wait_until_empty().await;
+        if let Some(driver) = self.driver() {
+            driver.until_idle().await;
+        }
+        let _ = done.send(());
+    }
+
     fn opened(&self) -> &Rc<Driver<Coordinating>> {
         self.driver.get().expect("the node speaks of peers when the store is open")
     }
-}
-
-async fn say_when_empty(connections: Rc<Connections>, done: oneshot::Sender<()>) {
-    connections.wait_until_empty().await;
-    let _ = done.send(());
 }

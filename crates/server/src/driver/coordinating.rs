@@ -15,8 +15,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use stdx::{Instant, Now, Rng};
 use tokio::sync::oneshot;
+
+/// How often a thread that ends looks whether it is idle.
+const IDLE_LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A coordinator, and those who wait for its replies.
 pub(crate) struct Coordinating {
@@ -68,6 +72,16 @@ impl Driver<Coordinating> {
             core.machine.view = Arc::clone(&view);
             core.machine.coordinator.handle_view(now, view);
         });
+    }
+
+    /// Waits until nothing is under way, what is left of operations after their replies included; for no longer
+    /// than an operation lasts.
+    pub(crate) async fn until_idle(&self) {
+        let operation_ends = tokio::time::Instant::now() + self.process.config.request_timeout;
+        let is_idle = || self.look(|core| core.machine.coordinator.poll_timeout().is_none());
+        while !is_idle() && tokio::time::Instant::now() < operation_ends {
+            tokio::time::sleep(IDLE_LOOK_EVERY).await;
+        }
     }
 
     /// Says `done` when each peer that is up has been linked with, or could not be.
