@@ -108,8 +108,7 @@ impl<M: Machine> Driver<M> {
         let ended = self.read_until_end(&mut source).await;
         let Source { origin, serial, .. } = source;
         if let Err(error) = ended {
-            let peer = &self.local.member.layout.names()[origin.node.as_usize()];
-            tracing::debug!(%error, peer, "a link broke");
+            self.tell_broken(origin.node, &error);
         }
         self.bring(|core, now| {
             if core.links.ended(origin.link, serial) {
@@ -120,6 +119,18 @@ impl<M: Machine> Driver<M> {
                 core.machine.handle_link(now, event);
             }
         });
+    }
+
+    /// Links break when peers end, which is told elsewhere; bytes that are no messages are another matter.
+    fn tell_broken(&self, node: NodeIndex, error: &io::Error) {
+        let peer = &self.local.member.layout.names()[node.as_usize()];
+        let is_damaged = error.kind() == io::ErrorKind::InvalidData;
+        let reason = error.to_string();
+        if is_damaged && self.process.complaints.is_news(self.process.clock.now().mono, peer, &reason) {
+            tracing::warn!(peer, reason, "a link was closed: what came over it cannot be understood");
+        } else {
+            tracing::debug!(peer, reason, "a link broke");
+        }
     }
 
     async fn read_until_end(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
