@@ -122,7 +122,7 @@ impl Claimed {
                     return Err(StoreError::AwayTooLong { path: dir.to_owned(), away_days });
                 }
                 AfterAbsence::Keep => {
-                    tracing::warn!(away_days, "the node comes back with its data, as it was told")
+                    tracing::warn!(away_days, "the node comes back with its data, as it was told");
                 }
                 AfterAbsence::Rebuild => {
                     let stale = alive.set_aside(identity.tag, now)?;
