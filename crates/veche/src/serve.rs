@@ -6,6 +6,9 @@ use env::{Env, os_process};
 use std::io::Write;
 use std::path::PathBuf;
 
+/// More copies of a key than this are rarely wanted when nobody asked for them.
+const DEFAULT_FROM_COMMON: u8 = 5;
+
 /// Run a node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -28,6 +31,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?,
     };
     let config = settings.resolve(&machine)?;
+    if config.default_from > DEFAULT_FROM_COMMON {
+        tracing::warn!(
+            default_from = config.default_from,
+            "each key is kept on so many nodes unless a request says otherwise; --default-from 3 is what most need"
+        );
+    }
     server::run(config, Env::os(), |address| {
         // For whoever started the process with port 0. That nobody reads it is no reason to stop.
         let _ = writeln!(std::io::stdout(), "listening on {address}");

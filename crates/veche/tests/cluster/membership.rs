@@ -68,6 +68,18 @@ fn nodes_with_one_secret_are_a_cluster() {
     assert_eq!(cluster.exchange(2, get("k&ack=3")).text(), "v");
 }
 
+#[test]
+fn more_than_five_copies_by_default_are_warned_of() {
+    for (nodes, flags, warns) in [(6, &[][..], true), (5, &[], false), (6, &["--default-from", "3"], false)] {
+        let mut cluster = Cluster::prepare(nodes, flags);
+        cluster.spawn(0);
+        eventually("the node serves", || cluster.serves(0));
+        let (_, status) = cluster.status(0).expect("it answers");
+        assert_eq!(status["warnings"].to_string().contains("--default-from 3"), warns, "{status}");
+        assert_eq!(cluster.log(0).contains("--default-from 3"), warns, "{}", cluster.log(0));
+    }
+}
+
 /// Both serve, neither takes the other for its peer, and both say why.
 #[track_caller]
 fn assert_turned_away(cluster: &Cluster, says: &str) {
