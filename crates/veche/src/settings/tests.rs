@@ -1,0 +1,121 @@
+//! What settings come to, and which are refused.
+
+use super::*;
+use store::Membership;
+
+const MACHINE: Machine = Machine { memory_bytes: 4 << 30, cores: 3, files_max: 1_000 };
+
+fn settings(text: &str) -> Settings {
+    Settings::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refusal(text: &str) -> String {
+    settings(text).resolve(&MACHINE).expect_err(text)
+}
+
+#[test]
+fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
+    let config = Settings::default().resolve(&MACHINE).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.data, Path::new("./veche-data"));
+    assert_eq!(config.membership, Membership::of(Vec::new()));
+    assert_eq!(config.engine.memory_bytes, 1 << 30);
+    assert_eq!((config.threads, config.value_bytes_max), (3, 16 << 20));
+    assert_eq!(config.limits.connections_max, 500);
+    let large = Machine { memory_bytes: 64 << 30, ..MACHINE };
+    assert_eq!(Settings::default().resolve(&large).unwrap().engine.memory_bytes, 2 << 30);
+}
+
+#[test]
+fn every_setting_can_stand_in_the_file() {
+    let all = settings(
+        "listen = \"127.0.0.1:1\"\ndata = \"/d\"\ncluster = [\"http://127.0.0.1:1/\"]\n\
+         self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
+         peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
+         request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\ncompression = \"zstd\"\n\
+         log-format = \"json\"\nlog = \"debug\"\n",
+    );
+    assert_eq!(all.logging(), (LogFormat::Json, "debug"));
+    let config = all.resolve(&MACHINE).unwrap();
+    assert_eq!(config.membership, Membership::of(vec!["http://127.0.0.1:1".to_owned()]));
+    assert_eq!((config.self_name.as_str(), config.default_from), ("http://127.0.0.1:1", 1));
+    assert_eq!((config.secret.as_deref(), config.peer_listen), (Some("s"), "127.0.0.1:2".parse().ok()));
+    assert_eq!(config.engine.durability, engine::Durability::Os);
+    assert_eq!(config.engine.compression, engine::Compression::Zstd(3));
+    assert_eq!((config.threads, config.value_bytes_max), (7, 1 << 20));
+    assert_eq!(
+        (config.request_timeout, config.drain_delay),
+        (Duration::from_secs(2), Duration::from_secs(3))
+    );
+}
+
+#[test]
+fn bodies_may_hold_at_least_one_value_of_the_greatest_size() {
+    let config = settings("memory = \"256MiB\"\nvalue-max = \"64MiB\"").resolve(&MACHINE).unwrap();
+    assert_eq!((config.value_bytes_max, config.limits.body_bytes_max), (64 << 20, 64 << 20));
+}
+
+#[test]
+fn the_cluster_is_a_list_or_a_text_in_the_file_and_nothing_when_empty() {
+    let as_list = settings("cluster = [\"http://127.0.0.1:8080\"]").resolve(&MACHINE).unwrap();
+    let as_text = settings("cluster = \"http://127.0.0.1:8080\"").resolve(&MACHINE).unwrap();
+    assert_eq!(as_list.membership, as_text.membership);
+    assert_eq!(
+        settings("cluster = \"http://a:1, http://b:1\""),
+        settings("cluster = [\"http://a:1\", \"http://b:1\"]")
+    );
+    let empty = settings("cluster = \"\"").resolve(&MACHINE).unwrap();
+    assert_eq!(empty.membership, Membership::of(Vec::new()));
+}
+
+#[test]
+fn keys_may_be_written_with_underscores() {
+    let dashes = "self-url = \"u\"\ndefault-from = 1\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
+                  request-timeout = \"2s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
+                  log-format = \"json\"";
+    assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));
+}
+
+#[test]
+fn what_is_said_first_counts() {
+    let merged = settings("threads = 1").or(settings("threads = 2\nlog = \"warn\""));
+    assert_eq!(merged, settings("threads = 1\nlog = \"warn\""));
+}
+
+#[test]
+fn a_secret_said_first_in_either_form_counts() {
+    let (text, file) = (settings("cluster-secret = \"s\""), settings("cluster-secret-file = \"f\""));
+    assert_eq!(text.clone().or(file.clone()), text);
+    assert_eq!(file.clone().or(text.clone()), file);
+    assert_eq!(Settings::default().or(file.clone()), file);
+}
+
+#[test]
+fn an_unknown_key_is_named() {
+    let error = Settings::parse("thread = 4").unwrap_err();
+    assert!(error.contains("unknown field `thread`"), "{error}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_sentence() {
+    let refusals = [
+        ("cluster = [\"http://a:1\"]\nself-url = \"http://b:1\"", "is not in --cluster"),
+        (
+            "cluster = [\"http://a:1\", \"http://b:1\"]\nlisten = \"0.0.0.0:1\"\nself-url = \"http://a:1\"",
+            "secret",
+        ),
+        ("cluster = [\"http://a:1\", \"http://A:1/\"]", "twice"),
+        ("cluster = [\"a:1\"]", "write http://host:port"),
+        ("self-url = \"http://a:1\"", "without --cluster"),
+        ("memory = \"1MiB\"", "at least 16MiB"),
+        ("value-max = \"65MiB\"", "at most"),
+        ("memory = \"16MiB\"\nvalue-max = \"8MiB\"", "a quarter of --memory"),
+        ("request-timeout = \"0s\"", "longer than 0"),
+        ("listen = \"nowhere\"", "--listen \"nowhere\" is not host:port"),
+        ("peer-listen = \"nowhere\"", "--peer-listen \"nowhere\" is not host:port"),
+    ];
+    for (text, says) in refusals {
+        let sentence = refusal(text);
+        assert!(sentence.contains(says), "{text}: {sentence}");
+    }
+}
