@@ -189,8 +189,16 @@ const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
 const GRACE_SHORT: Duration = Duration::from_secs(20);
 
 impl Scenario {
-    /// The run of a seed.
+    /// The run of a seed; with a planted bug, one in which that can matter.
     pub fn draw(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
+        let mut scenario = Self::draw_any(seed, scale, plant);
+        if let Some(plant) = plant {
+            scenario.bring_out(plant);
+        }
+        scenario
+    }
+
+    fn draw_any(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
         let rng = &mut Rng::new(seed);
         let nodes = [1, 2, 3, 3, 3, 3, 3, 4, 5, 5][rng.below(10) as usize];
         let has_short_grace = rng.chance(0.2) || plant == Some(Plant::TombstoneDroppedEarly);
@@ -218,7 +226,11 @@ impl Scenario {
             read_share: 0.3 + 0.4 * rng.unit(),
             delete_share: if rng.chance(0.7) { 0.4 * rng.unit() } else { 0.0 },
             ttl_share: if rng.chance(0.4) { 0.4 * rng.unit() } else { 0.0 },
-            value_bytes_max: [16, 256, 2 << 10, 100 << 10][rng.below(4) as usize],
+            // Tombstones are purged once the log has moved on, which takes many bytes.
+            value_bytes_max: match has_short_grace {
+                true => 64 << 10,
+                false => [16, 256, 2 << 10, 100 << 10][rng.below(4) as usize],
+            },
             hint_bytes_max: if is_tight(rng, 0.15) { 1 + rng.below(2_000) } else { 64 << 20 },
             grace: if has_short_grace { GRACE_SHORT } else { GRACE_LONG },
             outage_max: Duration::from_secs(outage_max).min(scale.duration / 4),
@@ -231,6 +243,37 @@ impl Scenario {
             faults: scale.faults_min + rng.below(10),
             fault_kinds,
             memtable_bytes: [1 << 10, 8 << 10, 32 << 10, 256 << 10][rng.below(4) as usize],
+        }
+    }
+
+    /// Some bugs show only under faults that few runs have: this one has them, and a few hot keys.
+    fn bring_out(&mut self, plant: Plant) {
+        use FaultKind::{
+            Kill, LoseDisk, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk, StopAtFileOperation,
+        };
+        self.fault_kinds = match plant {
+            Plant::ReadBeforeSync => vec![SlowDisk, PowerLoss, PowerLossOfAll, StopAtFileOperation],
+            Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => {
+                vec![LoseDisk, LoseDisk, Kill, Partition]
+            }
+            Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
+            _ => return,
+        };
+        if plant == Plant::ReadBeforeSync {
+            self.nodes = 1;
+        } else {
+            self.nodes = 3;
+        }
+        self.default_from = self.nodes;
+        self.quorums = QuorumStyle::Majority;
+        self.faults = self.faults.max(12);
+        self.keys = self.keys.min(12);
+        self.ttl_share = 0.0;
+        self.memtable_bytes = 1 << 10;
+        if plant == Plant::TombstoneDroppedEarly {
+            self.delete_share = 0.4;
+        } else {
+            self.value_bytes_max = 64;
         }
     }
 

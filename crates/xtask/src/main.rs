@@ -1,6 +1,7 @@
 //! The chores of the project, one command each. `cargo xtask` lists them.
 
 mod netns;
+mod simulate;
 
 use std::process::{Command, ExitCode};
 
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("ci") => run_all([LINTS, DOCS, TESTS]),
         Some("netns") => netns::run(),
+        Some(name) if simulate::CHORES.iter().any(|(chore, _)| *chore == name) => {
+            simulate::run(name, arguments)
+        }
         Some(name) => match CHORES.iter().find(|chore| chore.name == name) {
             Some(chore) => run_all([chore.steps]),
             None => usage(),
@@ -74,6 +78,9 @@ fn usage() -> ExitCode {
         "  {:<9} a cluster whose cables are cut, in network namespaces (needs root and iproute2)",
         "netns"
     );
+    for (chore, does) in simulate::CHORES {
+        eprintln!("  {chore:<9} {does}");
+    }
     ExitCode::FAILURE
 }
 

@@ -159,7 +159,10 @@ impl World {
         link.set_end(side, EndState::Gone);
         self.network.sweep(connection);
         match (end, side) {
-            (EndState::Gone, _) | (EndState::Pending, Side::Acceptor) => {}
+            (EndState::Gone, _) => {}
+            (EndState::Pending, Side::Acceptor) => {
+                self.shaken.remove(&connection);
+            }
             (EndState::Pending, Side::Dialer) => {
                 self.forget_dialed(place, peer);
                 let reason = DialFailure::Refused;
@@ -199,7 +202,9 @@ impl World {
     /// The process of a host has ended: its ends of connections are gone.
     pub(super) fn lose_ends(&mut self, node: NodeIndex, ending: Ending) {
         for (connection, side) in self.network.ends_at(node) {
-            self.shaken.remove(&connection);
+            if side == Side::Acceptor {
+                self.shaken.remove(&connection);
+            }
             if let Some(link) = self.network.link_mut(connection) {
                 link.set_end(side, EndState::Gone);
             }

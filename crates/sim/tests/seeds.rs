@@ -1,0 +1,56 @@
+//! A few seeds of the whole cluster, short ones: continuous integration sweeps hundreds of whole ones.
+
+use sim::{Plant, Scale, Scenario, run};
+
+/// Seeds that failed once, and why.
+const FAILED_ONCE: [u64; 0] = [];
+
+fn holds(seed: u64) {
+    let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
+    if let Some(violation) = report.violation {
+        panic!("{violation}\nreplay: cargo xtask sim --seed {seed} --small");
+    }
+}
+
+#[test]
+fn a_few_seeds_hold_what_is_promised() {
+    (0..24).chain(FAILED_ONCE).for_each(holds);
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let hash = |seed| {
+        let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
+        (report.hash, report.events, report.operations)
+    };
+    for seed in 0..4 {
+        assert_eq!(hash(seed), hash(seed), "seed {seed}");
+    }
+    assert_ne!(hash(0), hash(1));
+}
+
+#[test]
+fn commands_succeed_although_faults_strike() {
+    let (mut succeeded, mut asked, mut faults) = (0, 0, 0);
+    for seed in 100..106 {
+        let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
+        succeeded += report.operations.0;
+        asked += report.operations.1;
+        faults += report.faults;
+    }
+    assert!(succeeded * 2 > asked, "{succeeded} of {asked} succeeded: the nemesis leaves nothing to check");
+    assert!(faults >= 6 * 5, "{faults} faults in 6 runs");
+}
+
+/// Whether one of so many seeds catches the bug.
+fn is_caught(plant: Plant, seeds: u64) -> bool {
+    (0..seeds).any(|seed| run(Scenario::draw(seed, Scale::SMALL, Some(plant)), false).violation.is_some())
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    const SEEDS: u64 = 60;
+    for plant in Plant::ALL {
+        assert!(is_caught(plant, SEEDS), "{plant:?} is not caught by {SEEDS} seeds");
+    }
+}

@@ -1,0 +1,28 @@
+//! Simulated clusters: the `sim` program, built to be fast and to survive a run that panics.
+
+use std::process::{Command, ExitCode};
+
+/// The chores of this module: their names, and what they do.
+pub(crate) const CHORES: [(&str, &str); 3] = [
+    ("sim", "one simulated cluster: --seed N [--trace] [--small]"),
+    ("sweep", "simulated clusters of many seeds: N [--from SEED] [--small]"),
+    ("plants", "planted bugs, and how many of N seeds catch each: N [--small]"),
+];
+
+/// Runs the chore of this name with what else was on the command line.
+pub(crate) fn run(chore: &str, arguments: impl Iterator<Item = String>) -> ExitCode {
+    let subcommand = if chore == "sim" { "run" } else { chore };
+    let status = Command::new("cargo")
+        .args("run --quiet --locked --profile sim --package sim --".split(' '))
+        .arg(subcommand)
+        .args(arguments)
+        .status();
+    match status {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cannot run cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
