@@ -246,6 +246,12 @@ impl Cluster {
         nodes.iter().find(|node| node["url"] == self.url(of)).expect("every node is listed").clone()
     }
 
+    /// Whether the node's own answers count, as it says; nothing while it says nothing.
+    pub(crate) fn standing(&self, node: usize) -> String {
+        let status = self.status(node).map(|(_, status)| status).unwrap_or_default();
+        status["cluster"]["standing"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Waits until all nodes that run serve, and each sees the others as they are.
     #[track_caller]
     pub(crate) fn wait_until_up(&self) {

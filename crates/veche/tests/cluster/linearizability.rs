@@ -1,9 +1,10 @@
-//! Clients write, delete and read a few keys through all nodes while nodes are killed and hung; what they saw is
-//! held against what is promised.
+//! Clients write, delete and read a few keys through all nodes while nodes are killed, are hung and lose their data;
+//! what they saw is held against what is promised.
 //!
 //! The quorums overlap (`ack` 2 of 3 on both sides), so a key is a register, but for what last-write-wins gives up:
 //! see [`history`](crate::history).
 
+use crate::common::eventually;
 use crate::common::http::{Connection, delete, get, put};
 use crate::harness::{Cluster, version};
 use crate::history::{Losses, Operation, What, check};
@@ -42,7 +43,7 @@ struct Client<'a> {
 }
 
 #[test]
-fn keys_are_last_write_wins_registers_while_nodes_are_killed_and_hung() {
+fn keys_are_last_write_wins_registers_while_nodes_are_killed_hung_and_emptied() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut cluster = Cluster::start(NODES);
     let shared = Shared {
@@ -70,14 +71,24 @@ fn keys_are_last_write_wins_registers_while_nodes_are_killed_and_hung() {
         for fault in 0..FAULTS {
             wait_for_answers(&shared);
             let node = rng.below(NODES as u64) as usize;
-            if fault % 2 == 0 {
-                cluster.kill(node);
-                wait_for_answers(&shared);
-                cluster.spawn(node);
-            } else {
-                cluster.pause(node);
-                std::thread::sleep(HANG);
-                cluster.resume(node);
+            match fault % 3 {
+                0 => {
+                    cluster.kill(node);
+                    wait_for_answers(&shared);
+                    cluster.spawn(node);
+                }
+                1 => {
+                    cluster.pause(node);
+                    std::thread::sleep(HANG);
+                    cluster.resume(node);
+                }
+                _ => {
+                    cluster.kill(node);
+                    cluster.lose_data(node);
+                    cluster.spawn(node);
+                    // Before that a second loss would be one too many.
+                    eventually("it is rebuilt", || cluster.standing(node) == "settled");
+                }
             }
             cluster.wait_until_up();
         }
@@ -91,7 +102,7 @@ fn keys_are_last_write_wins_registers_while_nodes_are_killed_and_hung() {
 /// Waits until the clients have got some answers.
 fn wait_for_answers(shared: &Shared) {
     let enough = shared.answered.load(Ordering::SeqCst) + BETWEEN_FAULTS;
-    crate::common::eventually("clients are answered", || shared.answered.load(Ordering::SeqCst) >= enough);
+    eventually("clients are answered", || shared.answered.load(Ordering::SeqCst) >= enough);
 }
 
 /// What was seen, for those who run this to know it.

@@ -25,11 +25,6 @@ fn write(cluster: &Cluster, nodes: &[usize], keys: &[String]) -> Vec<Version> {
     keys.iter().enumerate().map(|(number, key)| write((number, key))).collect()
 }
 
-fn standing(cluster: &Cluster, node: usize) -> String {
-    let (_, status) = cluster.status(node).expect("it answers");
-    status["cluster"]["standing"].as_str().unwrap_or_default().to_owned()
-}
-
 /// Quorum reads find a key or say that they cannot; they never say that it is not there. A part of the keys is read,
 /// some at once: those that cannot be answered take the time of a request.
 fn assert_never_missed(cluster: &Cluster, node: usize, keys: &[String]) {
@@ -84,12 +79,12 @@ fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
         eventually("the node serves", || cluster.serves(node));
         assert_never_missed(&cluster, node, &keys);
     }
-    eventually("it has heard what it lost", || standing(&cluster, LOST) == "rebuilding");
+    eventually("it has heard what it lost", || cluster.standing(LOST) == "rebuilding");
     cluster.wait_until_seen(0, LOST, "up");
     for node in [0, LOST] {
         assert_never_missed(&cluster, node, &keys);
     }
-    assert_eq!(standing(&cluster, LOST), "rebuilding");
+    assert_eq!(cluster.standing(LOST), "rebuilding");
 
     cluster.spawn(1);
     for _ in 0..3 {
@@ -98,7 +93,7 @@ fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
             assert_never_missed(&cluster, node, &keys);
         }
     }
-    eventually("it is rebuilt", || standing(&cluster, LOST) == "settled");
+    eventually("it is rebuilt", || cluster.standing(LOST) == "settled");
     assert_found(&cluster, &[0, 1, LOST], &keys);
     cluster.kill(LOST);
     for ((key, version), copy) in keys.iter().zip(&versions).zip(cluster.copies(LOST, &keys)) {
@@ -117,7 +112,7 @@ fn a_node_that_lost_its_data_while_the_others_serve_misses_nothing() {
     let meanwhile: Vec<_> = (0..100).map(|key| format!("meanwhile-{key}")).collect();
     versions.extend(write(&cluster, &[0, 1], &meanwhile));
     keys.extend(meanwhile);
-    while standing(&cluster, LOST) != "settled" {
+    while cluster.standing(LOST) != "settled" {
         assert_never_missed(&cluster, 0, &keys);
         assert_never_missed(&cluster, LOST, &keys);
     }
