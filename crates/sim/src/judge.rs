@@ -2,15 +2,15 @@
 
 use crate::check::facts::{Facts, Rule};
 use crate::check::{
-    Violation, deadlines, expiry, monotonic_reads, no_resurrection, one_reply, quorum_reads, replica_sets,
-    unique_versions, validity,
+    Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, quorum_reads,
+    replica_sets, unique_versions, validity,
 };
 use crate::history::{Asked, History, Issue, Operation, Told};
 use crate::{Nanos, Scenario};
 use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stdx::{Cell, CellMeta, WallTime};
+use stdx::{Cell, CellMeta, Version, WallTime};
 use store::StoreError;
 
 /// See the module.
@@ -93,10 +93,25 @@ impl Judge {
     fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
         let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_wall);
         validity::check(read, issue)?;
+        if let Some((_, Told::Found { value, .. })) = &read.told {
+            self.writer_of(value).map_or(Ok(()), nothing_stored::check)?;
+        }
         wall.map_or(Ok(()), |wall| expiry::check(read, issue, wall))?;
         no_resurrection::check(read, facts, issue, latest_wall)?;
         quorum_reads::check(read, facts, issue, latest_wall)?;
         monotonic_reads::check(read, facts, issue, latest_wall)
+    }
+
+    /// The command that wrote a value.
+    fn writer_of(&self, value: &[u8]) -> Option<&Operation> {
+        let id = RequestId(u64::from_be_bytes(*value.first_chunk()?));
+        self.history.get(id)
+    }
+
+    /// Checks a cell that some replica holds.
+    pub(crate) fn is_held(&self, key: &Key, version: Version) -> Result<(), Violation> {
+        let value = self.issue.get(key, version).map(|issued| &issued.value);
+        value.and_then(|value| self.writer_of(value)).map_or(Ok(()), nothing_stored::check)
     }
 
     /// Checks a command whose reply is due.

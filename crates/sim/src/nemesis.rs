@@ -118,7 +118,7 @@ impl World {
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
                 self.begin(lasts, Mend::GoodReads(node), |world| {
-                    world.host(node).faults.set_bad_reads(of_thousand)
+                    world.host(node).faults.set_bad_reads(of_thousand);
                 });
             }
             FaultKind::BadWrite => self.host(node).faults.set_fails_write(true),
@@ -142,7 +142,7 @@ impl World {
             }
             FaultKind::OneWayCut => self.cut(lasts, vec![(from, to)]),
             FaultKind::Clog => {
-                self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true))
+                self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true));
             }
             FaultKind::Reset => {
                 for connection in self.network.between(from, to) {
@@ -157,7 +157,7 @@ impl World {
                 self.begin(lasts, Mend::SpeedUp(from, to), |world| world.network.slow(from, to, slowness));
             }
             FaultKind::LossyNetwork => {
-                self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true))
+                self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true));
             }
             _ => unreachable!("{kind:?} is not of the network"),
         }

@@ -308,6 +308,11 @@ impl World {
 
     fn check_durability(&mut self) -> Result<(), Violation> {
         let held = self.held_of_all();
+        for (key, held) in &held {
+            for meta in held.iter().filter_map(|(_, meta)| meta.as_ref()) {
+                self.judge.is_held(key, meta.version)?;
+            }
+        }
         for write in self.judge.history.iter() {
             if let Some(held) = held.get(&write.key) {
                 durability::check(write, held, &self.judge.issue, self.purged())?;

@@ -181,6 +181,8 @@ pub struct Scenario {
     pub faults: u64,
     /// Memtables are flushed at this size, in bytes.
     pub memtable_bytes: u64,
+    /// Commands under way in a coordinator.
+    pub operations_max: u16,
 }
 
 /// Longer than any run.
@@ -242,6 +244,7 @@ impl Scenario {
             lossy_share: 0.01 + 0.1 * rng.unit(),
             faults: scale.faults_min + rng.below(10),
             fault_kinds,
+            operations_max: if is_tight(rng, 0.15) { 6 } else { 256 },
             memtable_bytes: [1 << 10, 8 << 10, 32 << 10, 256 << 10][rng.below(4) as usize],
         }
     }

@@ -9,6 +9,7 @@ pub mod facts;
 pub mod handed_over;
 pub mod monotonic_reads;
 pub mod no_resurrection;
+pub mod nothing_stored;
 pub mod one_reply;
 pub mod quorum_reads;
 pub mod replica_sets;

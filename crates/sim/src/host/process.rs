@@ -21,8 +21,6 @@ const DATA: &str = "/data";
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// No process is down for so long.
 const AWAY_MAX: Duration = Duration::from_secs(10 * 24 * 3600);
-/// Commands under way in a coordinator; some runs come to it.
-const OPERATIONS_MAX: u16 = 256;
 
 /// What a machine is given.
 #[derive(Debug)]
@@ -116,7 +114,7 @@ impl Process {
                 }
                 let clock = Arc::clone(&member.clock);
                 let limits = Limits {
-                    operations_max: OPERATIONS_MAX,
+                    operations_max: scenario.operations_max,
                     request_timeout: REQUEST_TIMEOUT,
                     ..Limits::default()
                 };

@@ -1,0 +1,32 @@
+//! A write that was refused before any copy is nowhere: its value is never read, and no replica holds it.
+
+use super::Violation;
+use crate::history::{Operation, Told};
+
+/// Checks the write whose value was seen somewhere.
+pub fn check(writer: &Operation) -> Result<(), Violation> {
+    match &writer.told {
+        Some((_, Told::Failed { is_certain: true, .. })) => Err(Violation::new(
+            "nothing_stored",
+            format!("it is stored, and its client was told that it is not: {writer:?}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::operation;
+    use super::*;
+    use crate::history::Asked;
+
+    #[test]
+    fn what_was_refused_and_is_seen_is_caught() {
+        let failed = |is_certain| {
+            let told = Told::Failed { is_certain, reason: "why".to_owned() };
+            operation(Asked::Put { ttl: None }, (2, 3), 0..1, told)
+        };
+        assert!(check(&failed(true)).is_err());
+        assert!(check(&failed(false)).is_ok());
+    }
+}
