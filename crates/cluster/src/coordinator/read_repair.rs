@@ -98,8 +98,8 @@ impl Read {
             self.give_up(context);
             return Rest::Done;
         }
-        self.answers.drop_large(KEPT_BYTES_MAX);
         self.repair_after_reply(now, context, id);
+        self.answers.drop_large(KEPT_BYTES_MAX);
         if self.open().union(self.repair.open).is_empty() { Rest::Done } else { Rest::Waits }
     }
 
