@@ -5,7 +5,7 @@ mod coordinator_support;
 use bytes::Bytes;
 use cluster::{Command, Key, Limits, Reply, RequestId};
 use coordinator_support::{Cluster, Packet, key};
-use stdx::{Cell, Hlc, NodeTag, Version};
+use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 /// More than any of these conversations takes.
 const STEPS_MAX: usize = 100;
@@ -62,4 +62,32 @@ fn a_large_value_reaches_a_replica_that_is_found_to_lack_it_after_the_reply() {
     assert!(matches!(cluster.replies[&id], Reply::Found { .. }));
     deliver(&mut cluster, |_| true);
     assert_eq!(cluster.hosts[lacking].cells.get(&key), Some(&large));
+}
+
+#[test]
+fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
+    let key = key("k");
+    let expired = CellMeta { expires_at: Some(WallTime::EPOCH_2020), ..CellMeta::value(version(2), 3) };
+    let purged = CellMeta { kind: CellKind::Tombstone, ..expired };
+    for (second, third, answers_first) in
+        [(expired, purged, 1), (purged, expired, 1), (expired, purged, 2), (purged, expired, 2)]
+    {
+        let mut cluster = cluster(3, 1);
+        let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
+        let cell = |meta: CellMeta| {
+            let value = if meta.kind == CellKind::Value { Bytes::from_static(b"v") } else { Bytes::new() };
+            Cell { meta, value }
+        };
+        cluster.hosts[hosts[0]].cells.insert(key.clone(), Cell::value(version(1), 3, Bytes::new()));
+        cluster.hosts[hosts[1]].cells.insert(key.clone(), cell(second));
+        cluster.hosts[hosts[2]].cells.insert(key.clone(), cell(third));
+        let id = get(&mut cluster, hosts[0], &key, 2, 3);
+        // Nobody has sent the value yet when both are known to hold what is newest.
+        for place in [answers_first, 3 - answers_first] {
+            deliver(&mut cluster, |packet| concerns(packet, hosts[place]));
+        }
+        deliver(&mut cluster, |_| true);
+        assert!(matches!(cluster.replies[&id], Reply::Missing { .. }));
+        assert_eq!(cluster.hosts[hosts[0]].cells[&key].meta.version, version(2));
+    }
 }

@@ -22,7 +22,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Takes the answer of a replica, with the cell if it sent it. A second answer of a replica replaces its first.
-    /// Whether there is a newest cell that was not known before.
+    /// Whether another cell is the newest now.
     pub(super) fn take(
         &mut self,
         place: u8,
@@ -44,8 +44,14 @@ impl Answers {
             }
             Ordering::Equal => {
                 self.holders.insert(place);
-                if self.newest == Some(meta) && cell.is_some() {
+                let is_same = self.newest == Some(meta);
+                if is_same && cell.is_some() {
                     self.cell = cell;
+                } else if !is_same && self.cell().is_none() && (cell.is_some() || is_bare(&meta)) {
+                    // Dead both. Of this one all is known, and the other may be nowhere any more.
+                    self.newest = Some(meta);
+                    self.cell = cell;
+                    return true;
                 }
             }
             Ordering::Greater => {
