@@ -4,7 +4,7 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{Command, Key, Limits, Reply, RequestId};
-use coordinator_support::{Cluster, Packet, key};
+use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 /// More than any of these conversations takes.
@@ -90,4 +90,40 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
         assert!(matches!(cluster.replies[&id], Reply::Missing { .. }));
         assert_eq!(cluster.hosts[hosts[0]].cells[&key].meta.version, version(2));
     }
+}
+
+#[test]
+fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_hangs() {
+    let mut cluster = cluster(4, 0);
+    let key = key("k");
+    // The coordinator holds nothing of the key.
+    let coordinator = at(&cluster, &key, 3);
+    let replicas = [0, 1, 2].map(|place| at(&cluster, &key, place));
+    let id = get(&mut cluster, coordinator, &key, 2, 3);
+    let is_request_for_cell = |packet: &Packet| {
+        matches!(
+            packet,
+            Packet::Message {
+                message: cluster::Message::Request { request: cluster::PeerRequest::ReadCell { .. }, .. },
+                ..
+            }
+        )
+    };
+    let hung = replicas.into_iter().find(|&host| {
+        cluster.on_the_way.iter().any(|packet| is_request_for_cell(packet) && concerns(packet, host))
+    });
+    let hung = hung.expect("one is asked for its cell");
+    let others: Vec<usize> = replicas.into_iter().filter(|&host| host != hung).collect();
+    // Whoever answers with its version first has something newer than the one that is asked next.
+    for &host in &others {
+        let is_asked = cluster.on_the_way.iter().any(|packet| concerns(packet, host));
+        let hlc = if is_asked { 2 } else { 1 };
+        let cell = Cell::value(version(hlc), 3, Bytes::from_static(b"v"));
+        cluster.hosts[host].cells.insert(key.clone(), cell);
+    }
+    deliver(&mut cluster, |packet| !concerns(packet, hung));
+    cluster.pass(TIMEOUT / 5);
+    deliver(&mut cluster, |packet| !concerns(packet, hung));
+    let reply = cluster.replies.get(&id);
+    assert!(matches!(reply, Some(Reply::Found { cell, .. }) if cell.meta.version == version(2)), "{reply:?}");
 }

@@ -1,7 +1,8 @@
 //! Hedging: when an answer to a read is late, one more replica is asked.
 //!
 //! **Promise.** At most one read in twenty is hedged in the long run, so that a cluster which is slow as a whole is
-//! not asked twice for everything.
+//! not asked twice for everything. A read that has its answers, and lacks only the cell of one that holds it, does
+//! not count: it waits for no slow replica.
 //!
 //! **Mechanism.** A read is looked at again once the slowest of those that it asked is past its 95th percentile.
 //! Waiting times are rounded up to one of a few, each with a queue of its own that is in order of itself; so this
@@ -48,15 +49,11 @@ impl Read {
         if self.is_repairing() {
             return self.repair_elsewhere(now, context, id);
         }
-        if !context.hedge_budget.has_one() {
-            return;
-        }
-        let is_asked = if self.tally.is_reached() {
-            self.fetch_elsewhere(now, context, id)
-        } else {
-            self.ask_another(context, id)
-        };
-        if is_asked {
+        if self.tally.is_reached() {
+            if self.fetch_elsewhere(now, context, id) {
+                context.tell(Event::Hedged);
+            }
+        } else if context.hedge_budget.has_one() && self.ask_another(context, id) {
             context.hedge_budget.spend();
             context.tell(Event::Hedged);
         }
