@@ -3,8 +3,9 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Key, Limits, Reply, RequestId};
+use cluster::{Command, Key, Limits, PeerState, Reply, RequestId, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 /// More than any of these conversations takes.
@@ -126,4 +127,36 @@ fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_
     deliver(&mut cluster, |packet| !concerns(packet, hung));
     let reply = cluster.replies.get(&id);
     assert!(matches!(reply, Some(Reply::Found { cell, .. }) if cell.meta.version == version(2)), "{reply:?}");
+}
+
+#[test]
+fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_miss_it() {
+    let mut cluster = cluster(5, 0);
+    let key = key("k");
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
+    let [first, second, third] = hosts;
+    // It was written for five nodes and reached one.
+    cluster.hosts[first].cells.insert(key.clone(), Cell::value(version(2), 5, Bytes::from_static(b"new")));
+    cluster.hosts[second].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
+    cluster.hosts[third].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
+    cluster.hosts[first].view.peers[third].state = PeerState::Unreachable;
+    cluster.publish(first);
+    let id = get(&mut cluster, first, &key, 2, 3);
+    let is_write =
+        |packet: &Packet| matches!(packet, Packet::AtStore { request: StoreRequest::Write { .. }, .. });
+    // The second replica does not store what it is sent.
+    deliver(&mut cluster, |packet| !(is_write(packet) && concerns(packet, second)));
+    cluster.pass(Duration::from_millis(200));
+    deliver(&mut cluster, |packet| !(is_write(packet) && concerns(packet, second)));
+    let has_read_it = matches!(cluster.replies.get(&id), Some(Reply::Found { .. }));
+    cluster.hosts[second].view.peers[first].state = PeerState::Unreachable;
+    cluster.publish(second);
+    let later = get(&mut cluster, second, &key, 2, 3);
+    deliver(&mut cluster, |packet| {
+        !concerns(packet, first) && !(is_write(packet) && concerns(packet, second))
+    });
+    if has_read_it {
+        let reply = &cluster.replies[&later];
+        assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");
+    }
 }

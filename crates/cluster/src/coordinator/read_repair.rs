@@ -1,11 +1,11 @@
 //! Read repair: replicas that answered with less than the newest cell are sent it.
 //!
 //! **Promise.** Before a read replies with a cell that not all of its first answers had, `min(ack, from of the
-//! cell)` nodes hold it: a later read of overlapping quorum cannot miss it. A cell goes to the replicas within its own
-//! `from`, and to whoever answered with an older cell of the key, nowhere else.
+//! cell)` of the replicas that the read is of hold it: a later read of overlapping quorum cannot miss it. A cell goes
+//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else.
 //!
 //! **Mechanism.** The answers say who holds the newest cell. Those that lack it are written to; while these are too
-//! few, so are further replicas within its `from`. When a still newer cell is found, a new round begins for that
+//! few, so are further replicas within its `from` and the read's. When a still newer cell is found, a new round begins for that
 //! one, and answers to the former count no more. What is found after the reply is repaired alike, and
 //! nobody waits for it.
 //!
@@ -169,8 +169,9 @@ impl Read {
     /// Sends the newest cell to one more replica that is to hold it, whether it does or not.
     fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
         let held = self.answers.holders().union(self.repair.tried());
-        let nodes = Places::first(context.member.layout.len());
-        let mut others = self.answers.within().intersection(nodes).without(held);
+        // Those beyond are not asked by a later read for as many replicas.
+        let replicas = Places::first(self.tally.quorum().from());
+        let mut others = self.answers.within().intersection(replicas).without(held);
         others.any(|place| self.write(now, context, id, place, cell))
     }
 
