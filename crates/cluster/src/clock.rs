@@ -11,9 +11,10 @@
 //! Clocks of other nodes are *observed*: what is issued after is greater than what they had issued. One that is
 //! more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not, for it would drag all others along.
 //!
-//! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. That is kept
-//! small because peers refuse versions from far in the future. After an idle time longer than that, the first
-//! write waits for the bound.
+//! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. While clocks of a
+//! cluster are ahead of the wall, writes through different nodes are ordered only by what the nodes have heard of
+//! each other; so the reservation is small, a node with peers waits it out before it serves, and does not show
+//! peers what it has merely reserved. After an idle time longer than that, the first write waits for the bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use stdx::{Hlc, WallTime};
 /// Issues versions to all threads of a process. See the module.
 #[derive(Debug)]
 pub struct HybridClock {
+    start: Hlc,
     issued: AtomicU64,
     bound: AtomicU64,
 }
@@ -33,7 +35,7 @@ pub struct ClockExhausted;
 
 impl HybridClock {
     /// How far ahead the bound is made durable.
-    pub const RESERVATION: Duration = Duration::from_secs(3);
+    pub const RESERVATION: Duration = Duration::from_secs(1);
     /// How far the bound is made durable ahead of what was issued, where that is ahead of the wall clock: then
     /// values advance only as they are issued, 4,096 to a microsecond, and restarts in quick succession must not
     /// drive the clock away from the wall.
@@ -45,7 +47,7 @@ impl HybridClock {
     ///
     /// `start` is the greater of the durable bound and the newest version found on disk.
     pub const fn new(start: Hlc) -> Self {
-        Self { issued: AtomicU64::new(start.to_bits()), bound: AtomicU64::new(start.to_bits()) }
+        Self { start, issued: AtomicU64::new(start.to_bits()), bound: AtomicU64::new(start.to_bits()) }
     }
 
     /// A value greater than all issued before, and not before `wall`.
@@ -112,6 +114,18 @@ impl HybridClock {
     /// The greatest value issued so far.
     pub fn issued(&self) -> Hlc {
         Hlc::from_bits(self.issued.load(Ordering::Relaxed))
+    }
+
+    /// What this life began with: nothing up to it is issued (again).
+    pub const fn start(&self) -> Hlc {
+        self.start
+    }
+
+    /// What other nodes are to hear: the greatest value issued or observed in this life, and nothing before there
+    /// is one.
+    pub fn shown(&self) -> Hlc {
+        let issued = self.issued();
+        if issued == self.start { Hlc::ZERO } else { issued }
     }
 
     /// The greatest value that may be issued.
@@ -187,10 +201,10 @@ mod tests {
     fn the_bound_is_wanted_below_half_of_the_reservation() {
         let clock = HybridClock::new(Hlc::ZERO);
         let bound = clock.bound_wanted(wall(0)).expect("nothing is reserved yet");
-        assert_eq!(bound, Hlc::at(wall(3_000_000)));
+        assert_eq!(bound, Hlc::at(wall(1_000_000)));
         clock.raise_bound(bound);
-        assert_eq!(clock.bound_wanted(wall(1_500_000)), None);
-        assert_eq!(clock.bound_wanted(wall(1_500_001)), Some(Hlc::at(wall(4_500_001))));
+        assert_eq!(clock.bound_wanted(wall(500_000)), None);
+        assert_eq!(clock.bound_wanted(wall(500_001)), Some(Hlc::at(wall(1_500_001))));
     }
 
     #[test]
@@ -203,7 +217,19 @@ mod tests {
             clock.raise_bound(durable_bound);
             clock.tick(at).expect("the bound was raised");
         }
-        assert!(durable_bound <= Hlc::at(wall(6_000_000)), "{:?}", durable_bound.wall());
+        assert!(durable_bound <= Hlc::at(wall(4_000_000)), "{:?}", durable_bound.wall());
+    }
+
+    #[test]
+    fn what_is_merely_reserved_is_not_shown() {
+        let start = Hlc::at(wall(2_000_000));
+        let clock = HybridClock::new(start);
+        assert_eq!(clock.shown(), Hlc::ZERO);
+        assert!(clock.observe(Hlc::at(wall(1_000_000)), wall(1_000_000)));
+        assert_eq!(clock.shown(), Hlc::ZERO, "older than what this node may have issued itself");
+        clock.raise_bound(Hlc::at(wall(3_000_000)));
+        assert_eq!(clock.tick(wall(1_000_000)), Ok(start.next()));
+        assert_eq!(clock.shown(), start.next());
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Local {
             tag: *tag,
             asker,
             incarnation: *incarnation,
-            clock: clock.issued(),
+            clock: clock.shown(),
             standing: self.standing(),
             digest: self.digest,
             secret: self.secret.clone(),

@@ -509,7 +509,7 @@ impl World {
             tag: self.hosts[host].tag,
             asker: Asker::Node,
             incarnation: self.hosts[host].member.incarnation,
-            clock: self.hosts[host].member.clock.issued(),
+            clock: self.hosts[host].member.clock.shown(),
             standing: self.standing(host),
         }
     }

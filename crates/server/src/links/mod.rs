@@ -200,7 +200,7 @@ impl Links {
     }
 
     fn flush_link(&mut self, at: Destination) -> Option<Blocked> {
-        let clock = self.clock.issued();
+        let clock = self.clock.shown();
         let link = find(&mut self.dialed, &mut self.accepted, at)?;
         match link.flush(clock, &mut self.write_buffer, &self.counters) {
             Flushed::Done => {

@@ -226,7 +226,7 @@ impl World {
                 },
                 Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
             };
-            let clock = process.member.clock.issued();
+            let clock = process.member.clock.shown();
             if self.network.link(connection).is_some_and(|link| link.end(side) == EndState::Open) {
                 self.deliver(connection, side.other(), Packet::of(clock, &messages));
             }
