@@ -3,12 +3,12 @@
 mod node_support;
 
 use cluster::{
-    Destination, Effect, LinkAction, Message, NodeIndex, NodeLimits, Origin, PeerState, Standing,
-    StoreRequest,
+    Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, Origin, PeerState,
+    Standing, StoreRequest,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
-use stdx::{Cell, NodeTag};
+use stdx::{Cell, Hlc, NodeTag};
 
 fn is_remember(request: &StoreRequest) -> bool {
     matches!(request, StoreRequest::Remember { .. })
@@ -239,6 +239,20 @@ fn a_whole_cluster_that_starts_does_not_wait_for_itself() {
     world.run(SECOND);
     (0..3).for_each(|host| world.start(host));
     world.run_until(2 * SECOND, "all are ready", |world| (0..3).all(|host| world.node(host).is_ready()));
+}
+
+#[test]
+fn what_a_former_life_reserved_is_waited_out_and_not_shown() {
+    let mut world = World::started(3, 14);
+    world.crash(0);
+    let reserved_until = world.now_at(1).wall.saturating_add(HybridClock::RESERVATION);
+    world.clock_start = Hlc::at(reserved_until);
+    world.start(0);
+    world.run(HybridClock::RESERVATION / 2);
+    assert!(!world.node(0).is_ready());
+    assert!(world.hosts[1].member.clock.issued() < Hlc::at(reserved_until), "peers go by the wall");
+    world.run(HybridClock::RESERVATION);
+    assert!(world.node(0).is_ready());
 }
 
 #[test]

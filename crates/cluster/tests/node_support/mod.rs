@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Messages that each host has sent, heartbeats left out.
     pub(crate) sent: Vec<(usize, usize, Message)>,
+    /// What a process that starts finds reserved by its former life.
+    pub(crate) clock_start: Hlc,
     pub(crate) hint_bytes_max: u64,
     /// Cells that came to a node that is not to hold them, and held no older one of the key.
     pub(crate) strays: Vec<(usize, Key)>,
@@ -102,6 +104,7 @@ impl World {
             layout,
             cut: BTreeSet::new(),
             sent: Vec::new(),
+            clock_start: Hlc::ZERO,
             hint_bytes_max: 1 << 20,
             strays: Vec::new(),
             happenings: BTreeMap::new(),
@@ -146,7 +149,7 @@ impl World {
             me: NodeIndex(host as u8),
             tag,
             incarnation: Incarnation(host as u64 * 1_000 + life),
-            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
+            clock: Arc::new(HybridClock::new(self.clock_start)),
             hints: Arc::new(HintLedger::new(self.hint_bytes_max)),
         }
     }
