@@ -174,6 +174,9 @@ pub struct Vitals {
     pub disk_full: bool,
     /// Hints that the sender still holds for the receiver; an estimate that is 0 only when there are none.
     pub hints_for_you: u64,
+    /// The receiver may lack writes that the sender has given up bringing it: it owes itself a pass over all keys
+    /// with its peers.
+    pub repair_owed: bool,
     /// The identity that the sender remembers of the receiver's address, before this life of it.
     pub remembered_tag_of_you: Option<NodeTag>,
 }

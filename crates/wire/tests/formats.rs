@@ -43,6 +43,7 @@ fn vitals(standing: Standing, tag: Option<u64>) -> Vitals {
         draining: tag.is_some(),
         disk_full: tag.is_none(),
         hints_for_you: 0x5152,
+        repair_owed: false,
         remembered_tag_of_you: tag.map(NodeTag),
     }
 }

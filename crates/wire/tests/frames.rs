@@ -23,6 +23,7 @@ fn vitals(hints_for_you: u64) -> Vitals {
         draining: false,
         disk_full: false,
         hints_for_you,
+        repair_owed: false,
         remembered_tag_of_you: None,
     }
 }

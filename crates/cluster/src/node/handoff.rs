@@ -148,15 +148,17 @@ impl Node {
         self.may_deliver(node) && self.hints_left(node) > 0
     }
 
-    /// Peers that a repair is owed with, since hints were dropped here or by a coordinator. One that was dropped for
+    /// Peers that a repair is owed with, since hints were dropped here or by a coordinator; they are told. One that was dropped for
     /// this node itself, which any of them may help out, is owed by all.
     pub(super) fn look_for_dropped_hints(&mut self) -> NodeSet {
+        let told_before = self.outbox.last_number();
         let mut owed = NodeSet::EMPTY;
         for node in self.member.layout.nodes() {
             let dropped = self.member.hints.dropped(node);
             let handoff = self.handoff_mut(node);
             if dropped != handoff.dropped {
                 handoff.dropped = dropped;
+                self.peer_mut(node).untold = Some(told_before);
                 owed.insert(node);
             }
         }

@@ -70,6 +70,7 @@ impl Node {
         dialed.heard_at = now.mono;
         dialed.vitals = Some(its);
         let tag = dialed.hello.tag;
+        peer.untold = peer.untold.filter(|&before| number <= before);
         peer.state = PeerState::Up;
         peer.round_trip = Some(now.mono - its.sent);
         let micros = |wall: stdx::WallTime| wall.micros_since_unix_epoch() as i64;
@@ -172,6 +173,7 @@ impl Node {
             draining: self.drain.is_some(),
             disk_full: self.disk_full,
             hints_for_you: self.hints_left(node),
+            repair_owed: self.peer(node).untold.is_some(),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
         }
     }

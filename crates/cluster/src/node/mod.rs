@@ -117,7 +117,7 @@ impl Node {
             outbox: Outbox::new(member.incarnation),
             rng,
             replica: Replica::new(member.clone()),
-            peers: member.layout.nodes().map(|_| Peer::new(now.mono)).collect(),
+            peers: member.layout.nodes().map(|node| Peer::new(now.mono, owed.contains(node))).collect(),
             tick_at: now.mono,
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,

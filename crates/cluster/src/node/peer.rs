@@ -27,6 +27,8 @@ pub(super) struct Peer {
     pub(super) hints_there: HintsThere,
     /// What it lacks and this node keeps hints for.
     pub(super) handoff: Handoff,
+    /// It has to be told that hints for it were given up: no answer to a later request than this one has come.
+    pub(super) untold: Option<u64>,
     /// Ranges that it asked for and the store is scanning.
     pub(super) ranges_under_way: u8,
 }
@@ -60,7 +62,7 @@ pub(super) struct HintsThere {
 }
 
 impl Peer {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, is_owed_repair: bool) -> Self {
         Self {
             dialer: Dialer::new(),
             dialed: None,
@@ -72,6 +74,7 @@ impl Peer {
             round_trip: None,
             hints_there: HintsThere { least: u64::MAX, since: now },
             handoff: Handoff::new(now),
+            untold: is_owed_repair.then_some(0),
             ranges_under_way: 0,
         }
     }

@@ -24,6 +24,10 @@ impl Node {
 
     pub(super) fn take_word(&mut self, node: NodeIndex, its: &Vitals) {
         self.peer_mut(node).word = Some(its.remembered_tag_of_you);
+        if its.repair_owed {
+            // Who lacks a write finds it at any of its replicas; who gave it up may be none of them.
+            self.owe_repair(self.peer_nodes().collect());
+        }
     }
 
     /// Decides, as long as nothing is decided durably.

@@ -123,6 +123,7 @@ pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals) {
     let mut flags = standing_to_number(vitals.standing);
     flags |= if vitals.draining { vitals_flag::DRAINING } else { 0 };
     flags |= if vitals.disk_full { vitals_flag::DISK_FULL } else { 0 };
+    flags |= if vitals.repair_owed { vitals_flag::REPAIR_OWED } else { 0 };
     flags |= if vitals.remembered_tag_of_you.is_some() { vitals_flag::REMEMBERS_TAG } else { 0 };
     out.push(flags);
     put_u64(out, vitals.sent.as_nanos());
@@ -146,6 +147,7 @@ pub(super) fn vitals(reader: &mut Reader<'_>) -> Result<Vitals, WireError> {
         draining: flags & vitals_flag::DRAINING != 0,
         disk_full: flags & vitals_flag::DISK_FULL != 0,
         hints_for_you: reader.u64()?,
+        repair_owed: flags & vitals_flag::REPAIR_OWED != 0,
         remembered_tag_of_you: match flags & vitals_flag::REMEMBERS_TAG {
             0 => None,
             _ => Some(NodeTag(reader.u64()?)),

@@ -56,7 +56,8 @@ mod vitals_flag {
     pub(super) const DRAINING: u8 = 1 << 2;
     pub(super) const DISK_FULL: u8 = 1 << 3;
     pub(super) const REMEMBERS_TAG: u8 = 1 << 4;
-    pub(super) const ALL: u8 = STANDING | DRAINING | DISK_FULL | REMEMBERS_TAG;
+    pub(super) const REPAIR_OWED: u8 = 1 << 5;
+    pub(super) const ALL: u8 = STANDING | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
 }
 
 /// Bits of the byte that a request for a range begins with.

@@ -184,14 +184,15 @@ fn any_wall() -> impl Strategy<Value = WallTime> {
 pub(crate) fn any_vitals() -> impl Strategy<Value = Vitals> {
     let standing =
         prop_oneof![Just(Standing::Unsettled), Just(Standing::Rebuilding), Just(Standing::Settled)];
-    (any::<(u64, bool, bool, u64)>(), any_wall(), standing, option::of(any::<u64>())).prop_map(
-        |((sent, draining, disk_full, hints_for_you), wall, standing, tag)| Vitals {
+    (any::<(u64, bool, bool, u64, bool)>(), any_wall(), standing, option::of(any::<u64>())).prop_map(
+        |((sent, draining, disk_full, hints_for_you, repair_owed), wall, standing, tag)| Vitals {
             sent: Instant::from_nanos(sent),
             wall,
             standing,
             draining,
             disk_full,
             hints_for_you,
+            repair_owed,
             remembered_tag_of_you: tag.map(NodeTag),
         },
     )
