@@ -414,6 +414,32 @@ fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
 }
 
 #[test]
+fn no_more_is_asked_of_a_peer_than_can_be_exchanged_soon() {
+    let mut world = World::started(2, 23);
+    let version = world.version(1);
+    for i in 0..20_000 {
+        world.write_cell(1, &key(&format!("k{i:05}")), &Cell::tombstone(version, 2), &[]);
+    }
+    repair(&mut world, 0);
+    let (mut seen, mut listed) = (world.sent.len(), 0);
+    world.run_until(300 * SECOND, "the pass has ended", |world| {
+        for (_, _, message) in &world.sent[seen..] {
+            if let Message::Answer {
+                answer: PeerAnswer::Range(RangeAnswer::Versions { entries, .. }), ..
+            } = message
+            {
+                listed += entries.len();
+            }
+        }
+        seen = world.sent.len();
+        let waiting = listed - world.hosts[0].store.cells.len().min(listed);
+        assert!(waiting <= 4 * 1_024, "{waiting} cells wait to be exchanged");
+        !is_repairing(world, 0)
+    });
+    assert_eq!(world.hosts[0].store.cells.len(), 20_000);
+}
+
+#[test]
 fn nodes_that_hold_the_same_of_what_both_are_to_hold_say_so() {
     let mut world = World::started(3, 19);
     for i in 0..900 {

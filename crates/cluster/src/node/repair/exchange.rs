@@ -1,9 +1,10 @@
 //! What differs between this node and a peer is exchanged, a few cells at once.
 //!
 //! A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
-//! here. In between it may have been overwritten: then the newer one goes the way, if it is to.
+//! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
+//! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
 
-use super::{Chunk, Node, Pass, Stage, TRIES_MAX};
+use super::{Chunk, Node, Pass, Progress, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use stdx::{Cell, CellMeta, Now};
 
 /// Cells that are exchanged at once; each is in memory.
 const UNDER_WAY_MAX: usize = 16;
+/// While more than this wait, peers are not asked for the rest of a range; each may add what one answer holds.
+const WAITING_MAX: usize = 1_024;
 
 /// A cell that is to go to a peer, or to come from it.
 #[derive(Clone, Debug)]
@@ -88,6 +91,7 @@ impl Node {
                 Way::Pull => self.transferred(number, transfer, false),
             }
         }
+        self.ask_for_rests(now);
         let is_done =
             |chunk: &Chunk| chunk.open.is_empty() && chunk.transfers.is_empty() && chunk.under_way == 0;
         if let Some(Pass { stage: Stage::Comparing(chunk), .. }) = &self.repair.pass
@@ -157,6 +161,19 @@ impl Node {
             chunk.learned |= is_stored;
         }
         self.transferred(number, transfer, is_stored);
+    }
+
+    /// Asks those peers on that have answered for a part of the range, once there is room for what they may say.
+    fn ask_for_rests(&mut self, now: Now) {
+        let Some(Pass { number, stage: Stage::Comparing(chunk), .. }) = &mut self.repair.pass else { return };
+        if chunk.transfers.len() > WAITING_MAX {
+            return;
+        }
+        let number = *number;
+        let go_on = |progress: &mut Progress| std::mem::take(&mut progress.is_to_go_on);
+        let nodes: NodeSet =
+            chunk.open.iter_mut().filter_map(|(&node, progress)| go_on(progress).then_some(node)).collect();
+        nodes.iter().for_each(|node| self.ask_range(now, number, node));
     }
 
     fn next_transfer(&mut self) -> Option<(u64, Transfer)> {

@@ -94,7 +94,7 @@ struct Chunk {
     own: BTreeMap<Key, CellMeta>,
     /// Peers that have not answered for all of it, and how far each is.
     open: BTreeMap<NodeIndex, Progress>,
-    /// What is to be exchanged; bounded by what a chunk and the answers to it can hold.
+    /// What is to be exchanged; no more is asked for while this is long.
     transfers: VecDeque<Transfer>,
     under_way: usize,
     learned: bool,
@@ -104,6 +104,14 @@ struct Chunk {
 struct Progress {
     after: Option<Key>,
     tries: u8,
+    /// It has answered for a part, and is to be asked for the rest.
+    is_to_go_on: bool,
+}
+
+impl Progress {
+    const fn behind(after: Option<Key>) -> Self {
+        Self { after, tries: 0, is_to_go_on: false }
+    }
 }
 
 impl Repair {
@@ -194,7 +202,7 @@ impl Node {
             unreachable!("a pass scans one chunk at a time");
         };
         let with = pass.with;
-        let open = with.iter().map(|node| (node, Progress { after: pass.after.clone(), tries: 0 }));
+        let open = with.iter().map(|node| (node, Progress::behind(pass.after.clone())));
         pass.stage = Stage::Comparing(Chunk {
             begun_at,
             until,
@@ -224,14 +232,12 @@ impl Node {
             Some(PeerAnswer::Range(RangeAnswer::Versions { entries, until }))
                 if until.is_none() || until > progress.after =>
             {
-                let after = std::mem::replace(&mut progress.after, until.clone());
-                progress.tries = 0;
                 let is_short = until.is_some() && (chunk.until.is_none() || until < chunk.until);
+                let next = Progress { is_to_go_on: is_short, ..Progress::behind(until.clone()) };
+                let after = std::mem::replace(progress, next).after;
                 let until = if is_short { until } else { chunk.until.clone() };
                 self.compare(now, number, node, after.as_ref(), until.as_ref(), entries);
-                if is_short {
-                    self.ask_range(now, number, node);
-                } else if let Some(chunk) = self.repair.chunk(number) {
+                if !is_short && let Some(chunk) = self.repair.chunk(number) {
                     chunk.open.remove(&node);
                 }
             }
