@@ -182,6 +182,29 @@ fn rebuilding_goes_on_though_the_store_takes_few_writes_at_once() {
 }
 
 #[test]
+fn a_lost_node_waits_also_for_a_slow_source_that_alone_holds_what_it_acknowledged() {
+    let mut world = World::new(5, 22);
+    world.limits.default_from = 5;
+    (0..5).for_each(|host| world.start(host));
+    world.run(2 * SECOND);
+    (0..KEYS).for_each(|i| {
+        place(&mut world, &format!("k{i}"), 5);
+    });
+    // Two of three acknowledged it; the third was to have a hint for it from the one that is lost.
+    let (lost, slow) = (NodeIndex(4), NodeIndex(1));
+    let name = world.name_where("z", 3, |replicas| replicas.contains(&lost) && replicas.contains(&slow));
+    let version = world.version(4);
+    let cell = Cell::value(version, 3, Bytes::from_static(b"acknowledged"));
+    world.write_cell(1, &key(&name), &cell, &[]);
+    world.crash(4);
+    world.lose_disk(4);
+    world.hosts[1].store.latency = SECOND / 2;
+    world.start(4);
+    world.run_until(120 * SECOND, "it is settled", |world| world.standing(4) == Standing::Settled);
+    assert_eq!(world.version_at(4, &name), Some(version));
+}
+
+#[test]
 fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
     let mut world = World::started(3, 4);
     (0..500).for_each(|i| {

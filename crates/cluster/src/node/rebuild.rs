@@ -12,8 +12,8 @@
 //! they have lost what they held, and would wait for this node in turn.
 //!
 //! **Caveats.** Progress is not durable: after a restart all begins again. While enough sources are unreachable,
-//! the node goes on without being believed. A key written for more nodes than the default is complete only after
-//! the pass of anti-entropy that follows.
+//! the node goes on without being believed. A key written for more or fewer nodes than the default, of which only a
+//! source has a copy that could not be reached or read, is complete only after the pass of anti-entropy that follows.
 
 use super::Node;
 use super::purpose::{AskPurpose, StorePurpose};
@@ -52,6 +52,8 @@ struct Source {
     tag: Option<NodeTag>,
     /// It was believed when its first range was asked for.
     was_believed: bool,
+    /// It has not given the range that it was last asked for.
+    falters: bool,
     /// What was read ends with this key.
     after: Option<Key>,
     /// Not before this.
@@ -76,7 +78,15 @@ enum Stage {
 
 impl Source {
     const fn new(now: Instant) -> Self {
-        Self { stage: Stage::Idle, tag: None, was_believed: false, after: None, next_at: now, asked_at: now }
+        Self {
+            stage: Stage::Idle,
+            tag: None,
+            was_believed: false,
+            falters: false,
+            after: None,
+            next_at: now,
+            asked_at: now,
+        }
     }
 
     const fn is_under_way(&self) -> bool {
@@ -89,6 +99,7 @@ impl Source {
 
     fn retry(&mut self, now: Instant) {
         self.stage = Stage::Idle;
+        self.falters = true;
         self.next_at = now + RETRY_AFTER;
     }
 }
@@ -227,6 +238,7 @@ impl Node {
         let waiting = entries.into_iter().filter(is_own).collect();
         let rebuild = self.rebuild.as_mut().expect("there is a source");
         let source = &mut rebuild.sources[node.as_usize()];
+        source.falters = false;
         source.stage = Stage::Storing { waiting, under_way: 0, until };
         source.next_at = now.mono;
     }
@@ -260,7 +272,9 @@ impl Node {
         let complete: NodeSet =
             self.peer_nodes().filter(|&node| read(node) && source(node).was_believed).collect();
         let lost: NodeSet = self.peer_nodes().filter(|&node| is_rebuilding(node)).collect();
+        let is_waited_for = |node: &NodeIndex| self.is_source(*node) && !source(*node).falters;
         lost.iter().all(read)
+            && self.peer_nodes().filter(is_waited_for).all(read)
             && rebuild.others.iter().map(|&others| NodeSet::from_bits(others)).all(|others| {
                 let enough = self.sources_needed().min(others.without(lost).len());
                 complete.intersection(others).len() >= enough
