@@ -223,6 +223,28 @@ fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_lost_node_does_not_take_itself_for_new_by_the_word_of_another_lost_one() {
+    let mut world = World::started(3, 24);
+    (0..100).for_each(|i| {
+        place(&mut world, &format!("k{i}"), 3);
+    });
+    for host in 1..3 {
+        world.crash(host);
+        world.lose_disk(host);
+    }
+    world.start(1);
+    world.run_until(SECOND, "the first knows", |world| world.standing(1) == Standing::Rebuilding);
+    // The second cannot hear of its loss from the only node that remembers it.
+    world.cut_off(0, 2);
+    world.start(2);
+    world.run(20 * SECOND);
+    assert_eq!(world.standing(2), Standing::Rebuilding);
+    world.heal();
+    world.run_until(30 * SECOND, "it is filled", |world| world.standing(2) == Standing::Settled);
+    assert_eq!(world.hosts[2].store.cells.len(), 100);
+}
+
+#[test]
 fn replicas_converge_on_keys_that_nobody_reads() {
     for seed in 0..8 {
         let hosts = 2 + (seed as usize % 4);

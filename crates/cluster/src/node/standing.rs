@@ -6,7 +6,8 @@
 //!
 //! **Mechanism.** Each peer says in its heartbeats what it remembers. One that remembers another identity makes
 //! this node rebuild. When a majority of all nodes, this one counted, remembers none or this very one, and no
-//! peer that may be reachable is still to say, the cluster is new, and so is this node.
+//! peer that may be reachable is still to say, the cluster is new, and so is this node; unless one of them is rebuilding
+//! itself, whose word says nothing of what was before: then this node rebuilds too.
 //!
 //! **Caveats.** A node that lost its disk takes itself for new if all who remember it are unreachable just then and
 //! a majority never met it. Who met it is whom it exchanged heartbeats with at any time.
@@ -44,6 +45,11 @@ impl Node {
         let is_majority = heard * 2 > usize::from(self.member.layout.len());
         if is_majority && !self.is_word_outstanding() && self.record.wanted().standing == Standing::Unsettled
         {
+            let is_rebuilding = |node| self.peer(node).standing() == Standing::Rebuilding;
+            if self.peer_nodes().any(is_rebuilding) {
+                self.record.change().standing = Standing::Rebuilding;
+                return;
+            }
             let record = self.record.change();
             record.standing = Standing::Settled;
             // There is nothing that others could hold and this node lacks.
