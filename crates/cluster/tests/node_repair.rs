@@ -245,6 +245,25 @@ fn a_lost_node_does_not_take_itself_for_new_by_the_word_of_another_lost_one() {
 }
 
 #[test]
+fn nodes_that_took_themselves_for_new_are_filled_when_one_that_remembers_them_is_back() {
+    let mut world = World::started(3, 25);
+    (0..100).for_each(|i| {
+        place(&mut world, &format!("k{i}"), 3);
+    });
+    (0..3).for_each(|host| world.crash(host));
+    for host in 1..3 {
+        world.lose_disk(host);
+        world.start(host);
+    }
+    world.run_until(10 * SECOND, "nobody told them", |world| {
+        (1..3).all(|host| world.standing(host) == Standing::Settled)
+    });
+    world.start(0);
+    world.run(60 * SECOND);
+    assert!((1..3).all(|host| world.hosts[host].store.cells.len() == 100));
+}
+
+#[test]
 fn replicas_converge_on_keys_that_nobody_reads() {
     for seed in 0..8 {
         let hosts = 2 + (seed as usize % 4);

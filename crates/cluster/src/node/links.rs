@@ -3,7 +3,7 @@
 //! **Promise.** A link to a peer is used for reads and writes only while the peer's identity is the one that is
 //! durably remembered here; so of two nodes that exchanged a write, each can tell the other later that it has lost
 //! its disk. A remembered identity gives way to another only when the other's node says that it knows what it
-//! stands for: until then it must hear from here what was remembered.
+//! stands for: until then it must hear from here what was remembered. If it did not, a repair is owed with it.
 //!
 //! **Mechanism.** The first hello of a peer, or the first of another identity, changes the record; the accepted
 //! link waits, and the dialed one carries heartbeats only, until the change is durable. A node that has yet to
@@ -73,7 +73,11 @@ impl Node {
             None => true,
         };
         if may_remember {
-            self.record.change().peers.insert(node, tag);
+            let former = self.record.change().peers.insert(node, tag);
+            if former.is_some() && standing.is_believed() {
+                // Nobody could tell it of what it has lost, or it was rebuilt without what is here.
+                self.owe_repair([node].into_iter().collect());
+            }
         }
     }
 
