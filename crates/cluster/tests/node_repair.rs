@@ -418,6 +418,22 @@ fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back()
 }
 
 #[test]
+fn one_that_holds_an_older_copy_learns_of_a_delete_elsewhere_by_its_own_pass() {
+    let mut world = World::started(3, 11);
+    place(&mut world, "k", 3);
+    let now = world.now + SECOND;
+    world.now = now;
+    let version = world.version(0);
+    let replicas: Vec<usize> =
+        world.layout.replicas(&key("k"), 3).iter().map(|node| node.as_usize()).collect();
+    world.write_cell(replicas[0], &key("k"), &Cell::tombstone(version, 1), &[]);
+    world.run(3 * SECOND);
+    repair(&mut world, replicas[2]);
+    world.run(10 * SECOND);
+    assert_eq!(world.version_at(replicas[2], "k"), Some(version));
+}
+
+#[test]
 fn what_one_node_has_purged_does_not_come_back() {
     let mut world = World::new(3, 17);
     world.limits.grace = 30 * SECOND;

@@ -54,6 +54,10 @@ pub(super) enum AskPurpose {
     CompareRange {
         pass: u64,
     },
+    OfferCell {
+        pass: u64,
+        transfer: Transfer,
+    },
     PushCell {
         pass: u64,
         transfer: Transfer,

@@ -1,6 +1,7 @@
 //! What differs between this node and a peer is exchanged, a few cells at once.
 //!
-//! A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
+//! A key that the peer does not tell of it may hold all the same: newer, and for fewer nodes than this node's older
+//! cell, which that one must then replace. So the peer is asked first. A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
 //! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
 //! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
 
@@ -8,7 +9,7 @@ use super::{Chunk, Node, Pass, Progress, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
-use stdx::{Cell, CellMeta, Now};
+use stdx::{Cell, CellMeta, Now, Version};
 
 /// Cells that are exchanged at once; each is in memory.
 const UNDER_WAY_MAX: usize = 16;
@@ -29,6 +30,8 @@ pub(in crate::node) struct Transfer {
 /// In which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Way {
+    /// To the peer, unless it holds something newer than this.
+    Offer(Version),
     Push,
     Pull,
 }
@@ -57,7 +60,7 @@ impl Node {
                     transfers.push(transfer(key, Way::Push, true));
                 }
                 None if self.is_exchanged(now, node, key, own, *cutoff) => {
-                    transfers.push(transfer(key, Way::Push, false));
+                    transfers.push(transfer(key, Way::Offer(own.version), false));
                 }
                 _ => {}
             }
@@ -78,6 +81,11 @@ impl Node {
     pub(super) fn advance_exchange(&mut self, now: Now) {
         while let Some((number, transfer)) = self.next_transfer() {
             match transfer.way {
+                Way::Offer(_) if self.is_usable(transfer.node) => {
+                    let (node, key) = (transfer.node, transfer.key.clone());
+                    let purpose = AskPurpose::OfferCell { pass: number, transfer };
+                    self.outbox.ask(now.mono, node, purpose, PeerRequest::ReadMeta { key });
+                }
                 Way::Push => {
                     let key = transfer.key.clone();
                     let purpose = StorePurpose::ReadToPush { pass: number, transfer };
@@ -88,7 +96,7 @@ impl Node {
                     let purpose = AskPurpose::PullCell { pass: number, transfer };
                     self.outbox.ask(now.mono, node, purpose, PeerRequest::ReadCell { key });
                 }
-                Way::Pull => self.transferred(number, transfer, false),
+                Way::Offer(_) | Way::Pull => self.transferred(number, transfer, false),
             }
         }
         self.ask_for_rests(now);
@@ -98,6 +106,28 @@ impl Node {
             && is_done(chunk)
         {
             self.end_chunk_of_pass(now);
+        }
+    }
+
+    /// A peer has said what it holds of a key that it did not tell of, or has not.
+    pub(in crate::node) fn cell_offered(
+        &mut self,
+        number: u64,
+        transfer: Transfer,
+        answer: Option<&PeerAnswer>,
+    ) {
+        let (Way::Offer(own), Some(PeerAnswer::Meta(its))) = (transfer.way, answer) else {
+            return self.transferred(number, transfer, false);
+        };
+        let transfer = match its {
+            Some(its) if its.version > own => Transfer { way: Way::Pull, replaces: true, ..transfer },
+            Some(its) if its.version == own => return self.dropped(number),
+            Some(_) => Transfer { way: Way::Push, replaces: true, ..transfer },
+            None => Transfer { way: Way::Push, ..transfer },
+        };
+        if let Some(chunk) = self.repair.chunk(number) {
+            chunk.under_way -= 1;
+            chunk.transfers.push_front(transfer);
         }
     }
 
