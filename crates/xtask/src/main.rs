@@ -34,6 +34,8 @@ const DOCS: &[Step] = &[Step {
 
 const TESTS: &[Step] = &[step("cargo test --workspace --locked")];
 
+const SWEEP: &[Step] = &[step("cargo run --quiet --locked --profile sim --package sim -- sweep 300")];
+
 const CHORES: &[Chore] = &[
     Chore { name: "lint", does: "format and lints, warnings denied", steps: LINTS },
     Chore { name: "doc", does: "the documentation of all crates, warnings denied", steps: DOCS },
@@ -56,7 +58,7 @@ const CHORES: &[Chore] = &[
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("ci") => run_all([LINTS, DOCS, TESTS]),
+        Some("ci") => run_all([LINTS, DOCS, TESTS, SWEEP]),
         Some("netns") => netns::run(),
         Some(name) if simulate::CHORES.iter().any(|(chore, _)| *chore == name) => {
             simulate::run(name, arguments)
@@ -70,7 +72,10 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("cargo xtask <chore>\n\n  {:<9} lint, doc, test: what continuous integration runs", "ci");
+    eprintln!(
+        "cargo xtask <chore>\n\n  {:<9} lint, doc, test, sweep 300: what continuous integration runs",
+        "ci"
+    );
     for chore in CHORES {
         eprintln!("  {:<9} {}", chore.name, chore.does);
     }
