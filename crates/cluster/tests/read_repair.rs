@@ -153,7 +153,7 @@ fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_m
     cluster.publish(second);
     let later = get(&mut cluster, second, &key, 2, 3);
     deliver(&mut cluster, |packet| {
-        !concerns(packet, first) && !(is_write(packet) && concerns(packet, second))
+        !(concerns(packet, first) || is_write(packet) && concerns(packet, second))
     });
     if has_read_it {
         let reply = &cluster.replies[&later];

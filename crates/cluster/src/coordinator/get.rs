@@ -203,8 +203,10 @@ impl Read {
     /// Sees that the newest cell is on its way here; `false`: nobody can send it.
     pub(super) fn fetch(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let is_asked = !self.open_cell.is_empty();
-        let is_late = now.mono >= self.late_at;
-        (is_asked && !is_late) || self.fetch_elsewhere(now, context, id) || is_asked
+        if is_asked && now.mono < self.late_at {
+            return true;
+        }
+        self.fetch_elsewhere(now, context, id) || is_asked
     }
 
     /// Asks one more replica for the newest cell; `false`: there is none.
