@@ -263,7 +263,7 @@ fn of_two_links_of_a_peer_the_newer_is_kept() {
         tag: NodeTag(2),
         asker: cluster::Asker::Node,
         incarnation: cluster::Incarnation(9),
-        clock: stdx::Hlc::ZERO,
+        clock: Hlc::ZERO,
         standing: Standing::Settled,
     };
     let link = cluster::LinkId(77);
