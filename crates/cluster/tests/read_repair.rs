@@ -160,3 +160,34 @@ fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_m
         assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");
     }
 }
+
+#[test]
+fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
+    let key = key("k");
+    let older = Cell::value(version(1), 3, Bytes::from_static(b"older"));
+    let of_the_future =
+        Version::new(Hlc::at(WallTime::EPOCH_2020.saturating_add(TIMEOUT * 3_600)), NodeTag(1));
+    for (newer, is_full) in [(version(2), true), (of_the_future, false)] {
+        let mut cluster = cluster(3, 0);
+        let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
+        let newer = Cell::value(newer, 3, Bytes::from_static(b"newer"));
+        for (host, cell) in hosts.into_iter().zip([&newer, &older, &older]) {
+            cluster.hosts[host].cells.insert(key.clone(), cell.clone());
+        }
+        for host in &hosts[1..] {
+            cluster.hosts[hosts[0]].view.peers[*host].disk_full = is_full;
+        }
+        cluster.publish(hosts[0]);
+        let id = get(&mut cluster, hosts[0], &key, 2, 3);
+        deliver(&mut cluster, |_| true);
+        let reply = &cluster.replies[&id];
+        assert!(matches!(reply, Reply::Found { cell, .. } if *cell == older), "{reply:?}");
+
+        // Where another one holds it too, it may have been acknowledged or read.
+        cluster.hosts[hosts[1]].cells.insert(key.clone(), newer.clone());
+        let id = get(&mut cluster, hosts[0], &key, 2, 3);
+        deliver(&mut cluster, |_| true);
+        let reply = &cluster.replies[&id];
+        assert!(!matches!(reply, Reply::Found { cell, .. } if *cell == older), "{reply:?}");
+    }
+}

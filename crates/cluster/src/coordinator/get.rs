@@ -6,7 +6,8 @@
 //! **Mechanism.** One replica is asked for the cell, this node itself where it can, the others for version and
 //! kind: reads move little. One that fails makes room for the next at once. If the newest turns out to be on a
 //! replica that was not asked for the cell, it is fetched from there. One read in a few asks all replicas, so that
-//! differences are found that quorums alone would miss.
+//! differences are found that quorums alone would miss. What cannot be stored on enough replicas, since their disks are
+//! full or it is from the future, is not returned: the read begins again without those that hold it.
 //!
 //! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
 
@@ -187,7 +188,7 @@ impl Read {
             return Some(Reply::Missing { acks });
         };
         if self.answers.differ() && !self.is_held_by_enough() {
-            let goes_on = self.repair_before_reply(now, context, id);
+            let goes_on = self.repair_before_reply(now, context, id) || self.ask_without_holders(context, id);
             return (!goes_on).then(|| Reply::Failed(self.failure(context)));
         }
         if !newest.is_live_at(now.wall) {
@@ -285,6 +286,27 @@ impl Read {
             let is_cell_coming = !self.open_cell.is_empty() || self.answers.cell().is_some();
             self.ask(context, id, place, if is_cell_coming { Step::Meta } else { Step::Cell });
         }
+    }
+
+    /// Begins again without those that hold the newest cell, which cannot spread: any `ack` others are a quorum too, and
+    /// if it was ever acknowledged or read, one of them holds it. `false`: the others are too few.
+    fn ask_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
+        let holders = self.answers.holders();
+        let mut tally = Tally::new(self.tally.quorum());
+        for place in self.tally.failed().union(holders) {
+            tally.fail(place);
+        }
+        if holders.is_empty() || tally.is_impossible() {
+            return false;
+        }
+        for place in holders {
+            self.lose(context, place);
+        }
+        self.begin_round(context);
+        self.tally = tally;
+        self.answers = Answers::default();
+        self.ask_enough(context, id);
+        !self.tally.is_impossible()
     }
 
     /// The best of these to read from.
