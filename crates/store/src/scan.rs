@@ -14,8 +14,8 @@ use crate::group::fault_of;
 use crate::keyspace::{self, ENTITIES, with_entity_key};
 use bytes::Bytes;
 use cluster::{Hint, Key, NodeIndex, ScanLimit, StoreFault, StoreResponse};
-use engine::Engine;
 use engine::iter::Cursor;
+use engine::{Engine, Error};
 use stdx::{Cell, CellKind, CellRef};
 
 /// A range of the user's keys.
@@ -45,7 +45,7 @@ pub(crate) fn cells(
     Ok(StoreResponse::Scanned { entries, until })
 }
 
-/// Hints for `target` behind `after`; with `cells`, the newest of each key.
+/// Hints for `target` behind `after`; with `cells`, the newest of each key that can be read back as it was written.
 pub(crate) fn hints(
     engine: &Engine,
     target: NodeIndex,
@@ -60,7 +60,7 @@ pub(crate) fn hints(
             return Ok(left.take(key.len()));
         }
         let cell = match cells && left.has_room(key.len()) {
-            true => with_entity_key(key, |key| engine.get(key)).map_err(|error| fault_of(&error))?,
+            true => readable(with_entity_key(key, |key| engine.get(key)))?,
             false => None,
         };
         let value_bytes = cell.as_ref().map_or(0, |cell| cell.value.len());
@@ -71,6 +71,18 @@ pub(crate) fn hints(
         Ok(true)
     })?;
     Ok(StoreResponse::Hints { hints, until })
+}
+
+/// The cell of a hint. One that is corrupt is told to the operator and left out: it must not hold up those behind it,
+/// and other replicas hold it too.
+fn readable(cell: Result<Option<Cell>, Error>) -> Result<Option<Cell>, StoreFault> {
+    match cell {
+        Err(error @ Error::Corrupt { .. }) => {
+            tracing::error!(%error, "a cell that another node lacks cannot be handed over");
+            Ok(None)
+        }
+        cell => cell.map_err(|error| fault_of(&error)),
+    }
 }
 
 /// Shows `visit` each of the user's keys in `range` of the space that begins with `prefix`, in order, until it has

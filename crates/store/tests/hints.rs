@@ -45,6 +45,38 @@ fn the_newest_hint_of_each_key_and_node_is_found() {
 }
 
 #[test]
+fn a_corrupt_cell_does_not_hold_up_the_hints_behind_it() {
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), 1).unwrap();
+    let mut noise = vec![0; 40_000];
+    Rng::new(1).fill(&mut noise);
+    let noisy = Cell::value(version(5), 3, noise.clone().into());
+    carry_out(&store, &hinted(b"b", noisy, &[1]));
+    carry_out(&store, &hinted(b"a", value(4, b"first"), &[1]));
+    carry_out(&store, &hinted(b"c", value(6, b"last"), &[1]));
+    // Other blocks of the table lie between the hints and what will be corrupt.
+    carry_out(&store, &write(key(b"aa"), Cell::value(version(5), 1, noise[..19_000].to_vec().into())));
+    store.engine().flush().unwrap();
+    drop(store);
+    let pattern = &noise[20_000..20_064];
+    let place = disk.file_names().into_iter().find_map(|path| {
+        let is_table = path.extension().is_none_or(|extension| extension != "wal");
+        let bytes = disk.read_file(&path).unwrap();
+        let at = bytes.windows(pattern.len()).position(|window| window == pattern).filter(|_| is_table);
+        at.map(|at| (path, at as u64))
+    });
+    let (path, at) = place.expect("the value is in a table");
+    disk.corrupt(path, at, 3).unwrap();
+    let (store, _) = open(disk, 1).unwrap();
+    let request = StoreRequest::ReadHints { target: NodeIndex(1), after: None, limit: ALL, cells: true };
+    let StoreResponse::Hints { hints, until: None } = store.answer_blocking(&request) else {
+        panic!("the hints are not read")
+    };
+    let found: Vec<_> = hints.iter().map(|hint| (hint.key.clone(), hint.cell.is_some())).collect();
+    assert_eq!(found, [(key(b"a"), true), (key(b"b"), false), (key(b"c"), true)]);
+}
+
+#[test]
 fn forgetting_a_hint_leaves_a_newer_one() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     carry_out(&store, &keep(b"same", 5, &[1, 2]));
