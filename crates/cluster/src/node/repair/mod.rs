@@ -39,6 +39,8 @@ const WRITES_SETTLE: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 /// The same, at most; it doubles while passes leave somebody due and nothing is exchanged.
 const PAUSE_MAX: Duration = Duration::from_secs(640);
+/// No pause is longer than this part of the grace period, within which all must have heard of a delete.
+const PAUSE_SHARE_OF_GRACE: u32 = 20;
 /// The longest rest between two chunks.
 const REST_MAX: Duration = Duration::from_secs(5);
 /// How often one thing is tried in a pass.
@@ -368,7 +370,7 @@ impl Node {
             }
         }
         let repair = &mut self.repair;
-        repair.next_at = now.mono + repair.pause;
+        repair.next_at = now.mono + repair.pause.min(self.limits.grace / PAUSE_SHARE_OF_GRACE);
         let moved = repair.due.is_empty() || pass.cells > 0;
         repair.pause = if moved { PAUSE_MIN } else { (repair.pause * 2).min(PAUSE_MAX) };
         if repair.due.is_empty() {
