@@ -317,7 +317,7 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
         let config = &process.config;
         let options = StoreOptions {
             engine: config.engine.clone(),
-            membership: config.membership.clone(),
+            membership: config.membership.clone().seen_by(&config.self_name),
             new_tag: NodeTag(env::os_process::entropy_u64()),
             away_max: store::AWAY_MAX_DEFAULT,
             after_absence: config.after_absence,

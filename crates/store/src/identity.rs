@@ -30,6 +30,8 @@ const HEADER: &str = "veche-identity 1";
 pub struct Membership {
     /// The addresses of all nodes, this one too, in byte order; empty for a node on its own.
     pub nodes: Vec<String>,
+    /// Which of several nodes this one is. `None`: whoever opens the directory does not say, as tools do not.
+    pub own: Option<String>,
     /// How many partitions keys are spread over.
     pub partitions: u32,
     /// See [`HASH_VERSION`].
@@ -46,7 +48,14 @@ impl Membership {
     pub fn of(mut nodes: Vec<String>) -> Self {
         nodes.sort_unstable();
         nodes.dedup();
-        Self { nodes, partitions: PARTITIONS_DEFAULT, hash_version: HASH_VERSION }
+        Self { nodes, own: None, partitions: PARTITIONS_DEFAULT, hash_version: HASH_VERSION }
+    }
+
+    /// This cluster, as the node of this address has it. Means nothing for a node on its own.
+    #[must_use]
+    pub fn seen_by(self, own: &str) -> Self {
+        let own = self.has_peers().then(|| own.to_owned());
+        Self { own, ..self }
     }
 }
 
@@ -74,6 +83,13 @@ pub enum IdentityMismatch {
         /// Asked for.
         asked: Vec<String>,
     },
+    /// Another of the nodes.
+    Own {
+        /// In the directory.
+        remembered: String,
+        /// Asked for.
+        asked: String,
+    },
     /// Another partition count.
     Partitions {
         /// In the directory.
@@ -100,6 +116,11 @@ impl fmt::Display for IdentityMismatch {
                 Cluster(remembered),
                 Cluster(asked),
                 AsBefore(remembered)
+            ),
+            Self::Own { remembered, asked } => write!(
+                f,
+                "was made for {remembered}, not for {asked}: it holds other keys than that node is to hold; start it with \
+                 --self-url {remembered}, or use another --data"
             ),
             Self::Partitions { remembered, asked } => write!(
                 f,
@@ -175,6 +196,11 @@ impl Identity {
             let (remembered, asked) = (remembered.nodes.clone(), asked.nodes.clone());
             return Err(IdentityMismatch::Nodes { remembered, asked });
         }
+        if let (Some(remembered), Some(asked)) = (&remembered.own, &asked.own)
+            && remembered != asked
+        {
+            return Err(IdentityMismatch::Own { remembered: remembered.clone(), asked: asked.clone() });
+        }
         if remembered.partitions != asked.partitions {
             let (remembered, asked) = (remembered.partitions, asked.partitions);
             return Err(IdentityMismatch::Partitions { remembered, asked });
@@ -187,11 +213,13 @@ impl Identity {
     }
 
     fn text(&self) -> String {
-        let Membership { nodes, partitions, hash_version } = &self.membership;
+        let Membership { nodes, own, partitions, hash_version } = &self.membership;
+        let own = own.as_ref().map(|own| format!("self {own}\n"));
         format!(
-            "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nnodes {}\n",
+            "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nnodes {}\n{}",
             self.tag.0,
-            nodes.join(",")
+            nodes.join(","),
+            own.unwrap_or_default()
         )
     }
 
@@ -204,7 +232,9 @@ impl Identity {
         let hash_version = number(lines.next(), "hash")?;
         let nodes = field(lines.next(), "nodes")?;
         let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
-        Ok(Self { tag: NodeTag(tag), membership: Membership { nodes, partitions, hash_version } })
+        let own = lines.next().map(|line| field(Some(line), "self").map(str::to_owned)).transpose()?;
+        let membership = Membership { nodes, own, partitions, hash_version };
+        Ok(Self { tag: NodeTag(tag), membership })
     }
 }
 
@@ -230,6 +260,22 @@ mod tests {
                      crc32c f8e76262\n";
         assert_eq!(String::from_utf8_lossy(&encode(&identity)), bytes);
         assert_eq!(Identity::decode(bytes.as_bytes()), Ok(identity));
+    }
+
+    #[test]
+    fn the_directory_of_one_node_is_not_that_of_another() {
+        let of = |own: &str| {
+            let mut identity = identity(&["http://a:1", "http://b:1"]);
+            identity.membership = identity.membership.seen_by(own);
+            identity
+        };
+        let first = of("http://a:1");
+        assert_eq!(Identity::decode(&encode(&first)).as_ref(), Ok(&first));
+        assert_eq!(first.check(&first.membership), Ok(()));
+        assert_eq!(first.check(&identity(&["http://a:1", "http://b:1"]).membership), Ok(()), "a tool");
+        let sentence = first.check(&of("http://b:1").membership).unwrap_err().to_string();
+        assert!(sentence.contains("made for http://a:1, not for http://b:1"), "{sentence}");
+        assert!(sentence.contains("--self-url http://a:1"), "{sentence}");
     }
 
     #[test]
