@@ -262,7 +262,7 @@ fn of_two_links_of_a_peer_the_newer_is_kept() {
         node: NodeIndex(1),
         tag: NodeTag(2),
         asker: cluster::Asker::Node,
-        incarnation: cluster::Incarnation(9),
+        incarnation: world.hosts[1].member.incarnation,
         clock: Hlc::ZERO,
         standing: Standing::Settled,
     };
@@ -277,6 +277,33 @@ fn of_two_links_of_a_peer_the_newer_is_kept() {
     let stranger = cluster::PeerHello { tag: NodeTag(9), asker: cluster::Asker::Coordinator(0), ..hello };
     node.handle_link(now, cluster::LinkEvent::Arrived { link, hello: stranger });
     assert_eq!(node.poll_effect(), Some(Effect::Link(LinkAction::Refuse(link))));
+}
+
+#[test]
+fn a_second_process_of_a_peers_name_is_let_in_only_once_the_first_is_gone() {
+    let mut world = World::started(2, 16);
+    let hello = cluster::PeerHello {
+        node: NodeIndex(1),
+        tag: NodeTag(99),
+        asker: cluster::Asker::Node,
+        incarnation: cluster::Incarnation(9),
+        clock: Hlc::ZERO,
+        standing: Standing::Unsettled,
+    };
+    let link = cluster::LinkId(77);
+    let arrive = |world: &mut World| {
+        let (now, node) = world.node_mut(0);
+        while node.poll_effect().is_some() {}
+        node.handle_link(now, cluster::LinkEvent::Arrived { link, hello });
+        let actions: Vec<Effect> = std::iter::from_fn(|| node.poll_effect()).collect();
+        actions.contains(&Effect::Link(LinkAction::Admit(link)))
+    };
+    assert!(!arrive(&mut world));
+    world.run(SECOND);
+    assert_eq!(world.state(0, 1), PeerState::Up, "nothing has changed for the first");
+    world.crash(1);
+    world.run(SECOND);
+    assert!(arrive(&mut world));
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //!
 //! **Mechanism.** The first hello of a peer, or the first of another identity, changes the record; the accepted
 //! link waits, and the dialed one carries heartbeats only, until the change is durable. A node that has yet to
-//! hear of its loss is let in, for its heartbeats bring it the answer. One accepted link of a peer's `Node` is
+//! hear of its loss is let in, for its heartbeats bring it the answer. A second process that goes by a peer's name
+//! is not, as long as the one at the peer's address answers. One accepted link of a peer's `Node` is
 //! kept, the newest. Links of coordinators are let in if the identity is remembered, and belong to their threads.
 
 use super::Node;
@@ -111,6 +112,9 @@ impl Node {
             return self.outbox.link(LinkAction::Refuse(link));
         }
         self.peer_mut(hello.node).dialer.end_back_off();
+        if self.is_impostor(&hello) {
+            return self.outbox.link(LinkAction::Refuse(link));
+        }
         let accepted = AcceptedLink { link, hello, sent: None };
         match hello.asker {
             Asker::Coordinator(_) if self.remembers(hello.node, hello.tag) => {
@@ -126,6 +130,14 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Whether another process than the one at the peer's address calls itself by its name. While that one answers
+    /// there, it is who it says it is.
+    fn is_impostor(&self, hello: &PeerHello) -> bool {
+        let peer = self.peer(hello.node);
+        let differs = |dialed: &DialedLink| dialed.hello.incarnation != hello.incarnation;
+        peer.state == PeerState::Up && peer.dialed.as_ref().is_some_and(differs)
     }
 
     /// A link waits while the record is about to hold its identity.
