@@ -175,6 +175,10 @@ fn not_enough_replicas(acks: Acks, ack: u8, is_write: bool, maybe_stored: bool) 
             "Too few of the key's {from} replicas can be reached now: ack asks for {ack}. \
              Nothing was sent and nothing was stored. Try again, or write with a smaller ack."
         ),
+        (false, _) if got == 0 => format!(
+            "Too few of the key's {from} replicas can be reached now, or have answered in time: ack asks for {ack}. \
+             Try again, or read with a smaller ack."
+        ),
         (false, _) => format!("{replicas} Try again, or read with a smaller ack."),
     }
 }
