@@ -213,7 +213,9 @@ impl World {
         }
         let held = self.held_of_all();
         let lived_on = |write: &&Operation| {
-            !self.judge.has_ended(write.node, write.began, write.began + HINTS_KEPT_WITHIN)
+            // A process that was paused takes the command long after the client gave it, and tells of it later still.
+            let last_word = write.told.as_ref().map_or(write.began, |(at, _)| *at);
+            !self.judge.has_ended(write.node, write.began, last_word + HINTS_KEPT_WITHIN)
         };
         for write in self.judge.history.iter().filter(lived_on) {
             if let Some(held) = held.get(&write.key) {
