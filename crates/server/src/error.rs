@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}; {}", advice(source))]
     Listen {
         /// Which address.
         address: SocketAddr,
@@ -52,4 +52,16 @@ pub enum ServerError {
     /// A thread of the node panicked.
     #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
+}
+
+/// What to do when an address cannot be listened on.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "stop the process that has it, or use another --listen (or --peer-listen)"
+        }
+        io::ErrorKind::AddrNotAvailable => "give --listen (or --peer-listen) an address of this machine",
+        io::ErrorKind::PermissionDenied => "give --listen (or --peer-listen) a port above 1023",
+        _ => "try another --listen (or --peer-listen)",
+    }
 }

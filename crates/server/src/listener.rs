@@ -15,12 +15,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 /// Connections that the system may hold for us between two accepts.
 const BACKLOG: i32 = 1_024;
+/// An address in use is tried for so long: a process that was killed holds it until the system has cleared it away.
+const BIND_TIME: Duration = Duration::from_millis(500);
+/// How long between two tries.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
 /// After a failed accept (no more files, mostly) the next is tried after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection that is refused has to take its refusal.
@@ -31,18 +35,27 @@ const PEER_TIME: Duration = Duration::from_millis(200);
 const REFUSALS_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Binds `address`.
+/// Binds `address`; waits a moment for a process that is about to leave it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
-    let bind = || -> io::Result<std::net::TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        // Allows to bind while connections of a former process are in TIME_WAIT, never beside a listener.
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    bind().map_err(|source| ServerError::Listen { address, source })
+    let tries_end = Instant::now() + BIND_TIME;
+    loop {
+        match try_bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < tries_end => {
+                std::thread::sleep(BIND_PAUSE);
+            }
+            bound => return bound.map_err(|source| ServerError::Listen { address, source }),
+        }
+    }
+}
+
+fn try_bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // Allows to bind while connections of a former process are in TIME_WAIT, never beside a listener.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 /// Hands out connections for ever.
@@ -138,4 +151,23 @@ fn is_of_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_left_in_a_moment_is_waited_for() {
+        let former = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
+        let address = former.local_addr().expect("it is bound");
+        let error = bind(address).expect_err("it is in use").to_string();
+        assert!(error.contains("stop the process that has it"), "{error}");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| bind(address));
+            // Whether it has tried by now or not, it gets the address.
+            drop(former);
+            next.join().expect("no panic").expect("the address is free again");
+        });
+    }
 }
