@@ -67,7 +67,7 @@ pub struct NodeStatus {
     pub hints_dropped: u64,
     /// How far its wall clock is ahead of this node's, less than 0 when it is behind.
     pub clock_ahead_ms: i64,
-    /// From a heartbeat to its answer, in microseconds; nothing without an answer.
+    /// From a heartbeat to its answer, in microseconds; nothing while it does not answer.
     pub round_trip_us: Option<u64>,
 }
 
@@ -168,6 +168,7 @@ impl NodeStatus {
             PeerState::Unreachable => NodeState::Unreachable,
         };
         let is_heard_of = state != NodeState::Unknown;
+        let round_trip = peer.round_trip.filter(|_| state == NodeState::Up);
         Self {
             url,
             is_self,
@@ -177,7 +178,7 @@ impl NodeStatus {
             hints_bytes: peer.hints.bytes,
             hints_dropped: peer.hints_dropped,
             clock_ahead_ms: peer.clock_ahead_micros / 1_000,
-            round_trip_us: peer.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            round_trip_us: round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         }
     }
 }

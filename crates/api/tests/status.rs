@@ -97,7 +97,7 @@ fn the_document_keeps_its_names() {
         r#""nodes":[{"url":"http://127.0.0.1:8080","self":true,"state":"up","standing":null,"hints":0,"#,
         r#""hints_bytes":0,"hints_dropped":0,"clock_ahead_ms":0,"round_trip_us":null},"#,
         r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","hints":20,"#,
-        r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":24}],"#,
+        r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null}],"#,
         r#""cluster":{"standing":"settled","ready":true,"#,
         r#""repair":{"rebuilding":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
         r#""links":{"dialed":28,"accepted":29,"refused":30,"sent_messages":31,"sent_bytes":32,"write_calls":33,"#,
@@ -113,6 +113,13 @@ fn the_document_keeps_its_names() {
         r#""io":{"reads":9,"read_bytes":10,"writes":11,"written_bytes":12,"syncs":13}},"warnings":[]}"#,
     );
     assert_eq!(response.body(), expected);
+}
+
+#[test]
+fn the_round_trip_is_told_of_peers_that_answer() {
+    let states = [PeerState::Up, PeerState::Suspected, PeerState::Unreachable, PeerState::Unknown];
+    let told = states.map(|state| NodeStatus::of("b".to_owned(), false, &PeerStatus { state, ..PEER }));
+    assert_eq!(told.map(|node| node.round_trip_us), [Some(24), None, None, None]);
 }
 
 #[test]
