@@ -249,7 +249,9 @@ pub struct RequestStatus {
     pub superseded: u64,
     /// Requests that reached their deadline.
     pub deadlines_passed: u64,
-    /// Requests refused because too many were under way.
+    /// Requests for which too few replicas answered, at their deadline or before.
+    pub not_enough_replicas: u64,
+    /// Requests and connections refused because there was no room for them.
     pub refused: u64,
     /// Writes refused because their versions were too far ahead of this node's clock.
     pub clock_ahead: u64,

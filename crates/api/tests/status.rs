@@ -61,6 +61,7 @@ fn status(state: ServingState) -> Status {
         requests: RequestStatus {
             superseded: 0,
             deadlines_passed: 1,
+            not_enough_replicas: 41,
             refused: 2,
             clock_ahead: 36,
             hedged: 37,
@@ -104,8 +105,8 @@ fn the_document_keeps_its_names() {
         r#""received_messages":34,"received_bytes":35},"default_quorum":{"ack":1,"from":1},"#,
         r#""clock":{"ahead_ms":0,"bound_ahead_ms":3000},"#,
         r#""queues":{"connections":1,"operations":0,"operations_max":16384,"commit_waiting_bytes":0},"#,
-        r#""requests":{"superseded":0,"deadlines_passed":1,"refused":2,"clock_ahead":36,"hedged":37,"#,
-        r#""repaired_before_reply":38,"repaired_after_reply":39,"hints_delivered":40},"#,
+        r#""requests":{"superseded":0,"deadlines_passed":1,"not_enough_replicas":41,"refused":2,"clock_ahead":36,"#,
+        r#""hedged":37,"repaired_before_reply":38,"repaired_after_reply":39,"hints_delivered":40},"#,
         r#""storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
         r#""levels":[{"level":0,"tables":4,"bytes":5}],"#,
         r#""memory":{"budget_bytes":6,"memtables_bytes":7,"cache_bytes":8,"tables_bytes":14,"queue_bytes":15},"#,

@@ -9,6 +9,7 @@
 //! written.
 
 use crate::budget::{ByteBudget, Taken};
+use crate::counters::Counters;
 use crate::vitals::Vitals;
 use api::Problem;
 use bytes::Bytes;
@@ -37,6 +38,7 @@ pub(crate) struct Value {
 pub(crate) struct BodyRules<'a> {
     pub(crate) value_bytes_max: usize,
     pub(crate) budget: &'a Arc<ByteBudget>,
+    pub(crate) counters: &'a Counters,
 }
 
 /// The body of a request, read once.
@@ -81,6 +83,7 @@ impl<'a> RequestBody<'a> {
                 return Err(Problem::value_too_large(rules.value_bytes_max));
             }
             if !taken.take(bytes.len() as u64) {
+                rules.counters.count_refused();
                 return Err(no_room());
             }
             buffer.extend_from_slice(&bytes);

@@ -1,7 +1,7 @@
 //! What happened, counted. Only what is rare is counted here: no request on its common way touches it.
 
 use api::RequestStatus;
-use cluster::Event;
+use cluster::{Event, Failure};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts since start. Relaxed: a reader may see them a little late.
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     superseded: AtomicU64,
     deadlines_passed: AtomicU64,
+    not_enough_replicas: AtomicU64,
     refused: AtomicU64,
     clock_ahead: AtomicU64,
     hedged: AtomicU64,
@@ -24,7 +25,6 @@ impl Counters {
         let counter = match event {
             Event::WriteSuperseded => &self.superseded,
             Event::DeadlinePassed => &self.deadlines_passed,
-            Event::Refused => &self.refused,
             Event::ClockAhead { .. } => &self.clock_ahead,
             Event::Hedged => &self.hedged,
             Event::ReadRepaired { blocking: true } => &self.repaired_before_reply,
@@ -32,6 +32,8 @@ impl Counters {
             Event::HintDropped { .. } => &self.hints_dropped,
             Event::HintDelivered { .. } => &self.hints_delivered,
             Event::Repaired { .. } => &self.repaired,
+            // Counted by its reply.
+            Event::Refused => return,
             Event::ClockBehind { issued } => {
                 tracing::warn!(
                     newest_version = ?issued.wall(),
@@ -43,11 +45,28 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A command has failed.
+    pub(crate) fn count_failure(&self, failure: &Failure) {
+        match failure {
+            Failure::Overloaded { .. } => self.count_refused(),
+            Failure::NotEnoughReplicas { .. } => {
+                self.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// There was no room for a request or a connection.
+    pub(crate) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn counts(&self) -> RequestStatus {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RequestStatus {
             superseded: read(&self.superseded),
             deadlines_passed: read(&self.deadlines_passed),
+            not_enough_replicas: read(&self.not_enough_replicas),
             refused: read(&self.refused),
             clock_ahead: read(&self.clock_ahead),
             hedged: read(&self.hedged),

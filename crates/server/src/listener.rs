@@ -6,6 +6,7 @@
 
 use crate::error::ServerError;
 use crate::links::accept;
+use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
 use api::Problem;
 use socket2::{Domain, Socket, Type};
@@ -14,6 +15,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
@@ -62,12 +64,12 @@ fn try_bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub(crate) async fn accept(
     listener: &TcpListener,
     threads: &[ThreadHandle],
-    connections_max: usize,
+    process: &Arc<Process>,
 ) -> Infallible {
     let refusals = Rc::new(());
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => hand_out(stream, threads, connections_max, &refusals),
+            Ok((stream, _)) => hand_out(stream, threads, process, &refusals),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -95,21 +97,24 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
 }
 
 /// Hands out the connections that the system has accepted for us already.
-pub(crate) async fn accept_waiting(listener: &TcpListener, threads: &[ThreadHandle], connections_max: usize) {
+pub(crate) async fn accept_waiting(listener: &TcpListener, threads: &[ThreadHandle], process: &Arc<Process>) {
     let refusals = Rc::new(());
     while let Poll::Ready(Ok((stream, _))) =
         poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await
     {
-        hand_out(stream, threads, connections_max, &refusals);
+        hand_out(stream, threads, process, &refusals);
     }
 }
 
-fn hand_out(stream: TcpStream, threads: &[ThreadHandle], connections_max: usize, refusals: &Rc<()>) {
+fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>, refusals: &Rc<()>) {
     let connections: usize = threads.iter().map(ThreadHandle::load).sum();
     let thread = least_loaded(threads);
-    if connections >= connections_max {
+    if connections >= process.config.limits.connections_max {
         if Rc::strong_count(refusals) <= REFUSALS_MAX {
-            tokio::task::spawn_local(refuse(stream, thread.mailbox(), Rc::clone(refusals)));
+            let refused = refuse(stream, thread.mailbox(), Arc::clone(process), Rc::clone(refusals));
+            tokio::task::spawn_local(refused);
+        } else {
+            process.counters.count_refused();
         }
         return;
     }
@@ -124,13 +129,14 @@ fn least_loaded(threads: &[ThreadHandle]) -> &ThreadHandle {
 }
 
 /// Refuses a client. Peers are let through: it is not for clients to cut nodes off from each other.
-async fn refuse(mut stream: TcpStream, thread: Mailbox, _counts: Rc<()>) {
+async fn refuse(mut stream: TcpStream, thread: Mailbox, process: Arc<Process>, _counts: Rc<()>) {
     if let Ok(true) = tokio::time::timeout(PEER_TIME, accept::turns_out_as_peer(&stream)).await {
         if let Ok(stream) = stream.into_std() {
             thread.send(thread::Message::Peer(stream));
         }
         return;
     }
+    process.counters.count_refused();
     let problem =
         Problem::unavailable(RETRY_AFTER, "The node has as many connections as it takes. Try again.");
     let refused = async {

@@ -196,16 +196,15 @@ impl Bound {
         };
         let (listener, peer_listener) = (from_std(listener)?, peer_listener.map(from_std).transpose()?);
         let threads = start_threads(&process)?;
-        let connections_max = process.config.limits.connections_max;
         let ended = tokio::select! {
-            never = listener::accept(&listener, &threads, connections_max) => match never {},
+            never = listener::accept(&listener, &threads, &process) => match never {},
             never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
             ended = live(&process, &threads, from_threads, told_to_stop, claimed) => ended?,
         };
         let Ended::Drained(open) = ended else {
             return Ok(());
         };
-        listener::accept_waiting(&listener, &threads, connections_max).await;
+        listener::accept_waiting(&listener, &threads, &process).await;
         drop((listener, peer_listener));
         tokio::select! {
             () = finish(&threads, &open.node, process.config.limits.drain_time) => {}

@@ -164,8 +164,11 @@ impl Service {
 
     async fn collect(&self, body: &mut RequestBody<'_>) -> Result<Value, Problem> {
         let process = &self.thread.process;
-        let rules =
-            BodyRules { value_bytes_max: process.rules.value_bytes_max, budget: &process.body_budget };
+        let rules = BodyRules {
+            value_bytes_max: process.rules.value_bytes_max,
+            budget: &process.body_budget,
+            counters: &process.counters,
+        };
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 

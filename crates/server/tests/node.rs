@@ -72,6 +72,15 @@ fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     }
 }
 
+/// The counter of requests of this name.
+#[track_caller]
+fn counted(server: &Server, name: &str) -> u64 {
+    let status = exchange(server, bare("GET", "/v0/status")).text();
+    let requests = status.split("\"requests\":").nth(1).expect("requests are counted");
+    let counter = requests.split(&format!("\"{name}\":")).nth(1).expect("it is counted");
+    counter.split([',', '}']).next().and_then(|count| count.parse().ok()).expect("a number")
+}
+
 /// Holds file operations until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
@@ -292,6 +301,8 @@ fn a_hung_disk_fails_writes_at_their_deadline_and_reads_go_on() {
     let late = exchange(&server, put("k", "new"));
     late.assert_problem(504, "may have been stored");
     assert_eq!((late.reason.as_str(), late.header("veche-acks")), ("Not Enough Replicas", Some("0/1")));
+    assert_eq!(counted(&server, "deadlines_passed"), 1);
+    assert_eq!(counted(&server, "not_enough_replicas"), 1);
     assert_eq!(exchange(&server, get("k")).text(), "old", "what is not durable is not read");
     gate.open();
     eventually("the write is durable", || exchange(&server, get("k")).text() == "new");
@@ -348,6 +359,7 @@ fn one_connection_too_many_is_told_so() {
     refused.0.assert_closed();
     held.clear();
     eventually("there is room again", || exchange(&server, bare("GET", "/v0/status")).status == 200);
+    assert!(counted(&server, "refused") > 0);
     server.stop().unwrap();
 }
 
@@ -368,6 +380,7 @@ fn bodies_take_no_more_memory_than_is_set_aside() {
         }
         answer.status == 503
     });
+    assert!(counted(&server, "refused") > 0);
     drop(waiting);
     eventually("the budget came back", || exchange(&server, put("k", &half)).status == 201);
     assert_eq!(exchange(&server, get("waiting")).status, 404);

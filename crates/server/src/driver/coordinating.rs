@@ -115,9 +115,14 @@ impl Machine for Coordinating {
         self.coordinator.poll_timeout()
     }
 
-    fn carry_out(core: &mut Core<Self>, _: &Rc<Driver<Self>>, _: Now, effect: Effect) {
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now, effect: Effect) {
         match effect {
-            Effect::Reply { to, reply } => core.machine.replies.put(to, reply),
+            Effect::Reply { to, reply } => {
+                if let Reply::Failed(failure) = &reply {
+                    driver.process.counters.count_failure(failure);
+                }
+                core.machine.replies.put(to, reply);
+            }
             effect => unreachable!("a coordinator does not say {effect:?}"),
         }
     }
