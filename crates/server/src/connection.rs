@@ -4,6 +4,9 @@
 //! sends is read over for a bounded time, for a socket that is closed with unread input resets the connection and
 //! takes the answer with it. Many clients send a whole value before they look for an answer.
 //!
+//! A node that stops answers a request that is on its way: a connection that has not had one yet, or on which one
+//! has begun, is given a moment for it. Others are closed once they are idle.
+//!
 //! **Mechanism.** hyper serves the connection until it is done with it: at the client's wish, at its end, or at
 //! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers. A
 //! peer's connection leaves here before its first request, to become a link (`links::accept`).
@@ -38,6 +41,9 @@ const LINGER_BYTES_MAX: usize = 128 << 20;
 const LINGER_BUFFER_BYTES: usize = 64 << 10;
 /// How long a client has to take the last answer.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// How long a request that may be on its way is waited for when the node stops.
+const REQUEST_TIME: Duration = Duration::from_millis(500);
 
 /// How hyper's part ended.
 enum Ended {
@@ -95,6 +101,7 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
         .header_read_timeout(None)
         .serve_connection(StreamHandle(Rc::clone(stream)), service);
     let mut finishing = false;
+    let mut request_time = None;
     poll_fn(move |context| {
         vitals.wake_with(context.waker());
         match vitals.order() {
@@ -112,6 +119,10 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             // A request has come that the runtime has not told us of yet; it is answered first.
             context.waker().wake_by_ref();
             return Poll::Pending;
+        }
+        if vitals.may_get_request() {
+            let ends = request_time.get_or_insert_with(|| Box::pin(tokio::time::sleep(REQUEST_TIME)));
+            ready!(ends.as_mut().poll(context));
         }
         finishing = true;
         Pin::new(&mut connection).graceful_shutdown();

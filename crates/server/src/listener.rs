@@ -11,12 +11,10 @@ use crate::thread::{self, Mailbox, ThreadHandle};
 use api::Problem;
 use socket2::{Domain, Socket, Type};
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -96,14 +94,27 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
     }
 }
 
-/// Hands out the connections that the system has accepted for us already.
-pub(crate) async fn accept_waiting(listener: &TcpListener, threads: &[ThreadHandle], process: &Arc<Process>) {
+/// Closes the socket after it has handed out the connections that the system has accepted for us already. It asks
+/// the system for them, not the runtime, which may have yet to hear of the last ones.
+pub(crate) fn accept_last(
+    listener: TcpListener,
+    threads: &[ThreadHandle],
+    process: &Arc<Process>,
+) -> io::Result<()> {
+    let listener = listener.into_std()?;
     let refusals = Rc::new(());
-    while let Poll::Ready(Ok((stream, _))) =
-        poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await
-    {
-        hand_out(stream, threads, process, &refusals);
+    for _ in 0..=BACKLOG {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                hand_out(TcpStream::from_std(stream)?, threads, process, &refusals);
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }
 
 fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>, refusals: &Rc<()>) {

@@ -204,8 +204,10 @@ impl Bound {
         let Ended::Drained(open) = ended else {
             return Ok(());
         };
-        listener::accept_waiting(&listener, &threads, &process).await;
-        drop((listener, peer_listener));
+        drop(peer_listener);
+        if let Err(error) = listener::accept_last(listener, &threads, &process) {
+            tracing::warn!(%error, "the last connections could not be accepted");
+        }
         tokio::select! {
             () = finish(&threads, &open.node, process.config.limits.drain_time) => {}
             poisoned = open.poison.happened() => return Err(abandon(poisoned, (threads, open, process))),

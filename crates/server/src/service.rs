@@ -87,11 +87,11 @@ impl Service {
             ));
         }
         match self.begin(&parts) {
-            Ok(Begun::Answered(answer)) => Handling::Done(Some(respond_with(answer, true))),
+            Ok(Begun::Answered(answer)) => Handling::Done(Some(self.respond(answer, true))),
             Ok(Begun::Entity(driver, entity)) => self.execute(driver, entity),
             Err(problem) => {
                 let answer = problem.to_answer(parts.method == Method::HEAD);
-                Handling::Done(Some(respond_with(answer, true)))
+                Handling::Done(Some(self.respond(answer, true)))
             }
         }
     }
@@ -101,7 +101,7 @@ impl Service {
         let (command, asked) = entity.into_command(Bytes::new());
         let mut execution = driver.execute(command);
         match execution.take_now() {
-            Some(reply) => Handling::Done(Some(respond_with(api::encode(reply, &asked), true))),
+            Some(reply) => Handling::Done(Some(self.respond(api::encode(reply, &asked), true))),
             None => Handling::Executing { execution, asked, _under_way: UnderWay::begin(&self.vitals) },
         }
     }
@@ -121,7 +121,7 @@ impl Service {
                 problem.to_answer(parts.method == Method::HEAD)
             }
         };
-        respond_with(answer, body.is_ended())
+        self.respond(answer, body.is_ended())
     }
 
     async fn answer_with_body(&self, parts: &Parts, body: &mut RequestBody<'_>) -> Result<Answer, Problem> {
@@ -176,6 +176,12 @@ impl Service {
         body.skip().await.map_err(|problem| self.or_refusal(problem))
     }
 
+    /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
+    /// hyper has yet to hear of it where the request came after the order.
+    fn respond(&self, answer: Answer, body_is_ended: bool) -> HttpResponse {
+        respond_with(answer, body_is_ended && self.vitals.order().is_none())
+    }
+
     /// The head check knows better than the body why a body broke off.
     fn or_refusal(&self, problem: Problem) -> Problem {
         self.stream.borrow_mut().take_refusal().unwrap_or(problem)
@@ -190,14 +196,14 @@ fn begin_repair(process: &Process) -> Result<Answer, Problem> {
     }
 }
 
-/// The response for hyper. A connection with the rest of a body before the next request cannot go on.
-fn respond_with(answer: Answer, body_is_ended: bool) -> HttpResponse {
+/// The response for hyper. After it the connection goes on, or not.
+fn respond_with(answer: Answer, goes_on: bool) -> HttpResponse {
     let Answer { response, reason } = answer;
     let mut response = response.map(Full::new);
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
     }
-    if !body_is_ended {
+    if !goes_on {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -87,6 +87,11 @@ impl Vitals {
         self.stage() == Stage::Idle
     }
 
+    /// Whether a request may be on its way: none has come yet, or one has begun to.
+    pub(crate) fn may_get_request(&self) -> bool {
+        self.requests.get() == 0 || self.stage() == Stage::Head
+    }
+
     fn stage(&self) -> Stage {
         if self.write_blocked.get() {
             Stage::Writing

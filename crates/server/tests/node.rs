@@ -330,6 +330,38 @@ fn a_write_under_way_is_answered_before_the_node_stops() {
 }
 
 #[test]
+fn a_request_on_its_way_is_answered_when_the_node_stops() {
+    let server = start(config(), MemFs::new());
+    let address = server.address();
+    let request = |i: usize| if i % 2 == 0 { get("k").into_bytes() } else { put("k", "v") };
+    let mut fresh: Vec<_> = (0..16).map(|_| Connection::open(address)).collect();
+    let mut begun: Vec<_> = (0..16)
+        .map(|i| {
+            let mut connection = Connection::open(address);
+            assert_eq!(connection.exchange(delete("k")).status, 202);
+            connection.send(&request(i)[..10]);
+            connection
+        })
+        .collect();
+    // The node has read what was sent before when it answers this.
+    assert_eq!(exchange(&server, get("k")).status, 404);
+    let mut idle = Connection::open(address);
+    assert_eq!(idle.exchange(get("k")).status, 404);
+    let stopping = std::thread::spawn(move || server.stop());
+    eventually("the node does not listen any more", || Connection::try_open(address).is_err());
+    (0..).zip(&mut fresh).for_each(|(i, connection)| connection.send(request(i)));
+    (0..).zip(&mut begun).for_each(|(i, connection)| connection.send(&request(i)[10..]));
+    for connection in fresh.iter_mut().chain(&mut begun) {
+        let answer = connection.response();
+        assert!(matches!(answer.status, 200 | 201 | 404), "{answer:?}");
+        assert_eq!(answer.header("connection"), Some("close"), "{answer:?}");
+        connection.assert_closed();
+    }
+    idle.assert_closed();
+    stopping.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_request_that_does_not_end_is_cut_when_the_node_stops() {
     let limits = Limits { drain_time: Duration::from_millis(100), ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
