@@ -32,6 +32,7 @@ mod status;
 mod stream;
 mod thread;
 mod vitals;
+mod warnings;
 
 pub use config::{Config, Limits};
 pub use error::ServerError;

@@ -2,6 +2,7 @@
 
 use crate::local::Local;
 use crate::process::Process;
+use crate::warnings;
 use api::{
     ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
     NodeStatus, QueueStatus, QuorumStatus, Status, StorageStatus,
@@ -11,9 +12,6 @@ use engine::Stats;
 use std::sync::atomic::Ordering;
 use stdx::{Hlc, Now, WallTime};
 
-/// More copies of a key than this are rarely wanted when nobody asked for them.
-const DEFAULT_FROM_COMMON: u8 = 5;
-
 /// The node as it is now. Looks at the file system, so it is not for the hot path.
 pub(crate) fn of(process: &Process) -> Status {
     let now = process.clock.now();
@@ -21,18 +19,19 @@ pub(crate) fn of(process: &Process) -> Status {
     let local = process.local.get().map(|local| &**local);
     let account = local.and_then(|local| local.account.lock().clone());
     let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
+    let nodes = nodes(process, account.as_deref());
     Status {
         version: env!("CARGO_PKG_VERSION"),
         state: process.state(),
         uptime_ms: now.mono.saturating_since(process.started).as_millis() as u64,
-        nodes: nodes(process, account.as_deref()),
+        warnings: warnings::of(process, local, &stats, &nodes, now),
+        nodes,
         cluster: account.as_deref().map(ClusterStatus::from),
         links: links(process),
         default_quorum: QuorumStatus { ack: from / 2 + 1, from },
         clock: clock(local, now),
         queues: queues(process, &stats),
         requests: process.counters.counts(),
-        warnings: warnings(process, local, &stats),
         storage: storage(process, &stats),
     }
 }
@@ -81,30 +80,6 @@ fn queues(process: &Process, stats: &Stats) -> QueueStatus {
         operations_max: operations_max * process.config.threads as u64,
         commit_waiting_bytes: stats.memory.queue_bytes,
     }
-}
-
-fn warnings(process: &Process, local: Option<&Local>, stats: &Stats) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if process.config.engine.durability == engine::Durability::Os {
-        warnings.push("--durability os: the loss of power may undo acknowledged writes.".to_owned());
-    }
-    if stats.disk_full {
-        warnings.push("The disk is full: values are refused until there is room.".to_owned());
-    }
-    if local.is_some_and(|local| local.view.lock().clock_ahead) {
-        warnings.push(
-            "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
-             writes. Set the clock."
-                .to_owned(),
-        );
-    }
-    if process.rules.default_from > DEFAULT_FROM_COMMON {
-        warnings.push(format!(
-            "Without ack and from each key is kept on {} nodes; --default-from 3 is what most need.",
-            process.rules.default_from
-        ));
-    }
-    warnings
 }
 
 fn storage(process: &Process, stats: &Stats) -> StorageStatus {

@@ -113,6 +113,12 @@ impl Cluster {
         state.split('"').next().expect("a state ends").to_owned()
     }
 
+    /// What `node` warns of.
+    fn warnings(&self, node: usize) -> String {
+        let status = self.exchange(node, bare("GET", "/v0/status")).text();
+        status.split("\"warnings\":").nth(1).expect("warnings are told").to_owned()
+    }
+
     #[track_caller]
     fn wait_until_seen(&self, by: usize, node: usize, state: &str) {
         eventually(&format!("{node} is {state} to {by}"), || self.state_of(by, node) == state);
@@ -194,6 +200,8 @@ fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
     cluster.wait_until_seen(0, 2, "unreachable");
     assert_eq!(cluster.exchange(0, put("k", "new")).status, 201);
     assert_eq!(cluster.exchange(1, get("k")).text(), "new");
+    let lost = format!("{} is unreachable: start it", name(cluster.addresses[2]));
+    eventually("the lost node is warned of", || cluster.warnings(0).contains(&lost));
 
     cluster.stop(1);
     cluster.wait_until_seen(0, 1, "unreachable");
@@ -217,6 +225,7 @@ fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
     for node in 0..3 {
         assert_eq!(cluster.exchange(node, get("k")).text(), "newest");
     }
+    eventually("nothing is left to warn of", || !cluster.warnings(0).contains("unreachable"));
     cluster.stop_all();
 }
 
@@ -314,6 +323,10 @@ fn nodes_of_another_list_or_without_the_secret_are_not_let_in() {
     for node in [1, 2] {
         assert_ne!(cluster.state_of(0, node), "up");
     }
+    let warnings = || cluster.warnings(0);
+    eventually("the operator is told why", || {
+        warnings().contains("disagree about the cluster") && warnings().contains("different secrets")
+    });
     cluster.stop_all();
 }
 

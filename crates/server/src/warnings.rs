@@ -1,0 +1,147 @@
+//! What an operator should look at, for `GET /v0/status`.
+//!
+//! One sentence each, which says what it means or what to do.
+
+use crate::local::Local;
+use crate::process::Process;
+use api::{NodeStanding, NodeState, NodeStatus};
+use engine::Stats;
+use std::time::Duration;
+use stdx::Now;
+
+/// More copies of a key than this are rarely wanted when nobody asked for them.
+const DEFAULT_FROM_COMMON: u8 = 5;
+/// A node that starts is given so long before it is said that its answers do not count.
+const STANDING_TIME: Duration = Duration::from_secs(10);
+/// So many links that failed are told; the log tells all.
+const COMPLAINTS_MAX: usize = 8;
+
+/// What is out of the ordinary in the node as it is now, and in `nodes` as it sees them.
+pub(crate) fn of(
+    process: &Process,
+    local: Option<&Local>,
+    stats: &Stats,
+    nodes: &[NodeStatus],
+    now: Now,
+) -> Vec<String> {
+    let mut warnings = of_configuration(process);
+    warnings.extend(of_store_and_clock(local, stats));
+    if now.mono.saturating_since(process.started) > STANDING_TIME {
+        warnings.extend(of_standing(nodes));
+    }
+    nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
+    let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
+    let complaints = process.complaints.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
+    let told = complaints.map(|(peer, reason)| format!("A link with {peer} was refused lately: {reason}."));
+    warnings.extend(told.take(COMPLAINTS_MAX));
+    warnings
+}
+
+fn of_configuration(process: &Process) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if process.config.engine.durability == engine::Durability::Os {
+        warnings.push("--durability os: the loss of power may undo acknowledged writes.".to_owned());
+    }
+    if process.rules.default_from > DEFAULT_FROM_COMMON {
+        warnings.push(format!(
+            "Without ack and from each key is kept on {} nodes; --default-from 3 is what most need.",
+            process.rules.default_from
+        ));
+    }
+    warnings
+}
+
+fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if stats.disk_full {
+        warnings.push("The disk is full: values are refused until there is room.".to_owned());
+    }
+    if local.is_some_and(|local| local.view.lock().clock_ahead) {
+        warnings.push(
+            "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
+             writes. Set the clock."
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// What it means that this node's answers to reads do not count.
+fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
+    let standing = nodes.iter().find(|node| node.is_self)?.standing?;
+    let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
+        .map(|node| node.url.as_str())
+        .collect();
+    let needs = if missing.is_empty() {
+        String::new()
+    } else {
+        format!("; these are missing, start them: {}", missing.join(", "))
+    };
+    match standing {
+        NodeStanding::Settled => None,
+        NodeStanding::Rebuilding => Some(format!(
+            "This node lost its data and is being filled by the others; until then its answers to reads do not \
+             count{needs}."
+        )),
+        NodeStanding::Unsettled => Some(format!(
+            "This node's directory is new and it has not heard from enough others whether it stands for a lost one; \
+             until then its answers to reads do not count{needs}."
+        )),
+    }
+}
+
+fn of_peer(node: &NodeStatus) -> Vec<String> {
+    let NodeStatus { url, hints, hints_dropped, .. } = node;
+    let mut warnings = Vec::new();
+    if node.state == NodeState::Unreachable {
+        warnings.push(format!(
+            "{url} is unreachable: start it, or look at the network; {hints} writes that it missed are kept here for \
+             it."
+        ));
+    }
+    if *hints_dropped > 0 {
+        warnings.push(format!(
+            "{hints_dropped} writes that {url} missed were not kept for it since this node started; once it is \
+             reachable, veche repair makes up for them, as does the next pass over all keys."
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(url: &str, is_self: bool, state: NodeState) -> NodeStatus {
+        NodeStatus { state, ..NodeStatus::unknown(url.to_owned(), is_self) }
+    }
+
+    #[test]
+    fn peers_that_do_not_answer_or_missed_too_much_are_named() {
+        let peer =
+            |state, hints, hints_dropped| NodeStatus { hints, hints_dropped, ..node("b", false, state) };
+        assert_eq!(of_peer(&peer(NodeState::Up, 1, 0)), Vec::<String>::new());
+        let told = of_peer(&peer(NodeState::Unreachable, 7, 0));
+        assert!(
+            told.len() == 1 && told[0].contains("b is unreachable") && told[0].contains("7 writes"),
+            "{told:?}"
+        );
+        let told = of_peer(&peer(NodeState::Up, 0, 3));
+        assert!(told.len() == 1 && told[0].starts_with("3 writes that b missed"), "{told:?}");
+    }
+
+    #[test]
+    fn a_node_whose_answers_do_not_count_says_who_is_missing() {
+        let told = |standing, state| {
+            let me = NodeStatus { standing: Some(standing), ..node("a", true, NodeState::Up) };
+            of_standing(&[me, node("b", false, state), node("c", false, NodeState::Up)])
+        };
+        assert_eq!(told(NodeStanding::Settled, NodeState::Unreachable), None);
+        for standing in [NodeStanding::Unsettled, NodeStanding::Rebuilding] {
+            let missing = told(standing, NodeState::Unreachable).expect("it is told");
+            assert!(missing.ends_with("start them: b."), "{missing}");
+            let complete = told(standing, NodeState::Up).expect("it is told");
+            assert!(complete.ends_with("do not count."), "{complete}");
+        }
+    }
+}
