@@ -62,6 +62,10 @@ pub(crate) struct Process {
     pub(crate) wakes: BTreeMap<Asker, Nanos>,
     /// A commit is on its way.
     pub(crate) is_committing: bool,
+    /// The chain of turns in which its engine does what it owes.
+    pub(crate) jobs_chain: u64,
+    /// Its engine owed nothing at the last turn, and the next is far away.
+    pub(crate) jobs_sleep: bool,
     /// It ends as soon as it has drained.
     pub(crate) is_draining: bool,
     /// Hints that it gave up.
@@ -132,6 +136,8 @@ impl Process {
             dialed: BTreeMap::new(),
             wakes: BTreeMap::new(),
             is_committing: false,
+            jobs_chain: 0,
+            jobs_sleep: false,
             is_draining: false,
             hints_dropped: 0,
         })
@@ -216,6 +222,12 @@ impl Process {
     /// The answers to writes that are there.
     pub(crate) fn take_answers(&self) -> Answers {
         std::mem::take(&mut *self.answers.lock().expect("nobody panics with it"))
+    }
+
+    /// Whether a memtable is full, and so waits to be flushed.
+    pub(crate) fn owes_a_flush(&self) -> bool {
+        let engine = self.store.engine();
+        engine.backlog().buffered_fraction * engine.options().memtables_max as f64 >= 1.0
     }
 
     /// Whether it must end because its engine has stopped for good.

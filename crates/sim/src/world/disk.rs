@@ -1,4 +1,7 @@
 //! The disks of hosts: reads, commits and the jobs of engines, each at a random moment.
+//!
+//! Jobs are done in a chain of turns. A full memtable wakes jobs that sleep, as it wakes the workers of a server:
+//! else small memtables would fill in no time, and most writes would be refused until the next turn.
 
 use super::{Event, World};
 use crate::network::Place;
@@ -49,6 +52,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         process.submit(place.asker, group);
         let begins = !std::mem::replace(&mut process.is_committing, true);
+        self.wake_jobs(place);
         self.bring_answers(place);
         if begins {
             let delay = self.disk_time(place);
@@ -73,7 +77,10 @@ impl World {
         }
     }
 
-    pub(super) fn jobs(&mut self, place: Place) {
+    pub(super) fn jobs(&mut self, place: Place, chain: u64) {
+        if self.process(place).is_none_or(|process| process.jobs_chain != chain) {
+            return;
+        }
         self.show_clocks(place.node);
         let budget = 1 << (10 + self.rngs.disk.below(8));
         let which = self.rngs.disk.below(4);
@@ -101,8 +108,25 @@ impl World {
         if self.ends_if_stopped(place) {
             return;
         }
-        let busy = Duration::from_nanos(1 + self.rngs.disk.below(JOBS_BUSY_MAX.as_nanos() as u64));
-        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(place));
+        let Some(process) = self.process(place) else { return };
+        process.jobs_sleep = is_idle;
+        let busy = self.jobs_busy();
+        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(place, chain));
+    }
+
+    fn jobs_busy(&mut self) -> Duration {
+        Duration::from_nanos(1 + self.rngs.disk.below(JOBS_BUSY_MAX.as_nanos() as u64))
+    }
+
+    fn wake_jobs(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        if process.jobs_sleep && process.owes_a_flush() {
+            process.jobs_sleep = false;
+            process.jobs_chain += 1;
+            let chain = process.jobs_chain;
+            let busy = self.jobs_busy();
+            self.after(busy, Event::Jobs(Place { asker: Asker::Node, ..place }, chain));
+        }
     }
 
     fn bring_answers(&mut self, place: Place) {
@@ -137,6 +161,6 @@ impl World {
 
     /// Begins the jobs of an engine that was just opened.
     pub(super) fn begin_jobs(&mut self, place: Place) {
-        self.after(JOBS_BUSY_MAX, Event::Jobs(Place { asker: Asker::Node, ..place }));
+        self.after(JOBS_BUSY_MAX, Event::Jobs(Place { asker: Asker::Node, ..place }, 0));
     }
 }

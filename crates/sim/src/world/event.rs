@@ -25,8 +25,8 @@ pub(crate) enum Event {
     View(Place),
     /// The engine of a host syncs its log.
     Commit(Place),
-    /// The engine of a host does what it owes.
-    Jobs(Place),
+    /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
+    Jobs(Place, u64),
     /// A process looks whether it has drained.
     Drained(Place),
     /// A host's process is started.
@@ -60,7 +60,7 @@ impl Event {
             Self::Read(..) => 4,
             Self::View(_) => 5,
             Self::Commit(_) => 6,
-            Self::Jobs(_) => 7,
+            Self::Jobs(..) => 7,
             Self::Drained(_) => 8,
             Self::Start(_) => 9,
             Self::DialArrives(_) => 10,
@@ -85,7 +85,7 @@ impl Event {
             | Self::Read(place, ..)
             | Self::View(place)
             | Self::Commit(place)
-            | Self::Jobs(place)
+            | Self::Jobs(place, _)
             | Self::Drained(place) => Some(place.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {

@@ -148,7 +148,7 @@ impl World {
             Event::Read(place, id, request) => self.read(place, id, &request),
             Event::View(place) => self.view(place),
             Event::Commit(place) => self.commit(place),
-            Event::Jobs(place) => self.jobs(place),
+            Event::Jobs(place, chain) => self.jobs(place, chain),
             Event::Drained(place) => self.drained(place),
             Event::Start(node) => self.start(node),
             Event::DialArrives(connection) => self.dial_arrives(connection),
