@@ -174,7 +174,7 @@ impl Engine {
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
-                self.finish_compaction(&compaction, &edit)?;
+                *slot = self.finish_compaction(compaction, &edit)?;
                 Ok(Progress::Worked)
             }
             Err(error) => {
@@ -185,11 +185,15 @@ impl Engine {
         }
     }
 
-    fn finish_compaction(&self, compaction: &Compaction, edit: &VersionEdit) -> Result<(), Error> {
-        if self.came_late(compaction) {
-            self.end_plan(compaction.plan);
+    /// Makes what a compaction wrote live. Where that would show a cell that came late, the compaction to do instead.
+    fn finish_compaction(
+        &self,
+        compaction: Compaction,
+        edit: &VersionEdit,
+    ) -> Result<Option<Compaction>, Error> {
+        if self.came_late(&compaction) {
             self.discard_outputs(edit);
-            return Ok(());
+            return Ok(self.again_without_drops(compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
         self.end_plan(compaction.plan);
@@ -197,7 +201,23 @@ impl Engine {
             return Err(self.edit_failed(edit, error));
         }
         self.shared.counters.compacted(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
-        Ok(())
+        Ok(None)
+    }
+
+    /// The same plan with every tombstone kept: that comes to an end whatever is written meanwhile. A rewrite in
+    /// place was only for what it would have dropped.
+    fn again_without_drops(&self, compaction: Compaction) -> Option<Compaction> {
+        let plan = compaction.job.plan().clone();
+        if plan.inputs.iter().all(|input| input.level == plan.output_level) {
+            self.end_plan(compaction.plan);
+            return None;
+        }
+        let context = JobContext {
+            memtable_version_min: Some(Version::MIN),
+            memtable_local_version_min: Some(Version::MIN),
+            ..self.job_context()
+        };
+        Some(Compaction { job: Job::new(plan, context), plan: compaction.plan })
     }
 
     fn begin_compaction(&self) -> Option<Compaction> {
