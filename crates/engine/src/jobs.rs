@@ -193,7 +193,7 @@ impl Engine {
     ) -> Result<Option<Compaction>, Error> {
         if self.came_late(&compaction) {
             self.discard_outputs(edit);
-            return Ok(self.again_without_drops(compaction));
+            return Ok(self.again_without_drops(&compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
         self.end_plan(compaction.plan);
@@ -206,7 +206,7 @@ impl Engine {
 
     /// The same plan with every tombstone kept: that comes to an end whatever is written meanwhile. A rewrite in
     /// place was only for what it would have dropped.
-    fn again_without_drops(&self, compaction: Compaction) -> Option<Compaction> {
+    fn again_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
         let plan = compaction.job.plan().clone();
         if plan.inputs.iter().all(|input| input.level == plan.output_level) {
             self.end_plan(compaction.plan);
