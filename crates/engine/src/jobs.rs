@@ -174,7 +174,7 @@ impl Engine {
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
-                *slot = self.finish_compaction(compaction, &edit)?;
+                *slot = self.finish_compaction(&compaction, &edit)?;
                 Ok(Progress::Worked)
             }
             Err(error) => {
@@ -188,12 +188,12 @@ impl Engine {
     /// Makes what a compaction wrote live. Where that would show a cell that came late, the compaction to do instead.
     fn finish_compaction(
         &self,
-        compaction: Compaction,
+        compaction: &Compaction,
         edit: &VersionEdit,
     ) -> Result<Option<Compaction>, Error> {
-        if self.came_late(&compaction) {
+        if self.came_late(compaction) {
             self.discard_outputs(edit);
-            return Ok(self.again_without_drops(&compaction));
+            return Ok(self.again_without_drops(compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
         self.end_plan(compaction.plan);
