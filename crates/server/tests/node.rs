@@ -333,7 +333,7 @@ fn a_write_under_way_is_answered_before_the_node_stops() {
 fn a_request_on_its_way_is_answered_when_the_node_stops() {
     let server = start(config(), MemFs::new());
     let address = server.address();
-    let request = |i: usize| if i % 2 == 0 { get("k").into_bytes() } else { put("k", "v") };
+    let request = |i: usize| if i.is_multiple_of(2) { get("k").into_bytes() } else { put("k", "v") };
     let mut fresh: Vec<_> = (0..16).map(|_| Connection::open(address)).collect();
     let mut begun: Vec<_> = (0..16)
         .map(|i| {
