@@ -196,6 +196,7 @@ impl World {
             let error = self.nemesis.rng.below(2 * SKEW_LEFT_MICROS as u64) as i64 - SKEW_LEFT_MICROS;
             let host = self.host(node);
             host.faults.set_fails_write(false);
+            host.faults.let_live();
             host.stop_next_start = None;
             host.clock.correct(error);
             if host.process.is_none() {

@@ -191,7 +191,8 @@ impl World {
                 let response = process.map(|process| process.read(&StoreRequest::Read { key: key.clone() }));
                 match response {
                     Some(StoreResponse::Cell(cell)) => (node, cell.map(|cell| cell.meta)),
-                    _ => (node, None),
+                    None => (node, None),
+                    Some(response) => panic!("all is well, and {node:?} reads {key:?} as {response:?}"),
                 }
             })
             .collect()

@@ -51,6 +51,13 @@ impl DiskFaults {
         self.shared.stop_at.store(next + operations, Ordering::Relaxed);
     }
 
+    /// Lets a process that has not come to where it ends live on.
+    pub(crate) fn let_live(&self) {
+        if !self.has_stopped() {
+            self.shared.stop_at.store(u64::MAX, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the process has come to where it ends.
     pub(crate) fn has_stopped(&self) -> bool {
         self.shared.has_stopped.load(Ordering::Relaxed)
