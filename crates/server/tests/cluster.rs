@@ -1,9 +1,11 @@
 //! Several nodes in this process, on disks that the test owns.
 
+mod common;
 #[path = "../../veche/tests/common/http.rs"]
 #[allow(dead_code, reason = "the black-box tests use the rest")]
 mod http;
 
+use common::{PATIENCE, eventually};
 use env::{Env, MemFs, OsClock};
 use http::{Connection, Response, bare, delete, exchange, get, put};
 use server::{Config, Limits, Server};
@@ -14,9 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use store::Membership;
-
-/// What does not happen in so long has failed the test.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster whose nodes run or not.
 struct Cluster {
@@ -142,15 +141,6 @@ fn free_address() -> SocketAddr {
         if TcpListener::bind(address).is_ok() {
             return address;
         }
-    }
-}
-
-#[track_caller]
-fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !happens() {
-        assert!(started.elapsed() < PATIENCE, "this never came true: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

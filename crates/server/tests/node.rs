@@ -1,9 +1,11 @@
 //! A node in this process, on a disk that the test owns.
 
+mod common;
 #[path = "../../veche/tests/common/http.rs"]
 #[allow(dead_code, reason = "the black-box tests use the rest")]
 mod http;
 
+use common::eventually;
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsClock};
 use http::{Connection, Response, bare, delete, get, put};
 use parking_lot::{Condvar, Mutex};
@@ -11,11 +13,8 @@ use server::{Config, Limits, Server, ServerError};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::Membership;
-
-/// What does not happen in so long has failed the test.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
     Config {
@@ -61,15 +60,6 @@ fn exchange(server: &Server, request: impl AsRef<[u8]>) -> Response {
 fn faulty() -> (FaultFs, MemFs) {
     let disk = MemFs::new();
     (FaultFs::new(Arc::new(disk.clone()), FaultPlan::none()), disk)
-}
-
-#[track_caller]
-fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !happens() {
-        assert!(started.elapsed() < PATIENCE, "this never came true: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// The counter of requests of this name.
