@@ -1,18 +1,20 @@
 //! Any bytes at either side of a handshake: no panic, and nobody is let in.
 #![no_main]
 
-use cluster::{Asker, Incarnation, NodeIndex, Standing};
+use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, Secret};
 
 fn local(node: u8) -> Local {
     Local {
-        node: NodeIndex(node),
-        tag: NodeTag(1),
-        asker: Asker::Node,
-        incarnation: Incarnation(1),
-        clock: Hlc::ZERO,
-        standing: Standing::Settled,
+        hello: PeerHello {
+            node: NodeIndex(node),
+            tag: NodeTag(1),
+            asker: Asker::Node,
+            incarnation: Incarnation(1),
+            clock: Hlc::ZERO,
+            standing: Standing::Settled,
+        },
         digest: ClusterDigest::of(&["a".to_owned(), "b".to_owned()], 16, 1),
         secret: Secret::new("secret"),
     }

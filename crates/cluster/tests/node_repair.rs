@@ -55,7 +55,7 @@ fn repair(world: &mut World, host: usize) {
 }
 
 fn is_repairing(world: &World, host: usize) -> bool {
-    world.node(host).status(world.now_at(host)).repair.is_some()
+    world.node(host).status().repair.is_some()
 }
 
 /// Values, tombstones and values with a lifetime, of all replica counts, each on some of its replicas only.
@@ -591,7 +591,7 @@ fn a_pass_tells_how_far_it_is() {
     repair(&mut world, 0);
     let mut seen = Vec::new();
     world.run_until(60 * SECOND, "the pass has ended", |world| {
-        let status = world.node(0).status(world.now_at(0)).repair;
+        let status = world.node(0).status().repair;
         seen.extend(status.map(|status| status.permille));
         status.is_none()
     });

@@ -135,6 +135,11 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl Engine {
+    /// Whether values are refused for lack of room on the disk. Costs one atomic load.
+    pub fn is_disk_full(&self) -> bool {
+        self.shared.disk.is_full()
+    }
+
     /// The numbers now.
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
@@ -177,7 +182,7 @@ impl Engine {
             },
             backlog: shared.backlog(),
             io: shared.env.fs.counters().counts(),
-            disk_full: shared.disk.is_full(),
+            disk_full: self.is_disk_full(),
         }
     }
 }

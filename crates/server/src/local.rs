@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::links::{NotAnAddress, PeerAddress};
 use crate::read_pool::ReadPool;
-use cluster::{Asker, ClusterView, LinkId, Member, NodeStatus, Standing};
+use cluster::{Asker, ClusterView, LinkId, Member, NodeStatus, PeerHello, Standing};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,12 +64,14 @@ impl Local {
     pub(crate) fn introduce(&self, asker: Asker) -> handshake::Local {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
         handshake::Local {
-            node: *me,
-            tag: *tag,
-            asker,
-            incarnation: *incarnation,
-            clock: clock.shown(),
-            standing: self.standing(),
+            hello: PeerHello {
+                node: *me,
+                tag: *tag,
+                asker,
+                incarnation: *incarnation,
+                clock: clock.shown(),
+                standing: self.standing(),
+            },
             digest: self.digest,
             secret: self.secret.clone(),
         }

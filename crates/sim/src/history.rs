@@ -182,6 +182,12 @@ impl Issue {
         cells.into_iter().flatten().map(|(version, issued)| (*version, issued))
     }
 
+    /// Whether nothing may be left of a write of this version or of a newer one, when what is dead at `purged` may
+    /// be gone; `None`: nothing may be.
+    pub fn may_be_purged(&self, key: &Key, version: Version, purged: Option<WallTime>) -> bool {
+        purged.is_some_and(|wall| self.range(key, version..).any(|(_, issued)| issued.is_dead_at(wall)))
+    }
+
     /// All keys that were written.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.by_key.keys()

@@ -272,9 +272,8 @@ impl World {
     }
 
     fn has_standing(&mut self, node: NodeIndex) -> bool {
-        let now = self.show_clocks(node);
         let process = self.host(node).process.as_ref();
-        process.is_some_and(|process| process.node.status(now).standing == Standing::Settled)
+        process.is_some_and(|process| process.node.status().standing == Standing::Settled)
     }
 
     /// Whether all nodes are up and hold what they are to hold.

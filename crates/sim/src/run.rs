@@ -147,12 +147,9 @@ impl World {
     /// For whoever reads of a violation.
     fn state(&mut self) -> String {
         let nodes: Vec<String> = (self.nodes())
-            .map(|node| {
-                let now = self.show_clocks(node);
-                match &self.host(node).process {
-                    Some(process) => format!("{node:?}: {:?}", process.node.status(now)),
-                    None => format!("{node:?}: down"),
-                }
+            .map(|node| match &self.host(node).process {
+                Some(process) => format!("{node:?}: {:?}", process.node.status()),
+                None => format!("{node:?}: down"),
             })
             .collect();
         nodes.join("; ")

@@ -9,8 +9,8 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Incarnation, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
-    RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
+    Asker, Incarnation, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerHello, PeerRequest,
+    RangeAnswer, RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
 };
 use common::{decode, encode, id, key, write};
 use std::path::PathBuf;
@@ -137,12 +137,14 @@ fn frames_of_version_1_are_read_and_written() {
 
 fn local(node: u8) -> Local {
     Local {
-        node: NodeIndex(node),
-        tag: NodeTag(0xb1b2_b3b4_b5b6_b700 + u64::from(node)),
-        asker: Asker::Coordinator(3),
-        incarnation: Incarnation(0xc1c2_c3c4_c5c6_c700 + u64::from(node)),
-        clock: Hlc::from_bits(0xd1d2_d3d4_d5d6_d7d8),
-        standing: Standing::Settled,
+        hello: PeerHello {
+            node: NodeIndex(node),
+            tag: NodeTag(0xb1b2_b3b4_b5b6_b700 + u64::from(node)),
+            asker: Asker::Coordinator(3),
+            incarnation: Incarnation(0xc1c2_c3c4_c5c6_c700 + u64::from(node)),
+            clock: Hlc::from_bits(0xd1d2_d3d4_d5d6_d7d8),
+            standing: Standing::Settled,
+        },
         digest: ClusterDigest::of(&["http://a:1".to_owned(), "http://b:1".to_owned()], 4_096, 1),
         secret: Secret::new("secret"),
     }

@@ -18,20 +18,21 @@ fn names() -> Vec<String> {
 
 fn local(node: u8) -> Local {
     Local {
-        node: NodeIndex(node),
-        tag: NodeTag(0x1000 + u64::from(node)),
-        asker: Asker::Coordinator(node),
-        incarnation: Incarnation(0x2000 + u64::from(node)),
-        clock: Hlc::from_bits(0x3000),
-        standing: Standing::Settled,
+        hello: PeerHello {
+            node: NodeIndex(node),
+            tag: NodeTag(0x1000 + u64::from(node)),
+            asker: Asker::Coordinator(node),
+            incarnation: Incarnation(0x2000 + u64::from(node)),
+            clock: Hlc::from_bits(0x3000),
+            standing: Standing::Settled,
+        },
         digest: ClusterDigest::of(&names(), 4_096, 1),
         secret: Secret::new("a long secret"),
     }
 }
 
 fn peer_hello(local: &Local, asker: Asker) -> PeerHello {
-    let Local { node, tag, incarnation, clock, standing, .. } = *local;
-    PeerHello { node, tag, asker, incarnation, clock, standing }
+    PeerHello { asker, ..local.hello }
 }
 
 /// How a handshake between node 0, which dials node 1, and whoever answers goes on, as far as it goes.

@@ -235,7 +235,7 @@ impl Node {
     }
 
     /// For operators.
-    pub fn status(&self, _now: Now) -> NodeStatus {
+    pub fn status(&self) -> NodeStatus {
         NodeStatus {
             standing: self.record.durable().standing,
             ready: self.ready,

@@ -241,7 +241,7 @@ impl World {
     }
 
     pub(crate) fn standing(&self, host: usize) -> Standing {
-        self.node(host).status(self.now_at(host)).standing
+        self.node(host).status().standing
     }
 
     /// What `host` has last been told of `peer`.

@@ -238,7 +238,7 @@ impl Machine for Presiding {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.node.handle_disk_full(now, self.store.engine().stats().disk_full);
+        self.node.handle_disk_full(now, self.store.engine().is_disk_full());
         self.node.handle_timeout(now);
     }
 
@@ -273,7 +273,7 @@ impl Machine for Presiding {
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
-            *driver.local.account.lock() = Some(Arc::new(machine.node.status(now)));
+            *driver.local.account.lock() = Some(Arc::new(machine.node.status()));
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);

@@ -9,12 +9,10 @@ pub(crate) struct LinkCounters {
     dialed: AtomicU64,
     accepted: AtomicU64,
     write_calls: AtomicU64,
-    read_calls: AtomicU64,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     messages_sent: AtomicU64,
     messages_received: AtomicU64,
-    messages_dropped: AtomicU64,
 }
 
 /// A reading of [`LinkCounters`], or the sum of several.
@@ -25,13 +23,10 @@ pub(crate) struct LinkCounts {
     /// Open links that were accepted.
     pub(crate) accepted: u64,
     pub(crate) write_calls: u64,
-    pub(crate) read_calls: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) messages_sent: u64,
     pub(crate) messages_received: u64,
-    /// A link that the peer did not read from had no room for them.
-    pub(crate) messages_dropped: u64,
 }
 
 impl LinkCounters {
@@ -47,7 +42,6 @@ impl LinkCounters {
     }
 
     pub(crate) fn read(&self, bytes: usize) {
-        add(&self.read_calls, 1);
         add(&self.bytes_received, bytes as u64);
     }
 
@@ -59,22 +53,16 @@ impl LinkCounters {
         add(&self.messages_received, messages);
     }
 
-    pub(crate) fn dropped(&self) {
-        add(&self.messages_dropped, 1);
-    }
-
     pub(crate) fn counts(&self) -> LinkCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LinkCounts {
             dialed: read(&self.dialed),
             accepted: read(&self.accepted),
             write_calls: read(&self.write_calls),
-            read_calls: read(&self.read_calls),
             bytes_sent: read(&self.bytes_sent),
             bytes_received: read(&self.bytes_received),
             messages_sent: read(&self.messages_sent),
             messages_received: read(&self.messages_received),
-            messages_dropped: read(&self.messages_dropped),
         }
     }
 }
@@ -87,12 +75,10 @@ impl Add for LinkCounts {
             dialed: self.dialed + other.dialed,
             accepted: self.accepted + other.accepted,
             write_calls: self.write_calls + other.write_calls,
-            read_calls: self.read_calls + other.read_calls,
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
             messages_sent: self.messages_sent + other.messages_sent,
             messages_received: self.messages_received + other.messages_received,
-            messages_dropped: self.messages_dropped + other.messages_dropped,
         }
     }
 }

@@ -77,9 +77,8 @@ impl Link {
 
     /// Takes in a message, if there is room.
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
-        match self.outbox.push(message) {
-            Ok(()) => counters.sent(),
-            Err(_) => counters.dropped(),
+        if self.outbox.push(message).is_ok() {
+            counters.sent();
         }
     }
 

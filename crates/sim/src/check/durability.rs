@@ -16,8 +16,7 @@ pub fn check(
 ) -> Result<(), Violation> {
     let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
     let newest = held.iter().filter_map(|(_, meta)| meta.as_ref()).map(|meta| meta.version).max();
-    let is_purged = |wall| issue.range(&write.key, version..).any(|(_, issued)| issued.is_dead_at(wall));
-    if newest.is_some_and(|newest| newest >= version) || purged.is_some_and(is_purged) {
+    if newest.is_some_and(|newest| newest >= version) || issue.may_be_purged(&write.key, version, purged) {
         return Ok(());
     }
     Err(Violation::new("durability", format!("replicas hold {held:?}, and this was acknowledged: {write:?}")))

@@ -17,8 +17,7 @@ pub fn check(
     purged: Option<WallTime>,
 ) -> Result<(), Violation> {
     let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
-    let is_purged = |wall| issue.range(&write.key, version..).any(|(_, issued)| issued.is_dead_at(wall));
-    if purged.is_some_and(is_purged) {
+    if issue.may_be_purged(&write.key, version, purged) {
         return Ok(());
     }
     let is_superseded_elsewhere = |replica| {

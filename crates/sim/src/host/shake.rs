@@ -2,7 +2,7 @@
 
 use crate::host::process::Process;
 use cluster::{Asker, NodeIndex, PeerHello};
-use stdx::{Now, Rng};
+use stdx::Rng;
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN, Secret,
 };
@@ -14,15 +14,17 @@ pub(crate) struct Shaken {
 }
 
 /// What a machine of a process says of itself.
-pub(crate) fn local(process: &Process, now: Now, asker: Asker, names: &[String], partitions: u32) -> Local {
+pub(crate) fn local(process: &Process, asker: Asker, names: &[String], partitions: u32) -> Local {
     let member = &process.member;
     Local {
-        node: member.me,
-        tag: member.tag,
-        asker,
-        incarnation: member.incarnation,
-        clock: member.clock.shown(),
-        standing: process.node.status(now).standing,
+        hello: PeerHello {
+            node: member.me,
+            tag: member.tag,
+            asker,
+            incarnation: member.incarnation,
+            clock: member.clock.shown(),
+            standing: process.node.status().standing,
+        },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         secret: Secret::new(*b"known to all hosts of this world"),
     }

@@ -69,11 +69,10 @@ impl World {
     }
 
     /// What a machine says of itself in a handshake.
-    fn local(&mut self, place: Place) -> Option<Local> {
-        let now = self.show_clocks(place.node);
+    fn local(&self, place: Place) -> Option<Local> {
         let process = self.hosts[place.node.as_usize()].process.as_ref()?;
         (process.life == place.life)
-            .then(|| shake::local(process, now, place.asker, &self.names, self.layout.partitions()))
+            .then(|| shake::local(process, place.asker, &self.names, self.layout.partitions()))
     }
 
     pub(super) fn admit(&mut self, place: Place, link: LinkId) {

@@ -39,7 +39,7 @@ pub enum AcceptStep {
 impl Acceptor {
     /// Waits for a dialer. The nonce is drawn for this handshake alone.
     pub fn new(local: Local, nonce: [u8; NONCE_LEN]) -> Self {
-        let local = Local { asker: Asker::Node, ..local };
+        let local = Local { hello: PeerHello { asker: Asker::Node, ..local.hello }, ..local };
         Self { local, nonce, parcels: Parcels::default(), state: State::Listens }
     }
 

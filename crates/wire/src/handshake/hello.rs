@@ -52,12 +52,12 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out.push(local.digest.nodes);
     out.extend_from_slice(&local.digest.partitions.to_le_bytes());
     out.extend_from_slice(&local.digest.hash_version.to_le_bytes());
-    out.push(local.node.0);
-    out.extend_from_slice(&local.tag.0.to_le_bytes());
-    out.extend_from_slice(&asker_to_number(local.asker).to_le_bytes());
-    out.extend_from_slice(&local.incarnation.0.to_le_bytes());
-    out.extend_from_slice(&local.clock.to_bits().to_le_bytes());
-    out.push(standing_to_number(local.standing));
+    out.push(local.hello.node.0);
+    out.extend_from_slice(&local.hello.tag.0.to_le_bytes());
+    out.extend_from_slice(&asker_to_number(local.hello.asker).to_le_bytes());
+    out.extend_from_slice(&local.hello.incarnation.0.to_le_bytes());
+    out.extend_from_slice(&local.hello.clock.to_bits().to_le_bytes());
+    out.push(standing_to_number(local.hello.standing));
     out.extend_from_slice(nonce);
     out
 }
@@ -77,8 +77,8 @@ pub(super) fn read(message: &[u8], local: &Local) -> Result<PeerHello, Handshake
     if reader.rest().len() != NONCE_LEN || hello.node.0 >= theirs.nodes {
         return Err(IMPOSSIBLE);
     }
-    match hello.node == local.node {
-        true => Err(HandshakeError::SameNode { node: local.node }),
+    match hello.node == local.hello.node {
+        true => Err(HandshakeError::SameNode { node: local.hello.node }),
         false => Ok(hello),
     }
 }

@@ -41,8 +41,7 @@ pub use error::{HandshakeError, ProtocolVersions};
 pub use parcel::HANDSHAKE_BYTES_MAX;
 pub use secret::Secret;
 
-use cluster::{Asker, Incarnation, NodeIndex, Standing};
-use stdx::{Hlc, NodeTag};
+use cluster::PeerHello;
 
 /// Length of a nonce, in bytes.
 pub const NONCE_LEN: usize = 32;
@@ -50,18 +49,8 @@ pub const NONCE_LEN: usize = 32;
 /// What a node says of itself, and what it expects the other to know.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// Who it is.
-    pub node: NodeIndex,
-    /// Its data directory's identity.
-    pub tag: NodeTag,
-    /// Which of its machines dials. An acceptor is always a `Node`, whatever stands here.
-    pub asker: Asker,
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// Its version clock.
-    pub clock: Hlc,
-    /// Whether its answers count.
-    pub standing: Standing,
+    /// What it says of itself. An acceptor is always a `Node`, whatever stands here.
+    pub hello: PeerHello,
     /// Which cluster it belongs to.
     pub digest: ClusterDigest,
     /// What only nodes of the cluster know.
