@@ -58,6 +58,7 @@ pub fn encode(reply: Reply, asked: &Asked) -> Answer {
             }
             response.into()
         }
+        Reply::Page { .. } => unreachable!("pages answer scans"),
         Reply::Failed(failure) => problem_of(failure, asked).to_answer(is_head),
     }
 }

@@ -1,9 +1,10 @@
 //! What a user asks for.
 
-use crate::Quorum;
+use crate::{Quorum, Scan, ScanId};
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
+use stdx::WallTime;
 
 /// The largest value that is accepted unless configured otherwise, in bytes: 16 MiB.
 pub const VALUE_BYTES_MAX_DEFAULT: usize = 16 << 20;
@@ -61,6 +62,8 @@ pub enum Lifetime {
     Forever,
     /// For this long from the moment the coordinator takes the write, by the coordinator's clock.
     For(Duration),
+    /// Until this time, by the clock of whoever reads.
+    Until(WallTime),
 }
 
 /// A request for one entity.
@@ -90,5 +93,17 @@ pub enum Command {
         key: Key,
         /// On so many replicas.
         quorum: Quorum,
+    },
+    /// Begin a scan; its first page.
+    Scan {
+        /// Names it from now on.
+        id: ScanId,
+        /// What is wanted.
+        scan: Scan,
+    },
+    /// The next page of a scan. Only when its last page has come, and was not the last of all.
+    NextPage {
+        /// Which scan.
+        id: ScanId,
     },
 }

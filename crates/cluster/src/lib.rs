@@ -21,15 +21,18 @@ mod coordinator;
 mod dial;
 mod effect;
 mod hint_ledger;
+mod key_range;
 mod layout;
 mod link;
 mod member;
 mod message;
 mod node;
+mod page;
 mod places;
 mod quorum;
 mod replica;
 mod reply;
+mod scan;
 mod standing;
 mod store_request;
 mod view;
@@ -39,6 +42,7 @@ pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, Limits};
 pub use effect::{Effect, Event, RequestId, StoreId};
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
+pub use key_range::{Cut, KeyRange};
 pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, Partition};
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
@@ -47,8 +51,13 @@ pub use message::{
     RangeAnswer, RangeDigest, RangeRequest, Vitals,
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairStatus};
+pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError};
 pub use reply::{Acks, Failure, Reply};
+pub use scan::{
+    PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanPart, ScanRequest, ScanRoles,
+    ScanScope, SnapshotId,
+};
 pub use standing::{NodeRecord, Standing};
 pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
 pub use view::{ClusterView, PeerState, PeerView};

@@ -8,7 +8,7 @@
 //! number of times. Ids carry the incarnation of the asking process, so that a process never takes an answer to
 //! its former life for one to itself.
 
-use crate::{Key, NodeIndex, NodeSet, Standing, StoreFault};
+use crate::{Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, Standing, StoreFault};
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 
 /// One life of a node's process: 64 random bits, drawn at its start.
@@ -117,6 +117,13 @@ pub enum PeerRequest {
     Heartbeat(Vitals),
     /// What of this range is yours and mine? From `Node` to `Node`.
     Range(RangeRequest),
+    /// What is your part in this scan?
+    Scan(ScanRequest),
+    /// A scan is over: let go of its snapshot.
+    EndScan {
+        /// Names the scan.
+        snapshot: SnapshotId,
+    },
 }
 
 /// The answer to a [`PeerRequest`].
@@ -137,6 +144,10 @@ pub enum PeerAnswer {
     Heartbeat(Vitals),
     /// To `Range`.
     Range(RangeAnswer),
+    /// To `Scan`.
+    Scan(ScanAnswer),
+    /// To `EndScan`.
+    ScanEnded,
     /// It was not done.
     Failed(PeerFault),
 }

@@ -162,7 +162,10 @@ impl Replica {
                 }
                 StoreRequest::KeepHints { key, version, targets }
             }
-            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => {
+            PeerRequest::Heartbeat(_)
+            | PeerRequest::Range(_)
+            | PeerRequest::Scan(_)
+            | PeerRequest::EndScan { .. } => {
                 return Err(PeerAnswer::Failed(PeerFault::NotServing));
             }
         };
@@ -229,7 +232,10 @@ fn size(request: &PeerRequest) -> usize {
         PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
         PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
         PeerRequest::KeepHints { key, .. } => key.as_bytes().len(),
-        PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => 0,
+        PeerRequest::Heartbeat(_)
+        | PeerRequest::Range(_)
+        | PeerRequest::Scan(_)
+        | PeerRequest::EndScan { .. } => 0,
     }
 }
 

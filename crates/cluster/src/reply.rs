@@ -1,6 +1,6 @@
 //! What a user is told.
 
-use crate::StoreFault;
+use crate::{Page, StoreFault};
 use std::time::Duration;
 use stdx::{Cell, Version, WallTime};
 
@@ -37,7 +37,14 @@ pub enum Reply {
         /// Who answered.
         acks: Acks,
     },
-    /// The command failed.
+    /// The next entries of a scan: live ones, with their values.
+    Page {
+        /// The entries. None only with the end of the range.
+        page: Page,
+        /// There is nothing behind them: the scan is over.
+        is_last: bool,
+    },
+    /// The command failed. A scan is over then.
     Failed(Failure),
 }
 

@@ -1,6 +1,6 @@
 //! What a coordinator asks of the local store, and what it is told.
 
-use crate::{Key, NodeIndex, NodeRecord, NodeSet};
+use crate::{Cut, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 
@@ -59,6 +59,13 @@ pub enum StoreRequest {
         /// With the values; without, values are empty whatever is stored.
         values: bool,
     },
+    /// The next entries of a range, of a snapshot that is kept for more.
+    ReadPage(PageRequest),
+    /// Let go of a snapshot, if it is kept.
+    EndSnapshot {
+        /// Which one.
+        id: SnapshotId,
+    },
     /// Make durable what the node remembers.
     Remember {
         /// All of it.
@@ -75,7 +82,11 @@ impl StoreRequest {
     /// Whether it changes nothing: what is stored stays as it is.
     pub const fn is_read(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::ReadHints { .. } | Self::Scan { .. } => true,
+            Self::Read { .. }
+            | Self::ReadHints { .. }
+            | Self::Scan { .. }
+            | Self::ReadPage(_)
+            | Self::EndSnapshot { .. } => true,
             Self::Write { .. }
             | Self::KeepHints { .. }
             | Self::ForgetHints { .. }
@@ -133,6 +144,15 @@ pub enum StoreResponse {
         /// The part of the range that was looked at ends with this key; `None`: all of it was.
         until: Option<Key>,
     },
+    /// To `ReadPage`.
+    Page {
+        /// Entries.
+        page: Page,
+        /// Where what was looked at ends; `None`: at the end of the range, and the snapshot is let go.
+        rest: Option<Cut>,
+    },
+    /// To `EndSnapshot`.
+    SnapshotEnded,
     /// To `Remember`: it is durable.
     Remembered {
         /// The record's revision.

@@ -38,6 +38,7 @@ impl Told {
                 Self::Found { version: cell.meta.version, value: cell.value.clone() }
             }
             Reply::Missing { .. } => Self::Missing,
+            Reply::Page { .. } => unreachable!("pages answer scans"),
             Reply::Written { version, .. } => Self::Written { version: *version },
             Reply::Failed(failure) => {
                 let is_certain = matches!(

@@ -91,7 +91,11 @@ impl WriteGroup {
                 self.put_clock_bound(*bound);
                 (&mut self.essentials, What::RaiseClockBound(*bound))
             }
-            StoreRequest::Read { .. } | StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } => {
+            StoreRequest::Read { .. }
+            | StoreRequest::ReadHints { .. }
+            | StoreRequest::Scan { .. }
+            | StoreRequest::ReadPage(_)
+            | StoreRequest::EndSnapshot { .. } => {
                 panic!("{request:?} writes nothing")
             }
         };

@@ -188,7 +188,10 @@ impl Context {
                 }
                 StoreRequest::KeepHints { key, version, targets }
             }
-            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => unreachable!("operations ask for keys"),
+            PeerRequest::Heartbeat(_)
+            | PeerRequest::Range(_)
+            | PeerRequest::Scan(_)
+            | PeerRequest::EndScan { .. } => unreachable!("operations ask for keys"),
         };
         self.store(id, request);
         true

@@ -149,6 +149,10 @@ impl Coordinator {
                 let subject = self.context.subject(key);
                 self.submit_write(now, to, WriteIntent::tombstone(subject, quorum));
             }
+            Command::Scan { .. } | Command::NextPage { .. } => {
+                let retry_after = self.context.limits.request_timeout;
+                self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
+            }
         }
     }
 

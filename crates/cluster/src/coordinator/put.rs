@@ -70,10 +70,16 @@ pub(super) struct Plan {
 pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, Failure> {
     match lifetime {
         Lifetime::Forever => Ok(None),
-        Lifetime::For(duration) => match wall.saturating_add(duration) {
-            expires_at if expires_at < WallTime::EXPIRY_END => Ok(Some(expires_at)),
-            expires_at => Err(Failure::ExpiryTooLate { expires_at }),
-        },
+        Lifetime::For(duration) => in_time(wall.saturating_add(duration)),
+        Lifetime::Until(expires_at) => in_time(expires_at),
+    }
+}
+
+fn in_time(expires_at: WallTime) -> Result<Option<WallTime>, Failure> {
+    if expires_at < WallTime::EXPIRY_END {
+        Ok(Some(expires_at))
+    } else {
+        Err(Failure::ExpiryTooLate { expires_at })
     }
 }
 

@@ -27,6 +27,15 @@ pub const NODES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(pub u32);
 
+impl Partition {
+    /// That of a key, of so many: the upper bits of its XXH3.
+    #[inline]
+    pub(crate) fn of(key: &[u8], partitions: u32) -> Self {
+        let hash = xxhash_rust::xxh3::xxh3_64(key);
+        Self(((u128::from(hash) * u128::from(partitions)) >> 64) as u32)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -97,11 +106,10 @@ impl Layout {
         self.nodes.binary_search_by(|node| node.as_str().cmp(name)).ok().map(|index| NodeIndex(index as u8))
     }
 
-    /// The partition of a key: the upper bits of its XXH3.
+    /// The partition of a key.
     #[inline]
     pub fn partition_of(&self, key: &Key) -> Partition {
-        let hash = xxhash_rust::xxh3::xxh3_64(key.as_bytes());
-        Partition(((u128::from(hash) * u128::from(self.partitions)) >> 64) as u32)
+        Partition::of(key.as_bytes(), self.partitions)
     }
 
     /// All nodes in the order in which they are to hold the keys of `partition`.

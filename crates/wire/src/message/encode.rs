@@ -21,11 +21,13 @@ pub(crate) fn len_max(message: &Message) -> usize {
             PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
             PeerRequest::Heartbeat(_) => 0,
             PeerRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
+            PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
         },
         Message::Answer { answer, .. } => match answer {
             PeerAnswer::Cell(cell) => cell.as_ref().map_or(0, |cell| cell.value.len()),
             PeerAnswer::Range(answer) => range_answer_len_max(answer),
             PeerAnswer::Failed(_) => DETAIL_BYTES_MAX,
+            PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
             PeerAnswer::Meta(_)
             | PeerAnswer::Written { .. }
             | PeerAnswer::HintsKept
@@ -65,6 +67,7 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerRequest::KeepHints { .. } => kind::KEEP_HINTS,
                 PeerRequest::Heartbeat(_) => kind::HEARTBEAT,
                 PeerRequest::Range(_) => kind::RANGE,
+                PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
             };
             put_head(out, kind, *id);
             put_request(out, request)
@@ -80,6 +83,7 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerAnswer::Range(RangeAnswer::Versions { .. }) => kind::RANGE_VERSIONS,
                 PeerAnswer::Range(RangeAnswer::Cells { .. }) => kind::RANGE_CELLS,
                 PeerAnswer::Failed(_) => kind::FAILED,
+                PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
             };
             put_head(out, kind, *id);
             put_answer(out, answer)
@@ -103,6 +107,7 @@ fn put_request<'a>(out: &mut Vec<u8>, request: &'a PeerRequest) -> Option<&'a By
         }
         PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals),
         PeerRequest::Range(request) => put_range_request(out, request),
+        PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
     }
     None
 }
@@ -122,6 +127,7 @@ fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
 
 fn put_answer<'a>(out: &mut Vec<u8>, answer: &'a PeerAnswer) -> Option<&'a Bytes> {
     match answer {
+        PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
         PeerAnswer::Cell(None) | PeerAnswer::Meta(None) => out.push(ABSENT),
         PeerAnswer::Cell(Some(cell)) => {
             out.push(PRESENT);

@@ -1,0 +1,273 @@
+//! Pages: some entries of a range, in one piece of memory.
+//!
+//! **Promise.** The keys of a page ascend, and each is one (1 to [`Key::LEN_MAX`] bytes). Tombstones have no value.
+//!
+//! **Mechanism.** All bytes stand in one buffer, entry behind entry: the key, a line feed, the value. That is the form
+//! in which ranges are sent by default, so an entry goes from the page to the socket as a slice, without a copy. What
+//! is not bytes stands beside.
+//!
+//! **Caveats.** A slice of a page keeps all of it in memory.
+
+use crate::Key;
+use bytes::{BufMut, Bytes, BytesMut};
+use stdx::{Cell, CellKind, CellMeta, CellRef};
+
+/// Stands between a key and its value.
+const SEPARATOR: u8 = b'\n';
+
+/// Some entries of a range. See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    bytes: Bytes,
+    spans: Vec<Span>,
+}
+
+/// Where an entry is in its page, and what it is beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    key_len: u32,
+    value_len: u32,
+    meta: CellMeta,
+}
+
+/// An entry of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntry<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// What it holds.
+    pub cell: CellRef<'a>,
+}
+
+/// The length of an entry's parts, and what it is beside its bytes: how pages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntryHead {
+    /// Bytes of the key.
+    pub key_len: usize,
+    /// Bytes of the value.
+    pub value_len: usize,
+    /// The rest of the cell.
+    pub meta: CellMeta,
+}
+
+impl Page {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// All of its bytes: of each entry the key, a line feed, and the value.
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The entry at this place.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn entry(&self, at: usize) -> PageEntry<'_> {
+        let span = &self.spans[at];
+        let bytes = &self.bytes[span.range()];
+        let (key, value) = (&bytes[..span.key_len as usize], &bytes[span.key_len as usize + 1..]);
+        PageEntry { key, cell: CellRef { meta: span.meta, value } }
+    }
+
+    /// The entries in the order of their keys.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = PageEntry<'_>> + ExactSizeIterator {
+        (0..self.len()).map(|at| self.entry(at))
+    }
+
+    /// The lengths of the entries at their places: with [`Page::bytes`], all there is to a page.
+    pub fn heads(&self) -> impl ExactSizeIterator<Item = PageEntryHead> {
+        self.spans.iter().map(|span| PageEntryHead {
+            key_len: span.key_len as usize,
+            value_len: span.value_len as usize,
+            meta: span.meta,
+        })
+    }
+
+    /// Key, line feed and value of the entry at this place, as a slice of the page.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn line(&self, at: usize) -> Bytes {
+        self.bytes.slice(self.spans[at].range())
+    }
+
+    /// The key at this place, as a slice of the page.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn key(&self, at: usize) -> Key {
+        let span = &self.spans[at];
+        let start = span.start as usize;
+        Key::new(self.bytes.slice(start..start + span.key_len as usize)).expect("a page holds keys")
+    }
+
+    /// The cell at this place; its value is a slice of the page.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn cell(&self, at: usize) -> Cell {
+        let span = &self.spans[at];
+        let end = span.range().end;
+        Cell { meta: span.meta, value: self.bytes.slice(end - span.value_len as usize..end) }
+    }
+
+    /// The page of these heads and bytes, as another page had them. `None` when they make no page: lengths that do not
+    /// add up, keys that do not ascend or are none, a tombstone with a value.
+    pub fn assemble(bytes: Bytes, heads: &[PageEntryHead]) -> Option<Self> {
+        let mut spans = Vec::with_capacity(heads.len());
+        let (mut start, mut last): (usize, &[u8]) = (0, &[]);
+        for head in heads {
+            let key_end = start.checked_add(head.key_len)?;
+            let end = key_end.checked_add(1)?.checked_add(head.value_len)?;
+            let key = bytes.get(start..key_end)?;
+            let is_key = (1..=Key::LEN_MAX).contains(&key.len()) && key > last;
+            let is_cell = head.meta.kind == CellKind::Value || head.value_len == 0;
+            if !is_key || !is_cell || end > bytes.len() || bytes[key_end] != SEPARATOR {
+                return None;
+            }
+            spans.push(Span::new(start, head.key_len, head.value_len, head.meta)?);
+            (start, last) = (end, key);
+        }
+        (start == bytes.len()).then_some(Self { bytes, spans })
+    }
+}
+
+impl Span {
+    fn new(start: usize, key_len: usize, value_len: usize, meta: CellMeta) -> Option<Self> {
+        let small = |len| u32::try_from(len).ok();
+        Some(Self { start: small(start)?, key_len: small(key_len)?, value_len: small(value_len)?, meta })
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        let start = self.start as usize;
+        start..start + self.key_len as usize + 1 + self.value_len as usize
+    }
+}
+
+/// Makes a page, entry by entry.
+#[derive(Debug, Default)]
+pub struct PageBuilder {
+    bytes: BytesMut,
+    spans: Vec<Span>,
+}
+
+impl PageBuilder {
+    /// One with room for so many bytes before it grows.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: BytesMut::with_capacity(bytes), spans: Vec::new() }
+    }
+
+    /// Appends an entry. A tombstone's value is left out.
+    ///
+    /// # Panics
+    /// When `key` is none, or not greater than the one before; or when the page passes 4 GiB.
+    pub fn push(&mut self, key: &[u8], cell: CellRef<'_>) {
+        assert!((1..=Key::LEN_MAX).contains(&key.len()), "a key has 1 to {} bytes", Key::LEN_MAX);
+        assert!(self.last_key().is_none_or(|last| last < key), "the keys of a page ascend");
+        let value = if cell.meta.kind == CellKind::Tombstone { &[] } else { cell.value };
+        let start = self.bytes.len();
+        self.bytes.reserve(key.len() + 1 + value.len());
+        self.bytes.put_slice(key);
+        self.bytes.put_u8(SEPARATOR);
+        self.bytes.put_slice(value);
+        let span = Span::new(start, key.len(), value.len(), cell.meta).expect("a page has less than 4 GiB");
+        self.spans.push(span);
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// How many bytes they take, keys and values and what stands between.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The page.
+    pub fn finish(self) -> Page {
+        Page { bytes: self.bytes.freeze(), spans: self.spans }
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        let span = self.spans.last()?;
+        Some(&self.bytes[span.start as usize..][..span.key_len as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use stdx::{Hlc, NodeTag, Version};
+
+    fn version(clock: u64) -> Version {
+        Version::new(Hlc::from_bits(clock), NodeTag(1))
+    }
+
+    fn page(entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Page {
+        let mut builder = PageBuilder::with_capacity(0);
+        for (key, value) in entries {
+            let cell = match value {
+                Some(value) => Cell::value(version(1), 3, Bytes::copy_from_slice(value)),
+                None => Cell::tombstone(version(2), 3),
+            };
+            builder.push(key, cell.as_ref());
+        }
+        builder.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_holds_what_was_put_in(
+            entries: BTreeMap<[u8; 3], Option<Vec<u8>>>,
+        ) {
+            let entries = entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+            let page = page(&entries);
+            prop_assert_eq!(page.len(), entries.len());
+            for (at, (key, value)) in entries.iter().enumerate() {
+                let entry = page.entry(at);
+                prop_assert_eq!(entry.key, &key[..]);
+                prop_assert_eq!(entry.cell.value, value.as_deref().unwrap_or_default());
+                prop_assert_eq!(entry.cell.meta.kind == CellKind::Value, value.is_some());
+                let (own_key, own_cell) = (page.key(at), page.cell(at));
+                prop_assert_eq!(own_key.as_bytes(), &key[..]);
+                prop_assert_eq!(own_cell.as_ref(), entry.cell);
+                prop_assert_eq!(&page.line(at)[..], [entry.key, b"\n", entry.cell.value].concat());
+            }
+            let heads: Vec<_> = page.heads().collect();
+            prop_assert_eq!(Page::assemble(page.bytes().clone(), &heads), Some(page));
+        }
+    }
+
+    #[test]
+    fn what_does_not_add_up_makes_no_page() {
+        let bytes = Bytes::from_static(b"a\n1b\n2");
+        let head =
+            |key_len, value_len| PageEntryHead { key_len, value_len, meta: CellMeta::value(version(1), 1) };
+        assert!(Page::assemble(bytes.clone(), &[head(1, 1), head(1, 1)]).is_some());
+        assert!(Page::assemble(bytes.clone(), &[head(1, 1)]).is_none(), "bytes are left over");
+        assert!(Page::assemble(bytes.clone(), &[head(1, 1), head(1, 2)]).is_none(), "bytes are missing");
+        assert!(Page::assemble(bytes.clone(), &[head(1, usize::MAX), head(1, 1)]).is_none());
+        assert!(Page::assemble(bytes.clone(), &[head(2, 0), head(1, 1)]).is_none(), "no line feed");
+        let dead = PageEntryHead { meta: CellMeta::tombstone(version(1), 1), ..head(1, 1) };
+        assert!(Page::assemble(bytes, &[dead, head(1, 1)]).is_none(), "a tombstone has no value");
+        let descending = Bytes::from_static(b"b\n1a\n2");
+        assert!(Page::assemble(descending, &[head(1, 1), head(1, 1)]).is_none(), "keys ascend");
+    }
+}
