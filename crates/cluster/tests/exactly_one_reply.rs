@@ -190,6 +190,7 @@ fn check_reply(is_read: bool, reply: &Reply) {
         Reply::Failed(Failure::NotEnoughReplicas { maybe_stored, .. }) => {
             assert!(!(is_read && *maybe_stored), "a read stores nothing");
         }
+        Reply::Page { .. } => panic!("a page answers scans"),
         Reply::Failed(Failure::ExpiryTooLate { .. }) => assert!(!is_read),
         Reply::Failed(_) => {}
     }

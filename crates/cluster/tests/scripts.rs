@@ -32,7 +32,7 @@ use bytes::Bytes;
 use cluster::{
     Acks, Asker, ClusterView, Command, Coordinator, Destination, DialFailure, Effect, Failure, HintLedger,
     HybridClock, Incarnation, Key, Layout, Lifetime, Limits, LinkAction, LinkEvent, LinkId, Member, Message,
-    MessageId, NodeIndex, NodeSet, Origin, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState,
+    MessageId, NodeIndex, NodeSet, Origin, Page, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState,
     PeerView, Quorum, QuorumChoice, Reply, RequestId, Standing, StoreFault, StoreId, StoreRequest,
     StoreResponse,
 };
@@ -388,11 +388,20 @@ fn describe_reply(reply: Reply) -> String {
             let superseded = if superseded { " superseded" } else { "" };
             format!("written {}{superseded} {}", describe_hlc(version.hlc), describe_acks(acks))
         }
+        Reply::Page { page, is_last } => describe_page(&page, if is_last { "last" } else { "more" }),
         Reply::Failed(Failure::ExpiryTooLate { expires_at }) => {
             format!("failed ExpiryTooLate at {expires_at:?}")
         }
         Reply::Failed(failure) => format!("failed {failure:?}"),
     }
+}
+
+fn describe_page(page: &Page, rest: &str) -> String {
+    let entries: Vec<_> = page
+        .entries()
+        .map(|entry| format!("{}={}", entry.key.escape_ascii(), describe_cell(&entry.cell.to_cell())))
+        .collect();
+    format!("page [{}] {rest}", entries.join(", "))
 }
 
 fn describe_cell(cell: &Cell) -> String {

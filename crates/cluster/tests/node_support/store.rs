@@ -97,6 +97,9 @@ impl Store {
                 self.bound = self.bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound: self.bound }
             }
+            StoreRequest::ReadPage(_) | StoreRequest::EndSnapshot { .. } => {
+                panic!("a node scans for nobody: {request:?}")
+            }
         }
     }
 
