@@ -259,14 +259,11 @@ impl Scenario {
             Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => {
                 vec![LoseDisk, LoseDisk, Kill, Partition]
             }
+            Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             _ => return,
         };
-        if plant == Plant::ReadBeforeSync {
-            self.nodes = 1;
-        } else {
-            self.nodes = 3;
-        }
+        self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
         self.default_from = self.nodes;
         self.quorums = QuorumStyle::Majority;
         self.faults = self.faults.max(12);
@@ -278,6 +275,16 @@ impl Scenario {
         } else {
             self.value_bytes_max = 64;
         }
+        if plant == Plant::RepairSkipped {
+            self.leave_it_to_repair();
+        }
+    }
+
+    /// Room for a hint or two, and keys that are written once and never read, which a read would repair.
+    const fn leave_it_to_repair(&mut self) {
+        self.hint_bytes_max = 200;
+        self.cold_share = 0.3;
+        self.delete_share = 0.0;
     }
 
     /// Whether disks are lost in this run.

@@ -60,3 +60,14 @@ fn planted_bugs_are_caught() {
         assert!(is_caught(plant, SEEDS), "{plant:?} is not caught by {SEEDS} seeds");
     }
 }
+
+#[test]
+fn what_brings_a_bug_out_holds_without_the_bug() {
+    for plant in Plant::ALL {
+        for seed in 0..3 {
+            let scenario = Scenario { plant: None, ..Scenario::draw(seed, Scale::SMALL, Some(plant)) };
+            let violation = run(scenario, false).violation;
+            assert_eq!(violation, None, "seed {seed} as it is run for {plant:?}");
+        }
+    }
+}
