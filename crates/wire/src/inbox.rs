@@ -5,8 +5,8 @@
 //! checksum has matched.
 //!
 //! **Mechanism.** Bytes wait until their frame is whole. Keys and values of short messages are copied out into
-//! memory of their own: a slice of the frame would keep all of it alive. The one value of a long message stays
-//! where the fragments were put together.
+//! memory of their own: a slice of the frame would keep all of it alive. So is the page of a short message, in one
+//! piece. The one value or page of a long message stays where the fragments were put together.
 //!
 //! **Caveats.** An inbox holds what it is fed: whoever feeds it takes out all messages before he feeds more.
 

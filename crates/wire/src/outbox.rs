@@ -5,7 +5,7 @@
 //! outbox holds no more than its limit.
 //!
 //! **Mechanism.** Short messages are encoded when they are pushed, one behind the other, each behind its length;
-//! [`Outbox::fill`] takes as many as fit into one frame with a single copy. Of a long message the value is kept
+//! [`Outbox::fill`] takes as many as fit into one frame with a single copy. Of a long message the value or page is kept
 //! by reference and copied into its fragments as they leave. Frames of short messages and fragments take turns;
 //! of the long messages the first [`FRAGMENTED_MAX`] take turns, as far as the other side has to put no more
 //! than [`MESSAGE_BYTES_MAX`] together at once.
@@ -13,7 +13,7 @@
 //! **Caveats.** A long message can be passed by shorter ones that were pushed after it.
 
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameKind, put_frame};
-use crate::message::{encode_head, len_max};
+use crate::message::{encode_head, len_max, tail};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
 use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX};
 use bytes::Bytes;
@@ -185,8 +185,8 @@ fn is_heartbeat(message: &Message) -> bool {
 fn put_short(out: &mut Vec<u8>, message: &Message) {
     let begin = out.len();
     out.extend_from_slice(&[0; LENGTH_LEN]);
-    if let Some(value) = encode_head(out, message) {
-        out.extend_from_slice(value);
+    if let Some(tail) = encode_head(out, message) {
+        out.extend_from_slice(tail);
     }
     let len = (out.len() - begin - LENGTH_LEN) as u32;
     out[begin..begin + LENGTH_LEN].copy_from_slice(&len.to_le_bytes());
@@ -244,9 +244,10 @@ fn whole_messages(bytes: &[u8], room: usize) -> usize {
 /// A message that leaves in fragments.
 #[derive(Debug)]
 struct LongMessage {
-    /// All of it but the value that it ends with.
+    /// All of it but its tail.
     head: Vec<u8>,
-    value: Bytes,
+    /// The value or the bytes of a page that it ends with.
+    tail: Bytes,
     sent: usize,
     /// Its name on the link, once it travels.
     stream: Option<u32>,
@@ -254,21 +255,13 @@ struct LongMessage {
 
 impl LongMessage {
     fn new(message: &Message, len_max: usize) -> Self {
-        let mut head = Vec::new();
-        let is_all_head = !matches!(
-            message,
-            Message::Request { request: PeerRequest::Write { .. }, .. }
-                | Message::Answer { answer: PeerAnswer::Cell(_), .. }
-        );
-        if is_all_head {
-            head.reserve_exact(len_max);
-        }
-        let value = encode_head(&mut head, message).cloned().unwrap_or_default();
-        Self { head, value, sent: 0, stream: None }
+        let mut head = Vec::with_capacity(len_max - tail(message).map_or(0, Bytes::len));
+        let tail = encode_head(&mut head, message).cloned().unwrap_or_default();
+        Self { head, tail, sent: 0, stream: None }
     }
 
     fn len(&self) -> usize {
-        self.head.len() + self.value.len()
+        self.head.len() + self.tail.len()
     }
 
     fn left(&self) -> usize {
@@ -280,11 +273,9 @@ impl LongMessage {
         let stream = self.stream.expect("a message that travels has a name");
         FragmentHeader { stream, total: self.len() as u32, offset: self.sent as u32 }.put(out);
         let end = self.sent + self.left().min(FRAGMENT_DATA_MAX);
-        let (head, value) = (self.head.len(), self.value.len());
+        let (head, tail) = (self.head.len(), self.tail.len());
         out.extend_from_slice(&self.head[self.sent.min(head)..end.min(head)]);
-        out.extend_from_slice(
-            &self.value[self.sent.saturating_sub(head)..end.saturating_sub(head).min(value)],
-        );
+        out.extend_from_slice(&self.tail[self.sent.saturating_sub(head)..end.saturating_sub(head).min(tail)]);
         self.sent = end;
     }
 }

@@ -9,10 +9,11 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Incarnation, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerHello, PeerRequest,
-    RangeAnswer, RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
+    Asker, Cut, Incarnation, KeyRange, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerHello,
+    PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer, ScanLimit, ScanPart, ScanRequest,
+    ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
 };
-use common::{decode, encode, id, key, write};
+use common::{decode, encode, id, key, page_of, write};
 use std::path::PathBuf;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
@@ -71,7 +72,26 @@ fn requests() -> Vec<PeerRequest> {
             digest: None,
             cells: true,
         }),
+        PeerRequest::Scan(scan(
+            KeyRange { from: Some(Cut::Before(key(b"l"))), to: Some(Cut::After(key(b"m"))) },
+            ScanPart::Cells { limit: ScanLimit { entries: 0x0102, bytes: 0x0304 } },
+        )),
+        PeerRequest::Scan(scan(
+            KeyRange::default(),
+            ScanPart::Check { digest: RangeDigest { keys: 0x0506, sum: 0x0708_090a } },
+        )),
+        PeerRequest::EndScan { snapshot: snapshot() },
     ]
+}
+
+fn snapshot() -> SnapshotId {
+    SnapshotId { incarnation: Incarnation(0xb1b2_b3b4), asker: Asker::Coordinator(2), number: 0xc1c2 }
+}
+
+fn scan(range: KeyRange, part: ScanPart) -> ScanRequest {
+    let roles = ScanRoles { order: vec![NodeIndex(2), NodeIndex(0), NodeIndex(63)], ack: 2, from: 3 };
+    let (at, dead_since) = (wall(0xd1d2_d3d4), wall(0xe1e2));
+    ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, part }
 }
 
 fn answers() -> Vec<PeerAnswer> {
@@ -93,10 +113,22 @@ fn answers() -> Vec<PeerAnswer> {
             until: Some(key(b"i")),
         }),
         PeerAnswer::Range(RangeAnswer::Cells {
-            entries: vec![(key(b"j"), live), (key(b"k"), Cell::tombstone(version(6), 2))],
+            entries: vec![(key(b"j"), live.clone()), (key(b"k"), Cell::tombstone(version(6), 2))],
             until: None,
         }),
     ];
+    let expiring = CellMeta { expires_at: Some(wall(8)), ..live.meta };
+    let page = page_of(&[
+        (key(b"n"), live),
+        (key(b"o\n"), Cell { meta: dead, value: Bytes::new() }),
+        (key(b"p"), Cell { meta: expiring, value: Bytes::from_static(b"\n") }),
+    ]);
+    answers.extend([
+        PeerAnswer::Scan(ScanAnswer::Page { page, rest: Some(Cut::After(key(b"q"))) }),
+        PeerAnswer::Scan(ScanAnswer::Page { page: page_of(&[]), rest: None }),
+        PeerAnswer::Scan(ScanAnswer::Same),
+        PeerAnswer::ScanEnded,
+    ]);
     let faults = [
         PeerFault::Store(StoreFault::Full),
         PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),

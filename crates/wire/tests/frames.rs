@@ -2,11 +2,17 @@
 
 mod common;
 
-use cluster::{Message, PeerAnswer, PeerFault, PeerRequest, Standing, StoreFault, Vitals};
-use common::{any_message, any_vitals, decode, drain, encode, id, outbox, take_all, take_into, write};
+use bytes::Bytes;
+use cluster::{
+    Cut, Key, Message, Page, PeerAnswer, PeerFault, PeerRequest, ScanAnswer, Standing, StoreFault,
+    VALUE_BYTES_MAX_DEFAULT, Vitals,
+};
+use common::{
+    any_message, any_vitals, decode, drain, encode, id, key, outbox, page_of, take_all, take_into, write,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stdx::{Instant, WallTime};
+use stdx::{Cell, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
     FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
     OutboxFull, OutboxLimits, WireError,
@@ -285,4 +291,111 @@ fn frames_of_another_kind_or_version_are_named() {
         Err(WireError::FrameLength { bytes: bytes.len() - FRAME_HEADER_LEN + (2 << 16) })
     );
     assert_eq!(with(FRAME_HEADER_LEN + 4, 0x77), Err(WireError::MessageKind { kind: 0x77 }));
+}
+
+fn page_answer(page: Page, rest: Option<Cut>) -> Message {
+    Message::Answer { id: id(1), answer: PeerAnswer::Scan(ScanAnswer::Page { page, rest }) }
+}
+
+/// Values of these lengths under ascending keys.
+fn page_with(value_lens: &[usize]) -> Page {
+    let version = Version::new(Hlc::from_bits(1), NodeTag(7));
+    let entry = |(at, len): (u32, &usize)| {
+        (key(&at.to_be_bytes()), Cell::value(version, 3, Bytes::from(vec![at as u8; *len])))
+    };
+    page_of(&(0..).zip(value_lens).map(entry).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_page_of_the_largest_entry_travels() {
+    let largest = Cell::value(Version::MAX, 64, Bytes::from(vec![5; VALUE_BYTES_MAX_DEFAULT]));
+    let key = key(&[0xff; Key::LEN_MAX]);
+    let rest = Some(Cut::After(key.clone()));
+    let message = page_answer(page_of(&[(key, largest)]), rest);
+    let arrived = decode(&encode(std::slice::from_ref(&message))).unwrap().remove(0);
+    assert!(arrived == message);
+}
+
+#[test]
+fn pages_of_any_length_around_that_of_a_frame_travel() {
+    for around in [FRAME_PAYLOAD_MAX - 200, FRAME_PAYLOAD_MAX, 2 * FRAME_PAYLOAD_MAX - 100] {
+        for len in (around..around + 200).step_by(7) {
+            let message = page_answer(page_with(&[0, 10, len]), None);
+            assert!(decode(&encode(std::slice::from_ref(&message))) == Ok(vec![message]), "{len}");
+        }
+    }
+    let many = page_answer(page_with(&[3; 20_000]), None);
+    assert!(decode(&encode(std::slice::from_ref(&many))) == Ok(vec![many]));
+}
+
+/// The result of decoding the one short message of `bytes` with `replacement` in the place of `at`, counted from the
+/// end of the message's kind and id.
+fn decode_with(message: &Message, at: usize, replacement: &[u8]) -> Result<Vec<Message>, WireError> {
+    const FIELDS_AT: usize = FRAME_HEADER_LEN + 4 + 19;
+    let mut bytes = encode(std::slice::from_ref(message));
+    bytes[FIELDS_AT + at..][..replacement.len()].copy_from_slice(replacement);
+    reseal(&mut bytes);
+    decode(&bytes)
+}
+
+#[test]
+fn pages_that_do_not_add_up_are_refused() {
+    // 1: no cut; 4: count; then for each entry 1, 1, 16, 2: length of the key, 4: length of the value; `key \n value`.
+    let message = page_answer(page_with(&[1, 1]), None);
+    let field = |at, replacement: &[u8]| match decode_with(&message, at, replacement) {
+        Err(WireError::Field { field }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(0, &[3]), "side of a cut");
+    assert_eq!(field(1, &u32::MAX.to_le_bytes()), "count of entries");
+    assert_eq!(field(1, &[1]), "page", "heads of one entry, bytes of two");
+    assert_eq!(field(5, &[4]), "kind of cell");
+    assert_eq!(field(5, &[1]), "page", "a tombstone with a value");
+    assert_eq!(field(6, &[0]), "count of replicas");
+    assert_eq!(field(23, &[0, 0]), "page", "an empty key");
+    assert_eq!(field(23, &[0xff; 2]), "page");
+    assert_eq!(field(25, &[0xff; 4]), "page");
+    assert_eq!(field(53 + 6, &[0, 0, 0, 0]), "page", "keys that do not ascend");
+}
+
+#[test]
+fn scans_that_cannot_be_are_refused() {
+    use cluster::{
+        Asker, Incarnation, KeyRange, NodeIndex, ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId,
+    };
+    let request = ScanRequest {
+        snapshot: SnapshotId { incarnation: Incarnation(1), asker: Asker::Node, number: 2 },
+        range: KeyRange { from: Some(Cut::Before(key(b"b"))), to: Some(Cut::Before(key(b"b"))) },
+        roles: ScanRoles { order: vec![NodeIndex(0), NodeIndex(1)], ack: 2, from: 2 },
+        at: WallTime::EPOCH_2020,
+        dead_since: WallTime::EPOCH_2020,
+        part: ScanPart::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
+    };
+    let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()) };
+    // 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
+    let field = |at, replacement: &[u8]| match decode_with(&message, at, replacement) {
+        Err(WireError::Field { field }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(8, &[0xff, 0xff]), "asker");
+    assert_eq!(field(18, &[3]), "side of a cut");
+    assert_eq!(field(18, &[2]), "range", "it ends before it begins");
+    assert_eq!(field(19, &[0, 0]), "key");
+    for quorum in [[0, 2], [3, 2], [2, 65], [0, 0]] {
+        assert_eq!(field(26, &quorum), "roles of a scan", "{quorum:?}");
+    }
+    for nodes in [[1, 1], [64, 0], [0, 255]] {
+        assert_eq!(field(29, &nodes), "roles of a scan", "{nodes:?}");
+    }
+    assert_eq!(field(47, &[2]), "part of a scan");
+    assert_eq!(field(55, &[0x05]), "limit of a page");
+    assert!(matches!(decode_with(&message, 28, &[0xff]), Err(WireError::Truncated)));
+
+    let arrived = decode(&encode(&[message])).unwrap().remove(0);
+    let Message::Request { request: PeerRequest::Scan(arrived), .. } = arrived else {
+        panic!("another message arrived");
+    };
+    let limit = ScanLimit { entries: u32::MAX as usize, bytes: MESSAGE_BYTES_MAX };
+    let expected = ScanRequest { part: ScanPart::Cells { limit }, ..request };
+    assert_eq!(arrived, expected, "a bound that is none arrives as the greatest");
 }

@@ -4,12 +4,13 @@
 //! allocated for it, and a message must end where its fields do.
 
 use super::fields::{META_LEN_MIN, head, is_present, key, meta, optional_key, vitals, wall};
+use super::scan::{cut, page_heads, page_of, scan_request, snapshot};
 use super::{DETAIL_BYTES_MAX, fault, kind, range_flag};
 use crate::WireError;
 use bytes::Bytes;
 use cluster::{
     Key, Message, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest,
-    StoreFault,
+    ScanAnswer, StoreFault,
 };
 use std::time::Duration;
 use stdx::codec::Reader;
@@ -23,7 +24,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     Decoder { reader: Reader::new(bytes), owner: None }.message()
 }
 
-/// The same; a value that the message ends with stays where it is.
+/// The same; a value or page that the message ends with stays where it is.
 ///
 /// # Errors
 /// [`WireError`].
@@ -33,7 +34,7 @@ pub(crate) fn decode_owned(bytes: &Bytes) -> Result<Message, WireError> {
 
 struct Decoder<'a> {
     reader: Reader<'a>,
-    /// What holds the bytes, if a value may keep it.
+    /// What holds the bytes, if a value or a page may keep it.
     owner: Option<&'a Bytes>,
 }
 
@@ -49,6 +50,13 @@ impl Decoder<'_> {
                 Message::Request { id, request: PeerRequest::Heartbeat(vitals(&mut self.reader)?) }
             }
             kind::RANGE => Message::Request { id, request: PeerRequest::Range(self.range_request()?) },
+            kind::SCAN => {
+                Message::Request { id, request: PeerRequest::Scan(scan_request(&mut self.reader)?) }
+            }
+            kind::END_SCAN => {
+                let snapshot = snapshot(&mut self.reader)?;
+                Message::Request { id, request: PeerRequest::EndScan { snapshot } }
+            }
             _ => Message::Answer { id, answer: self.answer(kind)? },
         };
         match self.reader.is_empty() {
@@ -79,6 +87,9 @@ impl Decoder<'_> {
             kind::RANGE_SAME => PeerAnswer::Range(RangeAnswer::Same),
             kind::RANGE_VERSIONS => PeerAnswer::Range(self.versions()?),
             kind::RANGE_CELLS => PeerAnswer::Range(self.cells()?),
+            kind::SCAN_PAGE => PeerAnswer::Scan(self.page()?),
+            kind::SCAN_SAME => PeerAnswer::Scan(ScanAnswer::Same),
+            kind::SCAN_ENDED => PeerAnswer::ScanEnded,
             kind::FAILED => PeerAnswer::Failed(self.fault()?),
             kind => return Err(WireError::MessageKind { kind }),
         })
@@ -156,12 +167,22 @@ impl Decoder<'_> {
     /// A cell whose value runs to the end of the message.
     fn last_cell(&mut self) -> Result<Cell, WireError> {
         let meta = meta(&mut self.reader)?;
-        let value = self.reader.bytes(self.reader.rest().len())?;
-        let value = match self.owner {
-            Some(owner) => owner.slice_ref(value),
-            None => Bytes::copy_from_slice(value),
-        };
-        cell_of(meta, value)
+        cell_of(meta, self.tail()?)
+    }
+
+    fn page(&mut self) -> Result<ScanAnswer, WireError> {
+        let rest = cut(&mut self.reader)?;
+        let heads = page_heads(&mut self.reader)?;
+        Ok(ScanAnswer::Page { page: page_of(self.tail()?, &heads)?, rest })
+    }
+
+    /// What is left of the message.
+    fn tail(&mut self) -> Result<Bytes, WireError> {
+        let tail = self.reader.bytes(self.reader.rest().len())?;
+        Ok(match self.owner {
+            Some(owner) => owner.slice_ref(tail),
+            None => Bytes::copy_from_slice(tail),
+        })
     }
 
     fn fault(&mut self) -> Result<PeerFault, WireError> {

@@ -1,15 +1,19 @@
 //! Messages to bytes.
 
 use super::fields::{put_head, put_key, put_meta, put_optional_key, put_u64, put_vitals};
+use super::scan::{put_page_head, put_scan_request, put_snapshot};
 use super::{ABSENT, DETAIL_BYTES_MAX, PRESENT, fault, kind, range_flag};
 use bytes::Bytes;
-use cluster::{Key, Message, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeRequest, StoreFault};
+use cluster::{
+    Cut, Key, Message, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeRequest, ScanAnswer,
+    ScanRequest, StoreFault,
+};
 use stdx::codec::put_version;
 use stdx::{Cell, CellMeta};
 
 /// More than a message takes beside its keys, values and entries, in bytes.
 const FIXED_LEN_MAX: usize = 128;
-/// More than an entry of a range takes beside its key and value, in bytes.
+/// More than an entry of a range or a page takes beside its key and value, in bytes.
 const ENTRY_LEN_MAX: usize = 40;
 
 /// A length in bytes that `message` does not exceed, and is not far below.
@@ -21,15 +25,17 @@ pub(crate) fn len_max(message: &Message) -> usize {
             PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
             PeerRequest::Heartbeat(_) => 0,
             PeerRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
-            PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
+            PeerRequest::Scan(request) => scan_request_len_max(request),
+            PeerRequest::EndScan { .. } => 0,
         },
         Message::Answer { answer, .. } => match answer {
             PeerAnswer::Cell(cell) => cell.as_ref().map_or(0, |cell| cell.value.len()),
             PeerAnswer::Range(answer) => range_answer_len_max(answer),
             PeerAnswer::Failed(_) => DETAIL_BYTES_MAX,
-            PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
+            PeerAnswer::Scan(answer) => scan_answer_len_max(answer),
             PeerAnswer::Meta(_)
             | PeerAnswer::Written { .. }
+            | PeerAnswer::ScanEnded
             | PeerAnswer::HintsKept
             | PeerAnswer::Heartbeat(_) => 0,
         },
@@ -56,7 +62,34 @@ fn range_answer_len_max(answer: &RangeAnswer) -> usize {
     }
 }
 
-/// Appends all of `message` but the value that it ends with; that is returned.
+fn cut_len(cut: Option<&Cut>) -> usize {
+    key_len(cut.map(Cut::key))
+}
+
+fn scan_request_len_max(request: &ScanRequest) -> usize {
+    cut_len(request.range.from.as_ref()) + cut_len(request.range.to.as_ref()) + request.roles.order.len()
+}
+
+fn scan_answer_len_max(answer: &ScanAnswer) -> usize {
+    match answer {
+        ScanAnswer::Page { page, rest } => {
+            cut_len(rest.as_ref()) + page.len() * ENTRY_LEN_MAX + page.bytes().len()
+        }
+        ScanAnswer::Same => 0,
+    }
+}
+
+/// The value or the bytes of a page that `message` ends with.
+pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
+    match message {
+        Message::Request { request: PeerRequest::Write { cell, .. }, .. }
+        | Message::Answer { answer: PeerAnswer::Cell(Some(cell)), .. } => Some(&cell.value),
+        Message::Answer { answer: PeerAnswer::Scan(ScanAnswer::Page { page, .. }), .. } => Some(page.bytes()),
+        _ => None,
+    }
+}
+
+/// Appends all of `message` but its [`tail`]; that is returned.
 pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option<&'a Bytes> {
     match message {
         Message::Request { id, request } => {
@@ -67,10 +100,11 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerRequest::KeepHints { .. } => kind::KEEP_HINTS,
                 PeerRequest::Heartbeat(_) => kind::HEARTBEAT,
                 PeerRequest::Range(_) => kind::RANGE,
-                PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
+                PeerRequest::Scan(_) => kind::SCAN,
+                PeerRequest::EndScan { .. } => kind::END_SCAN,
             };
             put_head(out, kind, *id);
-            put_request(out, request)
+            put_request(out, request);
         }
         Message::Answer { id, answer } => {
             let kind = match answer {
@@ -83,22 +117,24 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerAnswer::Range(RangeAnswer::Versions { .. }) => kind::RANGE_VERSIONS,
                 PeerAnswer::Range(RangeAnswer::Cells { .. }) => kind::RANGE_CELLS,
                 PeerAnswer::Failed(_) => kind::FAILED,
-                PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
+                PeerAnswer::Scan(ScanAnswer::Page { .. }) => kind::SCAN_PAGE,
+                PeerAnswer::Scan(ScanAnswer::Same) => kind::SCAN_SAME,
+                PeerAnswer::ScanEnded => kind::SCAN_ENDED,
             };
             put_head(out, kind, *id);
-            put_answer(out, answer)
+            put_answer(out, answer);
         }
     }
+    tail(message)
 }
 
-fn put_request<'a>(out: &mut Vec<u8>, request: &'a PeerRequest) -> Option<&'a Bytes> {
+fn put_request(out: &mut Vec<u8>, request: &PeerRequest) {
     match request {
         PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => put_key(out, key),
         PeerRequest::Write { key, cell, hints } => {
             put_key(out, key);
             put_u64(out, hints.to_bits());
             put_meta(out, &cell.meta);
-            return Some(&cell.value);
         }
         PeerRequest::KeepHints { key, version, targets } => {
             put_key(out, key);
@@ -107,9 +143,9 @@ fn put_request<'a>(out: &mut Vec<u8>, request: &'a PeerRequest) -> Option<&'a By
         }
         PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals),
         PeerRequest::Range(request) => put_range_request(out, request),
-        PeerRequest::Scan(_) | PeerRequest::EndScan { .. } => unreachable!("not sent yet"),
+        PeerRequest::Scan(request) => put_scan_request(out, request),
+        PeerRequest::EndScan { snapshot } => put_snapshot(out, *snapshot),
     }
-    None
 }
 
 fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
@@ -125,21 +161,22 @@ fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
     put_optional_key(out, request.until.as_ref());
 }
 
-fn put_answer<'a>(out: &mut Vec<u8>, answer: &'a PeerAnswer) -> Option<&'a Bytes> {
+fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer) {
     match answer {
-        PeerAnswer::Scan(_) | PeerAnswer::ScanEnded => unreachable!("not sent yet"),
         PeerAnswer::Cell(None) | PeerAnswer::Meta(None) => out.push(ABSENT),
         PeerAnswer::Cell(Some(cell)) => {
             out.push(PRESENT);
             put_meta(out, &cell.meta);
-            return Some(&cell.value);
         }
         PeerAnswer::Meta(Some(meta)) => {
             out.push(PRESENT);
             put_meta(out, meta);
         }
         PeerAnswer::Written { superseded } => out.push(u8::from(*superseded)),
-        PeerAnswer::HintsKept | PeerAnswer::Range(RangeAnswer::Same) => {}
+        PeerAnswer::HintsKept
+        | PeerAnswer::Range(RangeAnswer::Same)
+        | PeerAnswer::Scan(ScanAnswer::Same)
+        | PeerAnswer::ScanEnded => {}
         PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals),
         PeerAnswer::Range(RangeAnswer::Versions { entries, until }) => {
             put_versions(out, entries, until.as_ref());
@@ -147,9 +184,9 @@ fn put_answer<'a>(out: &mut Vec<u8>, answer: &'a PeerAnswer) -> Option<&'a Bytes
         PeerAnswer::Range(RangeAnswer::Cells { entries, until }) => {
             put_cells(out, entries, until.as_ref());
         }
+        PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => put_page_head(out, page, rest.as_ref()),
         PeerAnswer::Failed(fault) => put_fault(out, fault),
     }
-    None
 }
 
 fn put_versions(out: &mut Vec<u8>, entries: &[(Key, CellMeta)], until: Option<&Key>) {

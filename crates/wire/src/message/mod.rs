@@ -1,15 +1,17 @@
 //! Messages as bytes.
 //!
 //! A message is a kind, the id of its request, and fields of fixed width in little-endian order; versions are
-//! big-endian, as everywhere. A value, where a message has exactly one, comes last and runs to the end, so that
-//! a long one can be sent from where it lies and taken over from where it was put together, without a copy.
+//! big-endian, as everywhere. A value, where a message has exactly one, comes last and runs to the end, and so do the
+//! bytes of a page: long ones are sent from where they lie and taken over from where they were put together, without
+//! a copy.
 
 mod decode;
 mod encode;
 pub(crate) mod fields;
+mod scan;
 
 pub(crate) use decode::{decode, decode_owned};
-pub(crate) use encode::{encode_head, len_max};
+pub(crate) use encode::{encode_head, len_max, tail};
 
 /// The first byte of a message. Answers have the upper bit set.
 mod kind {
@@ -19,6 +21,8 @@ mod kind {
     pub(super) const KEEP_HINTS: u8 = 0x04;
     pub(super) const HEARTBEAT: u8 = 0x05;
     pub(super) const RANGE: u8 = 0x06;
+    pub(super) const SCAN: u8 = 0x07;
+    pub(super) const END_SCAN: u8 = 0x08;
 
     pub(super) const CELL: u8 = 0x81;
     pub(super) const META: u8 = 0x82;
@@ -28,6 +32,9 @@ mod kind {
     pub(super) const RANGE_SAME: u8 = 0x86;
     pub(super) const RANGE_VERSIONS: u8 = 0x87;
     pub(super) const RANGE_CELLS: u8 = 0x88;
+    pub(super) const SCAN_PAGE: u8 = 0x89;
+    pub(super) const SCAN_SAME: u8 = 0x8a;
+    pub(super) const SCAN_ENDED: u8 = 0x8b;
     pub(super) const FAILED: u8 = 0x8f;
 }
 
@@ -67,10 +74,22 @@ mod range_flag {
     pub(super) const ALL: u8 = DIGEST | CELLS;
 }
 
+/// The byte that a cut begins with, unless there is none.
+mod cut_side {
+    pub(super) const BEFORE: u8 = 1;
+    pub(super) const AFTER: u8 = 2;
+}
+
+/// The byte that the part of a scan begins with.
+mod scan_part {
+    pub(super) const CELLS: u8 = 0;
+    pub(super) const CHECK: u8 = 1;
+}
+
 /// How much of the text of a fault travels, in bytes.
 const DETAIL_BYTES_MAX: usize = 1_024;
 
-/// Stands for an absent cell where one may be absent.
+/// Stands for an absent cell or cut where one may be absent.
 const ABSENT: u8 = 0;
 /// Stands before a cell where one may be absent.
 const PRESENT: u8 = 1;

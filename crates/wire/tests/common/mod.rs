@@ -3,15 +3,16 @@
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
-    RangeDigest, RangeRequest, Standing, StoreFault, Vitals,
+    Asker, Cut, Incarnation, Key, KeyRange, Message, MessageId, NODES_MAX, NodeIndex, NodeSet, Page,
+    PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer,
+    ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
-use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, WireError};
+use wire::{Inbox, InboxLimits, Incoming, MESSAGE_BYTES_MAX, Outbox, OutboxLimits, WireError};
 
 pub(crate) const CLOCK: Hlc = Hlc::from_bits(0x0123_4567_89ab_cdef);
 
@@ -85,9 +86,12 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn any_asker() -> impl Strategy<Value = Asker> {
+    prop_oneof![Just(Asker::Node), any::<u8>().prop_map(Asker::Coordinator)]
+}
+
 fn any_id() -> impl Strategy<Value = MessageId> {
-    let asker = prop_oneof![Just(Asker::Node), any::<u8>().prop_map(Asker::Coordinator)];
-    (any::<u64>(), asker, any::<u64>()).prop_map(|(incarnation, asker, number)| MessageId {
+    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, asker, number)| MessageId {
         incarnation: Incarnation(incarnation),
         asker,
         number,
@@ -110,6 +114,8 @@ fn any_request() -> impl Strategy<Value = PeerRequest> {
         }),
         any_vitals().prop_map(PeerRequest::Heartbeat),
         any_range_request().prop_map(PeerRequest::Range),
+        any_scan_request().prop_map(PeerRequest::Scan),
+        any_snapshot().prop_map(|snapshot| PeerRequest::EndScan { snapshot }),
     ]
 }
 
@@ -125,6 +131,10 @@ fn any_answer() -> impl Strategy<Value = PeerAnswer> {
             .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Versions { entries, until })),
         (vec((any_key(), any_cell()), 0..8), option::of(any_key()))
             .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Cells { entries, until })),
+        (any_page(), option::of(any_cut()))
+            .prop_map(|(page, rest)| PeerAnswer::Scan(ScanAnswer::Page { page, rest })),
+        Just(PeerAnswer::Scan(ScanAnswer::Same)),
+        Just(PeerAnswer::ScanEnded),
         any_fault().prop_map(PeerAnswer::Failed),
     ]
 }
@@ -207,6 +217,69 @@ fn any_range_request() -> impl Strategy<Value = RangeRequest> {
             cutoff: Hlc::from_bits(cutoff),
             digest,
             cells,
+        },
+    )
+}
+
+/// The page of these entries.
+pub(crate) fn page_of(entries: &[(Key, Cell)]) -> Page {
+    let mut builder = PageBuilder::with_capacity(0);
+    entries.iter().for_each(|(key, cell)| builder.push(key.as_bytes(), cell.as_ref()));
+    builder.finish()
+}
+
+fn any_page() -> impl Strategy<Value = Page> {
+    vec((any_key(), any_cell()), 0..8).prop_map(|mut entries| {
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.dedup_by(|(a, _), (b, _)| a == b);
+        page_of(&entries)
+    })
+}
+
+fn any_snapshot() -> impl Strategy<Value = SnapshotId> {
+    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, asker, number)| SnapshotId {
+        incarnation: Incarnation(incarnation),
+        asker,
+        number,
+    })
+}
+
+fn any_cut() -> impl Strategy<Value = Cut> {
+    (any_key(), any::<bool>())
+        .prop_map(|(key, is_before)| if is_before { Cut::Before(key) } else { Cut::After(key) })
+}
+
+fn any_key_range() -> impl Strategy<Value = KeyRange> {
+    (option::of(any_cut()), option::of(any_cut())).prop_map(|(from, to)| match (&from, &to) {
+        (Some(first), Some(last)) if first > last => KeyRange { from: to, to: from },
+        _ => KeyRange { from, to },
+    })
+}
+
+fn any_roles() -> impl Strategy<Value = ScanRoles> {
+    let nodes: Vec<_> = (0..NODES_MAX as u8).map(NodeIndex).collect();
+    let order = prop::sample::subsequence(nodes, 0..=NODES_MAX).prop_shuffle();
+    let quorum = (1..=NODES_MAX as u8).prop_flat_map(|from| (1..=from, Just(from)));
+    (order, quorum).prop_map(|(order, (ack, from))| ScanRoles { order, ack, from })
+}
+
+fn any_scan_part() -> impl Strategy<Value = ScanPart> {
+    prop_oneof![
+        (0..=u32::MAX as usize, 0..=MESSAGE_BYTES_MAX)
+            .prop_map(|(entries, bytes)| ScanPart::Cells { limit: ScanLimit { entries, bytes } }),
+        any::<(u64, u64)>().prop_map(|(keys, sum)| ScanPart::Check { digest: RangeDigest { keys, sum } }),
+    ]
+}
+
+fn any_scan_request() -> impl Strategy<Value = ScanRequest> {
+    (any_snapshot(), any_key_range(), any_roles(), any_wall(), any_wall(), any_scan_part()).prop_map(
+        |(snapshot, range, roles, at, dead_since, part)| ScanRequest {
+            snapshot,
+            range,
+            roles,
+            at,
+            dead_since,
+            part,
         },
     )
 }

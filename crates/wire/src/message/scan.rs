@@ -1,0 +1,195 @@
+//! The fields of scans, both ways.
+//!
+//! A page is the heads of its entries and then its bytes in one piece, so that a long page is sent from where it
+//! lies, and its entries are slices of what came. The rules of pages are kept by [`Page::assemble`].
+
+use super::fields::{
+    META_LEN_MIN, asker_of_number, asker_to_number, key, meta, put_key, put_meta, put_u64, wall,
+};
+use super::{ABSENT, cut_side, scan_part};
+use crate::{MESSAGE_BYTES_MAX, WireError};
+use bytes::Bytes;
+use cluster::{
+    Cut, Incarnation, KeyRange, NODES_MAX, NodeIndex, NodeSet, Page, PageEntryHead, RangeDigest, ScanLimit,
+    ScanPart, ScanRequest, ScanRoles, SnapshotId,
+};
+use stdx::codec::Reader;
+
+/// The least length of the head of an entry of a page, in bytes.
+const PAGE_ENTRY_HEAD_LEN_MIN: usize = META_LEN_MIN + 2 + 4;
+
+pub(super) fn put_snapshot(out: &mut Vec<u8>, snapshot: SnapshotId) {
+    put_u64(out, snapshot.incarnation.0);
+    out.extend_from_slice(&asker_to_number(snapshot.asker).to_le_bytes());
+    put_u64(out, snapshot.number);
+}
+
+pub(super) fn snapshot(reader: &mut Reader<'_>) -> Result<SnapshotId, WireError> {
+    let incarnation = Incarnation(reader.u64()?);
+    let asker = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
+    Ok(SnapshotId { incarnation, asker, number: reader.u64()? })
+}
+
+pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
+    put_snapshot(out, request.snapshot);
+    put_cut(out, request.range.from.as_ref());
+    put_cut(out, request.range.to.as_ref());
+    put_roles(out, &request.roles);
+    put_u64(out, request.at.micros_since_unix_epoch());
+    put_u64(out, request.dead_since.micros_since_unix_epoch());
+    match request.part {
+        ScanPart::Cells { limit } => {
+            out.push(scan_part::CELLS);
+            put_bounded(out, limit.entries, u32::MAX as usize);
+            put_bounded(out, limit.bytes, MESSAGE_BYTES_MAX);
+        }
+        ScanPart::Check { digest } => {
+            out.push(scan_part::CHECK);
+            put_u64(out, digest.keys);
+            put_u64(out, digest.sum);
+        }
+    }
+}
+
+pub(super) fn scan_request(reader: &mut Reader<'_>) -> Result<ScanRequest, WireError> {
+    Ok(ScanRequest {
+        snapshot: snapshot(reader)?,
+        range: range(reader)?,
+        roles: roles(reader)?,
+        at: wall(reader)?,
+        dead_since: wall(reader)?,
+        part: part(reader)?,
+    })
+}
+
+fn part(reader: &mut Reader<'_>) -> Result<ScanPart, WireError> {
+    match reader.u8()? {
+        scan_part::CELLS => {
+            let limit = ScanLimit { entries: reader.u32()? as usize, bytes: reader.u32()? as usize };
+            match limit.bytes <= MESSAGE_BYTES_MAX {
+                true => Ok(ScanPart::Cells { limit }),
+                false => Err(WireError::Field { field: "limit of a page" }),
+            }
+        }
+        scan_part::CHECK => {
+            Ok(ScanPart::Check { digest: RangeDigest { keys: reader.u64()?, sum: reader.u64()? } })
+        }
+        _ => Err(WireError::Field { field: "part of a scan" }),
+    }
+}
+
+/// A bound, which is as good as this greatest one where it is greater.
+fn put_bounded(out: &mut Vec<u8>, bound: usize, max: usize) {
+    out.extend_from_slice(&(bound.min(max) as u32).to_le_bytes());
+}
+
+fn put_cut(out: &mut Vec<u8>, cut: Option<&Cut>) {
+    match cut {
+        None => out.push(ABSENT),
+        Some(Cut::Before(key)) => {
+            out.push(cut_side::BEFORE);
+            put_key(out, key);
+        }
+        Some(Cut::After(key)) => {
+            out.push(cut_side::AFTER);
+            put_key(out, key);
+        }
+    }
+}
+
+pub(super) fn cut(reader: &mut Reader<'_>) -> Result<Option<Cut>, WireError> {
+    Ok(match reader.u8()? {
+        ABSENT => None,
+        cut_side::BEFORE => Some(Cut::Before(key(reader)?)),
+        cut_side::AFTER => Some(Cut::After(key(reader)?)),
+        _ => return Err(WireError::Field { field: "side of a cut" }),
+    })
+}
+
+/// A range that does not end before it begins.
+fn range(reader: &mut Reader<'_>) -> Result<KeyRange, WireError> {
+    let range = KeyRange { from: cut(reader)?, to: cut(reader)? };
+    match (&range.from, &range.to) {
+        (Some(from), Some(to)) if from > to => Err(WireError::Field { field: "range" }),
+        _ => Ok(range),
+    }
+}
+
+fn put_roles(out: &mut Vec<u8>, roles: &ScanRoles) {
+    assert!(roles.order.len() <= NODES_MAX, "each node once");
+    out.extend_from_slice(&[roles.ack, roles.from, roles.order.len() as u8]);
+    out.extend(roles.order.iter().map(|node| node.0));
+}
+
+fn roles(reader: &mut Reader<'_>) -> Result<ScanRoles, WireError> {
+    let [ack, from, count] = reader.array()?;
+    let order: Vec<_> = reader.bytes(usize::from(count))?.iter().map(|node| NodeIndex(*node)).collect();
+    let is_quorum = 1 <= ack && ack <= from && usize::from(from) <= NODES_MAX;
+    match is_quorum && is_each_once(&order) {
+        true => Ok(ScanRoles { order, ack, from }),
+        false => Err(WireError::Field { field: "roles of a scan" }),
+    }
+}
+
+/// Whether these are nodes, each of them once.
+fn is_each_once(nodes: &[NodeIndex]) -> bool {
+    let mut seen = NodeSet::EMPTY;
+    nodes.iter().all(|node| node.as_usize() < NODES_MAX && seen.insert(*node))
+}
+
+/// Appends all of a page's answer but the bytes of the page, which come last.
+pub(super) fn put_page_head(out: &mut Vec<u8>, page: &Page, rest: Option<&Cut>) {
+    put_cut(out, rest);
+    out.extend_from_slice(&(page.len() as u32).to_le_bytes());
+    for head in page.heads() {
+        put_meta(out, &head.meta);
+        out.extend_from_slice(&(head.key_len as u16).to_le_bytes());
+        out.extend_from_slice(&(head.value_len as u32).to_le_bytes());
+    }
+}
+
+/// The heads of a page.
+pub(super) fn page_heads(reader: &mut Reader<'_>) -> Result<Vec<PageEntryHead>, WireError> {
+    let count = reader.u32()? as usize;
+    if count > reader.rest().len() / PAGE_ENTRY_HEAD_LEN_MIN {
+        return Err(WireError::Field { field: "count of entries" });
+    }
+    let mut heads = Vec::with_capacity(count);
+    for _ in 0..count {
+        let meta = meta(reader)?;
+        let key_len = usize::from(reader.u16()?);
+        heads.push(PageEntryHead { key_len, value_len: reader.u32()? as usize, meta });
+    }
+    Ok(heads)
+}
+
+/// The page of these heads and bytes.
+pub(super) fn page_of(bytes: Bytes, heads: &[PageEntryHead]) -> Result<Page, WireError> {
+    Page::assemble(bytes, heads).ok_or(WireError::Field { field: "page" })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{decode_owned, encode_head};
+    use bytes::Bytes;
+    use cluster::{Asker, Incarnation, Message, MessageId, PageBuilder, PeerAnswer, ScanAnswer};
+    use stdx::{Cell, Version};
+
+    #[test]
+    fn a_page_is_a_slice_of_its_message() {
+        let mut builder = PageBuilder::default();
+        builder.push(b"key", Cell::value(Version::MIN, 1, Bytes::from_static(b"value")).as_ref());
+        let answer = PeerAnswer::Scan(ScanAnswer::Page { page: builder.finish(), rest: None });
+        let id = MessageId { incarnation: Incarnation(1), asker: Asker::Node, number: 1 };
+        let message = Message::Answer { id, answer };
+        let mut head = Vec::new();
+        let tail = encode_head(&mut head, &message).expect("a page has bytes");
+        let bytes = Bytes::from([&head[..], tail].concat());
+        let arrived = decode_owned(&bytes).expect("a message");
+        assert_eq!(arrived, message);
+        let Message::Answer { answer: PeerAnswer::Scan(ScanAnswer::Page { page, .. }), .. } = arrived else {
+            panic!("another message arrived");
+        };
+        assert_eq!(page.bytes().as_ptr(), bytes[head.len()..].as_ptr());
+    }
+}
