@@ -47,6 +47,10 @@ pub trait Fs: Send + Sync {
     /// Removes a file's name. Durable after [`Fs::sync_dir`]; before that, power loss may bring it back.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a directory that is empty. Durable after [`Fs::sync_dir`] of its parent; before that, power loss may
+    /// bring it back, also with what was removed from it and not synced.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
     /// Gives a file a second name. Durable after [`Fs::sync_dir`].
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -127,6 +131,19 @@ impl dyn Fs + '_ {
             }
         }
         Ok(())
+    }
+
+    /// Removes a directory with all that is in it. As durable as [`Fs::remove_dir`] makes it; what is left when it
+    /// fails, or when the process dies, can be removed by calling it again.
+    pub fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        for name in self.read_dir(path)? {
+            let inner = path.join(name);
+            match self.remove_dir_all(&inner) {
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.remove_file(&inner)?,
+                removed => removed?,
+            }
+        }
+        self.remove_dir(path)
     }
 }
 

@@ -199,6 +199,26 @@ fn a_directory_is_renamed_with_what_is_in_it() {
 }
 
 #[test]
+fn a_directory_is_removed_when_it_is_empty() {
+    on_every_file_system(|fs, root| {
+        let dir = root.join("dir");
+        fs.create_dir_all(&dir.join("below/deep")).unwrap();
+        write(fs, &dir.join("below/file"), b"abc");
+        write(fs, &dir.join("other"), b"");
+        assert_eq!(error_kind(fs.remove_dir(&dir)), ErrorKind::DirectoryNotEmpty);
+        assert_eq!(error_kind(fs.remove_dir(&dir.join("other"))), ErrorKind::NotADirectory);
+        assert_eq!(error_kind(fs.remove_dir(&dir.join("none"))), ErrorKind::NotFound);
+        fs.remove_dir(&dir.join("below/deep")).unwrap();
+        assert_eq!(fs.read_dir(&dir.join("below")).unwrap(), ["file"]);
+        fs.remove_dir_all(&dir).unwrap();
+        assert!(!fs.exists(&dir).unwrap());
+        assert_eq!(error_kind(fs.remove_dir_all(&dir)), ErrorKind::NotFound);
+        fs.create_dir_all(&dir).unwrap();
+        assert!(fs.read_dir(&dir).unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_rename_replaces_and_handles_stay_with_their_file() {
     on_every_file_system(|fs, root| {
         let (from, to) = (root.join("from"), root.join("to"));

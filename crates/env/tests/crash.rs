@@ -295,6 +295,32 @@ fn rot_shows_now_and_after_a_crash() {
     assert_eq!(fs.corrupt("/file", 3, 0).unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
+#[test]
+fn a_removed_directory_is_gone_once_its_parent_was_synced() {
+    let (mut back, mut gone) = (0, 0);
+    for seed in 0..40 {
+        let fs = MemFs::new();
+        fs.create_dir_all(Path::new("/dir/below")).unwrap();
+        fs.write_file("/dir/below/file", b"abc").unwrap();
+        for dir in ["/", "/dir", "/dir/below"] {
+            fs.sync_dir(Path::new(dir)).unwrap();
+        }
+        (&fs as &dyn Fs).remove_dir_all(Path::new("/dir")).unwrap();
+        let after = fs.crash(&mut Rng::new(seed));
+        match after.exists(Path::new("/dir")).unwrap() {
+            true => back += 1,
+            false => gone += 1,
+        }
+        if after.exists(Path::new("/dir")).unwrap() {
+            (&after as &dyn Fs).remove_dir_all(Path::new("/dir")).unwrap();
+        }
+        assert!(after.file_names().is_empty());
+        fs.sync_dir(root()).unwrap();
+        assert!(!fs.crash(&mut Rng::new(seed)).exists(Path::new("/dir")).unwrap());
+    }
+    assert!(back > 0 && gone > 0, "{back} back, {gone} gone");
+}
+
 /// One step of a random history of one file.
 #[derive(Clone, Debug)]
 enum Step {

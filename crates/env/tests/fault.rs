@@ -16,9 +16,9 @@ fn with(plan: FaultPlan) -> (MemFs, FaultFs) {
     (disk.clone(), FaultFs::new(Arc::new(disk), plan))
 }
 
-/// Uses every call once, 17 in all.
+/// Uses every call once, 18 in all.
 fn use_everything(fs: &dyn Fs) -> io::Result<()> {
-    fs.create_dir_all(path("/dir"))?;
+    fs.create_dir_all(path("/dir/empty"))?;
     let lock = fs.lock(path("/LOCK"))?;
     let file = fs.open(path("/dir/tmp"), OpenMode::CreateNew)?;
     file.write_at(b"0123456789", 0)?;
@@ -35,6 +35,7 @@ fn use_everything(fs: &dyn Fs) -> io::Result<()> {
     fs.read_dir(path("/dir"))?;
     fs.exists(path("/dir/file"))?;
     fs.available_bytes(path("/"))?;
+    fs.remove_dir(path("/dir/empty"))?;
     drop(lock);
     Ok(())
 }
@@ -53,9 +54,9 @@ fn every_call_is_numbered_and_can_be_the_last() {
     }));
     use_everything(&fs).unwrap();
     let seen = seen.lock().unwrap();
-    assert_eq!(fs.operations(), 17);
-    assert!(seen.iter().map(|(number, _)| *number).eq(0..17));
-    for (stop, (_, kind)) in (0..17).zip(seen.iter()) {
+    assert_eq!(fs.operations(), 18);
+    assert!(seen.iter().map(|(number, _)| *number).eq(0..18));
+    for (stop, (_, kind)) in (0..18).zip(seen.iter()) {
         let (disk, fs) = with(FaultPlan::stop_after(stop));
         let error = use_everything(&fs).unwrap_err();
         assert!(FaultFs::is_stop(&error), "{kind:?}: {error}");
@@ -64,7 +65,7 @@ fn every_call_is_numbered_and_can_be_the_last() {
         assert!(fs.open(path("/new"), OpenMode::CreateNew).is_err_and(|error| FaultFs::is_stop(&error)));
         assert_eq!(image(&disk), before);
     }
-    let (_, fs) = with(FaultPlan::stop_after(17));
+    let (_, fs) = with(FaultPlan::stop_after(18));
     use_everything(&fs).unwrap();
 }
 

@@ -113,6 +113,11 @@ impl Fs for FaultFs {
         self.inner.remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.check(OperationKind::RemoveDir, path)?;
+        self.inner.remove_dir(path)
+    }
+
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.faults.check_pair(OperationKind::Link, from, to)?;
         self.inner.hard_link(from, to)

@@ -17,6 +17,7 @@ pub enum OperationKind {
     Exists,
     Rename,
     Remove,
+    RemoveDir,
     Link,
     SyncDir,
     Lock,

@@ -11,8 +11,8 @@
 //! written (`pages`), so that a crash copies little more than names.
 //!
 //! **Caveats.** One mutex a disk: this is for tests. Every byte of a file's length counts as used space, holes
-//! too. Directories cannot be removed, nor renamed over others. Within a sector, a later unsynced write may survive without
-//! an earlier one: worse than devices are, but within what the traits allow.
+//! too. Directories cannot be renamed over others. Within a sector, a later unsynced write may survive without an
+//! earlier one: worse than devices are, but within what the traits allow.
 
 mod content;
 mod file;
@@ -223,8 +223,19 @@ impl Fs for MemFs {
         let mut state = self.disk.state.lock();
         let id = state.file_at(path)?;
         let slot = state.tree.slot_at(path)?;
-        state.tree.remove(slot, id);
+        state.tree.remove(slot, Entry::File(id));
         state.drop_name(id);
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        let dir = state.tree.dir_at(path)?;
+        let slot = state.tree.slot_at(path)?;
+        if !state.tree.names_in(dir).is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.tree.remove(slot, Entry::Dir(dir));
         Ok(())
     }
 

@@ -108,9 +108,9 @@ impl Tree {
         self.change(None, Some(slot), Entry::File(file));
     }
 
-    /// Frees the slot of a file.
-    pub(super) fn remove(&mut self, slot: Slot, file: FileId) {
-        self.change(Some(slot), None, Entry::File(file));
+    /// Frees the slot that `entry` takes. A directory must be empty; it is kept for a power loss that brings it back.
+    pub(super) fn remove(&mut self, slot: Slot, entry: Entry) {
+        self.change(Some(slot), None, entry);
     }
 
     /// Moves what takes the slot `from` to the slot `to`.
@@ -266,7 +266,7 @@ impl Change {
 }
 
 fn at_mut<'a>(dirs: &'a mut Dirs, slot: &Slot) -> &'a mut Dir {
-    dirs.get_mut(&slot.dir).expect("directories are never removed under a slot")
+    dirs.get_mut(&slot.dir).expect("directories stay in the tree when they are removed")
 }
 
 /// The names on the way from the root; relative paths begin there too.
