@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) pacer: Mutex<Pacer>,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
+    /// Held while a checkpoint is made.
+    pub(crate) checkpointing: Mutex<()>,
     pub(crate) replayable: Mutex<Replayable>,
     pub(crate) next_table_id: Arc<AtomicU64>,
     /// Tables that no manifest names and no reader holds any more; their files may go.
@@ -109,6 +111,7 @@ impl Engine {
             pacer: Mutex::new(Pacer::default()),
             manifest: Mutex::new(parts.manifest),
             jobs: Jobs::default(),
+            checkpointing: Mutex::new(()),
             replayable: Mutex::new(Replayable::default()),
             debt_bytes: AtomicU64::new(debt.bytes),
             signals: Signals::default(),

@@ -83,20 +83,32 @@ impl Engine {
         }
     }
 
-    /// Seals the active memtable if it holds anything, and flushes all that is sealed, on this thread.
+    /// Commits and flushes all that was handed over before the call, on this thread or together with the workers.
+    /// However much is written meanwhile, it comes to an end.
     ///
     /// # Errors
     /// As [`Engine::step_flush`].
     pub fn flush(&self) -> Result<(), Error> {
+        let sealed = self.seal();
+        let is_left = || {
+            let view = self.shared.view.load();
+            view.sealed.iter().any(|logged| sealed.iter().any(|sealed| Arc::ptr_eq(sealed, logged)))
+        };
+        while is_left() {
+            // Only what is durable is flushed.
+            self.step_commit()?;
+            self.step_flush(STEP_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// Seals the active memtable if it takes part in any write. Returns all that are sealed.
+    fn seal(&self) -> Vec<Arc<LoggedMemtable>> {
         let mut queue = self.shared.commit_queue.lock();
-        if !self.shared.view.load().active.memtable.is_empty() {
+        if self.shared.view.load().active.last() > crate::Sequence::ZERO {
             self.rotate(&mut queue);
         }
-        drop(queue);
-        // Only what is durable is flushed.
-        while self.step_commit()? {}
-        while self.step_flush(STEP_BYTES)? == Progress::Worked {}
-        Ok(())
+        self.shared.view.load().sealed.clone()
     }
 
     /// Flushes up to about `budget_bytes` of the oldest sealed memtable.

@@ -54,6 +54,7 @@
 
 mod batch;
 pub mod cache;
+mod checkpoint;
 mod commit;
 pub mod compaction;
 mod disk;
@@ -79,6 +80,7 @@ pub mod wal;
 pub mod workers;
 
 pub use batch::Batch;
+pub use checkpoint::{CheckpointSummary, CheckpointTable};
 pub use commit::{Committed, Completion};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind};

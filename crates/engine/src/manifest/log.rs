@@ -29,6 +29,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The number of a directory's first manifest.
+const FIRST_NUMBER: u64 = 1;
 /// A manifest is written anew when it is longer than this, and than twice its snapshot, in bytes.
 const OUTGROWN_BYTES_MIN: u64 = 1 << 20;
 
@@ -87,7 +89,7 @@ impl Manifest {
         let Replayed { mut state, len, cut_bytes } = replayed;
         let orphans = find_orphans(fs, dir, &mut state)?;
         let numbers = manifest_numbers(fs, dir)?;
-        let number = numbers.into_iter().max().map_or(1, |last| last + 1);
+        let number = numbers.into_iter().max().map_or(FIRST_NUMBER, |last| last + 1);
         let renewed = Tail::begin(fs, dir, number, &state)
             .and_then(|tail| write_current(fs, dir, number).map(|()| tail));
         let tail = match (renewed, current) {
@@ -108,6 +110,19 @@ impl Manifest {
             broken: None,
         };
         Ok((manifest, recovered))
+    }
+
+    /// Makes the first manifest of `dir`, an existing directory without one: it names the tables that `live` adds,
+    /// which are durable already, their names too. It counts, durably, when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Io`]: there is no manifest, or one that may not be durable.
+    pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path, live: &VersionEdit) -> Result<(), Error> {
+        let mut state = State::empty();
+        state.apply(live);
+        Tail::begin(fs, dir, FIRST_NUMBER, &state)?;
+        write_current(fs, dir, FIRST_NUMBER)?;
+        fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))
     }
 
     /// What the manifest of `dir` says, without changing anything.

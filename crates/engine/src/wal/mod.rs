@@ -118,6 +118,20 @@ pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, floor: SegmentId) -> Result<WalRecov
     recovery::inspect(&**fs, dir, floor)
 }
 
+/// Begins a log in `dir`, which is made, for a directory in which there was never one. Returns its only segment,
+/// which holds no group; it is durable, its name too.
+///
+/// # Errors
+/// Errors of the file system.
+pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path) -> Result<SegmentId, Error> {
+    make_dir(&**fs, dir)?;
+    let id = SegmentId(0);
+    let header = SegmentHeader { id, epoch: Epoch::of(id, None), previous: None };
+    write_header(&**fs, &segment_path(dir, id), OpenMode::CreateNew, &header)?;
+    fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+    Ok(id)
+}
+
 impl Wal {
     /// Replays every segment from `floor` on that lies in `dir` (which is made if need be), oldest first, and
     /// begins a segment behind them. Segments below the floor are left to [`Spares::step`].

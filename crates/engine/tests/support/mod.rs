@@ -77,6 +77,17 @@ impl World {
         Self { disk, clock, model: BTreeMap::new(), rng: Rng::new(seed), issued: Hlc::ZERO }
     }
 
+    /// A world with the same past on `disk`.
+    pub fn beside(&self, disk: MemFs) -> Self {
+        Self {
+            disk,
+            clock: Arc::clone(&self.clock),
+            model: self.model.clone(),
+            rng: self.rng.clone(),
+            issued: self.issued,
+        }
+    }
+
     pub fn env(&self) -> Env {
         self.env_over(Arc::new(self.disk.clone()))
     }
