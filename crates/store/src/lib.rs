@@ -21,8 +21,10 @@ mod group;
 mod identity;
 pub mod keyspace;
 mod node_record;
+mod pages;
 mod scan;
 mod sealed;
+mod snapshots;
 mod store;
 mod verify;
 
@@ -30,5 +32,6 @@ pub use alive::AWAY_MAX_DEFAULT;
 pub use error::StoreError;
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
+pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{AfterAbsence, Claimed, Opened, ReadNow, Store, StoreOptions};
 pub use verify::verify;

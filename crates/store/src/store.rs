@@ -7,8 +7,10 @@ use crate::group::{WriteGroup, clock_bound_of, fault_of};
 use crate::identity::{Identity, Membership};
 use crate::keyspace::{self, CLOCK_BOUND};
 use crate::node_record::{self, RecordVersions};
+use crate::pages::{self, Filled};
 use crate::scan;
-use cluster::{Key, NodeRecord, StoreFault, StoreId, StoreRequest, StoreResponse};
+use crate::snapshots::Snapshots;
+use cluster::{Key, NodeRecord, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{Engine, Recovery, TryGet};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
@@ -30,6 +32,10 @@ pub struct StoreOptions {
     pub away_max: Duration,
     /// What then becomes of its data.
     pub after_absence: AfterAbsence,
+    /// For so long a snapshot is kept between the pages of a range. See [`SNAPSHOT_AGE_DEFAULT`].
+    ///
+    /// [`SNAPSHOT_AGE_DEFAULT`]: crate::SNAPSHOT_AGE_DEFAULT
+    pub snapshot_age: Duration,
 }
 
 /// What becomes of the data of a node that was away for longer than [`StoreOptions::away_max`].
@@ -78,6 +84,7 @@ pub struct Store {
     engine: Engine,
     tag: NodeTag,
     record_versions: Arc<RecordVersions>,
+    snapshots: Arc<Snapshots>,
     /// Of a node with peers.
     alive: Option<Arc<Alive>>,
     _lock: Arc<dyn DirLock>,
@@ -91,6 +98,7 @@ pub struct Claimed {
     identity: Identity,
     is_new: bool,
     set_aside: Option<PathBuf>,
+    snapshot_age: Duration,
     alive: Option<Arc<Alive>>,
     lock: Box<dyn DirLock>,
 }
@@ -105,7 +113,7 @@ impl Claimed {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
         let lock = directory::lock(fs, dir)?;
-        let StoreOptions { engine, membership, new_tag, away_max, after_absence } = options;
+        let StoreOptions { engine, membership, new_tag, away_max, after_absence, snapshot_age } = options;
         let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
         let now = env.clock.now().wall;
 
@@ -144,7 +152,7 @@ impl Claimed {
             // Before there is a shard that could be taken for one that was away since the last note.
             alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
         }
-        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, set_aside, alive, lock })
+        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, set_aside, snapshot_age, alive, lock })
     }
 
     /// Recovers what is in it. Whoever calls starts the engine's workers.
@@ -152,7 +160,7 @@ impl Claimed {
     /// # Errors
     /// [`StoreError`]: corrupt, or refused by the operating system.
     pub fn open(self) -> Result<(Store, Opened), StoreError> {
-        let Self { env, dir, engine, identity, is_new, set_aside, alive, lock } = self;
+        let Self { env, dir, engine, identity, is_new, set_aside, snapshot_age, alive, lock } = self;
         let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
         let engine = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
         let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
@@ -166,7 +174,8 @@ impl Claimed {
         };
         let tag = identity.tag;
         let record_versions = Arc::new(versions);
-        let store = Store { engine, tag, record_versions, alive, _lock: Arc::from(lock) };
+        let snapshots = Arc::new(Snapshots::new(Arc::clone(&clock), snapshot_age));
+        let store = Store { engine, tag, record_versions, snapshots, alive, _lock: Arc::from(lock) };
         if !is_new {
             store.note_alive(clock.now().wall)?;
         }
@@ -183,8 +192,8 @@ impl Store {
         Claimed::claim(env, dir, options)?.open()
     }
 
-    /// The answer to a read, if that is known without waiting for the disk. Scans of entities and of hints are
-    /// not tried: they may look at much.
+    /// The answer to a read, if that is known without waiting for the disk. Scans of entities and of hints, and
+    /// pages, are not tried: they may look at much.
     ///
     /// # Panics
     /// When `request` writes: see [`StoreRequest::is_read`].
@@ -192,7 +201,10 @@ impl Store {
     pub fn try_answer(&self, request: &StoreRequest) -> ReadNow {
         match request {
             StoreRequest::Read { key } => self.try_read(key),
-            StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } => ReadNow::WouldWait,
+            StoreRequest::EndSnapshot { id } => ReadNow::Done(self.end_snapshot(*id)),
+            StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
+                ReadNow::WouldWait
+            }
             _ => panic!("{request:?} is not a read"),
         }
     }
@@ -211,6 +223,8 @@ impl Store {
                 let range = scan::Range { after: after.as_ref(), until: until.as_ref() };
                 scan::cells(&self.engine, &range, *limit, *values)
             }
+            StoreRequest::ReadPage(request) => self.read_page(request),
+            StoreRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)
@@ -230,6 +244,24 @@ impl Store {
         cell.map(StoreResponse::Cell).map_err(|error| fault_of(&error))
     }
 
+    fn read_page(&self, request: &PageRequest) -> Result<StoreResponse, StoreFault> {
+        let from = request.range.from.as_ref();
+        let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
+        let sought = if borrowed.is_there { Ok(()) } else { pages::seek(&mut borrowed.cursor, from) };
+        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request));
+        match &filled {
+            Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
+            Ok(Filled { rest: None, .. }) | Err(_) => self.snapshots.finish(borrowed),
+        }
+        let page = |Filled { page, rest }| StoreResponse::Page { page, rest };
+        filled.map(page).map_err(|error| fault_of(&error))
+    }
+
+    fn end_snapshot(&self, id: SnapshotId) -> StoreResponse {
+        self.snapshots.end(id);
+        StoreResponse::SnapshotEnded
+    }
+
     /// Hands `group` to the engine. Each of its requests is answered in one call of `done`: at once, on this
     /// thread, when it is refused or writes nothing; otherwise on the engine's commit thread, once it is durable
     /// or failed.
@@ -247,6 +279,17 @@ impl Store {
     /// An empty group of writes.
     pub fn write_group(&self) -> WriteGroup {
         WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
+    }
+
+    /// Lets go of the snapshots that have been kept for too long. To be called about once a second: what a reader that
+    /// stalls holds back is given free by nothing else.
+    pub fn expire_snapshots(&self) {
+        self.snapshots.expire();
+    }
+
+    /// How many snapshots are kept for pages to come.
+    pub fn open_snapshots(&self) -> usize {
+        self.snapshots.len()
     }
 
     /// Makes durable that the node is alive at `wall`, by which it is seen at the next start how long it was away. To

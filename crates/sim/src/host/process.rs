@@ -94,6 +94,7 @@ impl Process {
             new_tag: NodeTag(rng.next_u64()),
             away_max: AWAY_MAX,
             after_absence: store::AfterAbsence::Rebuild,
+            snapshot_age: store::SNAPSHOT_AGE_DEFAULT,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let Opened { identity, clock_start, mut record, .. } = opened;
@@ -120,6 +121,7 @@ impl Process {
                 let limits = Limits {
                     operations_max: scenario.operations_max,
                     request_timeout: REQUEST_TIMEOUT,
+                    grace: scenario.grace,
                     ..Limits::default()
                 };
                 (Coordinator::new(member, number, limits, Arc::clone(&view), rng.fork()), clock)

@@ -24,6 +24,7 @@ pub(crate) fn options(tag: u64) -> StoreOptions {
         new_tag: NodeTag(tag),
         away_max: AWAY_MAX_DEFAULT,
         after_absence: store::AfterAbsence::Rebuild,
+        snapshot_age: store::SNAPSHOT_AGE_DEFAULT,
     }
 }
 

@@ -288,6 +288,7 @@ impl Cluster {
             new_tag: NodeTag(0),
             away_max: Duration::MAX,
             after_absence: store::AfterAbsence::Refuse,
+            snapshot_age: store::SNAPSHOT_AGE_DEFAULT,
         };
         Store::open(Env::os(), self.data(node), options).expect("the directory opens").0
     }

@@ -1,0 +1,186 @@
+//! The snapshots that are kept open between the pages of a scan.
+//!
+//! **Promise.** All pages that name a snapshot come out of one moment, as long as it is kept: until its range was read
+//! to the end, until whoever scans lets go of it, or until it is too old. A reader that stalls holds back memory and
+//! files of the engine for no longer than that; then its scan goes on in a fresh snapshot, behind the last key that it
+//! was given. There is a limit to how many are kept.
+//!
+//! **Mechanism.** A page *borrows* a cursor: one that stands where the page is to begin if there is one, else a new one
+//! that is to be sought. Two pages of one snapshot may be read at once, as a node does that is source and checker in the
+//! same scan: they borrow two cursors of the same moment, and neither waits. When a page is full its cursor is parked
+//! where it stands. When a range is at its end its cursor is dropped, and with its last cursor the snapshot.
+//!
+//! Age is looked at when a snapshot is asked for, when a cursor comes back, and whenever the host says
+//! ([`Snapshots::expire`]): what is in use when it grows too old is dropped when it comes back.
+//!
+//! **Caveats.** Dropping the last snapshot that holds a memtable frees it on the thread that drops it.
+
+use cluster::{Cut, SnapshotId, StoreFault};
+use engine::{Engine, Snapshot, SnapshotCursor};
+use env::Clock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use stdx::Instant;
+
+/// For so long a snapshot is kept, unless the host chooses otherwise.
+pub const SNAPSHOT_AGE_DEFAULT: Duration = Duration::from_secs(60);
+/// So many snapshots are kept at most.
+pub const SNAPSHOTS_MAX: usize = 4_096;
+
+/// Cursors that are parked in one snapshot: where the scan goes on, and where the check of it does.
+const PARKED_MAX: usize = 2;
+/// When there may be room for another snapshot.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(crate) struct Snapshots {
+    clock: Arc<dyn Clock>,
+    age_max: Duration,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    kept: BTreeMap<SnapshotId, Kept>,
+    /// How many were taken so far.
+    taken: u64,
+}
+
+struct Kept {
+    /// Tells it from others that went by the same name.
+    serial: u64,
+    taken_at: Instant,
+    snapshot: Snapshot,
+    /// The one that was parked last is the last.
+    parked: Vec<Parked>,
+    borrowed: usize,
+}
+
+struct Parked {
+    stands_at: Cut,
+    cursor: SnapshotCursor,
+}
+
+/// A cursor in a snapshot, for one page.
+pub(crate) struct Borrowed {
+    id: SnapshotId,
+    serial: u64,
+    /// Reads the snapshot.
+    pub(crate) cursor: SnapshotCursor,
+    /// Whether the cursor stands where the page begins; else it is to be sought.
+    pub(crate) is_there: bool,
+}
+
+impl Snapshots {
+    /// A table without snapshots, each of which will be kept for `age_max`.
+    pub(crate) fn new(clock: Arc<dyn Clock>, age_max: Duration) -> Self {
+        Self { clock, age_max, table: Mutex::default() }
+    }
+
+    /// A cursor in the snapshot `id`, for a page that begins at `from`. One that is not kept, or is too old, is taken
+    /// afresh.
+    pub(crate) fn borrow(
+        &self,
+        engine: &Engine,
+        id: SnapshotId,
+        from: Option<&Cut>,
+    ) -> Result<Borrowed, StoreFault> {
+        let now = self.clock.now().mono;
+        // Declared before the lock is taken, so that what it holds is freed after the lock is.
+        let _too_old;
+        let mut table = self.lock();
+        _too_old = self.take_if_too_old(&mut table, id, now);
+        if table.kept.len() >= SNAPSHOTS_MAX && !table.kept.contains_key(&id) {
+            return Err(StoreFault::Overloaded { retry_after: RETRY_AFTER });
+        }
+        let Table { kept, taken } = &mut *table;
+        let kept = kept.entry(id).or_insert_with(|| {
+            *taken += 1;
+            Kept {
+                serial: *taken,
+                taken_at: now,
+                snapshot: engine.snapshot(),
+                parked: Vec::new(),
+                borrowed: 0,
+            }
+        });
+        kept.borrowed += 1;
+        let serial = kept.serial;
+        let there = kept.parked.iter().position(|parked| Some(&parked.stands_at) == from);
+        let (cursor, is_there) = match there {
+            Some(at) => (kept.parked.remove(at).cursor, true),
+            None => (kept.snapshot.cursor(), false),
+        };
+        Ok(Borrowed { id, serial, cursor, is_there })
+    }
+
+    /// Takes back a cursor that stands at `stands_at`, where the next page will begin.
+    pub(crate) fn park(&self, borrowed: Borrowed, stands_at: Cut) {
+        let Borrowed { id, serial, cursor, .. } = borrowed;
+        let now = self.clock.now().mono;
+        let _too_old;
+        let _displaced;
+        let mut table = self.lock();
+        _too_old = self.take_if_too_old(&mut table, id, now);
+        let Some(kept) = table.of(id, serial) else { return };
+        kept.borrowed -= 1;
+        _displaced = (kept.parked.len() >= PARKED_MAX).then(|| kept.parked.remove(0));
+        kept.parked.push(Parked { stands_at, cursor });
+    }
+
+    /// Takes back a cursor that is not needed any more, and drops the snapshot with its last one.
+    pub(crate) fn finish(&self, borrowed: Borrowed) {
+        let Borrowed { id, serial, cursor, .. } = borrowed;
+        let _finished = cursor;
+        let _unused;
+        let mut table = self.lock();
+        let Some(kept) = table.of(id, serial) else { return };
+        kept.borrowed -= 1;
+        let is_used = kept.borrowed > 0 || !kept.parked.is_empty();
+        _unused = (!is_used).then(|| table.kept.remove(&id));
+    }
+
+    /// Drops a snapshot, if it is kept.
+    pub(crate) fn end(&self, id: SnapshotId) {
+        let _ended;
+        let mut table = self.lock();
+        _ended = table.kept.remove(&id);
+    }
+
+    /// Drops those that are too old.
+    pub(crate) fn expire(&self) {
+        let now = self.clock.now().mono;
+        let _too_old: Vec<Kept>;
+        let mut table = self.lock();
+        let is_too_old = |(id, kept): (&SnapshotId, &Kept)| self.is_too_old(kept, now).then_some(*id);
+        let ids: Vec<_> = table.kept.iter().filter_map(is_too_old).collect();
+        _too_old = ids.iter().filter_map(|id| table.kept.remove(id)).collect();
+    }
+
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().kept.len()
+    }
+
+    fn take_if_too_old(&self, table: &mut Table, id: SnapshotId, now: Instant) -> Option<Kept> {
+        let is_too_old = table.kept.get(&id).is_some_and(|kept| self.is_too_old(kept, now));
+        is_too_old.then(|| table.kept.remove(&id)).flatten()
+    }
+
+    fn is_too_old(&self, kept: &Kept, now: Instant) -> bool {
+        now - kept.taken_at >= self.age_max
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // What is under the lock is whole after each statement.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The snapshot of this name, if it is still the one that the cursor was borrowed of.
+    fn of(&mut self, id: SnapshotId, serial: u64) -> Option<&mut Kept> {
+        self.kept.get_mut(&id).filter(|kept| kept.serial == serial)
+    }
+}
