@@ -32,6 +32,7 @@ pub mod report;
 pub mod response;
 pub mod schedule;
 pub mod stats;
+pub mod stream;
 pub mod values;
 mod workload;
 pub mod zipf;

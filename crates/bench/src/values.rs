@@ -52,7 +52,15 @@ pub struct Values {
     pub sizes: Sizes,
 }
 
+/// Values depend on the key alone, so that a run can check what another wrote.
+const SEED: u64 = 0x0076_6563_6865;
+
 impl Values {
+    /// Those that every lane of every run stores.
+    pub const fn of_all_runs(sizes: Sizes) -> Self {
+        Self { seed: SEED, sizes }
+    }
+
     /// Appends the value of `key` to `out`.
     pub fn append(&self, key: KeyNumber, out: &mut Vec<u8>) {
         let mut rng = self.rng(key);

@@ -76,8 +76,14 @@ impl Home {
 
     /// Starts the floor.
     pub(crate) fn floor(&self, layout: Layout) -> Outcome<Server> {
+        self.floor_with(layout, &[])
+    }
+
+    /// Starts the floor with further flags.
+    pub(crate) fn floor_with(&self, layout: Layout, flags: &[String]) -> Outcome<Server> {
         let address = free_address()?;
-        let args = ["--listen".to_owned(), address.to_string(), threads(layout)];
+        let mut args = vec!["--listen".to_owned(), address.to_string(), threads(layout)];
+        args.extend_from_slice(flags);
         self.start("floor", &self.floor, &args, layout, address)
     }
 
@@ -90,7 +96,7 @@ impl Home {
         memory: Option<&str>,
     ) -> Outcome<Server> {
         let address = free_address()?;
-        let data = self.dir.join(name);
+        let data = self.data(name);
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string(), threads(layout)];
         args.push(format!("--data={}", data.display()));
         args.push(format!("--durability={}", durability.flag()));
@@ -149,6 +155,11 @@ impl Home {
             format!("{name}: {error}\n{said}")
         })?;
         Ok(server)
+    }
+
+    /// Where the data of the node `name` is.
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -1,0 +1,162 @@
+//! Reading a range: one answer, as long as it takes, counted and not kept.
+//!
+//! The bytes are counted as they come over the socket, chunk framing included: two servers that send the same entries
+//! one a chunk send the same number. That the stream ended, and was not broken off, is seen from its last bytes.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is read at once, at most.
+const READ_BYTES: usize = 256 << 10;
+/// How long a server may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The last chunk.
+const END: &[u8] = b"\r\n0\r\n\r\n";
+/// A paced reader reads so often.
+const PACES_PER_SECOND: u32 = 100;
+
+/// What was read of a range.
+#[derive(Clone, Copy, Debug)]
+pub struct Streamed {
+    /// Bytes of the body as they came.
+    pub bytes: u64,
+    /// From the request to the first of them.
+    pub first: Duration,
+    /// From the request to the last of them.
+    pub all: Duration,
+}
+
+impl Streamed {
+    /// Bytes a second.
+    pub fn per_second(&self) -> f64 {
+        self.bytes as f64 / self.all.as_secs_f64()
+    }
+}
+
+/// How fast, and how much of a range is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading<'a> {
+    /// Bytes a second; `None`: as fast as they come.
+    pub pace: Option<u64>,
+    /// Only up to the first bytes.
+    pub first_only: bool,
+    /// Stop reading once this is set.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// Asks for `path` and reads the body of the answer.
+///
+/// # Errors
+/// The socket's; [`ErrorKind::InvalidData`] for an answer that is not `200` and chunked; [`ErrorKind::UnexpectedEof`] for
+/// one that was broken off.
+pub fn stream(target: SocketAddr, path: &str, reading: Reading<'_>) -> io::Result<Streamed> {
+    let mut socket = TcpStream::connect(target)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let begun = Instant::now();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n")?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut tail = Tail::default();
+    let (mut bytes, head_bytes) = read_head(&mut socket, &mut buffer)?;
+    tail.push(&buffer[head_bytes..head_bytes + bytes as usize]);
+    if bytes == 0 {
+        bytes += tail.read(&mut socket, &mut buffer)? as u64;
+    }
+    let first = begun.elapsed();
+    let paced = buffer
+        .len()
+        .min(reading.pace.map_or(usize::MAX, |pace| (pace / u64::from(PACES_PER_SECOND)) as usize));
+    while !reading.first_only && !reading.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        let len = tail.read(&mut socket, &mut buffer[..paced])?;
+        if len == 0 {
+            break;
+        }
+        bytes += len as u64;
+        if let Some(pace) = reading.pace {
+            let due = Duration::from_secs_f64(bytes as f64 / pace as f64);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+    }
+    let is_cut_short = reading.first_only || reading.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    if !is_cut_short && tail.bytes != END {
+        return Err(io::Error::new(ErrorKind::UnexpectedEof, "the range was broken off"));
+    }
+    Ok(Streamed { bytes, first, all: begun.elapsed() })
+}
+
+/// Reads at least the head. How many bytes of the body came with it, and where in the buffer they begin.
+fn read_head(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<(u64, usize)> {
+    let mut filled = 0;
+    loop {
+        let len = socket.read(&mut buffer[filled..])?;
+        filled += len;
+        let head = &buffer[..filled];
+        if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&head[..at]).to_ascii_lowercase();
+            if !text.starts_with("http/1.1 200") || !text.contains("transfer-encoding: chunked") {
+                return Err(io::Error::new(ErrorKind::InvalidData, format!("not a range: {text}")));
+            }
+            return Ok(((filled - at - 4) as u64, at + 4));
+        }
+        if len == 0 || filled == buffer.len() {
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed before the answer"));
+        }
+    }
+}
+
+/// The last bytes that came.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = socket.read(buffer)?;
+        self.push(&buffer[..len]);
+        Ok(len)
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(&bytes[bytes.len().saturating_sub(END.len())..]);
+        let surplus = self.bytes.len().saturating_sub(END.len());
+        self.bytes.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+    fn answer(body: &'static str) -> io::Result<Streamed> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let target = listener.local_addr()?;
+        let server = std::thread::spawn(move || -> io::Result<()> {
+            let (mut socket, _) = listener.accept()?;
+            let mut request = [0; 1024];
+            let _ = socket.read(&mut request)?;
+            socket.write_all(body.as_bytes())
+        });
+        let streamed = stream(target, "/v0/entities?start=a", Reading::default());
+        server.join().expect("the server does not panic")?;
+        streamed
+    }
+
+    #[test]
+    fn a_whole_range_is_counted_with_its_framing() {
+        let body: &str = Box::leak(format!("{HEAD}3\r\na\n1\r\n0\r\n\r\n").into_boxed_str());
+        assert_eq!(answer(body).unwrap().bytes, 13);
+    }
+
+    #[test]
+    fn what_was_broken_off_or_refused_is_an_error() {
+        let body: &str = Box::leak(format!("{HEAD}3\r\na\n1\r\n").into_boxed_str());
+        assert_eq!(answer(body).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        let refused = answer("HTTP/1.1 504 Not Enough Replicas\r\ncontent-length: 0\r\n\r\n");
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+}
