@@ -132,6 +132,7 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
         Failure::NotEnoughReplicas { acks, ack, maybe_stored } => {
             Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, is_write, maybe_stored))
         }
+        Failure::Closed => internal("The reader of the range has left.".to_owned()),
         Failure::Overloaded { retry_after } => Problem::unavailable(
             retry_after,
             "The node has more to do than it can take in. Nothing was done. Try again after the time in Retry-After.",

@@ -12,7 +12,7 @@
 
 use crate::{
     Destination, Effect, Event, HybridClock, Key, LinkId, Member, Message, MessageId, NodeSet, Origin,
-    PeerAnswer, PeerFault, PeerRequest, StoreId, StoreRequest, StoreResponse, hint_bytes,
+    PeerAnswer, PeerFault, PeerRequest, ScanAnswer, StoreId, StoreRequest, StoreResponse, hint_bytes,
 };
 use std::collections::{BTreeMap, VecDeque};
 use stdx::{Cell, Now};
@@ -217,6 +217,8 @@ pub(crate) fn answer(response: StoreResponse) -> PeerAnswer {
         StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
         StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
         StoreResponse::HintsKept => PeerAnswer::HintsKept,
+        StoreResponse::Page { page, rest } => PeerAnswer::Scan(ScanAnswer::Page { page, rest }),
+        StoreResponse::SnapshotEnded => PeerAnswer::ScanEnded,
         StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
         response => unreachable!("the store answered a request of a replica with {response:?}"),
     }

@@ -60,6 +60,8 @@ pub enum Failure {
         /// A write that some replica may have stored all the same.
         maybe_stored: bool,
     },
+    /// The scan was closed before its next page: nobody waits for this.
+    Closed,
     /// Too much is under way; nothing was sent or stored.
     Overloaded {
         /// When to try again.

@@ -10,10 +10,13 @@
 //! at 10s                                  both clocks show 10 s (versions and expiries count from 2020)
 //! wall 10s                                the wall clock alone
 //! submit 1 get k | put k=v [ttl=1s] | delete k, each with [ACK/FROM]
+//! submit 1 scan 7 [a,c) [limit=2] [ACK/FROM]     scan 7 of this range; without quorum, of this node
+//! submit 2 next 7 | close 7
 //! view n1 up|suspected|unreachable [unbelieved] [full] [draining]
 //! view clock-ahead
 //! opened n1 | closed n1 | dial-failed n1
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
+//! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b
 //! stored 0 raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
 //! answer 0 ...                            a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value |
 //!                                         hints-kept | busy | not-believed | not-serving | clock-ahead
@@ -30,11 +33,12 @@
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Asker, ClusterView, Command, Coordinator, Destination, DialFailure, Effect, Failure, HintLedger,
-    HybridClock, Incarnation, Key, Layout, Lifetime, Limits, LinkAction, LinkEvent, LinkId, Member, Message,
-    MessageId, NodeIndex, NodeSet, Origin, Page, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState,
-    PeerView, Quorum, QuorumChoice, Reply, RequestId, Standing, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    Acks, Asker, ClusterView, Command, Coordinator, Cut, Destination, DialFailure, Effect, Failure,
+    HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, Limits, LinkAction, LinkEvent,
+    LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder, PageContent,
+    PageRequest, Partition, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState, PeerView,
+    Quorum, QuorumChoice, Reply, RequestId, Scan, ScanId, ScanLimit, ScanScope, SnapshotId, Standing,
+    StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -43,6 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
+const PARTITIONS: u32 = 16;
 const TAG: NodeTag = NodeTag(1);
 /// The least life of a peer.
 const PEER: Incarnation = Incarnation(100);
@@ -92,7 +97,7 @@ impl World {
 
     fn new(nodes: u8, me: NodeIndex, limits: Limits, hint_bytes_max: u64) -> Self {
         let names = (0..nodes).map(|node| format!("http://{node}:1")).collect();
-        let layout = Layout::new(names, 16).expect("a layout");
+        let layout = Layout::new(names, PARTITIONS).expect("a layout");
         let member = Member {
             layout: Arc::new(layout),
             me,
@@ -145,6 +150,9 @@ impl World {
             ["submit", id, ref command @ ..] => {
                 let command = parse_command(command, self.view.peers.len() as u8);
                 self.coordinator.submit(self.now, RequestId(id.parse().expect("a number")), command);
+            }
+            ["close", id] => {
+                self.coordinator.close_scan(self.now, ScanId(id.parse().expect("a number")));
             }
             ["stored", id, ref response @ ..] => {
                 let (id, request) = &self.requests[id.parse::<usize>().expect("a number")];
@@ -251,6 +259,14 @@ fn parse_view(words: &[&str]) -> PeerView {
 }
 
 fn parse_command(words: &[&str], nodes: u8) -> Command {
+    match *words {
+        ["scan", id, range, ref options @ ..] => {
+            let id = ScanId(id.parse().expect("a number"));
+            return Command::Scan { id, scan: parse_scan(range, options, nodes) };
+        }
+        ["next", id] => return Command::NextPage { id: ScanId(id.parse().expect("a number")) },
+        _ => {}
+    }
     let (words, quorum) = match words.split_last() {
         Some((last, rest)) if last.contains('/') => (rest, parse_quorum(last, nodes)),
         _ => (words, default_quorum(nodes)),
@@ -269,6 +285,60 @@ fn parse_command(words: &[&str], nodes: u8) -> Command {
         }
         _ => panic!("not a command: {words:?}"),
     }
+}
+
+fn parse_scan(range: &str, options: &[&str], nodes: u8) -> Scan {
+    let mut scan = Scan { range: parse_range(range), limit: None, scope: ScanScope::Node };
+    for option in options {
+        match option.strip_prefix("limit=") {
+            Some(limit) => scan.limit = Some(limit.parse().expect("a number")),
+            None => scan.scope = ScanScope::Cluster(parse_quorum(option, nodes)),
+        }
+    }
+    scan
+}
+
+/// As `[a,c)`, each bracket of either kind; nothing in place of a key: from the first, to the last.
+fn parse_range(text: &str) -> KeyRange {
+    let (from, to) = text.split_once(',').expect("two ends");
+    let to = match to.split_at(to.len() - 1) {
+        ("", _) => None,
+        (name, ")") => Some(Cut::Before(key(name))),
+        (name, "]") => Some(Cut::After(key(name))),
+        _ => panic!("not a range: {text}"),
+    };
+    KeyRange { from: parse_cut(from), to }
+}
+
+fn parse_cut(text: &str) -> Option<Cut> {
+    match text.split_at(1) {
+        (_, "") => None,
+        ("[", name) => Some(Cut::Before(key(name))),
+        ("(", name) => Some(Cut::After(key(name))),
+        _ => panic!("not a cut: {text}"),
+    }
+}
+
+/// Entries and, behind them, where the rest begins.
+fn parse_page(words: &[&str], from: u8) -> (Page, Option<Cut>) {
+    let mut page = PageBuilder::with_capacity(0);
+    let mut rest = None;
+    for word in words {
+        if let Some(cut) = word.strip_prefix("rest=") {
+            rest = parse_cut(cut);
+            continue;
+        }
+        let (name, version) = word.split_once('@').expect("key=value@version");
+        let version = parse_version(version);
+        match name.split_once('=') {
+            Some((name, value)) => {
+                let value = Bytes::copy_from_slice(value.as_bytes());
+                page.push(name.as_bytes(), Cell::value(version, from, value).as_ref());
+            }
+            None => page.push(name.as_bytes(), Cell::tombstone(version, from).as_ref()),
+        }
+    }
+    (page.finish(), rest)
 }
 
 fn parse_request(words: &[&str]) -> PeerRequest {
@@ -332,6 +402,10 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
             Some(&StoreRequest::RaiseClockBound { bound }) => StoreResponse::ClockBoundRaised { bound },
             request => panic!("{request:?} raises nothing"),
         },
+        ["page", ref entries @ ..] => {
+            let (page, rest) = parse_page(entries, from);
+            StoreResponse::Page { page, rest }
+        }
         ["full"] => StoreResponse::Failed(StoreFault::Full),
         ["overloaded", time] => StoreResponse::Failed(StoreFault::Overloaded { retry_after: duration(time) }),
         ["corrupt", detail] => StoreResponse::Failed(StoreFault::Corrupt { detail: detail.to_owned() }),
@@ -349,6 +423,19 @@ fn describe_request(request: &StoreRequest) -> String {
         StoreRequest::KeepHints { key, version, targets } => {
             format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
         }
+        StoreRequest::ReadPage(request) => {
+            let PageRequest { snapshot, range, partitions, limit, content } = request;
+            let name = describe_snapshot(*snapshot);
+            let partitions = partitions.as_ref().map_or(String::new(), describe_partitions);
+            let content = match content {
+                PageContent::Live { .. } => "live",
+                PageContent::Cells { versions_only: false, .. } => "cells",
+                PageContent::Cells { versions_only: true, .. } => "versions",
+            };
+            let (range, limit) = (describe_range(range), describe_limit(*limit));
+            format!("read-page {name} {range} {content} {limit}{partitions}")
+        }
+        StoreRequest::EndSnapshot { id } => format!("end-snapshot {}", describe_snapshot(*id)),
         StoreRequest::RaiseClockBound { bound } => format!("raise-clock-bound {}", describe_hlc(*bound)),
         request => panic!("a coordinator does not ask for {request:?}"),
     }
@@ -366,6 +453,33 @@ fn describe_peer_request(request: &PeerRequest) -> String {
         }
         request => panic!("a coordinator does not ask for {request:?}"),
     }
+}
+
+fn describe_snapshot(snapshot: SnapshotId) -> String {
+    format!("s{}", snapshot.number)
+}
+
+fn describe_range(range: &KeyRange) -> String {
+    let name = |cut: &Cut| String::from_utf8(cut.key().as_bytes().to_vec()).expect("a short name");
+    let from = match &range.from {
+        Some(Cut::After(_)) => "(",
+        Some(Cut::Before(_)) | None => "[",
+    };
+    let to = match &range.to {
+        Some(Cut::After(_)) => "]",
+        Some(Cut::Before(_)) | None => ")",
+    };
+    let ends = [&range.from, &range.to].map(|cut| cut.as_ref().map_or(String::new(), name));
+    format!("{from}{},{}{to}", ends[0], ends[1])
+}
+
+fn describe_limit(limit: ScanLimit) -> String {
+    format!("of {} entries or {} bytes", limit.entries, limit.bytes)
+}
+
+fn describe_partitions(set: &PartitionSet) -> String {
+    let count = (0..PARTITIONS).filter(|partition| set.contains(Partition(*partition))).count();
+    format!(" in {count} of {PARTITIONS} partitions")
 }
 
 fn describe_answer(answer: PeerAnswer) -> String {

@@ -26,7 +26,9 @@ pub(super) struct Context {
     pub(super) late_reads: LateReads,
     pub(super) hedge_budget: HedgeBudget,
     pub(super) rng: Rng,
-    asker: Asker,
+    pub(super) asker: Asker,
+    /// Counts the requests of scans.
+    scan_requests: u64,
 }
 
 /// A key with its place in the layout.
@@ -56,6 +58,7 @@ impl Context {
             hedge_budget: HedgeBudget::new(),
             rng,
             asker: Asker::Coordinator(number),
+            scan_requests: 0,
         }
     }
 
@@ -136,10 +139,22 @@ impl Context {
             return self.ask_self(StoreId(number), request);
         }
         self.peers[asking.node.as_usize()].begin(bytes);
+        self.send(asking.node, number, request);
+        true
+    }
+
+    /// Sends a request to a peer, which counts it or not.
+    #[inline]
+    pub(super) fn send(&mut self, node: NodeIndex, number: u64, request: PeerRequest) {
         let id = MessageId { incarnation: self.member.incarnation, asker: self.asker, number };
         let message = Message::Request { id, request };
-        self.effects.push_back(Effect::Send { to: Destination::Dialed(asking.node), message });
-        true
+        self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
+    }
+
+    /// The count of a new request of a scan; no other has it.
+    pub(super) const fn next_scan_request(&mut self) -> u64 {
+        self.scan_requests += 1;
+        self.scan_requests & number::USES_MASK
     }
 
     /// Counts a request that was answered or given up.

@@ -30,16 +30,18 @@ mod number;
 mod peers;
 mod put;
 mod read_repair;
+mod scan;
 mod straggler;
 mod table;
 
+use crate::node::GRACE_DEFAULT;
 use crate::replica::{self, Replica};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
     PeerAnswer, Reply, RequestId, StoreId, StoreResponse,
 };
 use context::Context;
-use number::Step;
+use number::{Owner, Step};
 use put::WriteIntent;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +65,8 @@ pub struct Limits {
     pub peer_bytes_max: usize,
     /// One read in so many asks all replicas and not only as many as must answer. 0: none does.
     pub reads_for_one_of_all: u32,
+    /// For how long a tombstone is kept at least: what has been dead for longer, scans do not compare.
+    pub grace: Duration,
 }
 
 impl Default for Limits {
@@ -74,6 +78,7 @@ impl Default for Limits {
             peer_requests_max: 16_384,
             peer_bytes_max: 64 << 20,
             reads_for_one_of_all: 10,
+            grace: GRACE_DEFAULT,
         }
     }
 }
@@ -85,6 +90,7 @@ pub struct Coordinator {
     operations: OperationTable<Operation>,
     bound: bound::ClockBound,
     early: early::EarlyQueue,
+    scans: scan::Scans,
     replica: Replica,
     next_dial: Option<Instant>,
 }
@@ -123,6 +129,7 @@ impl Coordinator {
             operations: OperationTable::new(limits.operations_max, limits.stragglers_max),
             bound: bound::ClockBound::default(),
             early: early::EarlyQueue::default(),
+            scans: scan::Scans::default(),
             next_dial: None,
         };
         coordinator.next_dial = coordinator.find_next_dial();
@@ -130,7 +137,18 @@ impl Coordinator {
     }
 
     /// Takes a command. Its reply names `to`.
+    ///
+    /// # Panics
+    /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
+        match command {
+            Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
+            Command::NextPage { id } => self.submit_next_page(now, to, id),
+            command => self.submit_operation(now, to, command),
+        }
+    }
+
+    fn submit_operation(&mut self, now: Now, to: RequestId, command: Command) {
         if self.operations.is_full() {
             self.context.tell(Event::Refused);
             let retry_after = self.context.limits.request_timeout;
@@ -149,10 +167,7 @@ impl Coordinator {
                 let subject = self.context.subject(key);
                 self.submit_write(now, to, WriteIntent::tombstone(subject, quorum));
             }
-            Command::Scan { .. } | Command::NextPage { .. } => {
-                let retry_after = self.context.limits.request_timeout;
-                self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
-            }
+            Command::Scan { .. } | Command::NextPage { .. } => unreachable!("scans are no operations"),
         }
     }
 
@@ -165,9 +180,12 @@ impl Coordinator {
             return self.replica.handle_stored(id, response, &mut self.context.effects);
         }
         match number::parse(id.0) {
-            Some((id, step)) => {
+            Some(Owner::Operation(id, step)) => {
                 let me = self.context.member.me;
                 self.take_answer(now, id, step, me, replica::answer(response));
+            }
+            Some(Owner::Scan { slot, serial }) => {
+                self.take_scan_answer(now, slot, serial, replica::answer(response));
             }
             None => self.handle_bound_raised(now, response),
         }
@@ -183,10 +201,12 @@ impl Coordinator {
                 self.replica.handle_request(now, believed, origin, id, request, effects);
             }
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {
-                if let Some((id, step)) = number::parse(id.number) {
-                    self.take_answer(now, id, step, origin.node, answer);
-                    self.forget_late();
+                match number::parse(id.number) {
+                    Some(Owner::Operation(id, step)) => self.take_answer(now, id, step, origin.node, answer),
+                    Some(Owner::Scan { slot, serial }) => self.take_scan_answer(now, slot, serial, answer),
+                    None => {}
                 }
+                self.forget_late();
             }
             _ => {}
         }
@@ -206,6 +226,7 @@ impl Coordinator {
                 read.hedge(now, &mut self.context, id);
             }
         }
+        self.tend_scans(now);
         self.dial(now);
         self.forget_late();
     }
@@ -219,12 +240,12 @@ impl Coordinator {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.operations.oldest().map(|(_, deadline)| deadline);
         let late = self.context.late_reads.next_due();
-        [deadline, late, self.next_dial].into_iter().flatten().min()
+        [deadline, late, self.scans.next_due(), self.next_dial].into_iter().flatten().min()
     }
 
-    /// How many commands wait for their reply.
+    /// How many commands wait for their reply, and reads that scans want.
     pub const fn operations(&self) -> usize {
-        self.operations.waiting()
+        self.operations.waiting() + self.scans.waiting()
     }
 
     fn take_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {

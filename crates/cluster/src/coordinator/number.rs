@@ -1,11 +1,12 @@
-//! The numbers of an operation's requests.
+//! The numbers of requests: whose answer it is that comes.
 //!
 //! A request to the store and one to a peer carry the same kind of number: which slot of the table the operation
 //! stands in, how often that slot was used before, and which of the operation's requests it is. So an answer finds
-//! its operation in constant time, and one that comes too late finds nothing rather than another operation.
+//! its operation in constant time, and one that comes too late finds nothing rather than another operation. Scans
+//! stand in a table of their own, and their requests are counted, all of them together.
 //!
-//! From the highest bit: one 0, 43 bits of uses, 4 of [`Step`], 16 of the slot. Uses of one slot wrap around after
-//! months of nothing but the shortest operations; no answer is that late.
+//! From the highest bit: one 0, 43 bits of uses or of the count, 4 of [`Step`] or [`SCAN_BITS`], 16 of the slot. Uses of
+//! one slot wrap around after months of nothing but the shortest operations; no answer is that late.
 
 use super::table::OperationId;
 use crate::StoreId;
@@ -14,6 +15,8 @@ use crate::StoreId;
 const NO_SLOT: u16 = u16::MAX;
 const SLOT_BITS: u32 = 16;
 const STEP_BITS: u32 = 4;
+/// Stands in place of a step in the numbers of scans.
+const SCAN_BITS: u64 = 4;
 pub(super) const USES_MASK: u64 = (1 << 43) - 1;
 
 /// How often an operation of a read may send a newer cell to replicas that lack it.
@@ -30,6 +33,15 @@ pub(super) enum Step {
     Hints { attempt: u8 },
     /// Writes a cell; which one, by the round.
     Write { round: u8 },
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This one of an operation.
+    Operation(OperationId, Step),
+    /// This one of the scan in a slot.
+    Scan { slot: u16, serial: u64 },
 }
 
 impl Step {
@@ -58,17 +70,25 @@ pub(super) const fn number(id: OperationId, step: Step) -> u64 {
     id.uses << (SLOT_BITS + STEP_BITS) | step.to_bits() << SLOT_BITS | id.slot as u64
 }
 
+/// The number of the request of this count, which is one of the scan in this slot.
+pub(super) const fn scan_number(slot: u16, serial: u64) -> u64 {
+    (serial & USES_MASK) << (SLOT_BITS + STEP_BITS) | SCAN_BITS << SLOT_BITS | slot as u64
+}
+
 /// What the number stands for; `None` for those of [`own_store_id`], and for what is none of them.
-pub(super) const fn parse(number: u64) -> Option<(OperationId, Step)> {
+pub(super) const fn parse(number: u64) -> Option<Owner> {
     let slot = number as u16;
     if slot == NO_SLOT {
         return None;
     }
-    let step = match Step::from_bits(number >> SLOT_BITS & ((1 << STEP_BITS) - 1)) {
-        Some(step) => step,
-        None => return None,
-    };
-    Some((OperationId { uses: number >> (SLOT_BITS + STEP_BITS), slot }, step))
+    let uses = number >> (SLOT_BITS + STEP_BITS);
+    match number >> SLOT_BITS & ((1 << STEP_BITS) - 1) {
+        SCAN_BITS => Some(Owner::Scan { slot, serial: uses }),
+        step => match Step::from_bits(step) {
+            Some(step) => Some(Owner::Operation(OperationId { uses, slot }, step)),
+            None => None,
+        },
+    }
 }
 
 /// The id of the `count`th store request that belongs to no operation.
@@ -92,12 +112,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_round_trip_and_own_ids_name_no_operation(
+        fn numbers_round_trip_and_own_ids_name_nobody(
             uses in 0..=USES_MASK, slot in 0..NO_SLOT, step in any_step(),
         ) {
             let id = OperationId { uses, slot };
-            prop_assert_eq!(parse(number(id, step)), Some((id, step)));
-            prop_assert!(number(id, step) >> 63 == 0, "the highest bit is the replica's");
+            prop_assert_eq!(parse(number(id, step)), Some(Owner::Operation(id, step)));
+            prop_assert_eq!(parse(scan_number(slot, uses)), Some(Owner::Scan { slot, serial: uses }));
+            for number in [number(id, step), scan_number(slot, uses)] {
+                prop_assert!(number >> 63 == 0, "the highest bit is the replica's");
+            }
             prop_assert_eq!(parse(own_store_id(uses).0), None);
         }
     }

@@ -52,6 +52,10 @@ use std::time::Duration;
 use stdx::{Instant, Now, Rng};
 use upkeep::ClockBound;
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// For how long a tombstone is kept at least, unless configured otherwise.
+pub(crate) const GRACE_DEFAULT: Duration = DAY.saturating_mul(10);
+
 /// What a node may use up, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
@@ -71,13 +75,12 @@ pub struct NodeLimits {
 
 impl Default for NodeLimits {
     fn default() -> Self {
-        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self {
             heartbeat_interval: Duration::from_millis(100),
             suspected_after: Duration::from_millis(300),
             unreachable_after: Duration::from_secs(1),
             hint_age_max: DAY.saturating_mul(3),
-            grace: DAY.saturating_mul(10),
+            grace: GRACE_DEFAULT,
             default_from: 3,
         }
     }
