@@ -35,6 +35,8 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// How long connections are still accepted once the process was told to stop.
     pub drain_delay: Duration,
+    /// How long a range reads one snapshot; past that it goes on with a fresh one.
+    pub snapshot_age: Duration,
     /// Bounds on what clients and peers can hold.
     pub limits: Limits,
 }

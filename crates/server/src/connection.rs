@@ -49,6 +49,8 @@ const REQUEST_TIME: Duration = Duration::from_millis(500);
 enum Ended {
     /// hyper is done.
     Served,
+    /// A response broke off, or the socket did.
+    Broken,
     /// The client was too slow.
     TooSlow,
     /// Nothing more is to be said.
@@ -82,10 +84,13 @@ async fn serve_socket(
     if stream.is_peer() {
         return Ok(Some(stream.into_parts()));
     }
+    if stream.ends_by_reset(matches!(ended, Ended::Served))? {
+        return Ok(None);
+    }
     let last_words = match ended {
         Ended::Cut => return Ok(None),
         Ended::TooSlow => Some(too_slow()),
-        Ended::Served => stream.take_refusal(),
+        Ended::Served | Ended::Broken => stream.take_refusal(),
     };
     let lingers = last_words.is_some() || stream.may_get_more();
     close(stream.socket(), last_words, lingers).await?;
@@ -106,6 +111,8 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
         vitals.wake_with(context.waker());
         match vitals.order() {
             Some(Order::Cut) => return Poll::Ready(Ended::Cut),
+            // In the midst of a response there is no telling.
+            Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
             Some(Order::Finish) | None => {}
         }
@@ -132,10 +139,13 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
 }
 
 fn after(served: hyper::Result<()>) -> Ended {
-    if let Err(error) = served {
-        tracing::debug!(%error, "hyper ended a connection");
+    match served {
+        Ok(()) => Ended::Served,
+        Err(error) => {
+            tracing::debug!(%error, "hyper ended a connection");
+            Ended::Broken
+        }
     }
-    Ended::Served
 }
 
 /// Says the last words, closes the write side, and lets the client read them.

@@ -23,6 +23,7 @@ mod inbox;
 mod links;
 mod listener;
 mod local;
+mod outgoing;
 mod process;
 mod read_pool;
 mod replies;

@@ -1,4 +1,9 @@
 //! Threads that wait for the disk, so that no I/O thread does.
+//!
+//! **Promise.** A read of one key never waits behind pages of ranges, however many ranges are open: at most half of the
+//! threads read pages, and what waits for the others is served first.
+//!
+//! **Mechanism.** Two queues, one for points and one for pages, both bounded; what finds no room is refused.
 
 use crate::inbox::Inbox;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
@@ -10,7 +15,7 @@ use std::time::Duration;
 use stdx::BoundedQueue;
 use store::Store;
 
-/// Reads that may wait for a thread.
+/// Reads of a kind that may wait for a thread.
 const READS_WAITING_MAX: usize = 4_096;
 /// What a read is told that finds no room.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -22,7 +27,11 @@ struct Read {
 }
 
 struct Queue {
-    reads: BoundedQueue<Read>,
+    points: BoundedQueue<Read>,
+    pages: BoundedQueue<Read>,
+    /// Threads that read pages.
+    paging: usize,
+    paging_max: usize,
     closed: bool,
 }
 
@@ -40,7 +49,7 @@ pub(crate) struct ReadPool {
 impl ReadPool {
     /// A pool of `threads` threads that read from `store`.
     pub(crate) fn start(store: &Store, threads: usize) -> io::Result<Self> {
-        let queue = Queue { reads: BoundedQueue::new(READS_WAITING_MAX), closed: false };
+        let queue = Queue::new((threads / 2).max(1));
         let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new() });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };
         for number in 0..threads {
@@ -54,7 +63,7 @@ impl ReadPool {
     /// Answers `request` and leaves what it is in `answer_to`; a refusal when too many wait.
     pub(crate) fn read(&self, id: StoreId, request: StoreRequest, answer_to: &Arc<Inbox>) {
         let read = Read { id, request, answer_to: Arc::clone(answer_to) };
-        if self.shared.queue.lock().reads.push(read).is_ok() {
+        if self.shared.queue.lock().push(read) {
             self.shared.filled.notify_one();
         } else {
             let fault = StoreFault::Overloaded { retry_after: RETRY_AFTER };
@@ -75,24 +84,103 @@ impl Drop for ReadPool {
     }
 }
 
+impl Queue {
+    fn new(paging_max: usize) -> Self {
+        let reads = || BoundedQueue::new(READS_WAITING_MAX);
+        Self { points: reads(), pages: reads(), paging: 0, paging_max, closed: false }
+    }
+
+    /// `false`: there is no room.
+    fn push(&mut self, read: Read) -> bool {
+        let queue = if read.is_of_page() { &mut self.pages } else { &mut self.points };
+        queue.push(read).is_ok()
+    }
+
+    fn pop(&mut self) -> Option<Read> {
+        if let Some(point) = self.points.pop() {
+            return Some(point);
+        }
+        if self.paging == self.paging_max {
+            // One of those that read pages takes the next when it is done.
+            return None;
+        }
+        let page = self.pages.pop()?;
+        self.paging += 1;
+        Some(page)
+    }
+}
+
+impl Read {
+    /// Whether it reads many entries.
+    fn is_of_page(&self) -> bool {
+        !matches!(self.request, StoreRequest::Read { .. })
+    }
+}
+
 impl Shared {
     fn work(&self, store: &Store) {
-        while let Some(read) = self.next() {
+        let mut was_page = false;
+        while let Some(read) = self.next(was_page) {
+            was_page = read.is_of_page();
             let response = store.answer_blocking(&read.request);
             read.answer_to.put(vec![(read.id, response)]);
         }
     }
 
-    fn next(&self) -> Option<Read> {
+    /// Waits for the next read, after one of a page or of a point.
+    fn next(&self, was_page: bool) -> Option<Read> {
         let mut queue = self.queue.lock();
+        queue.paging -= usize::from(was_page);
         loop {
             if queue.closed {
                 return None;
             }
-            if let Some(read) = queue.reads.pop() {
+            if let Some(read) = queue.pop() {
                 return Some(read);
             }
             self.filled.wait(&mut queue);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use cluster::{Key, ScanLimit};
+
+    fn read(number: u64, is_page: bool) -> Read {
+        let key = Key::new(Bytes::from_static(b"k")).expect("a key");
+        let limit = ScanLimit { entries: 1, bytes: 1 };
+        let request = match is_page {
+            true => StoreRequest::Scan { after: None, until: None, limit, values: true },
+            false => StoreRequest::Read { key },
+        };
+        Read { id: StoreId(number), request, answer_to: Arc::default() }
+    }
+
+    #[test]
+    fn points_pass_pages_and_pages_leave_threads_to_points() {
+        let mut queue = Queue::new(2);
+        for number in 0..4 {
+            assert!(queue.push(read(number, true)));
+        }
+        assert!(queue.push(read(10, false)));
+        let mut taken = || queue.pop().map(|read| read.id.0);
+        assert_eq!([taken(), taken(), taken(), taken()], [Some(10), Some(0), Some(1), None]);
+        assert!(queue.push(read(11, false)));
+        assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point finds a thread all the same");
+        queue.paging -= 1;
+        assert_eq!(queue.pop().map(|read| read.id.0), Some(2));
+    }
+
+    #[test]
+    fn each_kind_has_its_own_room() {
+        let mut queue = Queue::new(1);
+        for number in 0..READS_WAITING_MAX as u64 {
+            assert!(queue.push(read(number, true)));
+        }
+        assert!(!queue.push(read(0, true)));
+        assert!(queue.push(read(0, false)));
     }
 }

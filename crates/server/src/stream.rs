@@ -12,16 +12,19 @@
 //! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
 
 use crate::links::accept;
+use crate::outgoing::Outgoing;
 use crate::thread::Thread;
 use crate::vitals::{ReadPosition, Vitals};
 use api::{HeadCheck, HeadLimits, Problem, Verdict};
 use hyper::rt::ReadBufCursor;
+use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 /// A socket whose input is checked. See the module.
@@ -31,6 +34,9 @@ pub(crate) struct CheckedStream {
     held: Held,
     state: InputState,
     refusal: Option<Problem>,
+    outgoing: Outgoing,
+    /// The end of the connection would be taken for the end of the response.
+    resets: bool,
     /// Nothing has passed yet.
     is_at_start: bool,
     thread: Rc<Thread>,
@@ -69,6 +75,8 @@ impl CheckedStream {
             held: Held::default(),
             state: InputState::Open,
             refusal: None,
+            outgoing: Outgoing::default(),
+            resets: false,
             is_at_start: true,
             thread,
             vitals,
@@ -99,6 +107,22 @@ impl CheckedStream {
     pub(crate) fn may_get_more(&self) -> bool {
         let is_between_requests = self.check.awaits_head() && self.held.bytes.is_empty();
         self.state != InputState::AtEnd && (!is_between_requests || self.has_input())
+    }
+
+    /// A response has begun whose end is that of the connection. From now on the connection is reset when it is dropped,
+    /// also by the end of the process: nobody is to take half of it for all.
+    pub(crate) fn begin_close_delimited(&mut self) -> io::Result<()> {
+        self.resets = true;
+        SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
+    }
+
+    /// Whether dropping the socket is all that is left to do, after a connection that did or did not end well.
+    pub(crate) fn ends_by_reset(&mut self, ended_well: bool) -> io::Result<bool> {
+        if self.resets && ended_well {
+            self.resets = false;
+            SockRef::from(&self.socket).set_linger(None)?;
+        }
+        Ok(self.resets)
     }
 
     /// The socket, for what is to be done after hyper.
@@ -203,11 +227,12 @@ impl CheckedStream {
         });
     }
 
-    fn note_written(&mut self, polled: &Poll<io::Result<usize>>) {
-        self.vitals.write_blocked.set(polled.is_pending());
-        if let Poll::Ready(Ok(bytes)) = polled {
-            self.vitals.moved(*bytes);
-        }
+    fn poll_write(&mut self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.outgoing.poll_write(&mut self.socket, context, parts, &self.vitals)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.outgoing.poll_flush(&mut self.socket, context, &self.vitals)
     }
 }
 
@@ -223,10 +248,7 @@ impl hyper::rt::Read for StreamHandle {
 
 impl hyper::rt::Write for StreamHandle {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut stream = self.0.borrow_mut();
-        let polled = Pin::new(&mut stream.socket).poll_write(context, bytes);
-        stream.note_written(&polled);
-        polled
+        self.0.borrow_mut().poll_write(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -234,18 +256,15 @@ impl hyper::rt::Write for StreamHandle {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut stream = self.0.borrow_mut();
-        let polled = Pin::new(&mut stream.socket).poll_write_vectored(context, parts);
-        stream.note_written(&polled);
-        polled
+        self.0.borrow_mut().poll_write(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

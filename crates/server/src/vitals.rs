@@ -46,6 +46,10 @@ pub(crate) struct Vitals {
     /// A request is being handled; `waits_for_body` says whose turn it is.
     pub(crate) handling: Cell<bool>,
     pub(crate) waits_for_body: Cell<bool>,
+    /// A response is being streamed: it has begun and not ended.
+    pub(crate) responding: Cell<bool>,
+    /// Its next part is at hand: what is there of it may wait for that.
+    pub(crate) more_follows: Cell<bool>,
     /// Bytes read and written.
     moved_bytes: Cell<u64>,
     /// The client does not take the response.

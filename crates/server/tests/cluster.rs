@@ -66,6 +66,7 @@ impl Cluster {
             request_timeout: self.request_timeout,
             value_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
+            snapshot_age: Duration::from_secs(60),
             limits: Limits::default(),
         }
     }

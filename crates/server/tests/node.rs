@@ -38,6 +38,7 @@ fn config() -> Config {
         request_timeout: Duration::from_secs(5),
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
+        snapshot_age: Duration::from_secs(60),
         limits: Limits::default(),
     }
 }

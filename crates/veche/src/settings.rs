@@ -18,6 +18,7 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+const SNAPSHOT_AGE_DEFAULT: Duration = Duration::from_secs(60);
 const ZSTD_LEVEL: i32 = 3;
 /// Without `--memory`: this part of the machine's or the control group's memory ...
 const MEMORY_SHARE: u64 = 4;
@@ -90,6 +91,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_DRAIN_DELAY", value_name = "TIME")]
     #[serde(alias = "drain_delay")]
     drain_delay: Option<Span>,
+    /// A range that takes longer goes on with what is there by then; without that, one slow reader would keep all that
+    /// is overwritten or deleted meanwhile [default: 60s]
+    #[arg(long, env = "VECHE_SNAPSHOT_AGE", value_name = "TIME")]
+    #[serde(alias = "snapshot_age")]
+    snapshot_age: Option<Span>,
     /// How data on disk is compressed [default: lz4]
     #[arg(long, env = "VECHE_COMPRESSION")]
     compression: Option<Compression>,
@@ -163,6 +169,7 @@ impl Settings {
             request_timeout: self.request_timeout.or(other.request_timeout),
             value_max: self.value_max.or(other.value_max),
             drain_delay: self.drain_delay.or(other.drain_delay),
+            snapshot_age: self.snapshot_age.or(other.snapshot_age),
             compression: self.compression.or(other.compression),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
@@ -213,6 +220,7 @@ impl Settings {
             request_timeout,
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
+            snapshot_age: self.snapshot_age.map_or(SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits: Limits { body_bytes_max, ..limits },
         })
     }

@@ -31,6 +31,8 @@ const ARRIVAL_TIME: Duration = Duration::from_secs(1);
 const LINKING_PAUSE: Duration = Duration::from_millis(20);
 /// How often the store notes that the node is alive.
 const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How often snapshots that ranges have kept for too long are looked for.
+const EXPIRE_SNAPSHOTS_EVERY: Duration = Duration::from_secs(1);
 /// The node's account of itself, for operators, is no older than this and what happened last.
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
 /// What other threads may have left for the control thread.
@@ -89,6 +91,7 @@ impl Driver<Presiding> {
         let has_peers = machine.has_peers;
         let driver = Self::start(Arc::clone(process), Arc::clone(local), Asker::Node, machine, counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
+        tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
         if has_peers {
             tokio::task::spawn_local(Rc::clone(&driver).note_alive());
         }
@@ -155,6 +158,18 @@ impl Driver<Presiding> {
             let noted = tokio::task::spawn_blocking(move || store.note_alive(wall)).await;
             if let Ok(Err(error)) = noted {
                 tracing::warn!(%error, "it could not be noted that the node is alive");
+            }
+        }
+    }
+
+    /// Has the store let go of what ranges have kept for too long, so that a reader that stops pins no tables.
+    async fn expire_snapshots(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(EXPIRE_SNAPSHOTS_EVERY).await;
+            if self.local.store.open_snapshots() > 0 {
+                let store = self.local.store.clone();
+                // The last to let go of a table removes its file. A panic there is told by its own thread.
+                let _ = tokio::task::spawn_blocking(move || store.expire_snapshots()).await;
             }
         }
     }
