@@ -19,6 +19,7 @@ mod clock;
 mod command;
 mod coordinator;
 mod dial;
+mod digest;
 mod effect;
 mod hint_ledger;
 mod key_range;

@@ -60,6 +60,17 @@ pub struct PageRequest {
     pub content: PageContent,
 }
 
+impl PageRequest {
+    /// Where the next request for this snapshot will begin when this range has come to its end. A scan is checked
+    /// part by part, each a range of its own; the snapshot is kept between them.
+    pub const fn goes_on_at(&self) -> Option<&Cut> {
+        match self.content {
+            PageContent::Cells { versions_only: true, .. } => self.range.to.as_ref(),
+            PageContent::Cells { .. } | PageContent::Live { .. } => None,
+        }
+    }
+}
+
 /// Which entries a page has, and how much of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageContent {
@@ -137,8 +148,20 @@ impl ScanRoles {
         layout: &'a Layout,
         partition: Partition,
     ) -> impl Iterator<Item = NodeIndex> + 'a {
-        let replicas = &layout.preference_list(partition)[..usize::from(self.from)];
+        let replicas = &layout.preference_list(partition)[..usize::from(self.from.min(layout.len()))];
         self.order.iter().copied().filter(|node| replicas.contains(node)).take(usize::from(self.ack))
+    }
+
+    /// The partitions that `node` is the source of.
+    pub(crate) fn sourced_by(&self, layout: &Layout, node: NodeIndex) -> PartitionSet {
+        PartitionSet::of(layout, |partition| self.participants(layout, partition).next() == Some(node))
+    }
+
+    /// The partitions that `node` checks.
+    pub(crate) fn checked_by(&self, layout: &Layout, node: NodeIndex) -> PartitionSet {
+        PartitionSet::of(layout, |partition| {
+            self.participants(layout, partition).skip(1).any(|checker| checker == node)
+        })
     }
 }
 
@@ -167,10 +190,9 @@ pub enum ScanPart {
         /// How much at once.
         limit: ScanLimit,
     },
-    /// Whether what it holds of the partitions that it checks amounts to this; else, the versions. On both sides only
-    /// keys count of which both the source and the checker are to hold the cell, by the `from` of the cell.
+    /// Whether what it holds of the partitions that it checks amounts to this; else, the versions.
     Check {
-        /// What the sources sent.
+        /// What the sources sent of it, but for cells that the checker is not to hold, by their own `from`.
         digest: RangeDigest,
     },
 }

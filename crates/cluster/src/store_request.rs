@@ -148,7 +148,8 @@ pub enum StoreResponse {
     Page {
         /// Entries.
         page: Page,
-        /// Where what was looked at ends; `None`: at the end of the range, and the snapshot is let go.
+        /// Where what was looked at ends; `None`: at the end of the range, and the snapshot is let go
+        /// unless it [goes on](PageRequest::goes_on_at).
         rest: Option<Cut>,
     },
     /// To `EndSnapshot`.

@@ -37,7 +37,7 @@ pub(super) struct Scans {
     names: BTreeMap<ScanId, u16>,
     /// When which scan is to be looked at.
     due: BTreeSet<(Instant, u16)>,
-    /// How many scans there have been.
+    /// How many there have been.
     begun: u64,
     /// How many wait for a reply.
     waiting: usize,

@@ -23,10 +23,10 @@ mod exchange;
 
 use super::Node;
 use super::purpose::{AskPurpose, StorePurpose};
-use super::ranges::{CHUNK, digest_of, permille};
+use super::ranges::{CHUNK, permille};
 use crate::{
-    Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, RangeAnswer, RangeRequest, RepairStatus,
-    StoreRequest, StoreResponse,
+    Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, RangeAnswer, RangeDigest, RangeRequest,
+    RepairStatus, StoreRequest, StoreResponse,
 };
 pub(super) use exchange::Transfer;
 use std::collections::{BTreeMap, VecDeque};
@@ -321,7 +321,7 @@ impl Node {
             .own
             .iter()
             .filter(|(key, meta)| is_in_rest(key) && self.is_exchanged(now, node, key, meta, *cutoff));
-        let digest = Some(digest_of(rest));
+        let digest = Some(RangeDigest::of(rest.map(|(key, meta)| (key.as_bytes(), meta.version))));
         let (cutoff, until) = (*cutoff, chunk.until.clone());
         let request = PeerRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
         self.outbox.ask(now.mono, node, AskPurpose::CompareRange { pass: number }, request);

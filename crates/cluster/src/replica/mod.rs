@@ -8,12 +8,18 @@
 //! **Mechanism.** A request becomes one [`StoreRequest`]; whom its answer goes to stands in a slab. The ids of
 //! these store requests have their highest bit set, which keeps them apart from all others of the same machine.
 //!
+//! A part in a scan becomes a page: see `scan_parts`.
+//!
 //! **Caveats.** What a link leaves behind when it ends is still carried out; the answer is sent nowhere.
+
+mod scan_parts;
 
 use crate::{
     Destination, Effect, Event, HybridClock, Key, LinkId, Member, Message, MessageId, NodeSet, Origin,
-    PeerAnswer, PeerFault, PeerRequest, ScanAnswer, StoreId, StoreRequest, StoreResponse, hint_bytes,
+    PeerAnswer, PeerFault, PeerRequest, RangeDigest, ScanAnswer, ScanPart, StoreId, StoreRequest,
+    StoreResponse, hint_bytes,
 };
+use scan_parts::ScanParts;
 use std::collections::{BTreeMap, VecDeque};
 use stdx::{Cell, Now};
 
@@ -21,6 +27,8 @@ use stdx::{Cell, Now};
 const LINK_REQUESTS_MAX: u32 = 16_384;
 /// Bytes of keys and values under way for one link; past this, requests are refused alike, but for one alone.
 const LINK_BYTES_MAX: usize = 128 << 20;
+/// Pages under way for one link; each may be larger than all other requests are.
+const LINK_PAGES_MAX: u32 = 64;
 /// Requests under way for all links, ended ones included.
 const REQUESTS_MAX: usize = 1 << 18;
 /// Set in the store ids of a replica, and in no others.
@@ -32,6 +40,7 @@ pub(crate) struct Replica {
     member: Member,
     jobs: Jobs,
     links: BTreeMap<LinkId, Load>,
+    scan_parts: ScanParts,
 }
 
 /// What is under way for a link.
@@ -39,6 +48,7 @@ pub(crate) struct Replica {
 struct Load {
     requests: u32,
     bytes: usize,
+    pages: u32,
 }
 
 /// A request that the store carries out.
@@ -55,12 +65,22 @@ struct Job {
 enum Wants {
     Everything,
     Meta,
+    /// Cells of a scan.
+    Page,
+    /// Whether the page amounts to this.
+    Check(RangeDigest),
+}
+
+impl Wants {
+    const fn is_page(self) -> bool {
+        matches!(self, Self::Page | Self::Check(_))
+    }
 }
 
 impl Replica {
     /// A replica with nothing under way.
     pub(crate) fn new(member: Member) -> Self {
-        Self { member, jobs: Jobs::default(), links: BTreeMap::new() }
+        Self { member, jobs: Jobs::default(), links: BTreeMap::new(), scan_parts: ScanParts::default() }
     }
 
     /// Takes a request that came over an accepted link; `believed`: this node's reads count. Requests that are
@@ -78,7 +98,8 @@ impl Replica {
             return;
         };
         let bytes = size(&request);
-        let outcome = if self.has_room(link, bytes) {
+        let is_page = matches!(request, PeerRequest::Scan(_));
+        let outcome = if self.has_room(link, bytes, is_page) {
             self.judge(now, believed, origin, request, effects)
         } else {
             Err(PeerAnswer::Failed(PeerFault::Busy))
@@ -88,6 +109,7 @@ impl Replica {
                 let load = self.links.entry(link).or_default();
                 load.requests += 1;
                 load.bytes += bytes;
+                load.pages += u32::from(wants.is_page());
                 let id = self.jobs.insert(Job { link, id, wants, bytes });
                 effects.push_back(Effect::Store { id, request });
             }
@@ -116,8 +138,12 @@ impl Replica {
         };
         load.requests -= 1;
         load.bytes -= job.bytes;
+        load.pages -= u32::from(job.wants.is_page());
         let answer = match (job.wants, answer(response)) {
             (Wants::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
+            (Wants::Check(digest), PeerAnswer::Scan(answer)) => {
+                PeerAnswer::Scan(scan_parts::checked(digest, answer))
+            }
             (_, answer) => answer,
         };
         effects.push_back(send(job.link, job.id, answer));
@@ -128,16 +154,17 @@ impl Replica {
         self.links.remove(&link);
     }
 
-    fn has_room(&self, link: LinkId, bytes: usize) -> bool {
+    fn has_room(&self, link: LinkId, bytes: usize, is_page: bool) -> bool {
         let load = self.links.get(&link).copied().unwrap_or_default();
         let has_bytes = load.bytes == 0 || load.bytes + bytes <= LINK_BYTES_MAX;
-        let fits_link = load.requests < LINK_REQUESTS_MAX && has_bytes;
+        let has_pages = !is_page || load.pages < LINK_PAGES_MAX;
+        let fits_link = load.requests < LINK_REQUESTS_MAX && has_bytes && has_pages;
         fits_link && self.jobs.len() < REQUESTS_MAX
     }
 
     /// What the store is to do; or the answer, where there is nothing for it to do.
     fn judge(
-        &self,
+        &mut self,
         now: Now,
         believed: bool,
         origin: Origin,
@@ -145,7 +172,9 @@ impl Replica {
         effects: &mut VecDeque<Effect>,
     ) -> Result<(StoreRequest, Wants), PeerAnswer> {
         let request = match request {
-            PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } if !believed => {
+            PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } | PeerRequest::Scan(_)
+                if !believed =>
+            {
                 return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
             }
             PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),
@@ -162,10 +191,15 @@ impl Replica {
                 }
                 StoreRequest::KeepHints { key, version, targets }
             }
-            PeerRequest::Heartbeat(_)
-            | PeerRequest::Range(_)
-            | PeerRequest::Scan(_)
-            | PeerRequest::EndScan { .. } => {
+            PeerRequest::Scan(request) => {
+                let wants = match request.part {
+                    ScanPart::Cells { .. } => Wants::Page,
+                    ScanPart::Check { digest } => Wants::Check(digest),
+                };
+                return Ok((self.scan_parts.page(&self.member, request), wants));
+            }
+            PeerRequest::EndScan { snapshot } => StoreRequest::EndSnapshot { id: snapshot },
+            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => {
                 return Err(PeerAnswer::Failed(PeerFault::NotServing));
             }
         };
