@@ -322,7 +322,7 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
             new_tag: NodeTag(env::os_process::entropy_u64()),
             away_max: store::AWAY_MAX_DEFAULT,
             after_absence: config.after_absence,
-            snapshot_age: store::SNAPSHOT_AGE_DEFAULT,
+            snapshot_age: config.snapshot_age,
         };
         let result = Claimed::claim(process.env.clone(), &config.data, options).and_then(|directory| {
             let _ = say_claimed.send(());

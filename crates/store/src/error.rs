@@ -1,10 +1,10 @@
-//! Why a data directory cannot be opened.
+//! Why a data directory cannot be opened, copied or restored.
 
 use crate::IdentityMismatch;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a data directory cannot be opened.
+/// Why a data directory cannot be opened, copied or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has it.
@@ -54,6 +54,40 @@ pub enum StoreError {
         path: PathBuf,
         /// For how long, in days.
         away_days: u64,
+    },
+    /// The directory was copied from a checkpoint of a node with peers, and nobody has said what happened since.
+    #[error(
+        "{} is a copy of a node with peers, and it is not decided whether they went on since it was made: restore it with \
+         veche restore, which asks for that",
+        path.display()
+    )]
+    CopyUndecided {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory is not a whole copy of a checkpoint.
+    #[error("{} is not a whole copy of a node's checkpoint: {detail}; copy it again", path.display())]
+    CopyIncomplete {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        detail: String,
+    },
+    /// The file that tells what was decided for a copy is not what was written.
+    #[error("{} is corrupt: {detail}; copy the directory again", path.display())]
+    CopiedCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// No other checkpoint is made before one is removed.
+    #[error("{} holds {max} checkpoints, and no more are kept; remove one first", path.display())]
+    TooManyCheckpoints {
+        /// Where they are.
+        path: PathBuf,
+        /// How many are kept at most.
+        max: usize,
     },
     /// There is data, but nothing says whose.
     #[error(

@@ -1,7 +1,8 @@
 //! What a data directory remembers of the node it belongs to.
 //!
 //! **Promise.** Once data stands beside an identity, every later start on this directory finds that identity,
-//! whatever crashed in between, or an error; a second one is never drawn over data.
+//! whatever crashed in between, or an error; a second one is never drawn over data, but for a copy that is to be
+//! another node than the one it was copied of (see `restored`).
 //!
 //! **Mechanism.** A small text file (see `sealed`), durable before anything else is put into the directory. So data
 //! without an identity means that the file was lost, not that the node is new. An identity without data is that
@@ -14,6 +15,7 @@ use crate::error::StoreError;
 use crate::sealed::{self, field, number};
 use env::Fs;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use stdx::NodeTag;
 
@@ -178,14 +180,17 @@ impl Identity {
         if holds_data { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
     }
 
-    /// The identity in `dir`.
-    pub(crate) fn load(fs: &dyn Fs, dir: &Path) -> Result<Self, StoreError> {
+    /// The identity in `dir`, which no process need have.
+    ///
+    /// # Errors
+    /// [`StoreError::IdentityCorrupt`], [`StoreError::Io`].
+    pub fn load(fs: &dyn Fs, dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(FILE);
         let bytes = sealed::read(fs, &path)?;
         Self::decode(&bytes).map_err(|detail| StoreError::IdentityCorrupt { path, detail })
     }
 
-    /// Makes this the identity of `dir`, which holds no data.
+    /// Makes this the identity of `dir`.
     pub(crate) fn store(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
         sealed::replace(fs, dir, FILE, &self.text())
     }
@@ -235,6 +240,15 @@ impl Identity {
         let own = lines.next().map(|line| field(Some(line), "self").map(str::to_owned)).transpose()?;
         let membership = Membership { nodes, own, partitions, hash_version };
         Ok(Self { tag: NodeTag(tag), membership })
+    }
+}
+
+/// Takes the identity away from `dir`, durably: it is no data directory any more.
+pub(crate) fn remove(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
+    let path = dir.join(FILE);
+    match fs.remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| fs.sync_dir(dir)).map_err(StoreError::io("remove", &path)),
     }
 }
 

@@ -15,6 +15,8 @@
 //! **Caveats.** A batch that fails fails whole: its writes are told the same fault.
 
 mod alive;
+mod checkpoints;
+mod claimed;
 mod directory;
 mod error;
 mod group;
@@ -22,6 +24,7 @@ mod identity;
 pub mod keyspace;
 mod node_record;
 mod pages;
+mod restored;
 mod scan;
 mod sealed;
 mod snapshots;
@@ -29,9 +32,12 @@ mod store;
 mod verify;
 
 pub use alive::AWAY_MAX_DEFAULT;
+pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint};
+pub use claimed::{AfterAbsence, Claimed, Opened, StoreOptions};
 pub use error::StoreError;
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
+pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
-pub use store::{AfterAbsence, Claimed, Opened, ReadNow, Store, StoreOptions};
+pub use store::{ReadNow, Store};
 pub use verify::verify;

@@ -25,9 +25,10 @@ const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// The record in `engine`, and what gives versions to the next ones.
+/// The record in `engine`, and what gives versions to the next ones, which the node of this tag will store.
 pub(crate) fn load(
     engine: &Engine,
+    tag: NodeTag,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<NodeRecord>, RecordVersions), StoreError> {
     let Some(cell) = engine.get(NODE_RECORD)? else {
@@ -35,7 +36,10 @@ pub(crate) fn load(
         return Ok((None, RecordVersions { clock, last: Mutex::new(last) }));
     };
     let record = decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })?;
-    let last = Last { revision: record.revision, hlc: cell.meta.version.hlc };
+    let version = cell.meta.version;
+    // Of equal clock values the greater tag wins, and this may be a copy of what another one stored.
+    let hlc = if version.tag == tag { version.hlc } else { version.hlc.next() };
+    let last = Last { revision: record.revision, hlc };
     Ok((Some(record), RecordVersions { clock, last: Mutex::new(last) }))
 }
 

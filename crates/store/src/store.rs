@@ -1,73 +1,21 @@
 //! A data directory, open.
 
 use crate::alive::Alive;
-use crate::directory::{self, SHARD};
+use crate::checkpoints::{Checkpoint, Checkpoints};
+use crate::claimed::{Claimed, Opened, StoreOptions};
 use crate::error::StoreError;
-use crate::group::{WriteGroup, clock_bound_of, fault_of};
-use crate::identity::{Identity, Membership};
-use crate::keyspace::{self, CLOCK_BOUND};
-use crate::node_record::{self, RecordVersions};
+use crate::group::{WriteGroup, fault_of};
+use crate::keyspace;
+use crate::node_record::RecordVersions;
 use crate::pages::{self, Filled};
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{Key, NodeRecord, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse};
-use engine::{Engine, Recovery, TryGet};
+use engine::{Engine, TryGet};
 use env::{DirLock, Env};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use stdx::{Hlc, NodeTag, WallTime};
-
-/// How to open a data directory.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Of the engine. Which keys are local the store says.
-    pub engine: engine::Options,
-    /// The cluster that the directory must have been made for, or is made for.
-    pub membership: Membership,
-    /// 64 random bits, used when the directory holds no data.
-    pub new_tag: NodeTag,
-    /// A node with peers that was away for longer does not simply come back with its data.
-    /// Less than the grace period of tombstones, or what was deleted meanwhile may come back.
-    pub away_max: Duration,
-    /// What then becomes of its data.
-    pub after_absence: AfterAbsence,
-    /// For so long a snapshot is kept between the pages of a range. See [`SNAPSHOT_AGE_DEFAULT`].
-    ///
-    /// [`SNAPSHOT_AGE_DEFAULT`]: crate::SNAPSHOT_AGE_DEFAULT
-    pub snapshot_age: Duration,
-}
-
-/// What becomes of the data of a node that was away for longer than [`StoreOptions::away_max`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AfterAbsence {
-    /// The directory is not opened: only an operator knows whether the other nodes ran meanwhile.
-    #[default]
-    Refuse,
-    /// It is set aside, and the node is filled from its peers: they ran, and may have forgotten deletes.
-    Rebuild,
-    /// It is kept: no node ran meanwhile, so no delete was forgotten.
-    Keep,
-}
-
-/// What was found when the directory was opened.
-#[derive(Debug)]
-pub struct Opened {
-    /// Whose directory it is.
-    pub identity: Identity,
-    /// It held no data.
-    pub is_new: bool,
-    /// The data that was set aside here because the node was away for too long. It begins as one that lost its
-    /// disk. See [`AfterAbsence::Rebuild`].
-    pub set_aside: Option<PathBuf>,
-    /// Where the version clock begins: no value up to this one may be issued (again).
-    pub clock_start: Hlc,
-    /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
-    /// set aside and nothing remembered since.
-    pub record: NodeRecord,
-    /// What the engine recovered.
-    pub recovery: Recovery,
-}
+use stdx::{NodeTag, WallTime};
 
 /// The answer to a read that must not wait for the disk.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,106 +29,14 @@ pub enum ReadNow {
 /// A data directory, open, and locked until the last clone is dropped.
 #[derive(Clone)]
 pub struct Store {
-    engine: Engine,
-    tag: NodeTag,
-    record_versions: Arc<RecordVersions>,
-    snapshots: Arc<Snapshots>,
+    pub(crate) engine: Engine,
+    pub(crate) tag: NodeTag,
+    pub(crate) record_versions: Arc<RecordVersions>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     /// Of a node with peers.
-    alive: Option<Arc<Alive>>,
-    _lock: Arc<dyn DirLock>,
-}
-
-/// A data directory that is this process's and this node's, and not recovered yet.
-pub struct Claimed {
-    env: Env,
-    dir: PathBuf,
-    engine: engine::Options,
-    identity: Identity,
-    is_new: bool,
-    set_aside: Option<PathBuf>,
-    snapshot_age: Duration,
-    alive: Option<Arc<Alive>>,
-    lock: Box<dyn DirLock>,
-}
-
-impl Claimed {
-    /// Locks the data directory `dir`, making it where it is missing, checks whose it is, and sets aside data that
-    /// is too old to come back with. Takes no longer however much data there is.
-    ///
-    /// # Errors
-    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, or refused by the operating system.
-    pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
-        let fs = &*env.fs;
-        directory::create(fs, dir)?;
-        let lock = directory::lock(fs, dir)?;
-        let StoreOptions { engine, membership, new_tag, away_max, after_absence, snapshot_age } = options;
-        let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
-        let now = env.clock.now().wall;
-
-        let shard = dir.join(SHARD);
-        let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
-        let mut kept = Identity::find(fs, dir, &membership, holds_data)?.filter(|_| holds_data);
-        let mut set_aside = None;
-        if let (Some(identity), Some(alive)) = (&kept, &alive)
-            && let Some(away) = alive.away_for(now)?.filter(|away| *away >= away_max)
-        {
-            let away_days = away.as_secs() / (24 * 3600);
-            match after_absence {
-                AfterAbsence::Refuse => {
-                    return Err(StoreError::AwayTooLong { path: dir.to_owned(), away_days });
-                }
-                AfterAbsence::Keep => {
-                    tracing::warn!(away_days, "the node comes back with its data, as it was told");
-                }
-                AfterAbsence::Rebuild => {
-                    let stale = alive.set_aside(identity.tag, now)?;
-                    tracing::warn!(
-                        away_days,
-                        kept_as = %stale.display(),
-                        "the data is set aside, as the node was told, and it is filled from its peers; remove what \
-                         is kept when it is not needed any more"
-                    );
-                    (kept, set_aside) = (None, Some(stale));
-                }
-            }
-        }
-
-        let is_new = kept.is_none();
-        let identity = kept.unwrap_or(Identity { tag: new_tag, membership });
-        if is_new {
-            identity.store(fs, dir)?;
-            // Before there is a shard that could be taken for one that was away since the last note.
-            alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
-        }
-        Ok(Self { env, dir: dir.to_owned(), engine, identity, is_new, set_aside, snapshot_age, alive, lock })
-    }
-
-    /// Recovers what is in it. Whoever calls starts the engine's workers.
-    ///
-    /// # Errors
-    /// [`StoreError`]: corrupt, or refused by the operating system.
-    pub fn open(self) -> Result<(Store, Opened), StoreError> {
-        let Self { env, dir, engine, identity, is_new, set_aside, snapshot_age, alive, lock } = self;
-        let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
-        let engine = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
-        let (engine, recovery) = Engine::open(env, &dir.join(SHARD), engine)?;
-        fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
-        let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
-        let (record, versions) = node_record::load(&engine, Arc::clone(&clock))?;
-        let record = match (record, &alive) {
-            (Some(record), _) => record,
-            (None, Some(alive)) => alive.first_record()?,
-            (None, None) => NodeRecord::default(),
-        };
-        let tag = identity.tag;
-        let record_versions = Arc::new(versions);
-        let snapshots = Arc::new(Snapshots::new(Arc::clone(&clock), snapshot_age));
-        let store = Store { engine, tag, record_versions, snapshots, alive, _lock: Arc::from(lock) };
-        if !is_new {
-            store.note_alive(clock.now().wall)?;
-        }
-        Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
-    }
+    pub(crate) alive: Option<Arc<Alive>>,
+    pub(crate) _lock: Arc<dyn DirLock>,
 }
 
 impl Store {
@@ -301,6 +157,36 @@ impl Store {
         self.alive.as_ref().map_or(Ok(()), |alive| alive.note(wall))
     }
 
+    /// Makes a checkpoint of all that was acknowledged before the call: a directory to be copied and then removed. One
+    /// is made or removed at a time. Waits for the disk, for a flush and for one link a table; reads and writes go on.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyCheckpoints`] when [`CHECKPOINTS_MAX`](crate::CHECKPOINTS_MAX) are kept; else what the engine
+    /// or the operating system refused. Then there is no checkpoint, and the store goes on.
+    pub fn checkpoint(&self) -> Result<Checkpoint, StoreError> {
+        self.checkpoints.make(&self.engine)
+    }
+
+    /// Removes the checkpoint of this name. Returns whether there was one; any text is asked for safely. Waits for the
+    /// disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: not all of it is removed. Nothing takes what is left for a checkpoint, and it may be removed
+    /// again.
+    pub fn remove_checkpoint(&self, name: &str) -> Result<bool, StoreError> {
+        self.checkpoints.remove(name)
+    }
+
+    /// Makes durable what the node remembers.
+    pub(crate) fn remember(&self, record: &NodeRecord) -> Result<(), StoreError> {
+        let mut group = self.write_group();
+        group.add(StoreId(0), &StoreRequest::Remember { record: record.clone() });
+        for (batch, _nobody_waits) in group.into_parts() {
+            self.engine.write(batch)?;
+        }
+        Ok(())
+    }
+
     /// 64 random bits that tell this node's versions from others'.
     pub fn tag(&self) -> NodeTag {
         self.tag
@@ -309,13 +195,5 @@ impl Store {
     /// The engine below.
     pub fn engine(&self) -> &Engine {
         &self.engine
-    }
-}
-
-/// Where a former life of the node may have issued versions up to.
-fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
-    match engine.get(CLOCK_BOUND)? {
-        None => Ok(Hlc::ZERO),
-        Some(cell) => clock_bound_of(&cell).ok_or(StoreError::ClockBound { len: cell.value.len() }),
     }
 }

@@ -1,0 +1,211 @@
+//! Opening a data directory: whose it is, whether its data may come back, and what is in it.
+
+use crate::alive::Alive;
+use crate::checkpoints::{self, Checkpoints};
+use crate::directory::{self, SHARD};
+use crate::error::StoreError;
+use crate::group::clock_bound_of;
+use crate::identity::{Identity, Membership};
+use crate::keyspace::{self, CLOCK_BOUND};
+use crate::node_record;
+use crate::restored::{self, AfterRestore};
+use crate::snapshots::Snapshots;
+use crate::store::Store;
+use cluster::NodeRecord;
+use engine::{Engine, Recovery};
+use env::{DirLock, Env};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Hlc, NodeTag, WallTime};
+
+/// How to open a data directory.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Of the engine. Which keys are local the store says.
+    pub engine: engine::Options,
+    /// The cluster that the directory must have been made for, or is made for.
+    pub membership: Membership,
+    /// 64 random bits, used when the directory holds no data.
+    pub new_tag: NodeTag,
+    /// A node with peers that was away for longer does not simply come back with its data.
+    /// Less than the grace period of tombstones, or what was deleted meanwhile may come back.
+    pub away_max: Duration,
+    /// What then becomes of its data.
+    pub after_absence: AfterAbsence,
+    /// For so long a snapshot is kept between the pages of a range. See [`SNAPSHOT_AGE_DEFAULT`].
+    ///
+    /// [`SNAPSHOT_AGE_DEFAULT`]: crate::SNAPSHOT_AGE_DEFAULT
+    pub snapshot_age: Duration,
+}
+
+/// What becomes of the data of a node that was away for longer than [`StoreOptions::away_max`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterAbsence {
+    /// The directory is not opened: only an operator knows whether the other nodes ran meanwhile.
+    #[default]
+    Refuse,
+    /// It is set aside, and the node is filled from its peers: they ran, and may have forgotten deletes.
+    Rebuild,
+    /// It is kept: no node ran meanwhile, so no delete was forgotten.
+    Keep,
+}
+
+/// What was found when the directory was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Whose directory it is.
+    pub identity: Identity,
+    /// It held no data.
+    pub is_new: bool,
+    /// The data that was set aside here because the node was away for too long. It begins as one that lost its
+    /// disk. See [`AfterAbsence::Rebuild`].
+    pub set_aside: Option<PathBuf>,
+    /// Where the version clock begins: no value up to this one may be issued (again).
+    pub clock_start: Hlc,
+    /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
+    /// set aside and nothing remembered since.
+    pub record: NodeRecord,
+    /// What the engine recovered.
+    pub recovery: Recovery,
+}
+
+/// A data directory that is this process's and this node's, and not recovered yet.
+pub struct Claimed {
+    env: Env,
+    dir: PathBuf,
+    engine: engine::Options,
+    identity: Identity,
+    is_new: bool,
+    set_aside: Option<PathBuf>,
+    restored: Option<AfterRestore>,
+    snapshot_age: Duration,
+    alive: Option<Arc<Alive>>,
+    lock: Box<dyn DirLock>,
+}
+
+impl Claimed {
+    /// Locks the data directory `dir`, making it where it is missing, checks whose it is, and sets aside data that
+    /// is too old to come back with. Takes no longer however much data there is.
+    ///
+    /// # Errors
+    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, a copy that nothing was decided for, or
+    /// refused by the operating system.
+    pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        let fs = &*env.fs;
+        directory::create(fs, dir)?;
+        let lock = directory::lock(fs, dir)?;
+        let StoreOptions { engine, membership, new_tag, away_max, after_absence, snapshot_age } = options;
+        let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
+        let now = env.clock.now().wall;
+
+        let shard = dir.join(SHARD);
+        let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
+        let mut kept = Identity::find(fs, dir, &membership, holds_data)?.filter(|_| holds_data);
+        let restored = restored::find(fs, dir)?;
+        let mut set_aside = None;
+        if let (Some(identity), Some(alive)) = (&kept, &alive) {
+            let absence = Absence { dir, now, away_max, after_absence, restored };
+            set_aside = absence.end(alive, identity.tag)?;
+            kept = kept.filter(|_| set_aside.is_none());
+        }
+        if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
+            identity.tag = new_tag;
+            identity.store(fs, dir)?;
+        }
+
+        let is_new = kept.is_none();
+        let identity = kept.unwrap_or(Identity { tag: new_tag, membership });
+        if is_new {
+            identity.store(fs, dir)?;
+            // Before there is a shard that could be taken for one that was away since the last note.
+            alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
+        }
+        let dir = dir.to_owned();
+        Ok(Self { env, dir, engine, identity, is_new, set_aside, restored, snapshot_age, alive, lock })
+    }
+
+    /// Recovers what is in it. Whoever calls starts the engine's workers.
+    ///
+    /// # Errors
+    /// [`StoreError`]: corrupt, or refused by the operating system.
+    pub fn open(self) -> Result<(Store, Opened), StoreError> {
+        let Self { env, dir, engine, identity, is_new, set_aside, restored, snapshot_age, alive, lock } =
+            self;
+        let fs = &*env.fs;
+        checkpoints::remove_left(fs, &dir)?;
+        let options = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
+        let (engine, recovery) = Engine::open(env.clone(), &dir.join(SHARD), options)?;
+        fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
+        let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
+        let (found, versions) = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
+        let mut record = match (found, &alive) {
+            (Some(record), _) => record,
+            (None, Some(alive)) => alive.first_record()?,
+            (None, None) => NodeRecord::default(),
+        };
+        let store = Store {
+            engine,
+            tag: identity.tag,
+            record_versions: Arc::new(versions),
+            snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
+            checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone())),
+            alive,
+            _lock: Arc::from(lock),
+        };
+        if let Some(after) = restored {
+            record = after.record(record, &identity.membership);
+            store.remember(&record)?;
+        }
+        if !is_new {
+            store.note_alive(env.clock.now().wall)?;
+        }
+        if restored.is_some() {
+            restored::forget(fs, &dir)?;
+        }
+        Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
+    }
+}
+
+/// A node with peers comes back with data, or with a copy of it.
+struct Absence<'a> {
+    dir: &'a Path,
+    now: WallTime,
+    away_max: Duration,
+    after_absence: AfterAbsence,
+    restored: Option<AfterRestore>,
+}
+
+impl Absence<'_> {
+    /// Does with the data what is to be done with it after so long. Returns where it is kept if it was set aside.
+    fn end(&self, alive: &Alive, tag: NodeTag) -> Result<Option<PathBuf>, StoreError> {
+        let away_max = self.restored.map_or(self.away_max, |after| after.age_max(self.away_max));
+        let Some(away) = alive.away_for(self.now)?.filter(|away| *away >= away_max) else { return Ok(None) };
+        let away_days = away.as_secs() / (24 * 3600);
+        match self.restored.map_or(self.after_absence, AfterRestore::after_absence) {
+            AfterAbsence::Refuse => Err(StoreError::AwayTooLong { path: self.dir.to_owned(), away_days }),
+            AfterAbsence::Keep => {
+                tracing::warn!(away_days, "the node comes back with its data, as it was told");
+                Ok(None)
+            }
+            AfterAbsence::Rebuild => {
+                let stale = alive.set_aside(tag, self.now)?;
+                tracing::warn!(
+                    away_days,
+                    kept_as = %stale.display(),
+                    "the data is set aside, as the node was told, and it is filled from its peers; remove what \
+                     is kept when it is not needed any more"
+                );
+                Ok(Some(stale))
+            }
+        }
+    }
+}
+
+/// Where a former life of the node may have issued versions up to.
+fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
+    match engine.get(CLOCK_BOUND)? {
+        None => Ok(Hlc::ZERO),
+        Some(cell) => clock_bound_of(&cell).ok_or(StoreError::ClockBound { len: cell.value.len() }),
+    }
+}
