@@ -107,7 +107,11 @@ impl Store {
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
-            Ok(Filled { rest: None, .. }) | Err(_) => self.snapshots.finish(borrowed),
+            Ok(Filled { rest: None, .. }) => match request.goes_on_at() {
+                Some(stands_at) => self.snapshots.park(borrowed, stands_at.clone()),
+                None => self.snapshots.finish(borrowed),
+            },
+            Err(_) => self.snapshots.finish(borrowed),
         }
         let page = |Filled { page, rest }| StoreResponse::Page { page, rest };
         filled.map(page).map_err(|error| fault_of(&error))
