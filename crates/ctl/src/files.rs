@@ -1,0 +1,118 @@
+//! Files, read and written whole.
+
+use crate::checksum::{Checksum, Summer};
+use crate::error::CtlError;
+use crate::progress::Meter;
+use env::{File, Fs, OpenMode};
+use std::io;
+use std::path::Path;
+
+/// Ends the name of a file while it is being made.
+pub(crate) const UNFINISHED: &str = ".new";
+
+/// So much is read and written at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What went through [`copy`] or [`sum`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) bytes: u64,
+    pub(crate) checksum: Checksum,
+}
+
+/// Makes `to` a durable copy of `from`. The name of `to` is not synced.
+pub(crate) fn copy(fs: &dyn Fs, from: &Path, to: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
+    let target = fs.open(to, OpenMode::CreateOrTruncate).map_err(CtlError::io("create", to))?;
+    let contents = read_through(fs, from, |offset, chunk| {
+        target.write_at(chunk, offset).map_err(CtlError::io("write", to))?;
+        target.start_writeback(offset, chunk.len() as u64).map_err(CtlError::io("write", to))?;
+        meter.pass(chunk.len() as u64)
+    })?;
+    target.sync_data().map_err(CtlError::io("sync", to))?;
+    Ok(contents)
+}
+
+/// Reads a file through.
+pub(crate) fn sum(fs: &dyn Fs, path: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
+    read_through(fs, path, |_, chunk| meter.pass(chunk.len() as u64))
+}
+
+fn read_through(
+    fs: &dyn Fs,
+    path: &Path,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), CtlError>,
+) -> Result<Contents, CtlError> {
+    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let len = file.len().map_err(CtlError::io("read", path))?;
+    let mut buffer = vec![0; len.min(CHUNK_BYTES as u64) as usize];
+    let (mut bytes, mut summer) = (0, Summer::new());
+    while bytes < len {
+        let chunk = &mut buffer[..(len - bytes).min(CHUNK_BYTES as u64) as usize];
+        file.read_exact_at(chunk, bytes).map_err(CtlError::io("read", path))?;
+        summer.add(chunk);
+        each(bytes, chunk)?;
+        bytes += chunk.len() as u64;
+    }
+    Ok(Contents { bytes, checksum: summer.finish() })
+}
+
+/// The bytes of a file, of which at most `bytes_max` are meant to be there.
+pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec<u8>, CtlError> {
+    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let len = file.len().map_err(CtlError::io("read", path))?;
+    if len > bytes_max {
+        return Err(CtlError::damaged(path, format!("it has {len} bytes, and {bytes_max} are the most")));
+    }
+    read_range(&*file, path, 0, len)
+}
+
+/// The last bytes of a file and its length: `bytes_max` of them, or as many as there are.
+pub(crate) fn read_tail(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<(Vec<u8>, u64), CtlError> {
+    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let len = file.len().map_err(CtlError::io("read", path))?;
+    let tail_len = len.min(bytes_max);
+    Ok((read_range(&*file, path, len - tail_len, tail_len)?, len))
+}
+
+fn read_range(file: &dyn File, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>, CtlError> {
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, offset).map_err(CtlError::io("read", path))?;
+    Ok(bytes)
+}
+
+/// Lets the file `name` in `dir` hold `bytes`. Once this returns it does, whatever crashes; before, what it held or these.
+pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CtlError> {
+    let (new, path) = (dir.join(format!("{name}{UNFINISHED}")), dir.join(name));
+    let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(CtlError::io("create", &new))?;
+    file.write_at(bytes, 0).map_err(CtlError::io("write", &new))?;
+    file.sync_data().map_err(CtlError::io("sync", &new))?;
+    fs.rename(&new, &path).map_err(CtlError::io("rename", &new))?;
+    fs.sync_dir(dir).map_err(CtlError::io("sync", dir))
+}
+
+/// The files below `root`, as paths from there with `/` between, sorted.
+pub(crate) fn tree(fs: &dyn Fs, root: &Path) -> Result<Vec<String>, CtlError> {
+    let mut found = Vec::new();
+    let mut unlisted = vec![String::new()];
+    while let Some(dir) = unlisted.pop() {
+        let path = root.join(&dir);
+        match fs.read_dir(&path) {
+            Ok(names) => {
+                let below = |name: String| if dir.is_empty() { name } else { format!("{dir}/{name}") };
+                unlisted.extend(names.into_iter().map(below));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => found.push(dir),
+            Err(error) => return Err(CtlError::io("list", &path)(error)),
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The names in a directory; none where it is missing.
+pub(crate) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>, CtlError> {
+    match fs.read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(CtlError::io("list", dir)),
+    }
+}

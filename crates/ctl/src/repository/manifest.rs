@@ -1,0 +1,261 @@
+//! What a backup is made of.
+//!
+//! A manifest is text, so that a person can read it, closed by a checksum of all before it. It names every file of
+//! the data directory with its length and checksum, and the object that holds it. See `docs/backup.md` for the bytes.
+
+use crate::checksum::Checksum;
+use crate::error::CtlError;
+use crate::files::Contents;
+use std::fmt;
+use std::path::Path;
+use std::str::{FromStr, Lines};
+use stdx::{NodeTag, WallTime};
+
+const HEADER: &str = "veche-backup 1";
+const SEAL: &str = "xxh3 ";
+/// So many digits at least: backups sort by name until there are a million of them.
+const NUMBER_DIGITS: usize = 6;
+
+/// Names a backup of a repository. The newest has the greatest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackupNumber(pub u32);
+
+impl fmt::Display for BackupNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0NUMBER_DIGITS$}", self.0)
+    }
+}
+
+impl FromStr for BackupNumber {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// A backup: whose, when, and which files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// Which backup of the repository.
+    pub number: BackupNumber,
+    /// Of which node.
+    pub node: NodeTag,
+    /// Its address among several nodes; empty where the node is on its own.
+    pub own: String,
+    /// The addresses of all nodes; none or one where the node is on its own.
+    pub nodes: Vec<String>,
+    /// When, by the clock of the machine that took it.
+    pub taken: WallTime,
+    /// The version of the program that took it.
+    pub software: String,
+    /// The files of the data directory, in the order of their paths.
+    pub files: Vec<BackupFile>,
+}
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupFile {
+    /// Where it belongs in the data directory, with `/` between names.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Of all its bytes.
+    pub checksum: Checksum,
+    /// The object of the repository that holds it.
+    pub object: String,
+}
+
+impl Manifest {
+    /// The lengths of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Whether the node is one of several.
+    pub fn has_peers(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Self { number, node, own, nodes, taken, software, files } = self;
+        let mut text = format!(
+            "{HEADER}\nnumber {number}\nnode {:016x}\nself {own}\nnodes {}\ntaken {}\nsoftware {software}\nfiles {}\n",
+            node.0,
+            nodes.join(","),
+            taken.micros_since_unix_epoch(),
+            files.len()
+        );
+        for BackupFile { path, bytes, checksum, object } in files {
+            text.push_str(&format!("{checksum} {bytes} {object} {path}\n"));
+        }
+        let seal = Checksum::of(text.as_bytes());
+        text.push_str(&format!("{SEAL}{seal}\n"));
+        text.into_bytes()
+    }
+
+    /// The inverse of [`Manifest::encode`]; the error says what is wrong.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
+        let mut lines = unseal(text, HEADER)?.lines();
+        let number = parsed(&mut lines, "number")?;
+        let node = field(&mut lines, "node")?;
+        let node = u64::from_str_radix(node, 16).map_err(|_| format!("{node:?} is not the tag of a node"))?;
+        let own = field(&mut lines, "self")?.to_owned();
+        let nodes = field(&mut lines, "nodes")?;
+        let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
+        let taken = WallTime::from_micros_since_unix_epoch(parsed(&mut lines, "taken")?);
+        let software = field(&mut lines, "software")?.to_owned();
+        let count: usize = parsed(&mut lines, "files")?;
+        let files = lines.map(BackupFile::decode).collect::<Result<Vec<_>, _>>()?;
+        if files.len() != count || !files.is_sorted_by(|before, after| before.path < after.path) {
+            return Err("its files are not those it was made of".to_owned());
+        }
+        Ok(Self { number, node: NodeTag(node), own, nodes, taken, software, files })
+    }
+}
+
+impl BackupFile {
+    /// An error that names `path`, where `found` was found in place of this file.
+    pub(crate) fn check(&self, path: &Path, found: &Contents) -> Result<(), CtlError> {
+        if found.bytes != self.bytes {
+            let (found, written) = (found.bytes, self.bytes);
+            return Err(CtlError::damaged(path, format!("it has {found} bytes, and {written} were written")));
+        }
+        if found.checksum != self.checksum {
+            return Err(CtlError::damaged(path, "its checksum does not match: it is not what was written"));
+        }
+        Ok(())
+    }
+
+    fn decode(line: &str) -> Result<Self, String> {
+        let mut words = line.splitn(4, ' ');
+        let mut word = || words.next().ok_or_else(|| format!("the line {line:?} is cut"));
+        let (checksum, bytes, object, path) = (word()?, word()?, word()?, word()?);
+        let checksum = checksum.parse().map_err(|_| format!("{checksum:?} is not a checksum"))?;
+        let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is not a length"))?;
+        // Names lead to places on a disk: only ever to such below where they are looked for.
+        if !is_name(object) || !path.split('/').all(is_name) {
+            return Err(format!("the line {line:?} does not name a file"));
+        }
+        Ok(Self { path: path.to_owned(), bytes, checksum, object: object.to_owned() })
+    }
+}
+
+/// Whether this can be the name of a file, and of nothing else.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0', '\n'])
+}
+
+/// `text` without its seal; of the format that `header` says.
+fn unseal<'a>(text: &'a str, header: &str) -> Result<&'a str, String> {
+    let kind = header.split_inclusive(' ').next().unwrap_or_default();
+    if !text.starts_with(kind) {
+        return Err(format!("it does not begin with {kind:?}"));
+    }
+    let at = text.rfind(SEAL).ok_or("its seal is missing")?;
+    let (sealed, seal) = text.split_at(at);
+    if seal != format!("{SEAL}{}\n", Checksum::of(sealed.as_bytes())) {
+        return Err("its checksum does not match".to_owned());
+    }
+    match sealed.split_once('\n') {
+        Some((first, body)) if first == header => Ok(body),
+        _ => Err("its format is of another version than this build reads".to_owned()),
+    }
+}
+
+fn field<'a>(lines: &mut Lines<'a>, name: &str) -> Result<&'a str, String> {
+    let line = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.ok_or_else(|| format!("its line {name:?} is missing"))
+}
+
+fn parsed<T: FromStr>(lines: &mut Lines<'_>, name: &str) -> Result<T, String> {
+    let text = field(lines, name)?;
+    text.parse().map_err(|_| format!("{text:?} is not a number of {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn file(path: &str, bytes: u64) -> BackupFile {
+        let checksum = Checksum::of(path.as_bytes());
+        BackupFile {
+            path: path.to_owned(),
+            bytes,
+            checksum,
+            object: format!("{path}-{checksum}").replace('/', "-"),
+        }
+    }
+
+    fn manifest() -> Manifest {
+        Manifest {
+            number: BackupNumber(7),
+            node: NodeTag(0x0123_4567_89ab_cdef),
+            own: "http://a:1".to_owned(),
+            nodes: vec!["http://a:1".to_owned(), "http://b:1".to_owned()],
+            taken: WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000),
+            software: "0.1.0".to_owned(),
+            files: vec![file("identity", 120), file("shard-000/tables/0000000000000001.sst", 4_096)],
+        }
+    }
+
+    /// Repositories of the first release hold these bytes; they must be read for ever.
+    #[test]
+    fn the_file_is_what_it_was() {
+        let bytes = "veche-backup 1\nnumber 000007\nnode 0123456789abcdef\nself http://a:1\n\
+                     nodes http://a:1,http://b:1\ntaken 1767225600000000\nsoftware 0.1.0\nfiles 2\n\
+                     C1 120 identity-C1 identity\n\
+                     C2 4096 shard-000-tables-0000000000000001.sst-C2 shard-000/tables/0000000000000001.sst\n\
+                     xxh3 C3\n"
+            .replace("C1", "6587ecd0e6bc20a580fe708a787e45ac")
+            .replace("C2", "126d3c2aab9829ad4d7abf24f60716db")
+            .replace("C3", "67c5da19e9b35cbb925ff181be92c8f5");
+        assert_eq!(String::from_utf8_lossy(&manifest().encode()), bytes);
+        assert_eq!(Manifest::decode(bytes.as_bytes()), Ok(manifest()));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let bytes = manifest().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::decode(&flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_manifest_names_nothing_outside_of_the_directory() {
+        for path in ["/etc/passwd", "../x", "a/../../x", "a//b", "", ".", "a/.", "a\0"] {
+            let files = vec![BackupFile { path: path.to_owned(), ..file("x", 1) }];
+            assert!(Manifest::decode(&Manifest { files, ..manifest() }.encode()).is_err(), "{path:?}");
+        }
+        for object in ["..", "a/b", "", ".hidden"] {
+            let files = vec![BackupFile { object: object.to_owned(), ..file("x", 1) }];
+            assert!(Manifest::decode(&Manifest { files, ..manifest() }.encode()).is_err(), "{object:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            number: u32, node: u64, taken: u64, names in proptest::collection::btree_map("[a-z0-9]{1,9}", any::<u64>(), 0..9)
+        ) {
+            let files = names.iter().map(|(path, bytes)| file(path, *bytes)).collect();
+            let (number, node) = (BackupNumber(number), NodeTag(node));
+            let taken = WallTime::from_micros_since_unix_epoch(taken);
+            let manifest = Manifest { number, node, taken, files, nodes: Vec::new(), own: String::new(), ..manifest() };
+            prop_assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+        }
+
+        #[test]
+        fn any_bytes_are_refused(bytes: Vec<u8>) {
+            prop_assert!(Manifest::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Making a data directory of a backup.
+//!
+//! **Promise.** A directory that [`restore`] returned for can be started as the node it is of, with all that was in the
+//! backup. Before that it cannot be started, neither with a part of the data nor as a new node: not while it is
+//! filled, nor after a crash. What a restore that fails has made it removes again; what a crash leaves must be
+//! removed by hand, and the next restore says so.
+//!
+//! **Mechanism.** Each object is checked as it is copied. A data directory that holds a shard and no identity is refused
+//! by whoever would open it: so the directory of the shard is made first, durably, and the identity comes when all else
+//! is durable. A node of several is refused further until it is told what its peers did meanwhile
+//! ([`store::prepare_restored`]), which is last.
+
+use crate::error::CtlError;
+use crate::files;
+use crate::progress::{Meter, Observer};
+use crate::repository::{BackupFile, Manifest, Repository};
+use crate::verify::missing_is_damage;
+use env::{Env, Fs};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use store::AfterRestore;
+
+/// The file without which a directory that holds data is no node's.
+const IDENTITY: &str = "identity";
+/// Some of the room is taken by what is not in any file.
+const ROOM_BYTES_SPARE: u64 = 1 << 20;
+
+/// Makes `dir`, which is empty or not there, the data directory that the backup is of.
+///
+/// # Errors
+/// [`CtlError::NotEmpty`]; [`CtlError::Damaged`] with the file of the repository; [`CtlError::NoRoom`] and others. Then
+/// `dir` is as it was, unless it says otherwise.
+pub fn restore(
+    env: &Env,
+    repository: &Repository,
+    manifest: &Manifest,
+    dir: &Path,
+    after: AfterRestore,
+    observer: &mut dyn Observer,
+) -> Result<(), CtlError> {
+    let fs = &*env.fs;
+    let was_there = fs.exists(dir).map_err(CtlError::io("look for", dir))?;
+    if let Some(found) = files::names(fs, dir)?.pop() {
+        return Err(CtlError::NotEmpty { path: dir.to_owned(), found });
+    }
+    let (identity, others) = parts(repository, manifest)?;
+    let mut meter = Meter::new(observer, Some(manifest.bytes()));
+    let filled = fill(fs, repository, &others, dir, &mut meter)
+        .and_then(|()| place(fs, repository, identity, dir, &mut meter))
+        .and_then(|()| sync_tree(fs, dir, [identity]))
+        .and_then(|()| Ok(store::prepare_restored(env, dir, after)?));
+    filled.map(|_| ()).map_err(|error| undo(fs, dir, was_there, error))
+}
+
+/// The file of the identity, and all others.
+fn parts<'a>(
+    repository: &Repository,
+    manifest: &'a Manifest,
+) -> Result<(&'a BackupFile, Vec<&'a BackupFile>), CtlError> {
+    let (identity, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(|file| file.path == IDENTITY);
+    match identity[..] {
+        [identity] => Ok((identity, others)),
+        _ => Err(CtlError::damaged(repository.dir(), format!("backup {} has no identity", manifest.number))),
+    }
+}
+
+/// Makes all files but the identity, durably.
+fn fill(
+    fs: &dyn Fs,
+    repository: &Repository,
+    others: &[&BackupFile],
+    dir: &Path,
+    meter: &mut Meter<'_>,
+) -> Result<(), CtlError> {
+    fs.create_dir_all_durably(dir).map_err(CtlError::io("make the directory", dir))?;
+    let needed = others.iter().map(|file| file.bytes).sum::<u64>() + ROOM_BYTES_SPARE;
+    let available = fs.available_bytes(dir).map_err(CtlError::io("measure the room in", dir))?;
+    if available < needed {
+        return Err(CtlError::NoRoom { path: dir.to_owned(), needed, available });
+    }
+    let dirs = dirs_of(others.iter().copied());
+    for below in &dirs {
+        let path = dir.join(below);
+        fs.create_dir_all(&path).map_err(CtlError::io("make the directory", &path))?;
+    }
+    // From here on nobody takes it for the directory of a new node.
+    fs.sync_dir(dir).map_err(CtlError::io("sync", dir))?;
+    for file in others {
+        place(fs, repository, file, dir, meter)?;
+    }
+    sync_tree(fs, dir, others.iter().copied())
+}
+
+/// Copies one file to its place, durably but for its name.
+fn place(
+    fs: &dyn Fs,
+    repository: &Repository,
+    file: &BackupFile,
+    dir: &Path,
+    meter: &mut Meter<'_>,
+) -> Result<(), CtlError> {
+    let (object, path) = (repository.object(&file.object), dir.join(&file.path));
+    let found = files::copy(fs, &object, &path, meter).map_err(missing_is_damage)?;
+    file.check(&object, &found)
+}
+
+/// Makes the names of these files durable.
+fn sync_tree<'a>(
+    fs: &dyn Fs,
+    dir: &Path,
+    of: impl IntoIterator<Item = &'a BackupFile>,
+) -> Result<(), CtlError> {
+    for below in dirs_of(of) {
+        let path = dir.join(below);
+        fs.sync_dir(&path).map_err(CtlError::io("sync", &path))?;
+    }
+    Ok(())
+}
+
+/// The directories of these files below that of the node, those above them too; itself, an empty path, first.
+fn dirs_of<'a>(files: impl IntoIterator<Item = &'a BackupFile>) -> BTreeSet<PathBuf> {
+    files.into_iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1).map(Path::to_owned)).collect()
+}
+
+/// Removes what was made in `dir`, which was empty or not there. Returns why.
+fn undo(fs: &dyn Fs, dir: &Path, was_there: bool, error: CtlError) -> CtlError {
+    let removed = files::names(fs, dir).and_then(|names| {
+        // The identity first: nothing that is left for a moment can be started.
+        let identity = names.iter().filter(|name| *name == IDENTITY);
+        let others = names.iter().filter(|name| *name != IDENTITY);
+        identity.chain(others).try_for_each(|name| remove(fs, &dir.join(name)))?;
+        fs.sync_dir(dir).map_err(CtlError::io("sync", dir))?;
+        if was_there { Ok(()) } else { fs.remove_dir(dir).map_err(CtlError::io("remove", dir)) }
+    });
+    match removed {
+        Ok(()) => error,
+        Err(left) => {
+            CtlError::LeftBehind { path: dir.to_owned(), error: Box::new(error), left: Box::new(left) }
+        }
+    }
+}
+
+fn remove(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
+    let removed = match fs.remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => fs.remove_file(path),
+        removed => removed,
+    };
+    removed.map_err(CtlError::io("remove", path))
+}

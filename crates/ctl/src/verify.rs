@@ -1,0 +1,141 @@
+//! Checking a backup repository.
+//!
+//! **Promise.** When [`verify_repository`] finds no damage, every backup that is there can be restored: each object that
+//! any of them names is there and holds what was written, and in the newest one every block of every table reads back
+//! as the engine wrote it.
+//!
+//! **Mechanism.** Each object is read once against its checksum, however many backups name it. Then the newest
+//! backup is looked at as a data directory, in place, and checked as one. What is damaged is noted and the rest goes on, so that
+//! an operator learns all at once.
+
+use crate::error::CtlError;
+use crate::files;
+use crate::mount::{Mounted, ROOT};
+use crate::progress::{Meter, Observer, Progress};
+use crate::repository::{BackupFile, Manifest, Repository};
+use engine::{Verified, VerifyProgress};
+use env::{Env, Fs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use store::StoreError;
+
+/// What a repository holds.
+#[derive(Debug, Default)]
+pub struct RepositoryReport {
+    /// Each backup whose manifest can be read, and whether all of it is as written.
+    pub backups: Vec<(Manifest, bool)>,
+    /// Objects that backups name, and that are as written.
+    pub objects: usize,
+    /// Their lengths together.
+    pub bytes: u64,
+    /// Objects that no backup names: an interrupted backup left them, and the next one uses or removes them.
+    pub unneeded: usize,
+    /// What the newest backup holds; `None` when there is none, or it is damaged.
+    pub newest: Option<Verified>,
+    /// All that is not as it was written.
+    pub damage: Vec<CtlError>,
+}
+
+/// Reads all backups of a repository.
+///
+/// # Errors
+/// [`CtlError`] when it cannot be looked at, or whoever waits ends it. Damage is in the report.
+pub fn verify_repository(
+    env: &Env,
+    repository: &Repository,
+    observer: &mut dyn Observer,
+) -> Result<RepositoryReport, CtlError> {
+    let mut report = RepositoryReport::default();
+    let mut manifests = Vec::new();
+    for number in repository.backups()? {
+        match repository.manifest(number) {
+            Ok(manifest) => manifests.push(manifest),
+            Err(error) => report.damage.push(error),
+        }
+    }
+    let needed = needed_by(&manifests);
+    let there = repository.object_names()?;
+    report.unneeded = there.iter().filter(|name| !needed.contains_key(name.as_str())).count();
+
+    let objects_bytes: u64 = needed.values().map(|file| file.bytes).sum();
+    let blocks_bytes = manifests.last().map_or(0, table_bytes);
+    let mut meter = Meter::new(observer, Some(objects_bytes + blocks_bytes));
+    let mut damaged = BTreeSet::new();
+    for (name, file) in &needed {
+        match check_object(repository, file, &mut meter) {
+            Ok(()) => {
+                report.objects += 1;
+                report.bytes += file.bytes;
+            }
+            Err(CtlError::Cancelled) => return Err(CtlError::Cancelled),
+            Err(error) => {
+                damaged.insert(*name);
+                report.damage.push(error);
+            }
+        }
+    }
+    let is_whole = |manifest: &Manifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
+    if let Some(newest) = manifests.last().filter(|newest| is_whole(newest)) {
+        let checked = check_blocks(env, repository, newest, &mut |blocks| {
+            let bytes_done = objects_bytes + blocks.bytes_done;
+            let bytes_total = Some(objects_bytes + blocks_bytes);
+            observer.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
+        });
+        match checked {
+            Ok(verified) => report.newest = Some(verified),
+            Err(error) => report.damage.push(error),
+        }
+    }
+    let wholes: Vec<bool> = manifests.iter().map(is_whole).collect();
+    report.backups = manifests.into_iter().zip(wholes).collect();
+    Ok(report)
+}
+
+/// The objects that manifests name, each once.
+fn needed_by(manifests: &[Manifest]) -> BTreeMap<&str, &BackupFile> {
+    let files = manifests.iter().flat_map(|manifest| &manifest.files);
+    files.map(|file| (file.object.as_str(), file)).collect()
+}
+
+fn table_bytes(manifest: &Manifest) -> u64 {
+    manifest.files.iter().filter(|file| file.path.ends_with(".sst")).map(|file| file.bytes).sum()
+}
+
+/// Reads an object; an error that names it when it does not hold what was written.
+fn check_object(repository: &Repository, file: &BackupFile, meter: &mut Meter<'_>) -> Result<(), CtlError> {
+    let path = repository.object(&file.object);
+    let found = files::sum(&**repository.fs(), &path, meter).map_err(missing_is_damage)?;
+    file.check(&path, &found)
+}
+
+/// Checks every block of a backup's tables where they are.
+fn check_blocks(
+    env: &Env,
+    repository: &Repository,
+    manifest: &Manifest,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<Verified, CtlError> {
+    let mounted = Arc::new(Mounted::new(repository, manifest));
+    let fs: Arc<dyn Fs> = Arc::clone(&mounted) as _;
+    let env = Env { fs, clock: Arc::clone(&env.clock) };
+    let checked = store::verify(&env, Path::new(ROOT), progress);
+    checked.map(|(_, verified)| verified).map_err(|error| match error {
+        StoreError::Engine(engine::Error::Corrupt { path, offset, detail }) => {
+            let object = mounted.object_at(&path).unwrap_or(&path);
+            CtlError::damaged(object, format!("{detail} at byte {offset}, although it is what was copied"))
+        }
+        other => CtlError::Store(other),
+    })
+}
+
+/// A file that a manifest names and that is not there is damage like any other.
+pub(crate) fn missing_is_damage(error: CtlError) -> CtlError {
+    match error {
+        CtlError::Io { source, path, .. } if source.kind() == io::ErrorKind::NotFound => {
+            CtlError::damaged(&path, "it is missing")
+        }
+        other => other,
+    }
+}

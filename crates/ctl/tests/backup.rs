@@ -1,0 +1,239 @@
+//! Backups of one node, side by side: whole or not there, and never the same table twice.
+
+mod common;
+
+use common::{BACKUPS, DATA, Kind, back_up, entries, env, open, write};
+use ctl::{BackupFile, BackupNumber, CtlError, Repository, verify_repository};
+use env::{FaultFs, FaultPlan, Fs, MemFs};
+use std::path::Path;
+use std::sync::Arc;
+use stdx::Rng;
+
+/// A disk with the directory of a node that was stopped, holding this many tables.
+fn disk_with_tables(tables: u32) -> MemFs {
+    let disk = MemFs::new();
+    add_tables(&disk, 0, tables);
+    disk
+}
+
+fn add_tables(disk: &MemFs, from: u32, tables: u32) {
+    let store = open(disk, DATA, 7, Kind::Alone);
+    for table in from..from + tables {
+        write(&store, u64::from(table + 1) << 32, &entries(table * 100, 100));
+    }
+    store.engine().close().expect("the disk is well");
+}
+
+fn repository(disk: &MemFs) -> Repository {
+    Repository::open(&env(disk.clone()), Path::new(BACKUPS)).expect("a repository")
+}
+
+/// Every backup that is there is whole.
+#[track_caller]
+fn assert_whole(disk: &MemFs) -> Vec<BackupNumber> {
+    let env = env(disk.clone());
+    if !disk.exists(&Path::new(BACKUPS).join("veche-backups")).unwrap() {
+        return Vec::new();
+    }
+    let repository = Repository::open(&env, Path::new(BACKUPS)).expect("a repository");
+    let report = verify_repository(&env, &repository, &mut ()).expect("it can be read");
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
+    report.backups.into_iter().map(|(manifest, _)| manifest.number).collect()
+}
+
+#[test]
+fn a_second_backup_copies_only_what_is_new() {
+    let disk = disk_with_tables(3);
+    let first = back_up(disk.clone()).unwrap();
+    assert_eq!(first.files_copied, first.manifest.files.len());
+    assert_eq!(first.bytes_copied, first.manifest.bytes());
+    add_tables(&disk, 3, 1);
+    let second = back_up(disk.clone()).unwrap();
+    let is_table = |path: &str| path.ends_with(".sst");
+    let tables = |taken: &ctl::Taken| taken.manifest.files.iter().filter(|file| is_table(&file.path)).count();
+    assert_eq!(tables(&second), tables(&first) + 1);
+    let known = |file: &BackupFile| is_table(&file.path) && first.manifest.files.contains(file);
+    let new: Vec<_> = second.manifest.files.iter().filter(|file| !known(file)).collect();
+    assert_eq!(second.files_copied, new.len());
+    assert_eq!(second.bytes_copied, new.iter().map(|file| file.bytes).sum());
+    assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2)]);
+}
+
+#[test]
+fn a_table_of_another_life_with_the_same_name_and_length_is_copied() {
+    let disk = MemFs::new();
+    let in_life = |hlc: u64, value: &[u8]| {
+        let store = open(&disk, DATA, 7, Kind::Alone);
+        write(&store, hlc, &[(b"key".to_vec(), value.to_vec())].into());
+        store.engine().close().unwrap();
+        back_up(disk.clone()).unwrap()
+    };
+    let first = in_life(1 << 32, b"one");
+    // The directory is gone, and a node of the same tag begins again, as one that was restored does.
+    common::remove(&disk, DATA);
+    let second = in_life(2 << 32, b"two");
+    let table = |taken: &ctl::Taken| {
+        taken.manifest.files.iter().find(|file| file.path.ends_with(".sst")).cloned().unwrap()
+    };
+    let (first, second) = (table(&first), table(&second));
+    assert_eq!((&first.path, first.bytes), (&second.path, second.bytes), "else this tests nothing");
+    assert_ne!(first.object, second.object);
+    assert_whole(&disk);
+}
+
+/// A backup that is stopped at any of its file operations, by the end of the process or of power, leaves whole backups
+/// only; and the next one succeeds.
+#[test]
+fn a_backup_that_is_interrupted_anywhere_leaves_only_whole_ones() {
+    let disk = disk_with_tables(2);
+    back_up(disk.clone()).unwrap();
+    add_tables(&disk, 2, 2);
+    let before = disk;
+    let counting = FaultFs::new(Arc::new(before.kill()), FaultPlan::none());
+    back_up(counting.clone()).unwrap();
+    let operations = counting.operations();
+    assert!(operations > 50, "{operations}");
+    let mut finished = 0;
+    for stop in 0..operations {
+        let disk = before.kill();
+        let faulty = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop).tear_last_write());
+        let error = back_up(faulty).expect_err("it was stopped");
+        assert!(matches!(error, CtlError::Io { .. } | CtlError::Store(_)), "{error}");
+        for after in [disk.kill(), disk.crash(&mut Rng::new(stop)), disk.crash(&mut Rng::new(!stop))] {
+            let there = assert_whole(&after);
+            assert!(there.starts_with(&[BackupNumber(1)]), "operation {stop}: the first is gone");
+            finished += usize::from(there.len() > 1);
+            back_up(after.clone()).unwrap_or_else(|error| panic!("operation {stop}: {error}"));
+            assert_eq!(assert_whole(&after).len(), there.len() + 1);
+        }
+    }
+    assert!(finished > 0, "the last operations come behind the manifest");
+}
+
+#[test]
+fn a_first_backup_that_is_interrupted_anywhere_can_be_done_again() {
+    let before = disk_with_tables(1);
+    let counting = FaultFs::new(Arc::new(before.kill()), FaultPlan::none());
+    back_up(counting.clone()).unwrap();
+    for stop in 0..counting.operations() {
+        let disk = before.kill();
+        let faulty = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop).tear_last_write());
+        back_up(faulty).expect_err("it was stopped");
+        for after in [disk.kill(), disk.crash(&mut Rng::new(stop))] {
+            assert_whole(&after);
+            back_up(after.clone()).unwrap_or_else(|error| panic!("operation {stop}: {error}"));
+            assert_whole(&after);
+        }
+    }
+}
+
+#[test]
+fn what_an_interrupted_backup_copied_is_not_copied_again() {
+    let disk = disk_with_tables(4);
+    let whole = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
+    let files = back_up(whole.clone()).unwrap().files_copied;
+    let late = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(whole.operations() - 8));
+    back_up(late).expect_err("it was stopped");
+    let again = back_up(disk.clone()).unwrap();
+    assert_eq!(again.files_copied, files - 4, "four tables are there already");
+    assert_whole(&disk);
+}
+
+#[test]
+fn a_full_disk_is_said_and_harms_nothing() {
+    let disk = disk_with_tables(2);
+    back_up(disk.clone()).unwrap();
+    add_tables(&disk, 2, 3);
+    let used = u64::MAX - disk.available_bytes(Path::new(DATA)).unwrap();
+    disk.set_capacity(used + 10_000);
+    let error = back_up(disk.clone()).expect_err("there is no room");
+    assert!(matches!(error, CtlError::NoRoom { .. }), "{error}");
+    // Somebody else takes the room meanwhile.
+    let full = env::Fault::Error(std::io::ErrorKind::StorageFull);
+    let writes = env::OperationMatch::kind(env::OperationKind::Write).after(3);
+    disk.set_capacity(u64::MAX);
+    let error =
+        back_up(FaultFs::new(Arc::new(disk.clone()), FaultPlan::fail(writes, full))).expect_err("it is full");
+    assert!(matches!(error, CtlError::Full { .. }), "{error}");
+    assert_eq!(assert_whole(&disk), [BackupNumber(1)]);
+    back_up(disk.clone()).unwrap();
+    assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2)]);
+}
+
+#[test]
+fn old_backups_go_with_what_only_they_need() {
+    let disk = disk_with_tables(2);
+    back_up(disk.clone()).unwrap();
+    for round in 0..3 {
+        add_tables(&disk, 2 + round, 1);
+        back_up(disk.clone()).unwrap();
+    }
+    let before = disk.kill();
+    let objects = |disk: &MemFs| disk.read_dir(&Path::new(BACKUPS).join("objects")).unwrap().len();
+    let count = objects(&disk);
+    let removed = repository(&disk).keep_newest(2).unwrap();
+    assert_eq!(removed.backups, 2);
+    assert!(removed.objects > 0);
+    assert_eq!(objects(&disk), count - removed.objects);
+    assert_eq!(assert_whole(&disk), [BackupNumber(3), BackupNumber(4)]);
+    assert_eq!(repository(&disk).keep_newest(2).unwrap(), ctl::Removed::default());
+
+    for stop in 0.. {
+        let disk = before.kill();
+        let faulty = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop));
+        let removing =
+            Repository::open(&env(faulty), Path::new(BACKUPS)).and_then(|faulty| faulty.keep_newest(2));
+        let is_done = removing.is_ok();
+        for after in [disk.kill(), disk.crash(&mut Rng::new(stop)), disk.crash(&mut Rng::new(!stop))] {
+            assert!(assert_whole(&after).ends_with(&[BackupNumber(3), BackupNumber(4)]), "operation {stop}");
+            repository(&after).keep_newest(2).unwrap();
+            assert_eq!(objects(&after), count - removed.objects, "operation {stop}");
+        }
+        if is_done {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_repository_is_of_one_node_and_one_process() {
+    let disk = disk_with_tables(1);
+    back_up(disk.clone()).unwrap();
+    let held = repository(&disk);
+    assert!(matches!(back_up(disk.clone()), Err(CtlError::Locked { .. })));
+    drop(held);
+    common::remove(&disk, DATA);
+    open(&disk, DATA, 8, Kind::Alone).engine().close().unwrap();
+    let error = back_up(disk.clone()).expect_err("another node");
+    assert!(
+        error.to_string().contains("backups of node 0000000000000007, and this is node 0000000000000008"),
+        "{error}"
+    );
+
+    disk.write_file("/other/precious", b"x").unwrap();
+    let error =
+        Repository::open_or_create(&env(disk.clone()), Path::new("/other")).err().expect("not a repository");
+    assert!(matches!(error, CtlError::NotARepository { is_empty: false, .. }), "{error}");
+    let error = repository(&disk).find(Some(BackupNumber(9))).expect_err("no such backup");
+    assert_eq!(error.to_string(), "the backup repository /backups holds no backup 000009; it holds 000001");
+}
+
+#[test]
+fn whoever_waits_can_end_it() {
+    struct Impatient(u32);
+    impl ctl::Observer for Impatient {
+        fn on_progress(&mut self, _: ctl::Progress) {
+            self.0 = self.0.saturating_sub(1);
+        }
+        fn is_cancelled(&self) -> bool {
+            self.0 == 0
+        }
+    }
+    let disk = disk_with_tables(2);
+    let repository = Repository::open_or_create(&env(disk.clone()), Path::new(BACKUPS)).unwrap();
+    let ended = repository.take(Path::new(DATA), common::taken_at(), &mut Impatient(4));
+    assert!(matches!(ended, Err(CtlError::Cancelled)), "{ended:?}");
+    drop(repository);
+    assert!(assert_whole(&disk).is_empty());
+    back_up(disk).unwrap();
+}
