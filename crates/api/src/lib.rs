@@ -8,23 +8,28 @@
 //! 1. [`HeadCheck`] sees each byte before the HTTP library does and refuses requests that two readers might
 //!    understand differently;
 //! 2. [`decode_head`] makes a [`Decoded`] of the head; a body follows with [`Entity::into_command`];
-//! 3. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong.
+//! 3. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong;
+//! 4. the bodies of ranges and batches are streams of [`entries`].
 //!
 //! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of bodies are the
 //! caller's.
 
 mod decode;
 mod encode;
+pub mod entries;
 mod head_check;
 mod problem;
 mod status;
 
-pub use decode::{Action, Asked, Decoded, Entity, IfNoneMatch, Rules, decode_head};
-pub use encode::{Answer, encode, encode_repair_begun, encode_status};
+pub use decode::{Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Range, Rules, decode_head};
+pub use encode::{
+    Answer, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_range_failure,
+    encode_range_head, encode_repair_begun, encode_status,
+};
 pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;
 pub use status::{
     ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RepairProgress, RequestStatus,
-    ServingState, Status, StorageStatus,
+    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RepairProgress,
+    RequestStatus, ServingState, Status, StorageStatus,
 };

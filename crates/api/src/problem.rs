@@ -87,6 +87,16 @@ impl Problem {
         &self.detail
     }
 
+    /// The detail, as it stands.
+    pub(crate) fn into_detail(self) -> Cow<'static, str> {
+        self.detail
+    }
+
+    /// When to try again, in seconds: at most [`RETRY_AFTER_SECS_MAX`].
+    pub(crate) const fn retry_after_secs(&self) -> Option<u64> {
+        self.retry_after_secs
+    }
+
     /// The response. To a `HEAD` it has no body, but the headers that a `GET` would have got.
     pub fn to_answer(&self, is_head: bool) -> Answer {
         let document = self.document();

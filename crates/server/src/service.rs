@@ -159,6 +159,9 @@ impl Service {
             Decoded::Entity(entity) => Ok(Begun::Entity(driver, entity)),
             Decoded::Repair => begin_repair(process).map(Begun::Answered),
             Decoded::Status { .. } => unreachable!("answered above"),
+            Decoded::Range(_) | Decoded::Batch(_) | Decoded::Checkpoint(_) => {
+                Err(Problem::bad_request("Ranges, batches and checkpoints are not served by this build."))
+            }
         }
     }
 

@@ -4,17 +4,23 @@
 //! never ignored. What the head alone shows to be wrong is refused before a body is read.
 //!
 //! **Mechanism.** [`decode_head`] looks at path, method, headers and query, in that order. A `PUT` gets its
-//! value from [`Entity::into_command`] when the body is there.
+//! value from [`Entity::into_command`] when the body is there; the entries of a [`Batch`] come out of an
+//! [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
-//! **Caveats.** The body of a `GET`, `HEAD`, `DELETE` or `POST` has no meaning and is ignored. A `Range` header is
-//! ignored, as HTTP allows: the answer is the whole value.
+//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning and is ignored, and so is that of a `POST`, but
+//! for a batch. A `Range` header is ignored, as HTTP allows: the answer is the whole value or range.
 
+mod checkpoint;
+mod entities;
 mod if_none_match;
+mod negotiation;
 mod query;
 
 use crate::Problem;
 use bytes::Bytes;
+pub use checkpoint::Checkpoint;
 use cluster::{Command, Key, Lifetime, Quorum};
+pub use entities::{Batch, Range};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
@@ -23,6 +29,9 @@ use std::num::NonZeroU8;
 
 const ENTITY_PATH: &str = "/v0/entity";
 const ENTITY_METHODS: &str = "GET, HEAD, PUT, DELETE";
+const ENTITY_PARAMETERS: &[&str] = &["id", "ack", "from", "replicas", "ttl"];
+const ENTITIES_PATH: &str = "/v0/entities";
+const CHECKPOINT_PATH: &str = "/v0/checkpoint";
 const STATUS_PATH: &str = "/v0/status";
 const STATUS_METHODS: &str = "GET, HEAD";
 const REPAIR_PATH: &str = "/v0/repair";
@@ -44,6 +53,12 @@ pub struct Rules {
 pub enum Decoded {
     /// One entity.
     Entity(Entity),
+    /// A range of entities.
+    Range(Range),
+    /// Writes of many entities.
+    Batch(Batch),
+    /// A checkpoint of what the node holds.
+    Checkpoint(Checkpoint),
     /// How the node is.
     Status {
         /// The headers alone.
@@ -125,10 +140,13 @@ enum Verb {
 pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
     match parts.uri.path() {
         ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
+        ENTITIES_PATH => entities::decode(parts, rules),
+        CHECKPOINT_PATH => checkpoint::decode(parts).map(Decoded::Checkpoint),
         STATUS_PATH => decode_status(parts),
         REPAIR_PATH => decode_repair(parts),
         _ => Err(Problem::bad_request(format!(
-            "There is no such path. Use {ENTITY_PATH}, {STATUS_PATH} or {REPAIR_PATH}."
+            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {REPAIR_PATH} or \
+             {CHECKPOINT_PATH}."
         ))),
     }
 }
@@ -146,7 +164,7 @@ fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
     if verb == Verb::Put {
         check_value_headers(parts, rules)?;
     }
-    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default())?;
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), ENTITY_PARAMETERS)?;
     let action = match verb {
         Verb::Put => Action::Put { lifetime: parameters.lifetime()? },
         _ if parameters.has_lifetime() => {

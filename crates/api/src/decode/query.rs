@@ -1,4 +1,4 @@
-//! The parameters of an entity: `id`, `ack`, `from`, `replicas`, `ttl`.
+//! The parameters of a request.
 //!
 //! A query is what form encoders write: `name=value` pairs between `&`, percent-encoded, `+` for a space. Names
 //! are compared as they stand. Each may be given once.
@@ -13,58 +13,95 @@ use std::time::Duration;
 /// How much of a user's text an answer repeats, in characters.
 const QUOTED_CHARS_MAX: usize = 64;
 
+/// No path has more parameters.
+const KNOWN_MAX: usize = 8;
+
+/// The parameters that say how many replicas hold a key and must answer.
+const QUORUM: [&str; 3] = ["ack", "from", "replicas"];
+
 /// The parameters, as they stand in the query.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Parameters<'a> {
-    id: Option<&'a str>,
-    ack: Option<&'a str>,
-    from: Option<&'a str>,
-    replicas: Option<&'a str>,
-    ttl: Option<&'a str>,
+    /// Those that there may be.
+    known: &'static [&'static str],
+    /// What is given for each of them.
+    values: [Option<&'a str>; KNOWN_MAX],
 }
 
 impl<'a> Parameters<'a> {
-    /// Takes a query apart.
-    pub(super) fn parse(query: &'a str) -> Result<Self, Problem> {
-        let mut parameters = Self::default();
+    /// Takes a query apart that may have these parameters.
+    pub(super) fn parse(query: &'a str, known: &'static [&'static str]) -> Result<Self, Problem> {
+        let mut values = [None; KNOWN_MAX];
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let place = match name {
-                "id" => &mut parameters.id,
-                "ack" => &mut parameters.ack,
-                "from" => &mut parameters.from,
-                "replicas" => &mut parameters.replicas,
-                "ttl" => &mut parameters.ttl,
-                _ => return Err(unknown(name)),
-            };
-            if place.replace(value).is_some() {
+            let place = known.iter().position(|known| *known == name).ok_or_else(|| unknown(name, known))?;
+            if values[place].replace(value).is_some() {
                 let detail = format!("The parameter {name} is given twice. Give it once.");
                 return Err(Problem::bad_request(detail));
             }
         }
-        Ok(parameters)
+        Ok(Self { known, values })
     }
 
+    /// What stands for a parameter.
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let place = self.known.iter().position(|known| *known == name)?;
+        self.values[place]
+    }
+
+    /// The key of an entity.
     pub(super) fn key(&self) -> Result<Key, Problem> {
-        let id = self.id.ok_or_else(|| {
-            Problem::bad_request("The parameter id is missing. Name the key: ?id=<percent-encoded key>.")
-        })?;
-        Key::new(decode_component("id", id)?).map_err(|error| match error {
-            KeyError::Empty => {
-                Problem::bad_request("The parameter id is empty. A key has at least 1 byte: ?id=<key>.")
-            }
-            KeyError::TooLong { len } => {
+        self.required_key("id")
+    }
+
+    /// A key that must be given.
+    pub(super) fn required_key(&self, name: &'static str) -> Result<Key, Problem> {
+        match self.optional_key(name)? {
+            Given::Key(key) => Ok(key),
+            Given::Absent => {
                 let detail =
-                    format!("The key has {len} bytes, the most is {}. Use a shorter key.", Key::LEN_MAX);
-                Problem::new(StatusCode::URI_TOO_LONG, detail)
+                    format!("The parameter {name} is missing. Name the key: ?{name}=<percent-encoded key>.");
+                Err(Problem::bad_request(detail))
             }
-        })
+            Given::Empty => {
+                let detail =
+                    format!("The parameter {name} is empty. A key has at least 1 byte: ?{name}=<key>.");
+                Err(Problem::bad_request(detail))
+            }
+        }
+    }
+
+    /// A key that may be given.
+    pub(super) fn optional_key(&self, name: &'static str) -> Result<Given, Problem> {
+        let Some(text) = self.get(name) else { return Ok(Given::Absent) };
+        match Key::new(decode_component(name, text)?) {
+            Ok(key) => Ok(Given::Key(key)),
+            Err(KeyError::Empty) => Ok(Given::Empty),
+            Err(KeyError::TooLong { len }) => {
+                let detail = format!(
+                    "The key in {name} has {len} bytes, the most is {}. Use a shorter key.",
+                    Key::LEN_MAX
+                );
+                Err(Problem::new(StatusCode::URI_TOO_LONG, detail))
+            }
+        }
+    }
+
+    /// The text of a parameter that may be given.
+    pub(super) fn text(&self, name: &'static str) -> Result<Option<Bytes>, Problem> {
+        self.get(name).map(|text| decode_component(name, text)).transpose()
+    }
+
+    /// Whether there is a say in the quorum.
+    pub(super) fn chooses_quorum(&self) -> bool {
+        QUORUM.iter().any(|name| self.get(name).is_some())
     }
 
     pub(super) fn quorum(&self, rules: &Rules) -> Result<Quorum, Problem> {
-        let choice = match self.replicas {
-            None => QuorumChoice { ack: count("ack", self.ack)?, from: count("from", self.from)? },
-            Some(_) if self.ack.is_some() || self.from.is_some() => {
+        let [ack, from, replicas] = QUORUM.map(|name| self.get(name));
+        let choice = match replicas {
+            None => QuorumChoice { ack: count("ack", ack)?, from: count("from", from)? },
+            Some(_) if ack.is_some() || from.is_some() => {
                 return Err(Problem::bad_request(
                     "The parameter replicas says the same as ack and from. Give either replicas or the others.",
                 ));
@@ -78,12 +115,12 @@ impl<'a> Parameters<'a> {
         })
     }
 
-    pub(super) const fn has_lifetime(&self) -> bool {
-        self.ttl.is_some()
+    pub(super) fn has_lifetime(&self) -> bool {
+        self.get("ttl").is_some()
     }
 
     pub(super) fn lifetime(&self) -> Result<Lifetime, Problem> {
-        let Some(ttl) = self.ttl else {
+        let Some(ttl) = self.get("ttl") else {
             return Ok(Lifetime::Forever);
         };
         match number(&decode_component("ttl", ttl)?) {
@@ -96,11 +133,21 @@ impl<'a> Parameters<'a> {
     }
 }
 
-fn unknown(name: &str) -> Problem {
+/// A key that may be given.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    Absent,
+    /// It is given, but has no bytes.
+    Empty,
+    Key(Key),
+}
+
+fn unknown(name: &str, known: &[&str]) -> Problem {
     let name: String = name.chars().take(QUOTED_CHARS_MAX).collect();
-    let detail =
-        format!("The parameter {name:?} is not known here. Known are id, ack, from, replicas and ttl.");
-    Problem::bad_request(detail)
+    let (last, others) = known.split_last().expect("paths without parameters do not ask for them");
+    let known =
+        if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
+    Problem::bad_request(format!("The parameter {name:?} is not known here. Known: {known}."))
 }
 
 fn choice_of(replicas: &str) -> Result<QuorumChoice, Problem> {
@@ -132,7 +179,7 @@ fn small_number(text: &[u8]) -> Option<u32> {
 }
 
 /// A whole number without a sign.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if is_number { std::str::from_utf8(text).ok()?.parse().ok() } else { None }
 }
@@ -181,6 +228,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const KNOWN: &[&str] = &["id", "ack", "from", "replicas", "ttl"];
+
     proptest! {
         #[test]
         fn every_key_can_be_named(key in prop::collection::vec(any::<u8>(), 1..100), form in any::<bool>()) {
@@ -190,14 +239,14 @@ mod tests {
                 byte => format!("%{byte:02X}"),
             }).collect();
             let query = format!("id={id}");
-            let decoded = Parameters::parse(&query).and_then(|parameters| parameters.key());
+            let decoded = Parameters::parse(&query, KNOWN).and_then(|parameters| parameters.key());
             let decoded = decoded.expect("a key");
             prop_assert_eq!(decoded.as_bytes(), key);
         }
 
         #[test]
         fn any_query_is_understood_or_refused(query in "(id|ack|from|ttl|replicas|=|&|%|\\+|[0-9a-f]|.){0,40}") {
-            if let Ok(parameters) = Parameters::parse(&query) {
+            if let Ok(parameters) = Parameters::parse(&query, KNOWN) {
                 let _ = (parameters.key().is_ok(), parameters.lifetime().is_ok());
             }
         }

@@ -3,6 +3,8 @@
 //! `ETag` carries the version of what was found or written, `Veche-Acks` who answered, `Veche-Superseded: 1` that
 //! a write met a greater version. The answer to a `HEAD` has the headers of the answer to the `GET`.
 
+mod entities;
+
 use crate::{Action, Asked, Problem, ServingState, Status};
 use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
@@ -10,6 +12,10 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use std::time::Duration;
 use stdx::{Cell, Version};
+
+pub use entities::{
+    encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_range_failure, encode_range_head,
+};
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
@@ -58,8 +64,8 @@ pub fn encode(reply: Reply, asked: &Asked) -> Answer {
             }
             response.into()
         }
-        Reply::Page { .. } => unreachable!("pages answer scans"),
-        Reply::Failed(failure) => problem_of(failure, asked).to_answer(is_head),
+        Reply::Page { .. } => unreachable!("pages answer scans: see encode_range_head"),
+        Reply::Failed(failure) => problem_of(failure, asked.operation()).to_answer(is_head),
     }
 }
 
@@ -116,21 +122,44 @@ fn respond(status: StatusCode, body: Bytes, version: Version, acks: Acks) -> Res
     response
 }
 
-fn etag(version: Version) -> HeaderValue {
+/// A version as text: 32 hexadecimal digits in lower case.
+pub(crate) fn version_digits(version: Version) -> [u8; 2 * Version::ENCODED_LEN] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [b'"'; ETAG_LEN];
-    for (pair, byte) in text[1..ETAG_LEN - 1].chunks_exact_mut(2).zip(version.to_bytes()) {
+    let mut digits = [0; 2 * Version::ENCODED_LEN];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(version.to_bytes()) {
         pair[0] = HEX[usize::from(byte >> 4)];
         pair[1] = HEX[usize::from(byte & 0xf)];
     }
+    digits
+}
+
+fn etag(version: Version) -> HeaderValue {
+    let mut text = [b'"'; ETAG_LEN];
+    text[1..ETAG_LEN - 1].copy_from_slice(&version_digits(version));
     HeaderValue::from_bytes(&text).expect("hexadecimal digits in quotes are a header value")
 }
 
-fn problem_of(failure: Failure, asked: &Asked) -> Problem {
-    let is_write = matches!(asked.action, Action::Put { .. } | Action::Delete);
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+    Range,
+}
+
+impl Asked {
+    const fn operation(&self) -> Operation {
+        match self.action {
+            Action::Get | Action::Head => Operation::Read,
+            Action::Put { .. } | Action::Delete => Operation::Write,
+        }
+    }
+}
+
+pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
     match failure {
         Failure::NotEnoughReplicas { acks, ack, maybe_stored } => {
-            Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, is_write, maybe_stored))
+            Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, maybe_stored))
         }
         Failure::Closed => internal("The reader of the range has left.".to_owned()),
         Failure::Overloaded { retry_after } => Problem::unavailable(
@@ -159,6 +188,7 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
              Restore the file from a backup, or run `veche verify` to see what else is damaged."
         )),
         Failure::Storage { detail } => {
+            let is_write = operation == Operation::Write;
             let outcome = if is_write { " The write may have been stored." } else { "" };
             internal(format!("The store failed: {detail}.{outcome} See the log of the node."))
         }
@@ -168,20 +198,24 @@ fn problem_of(failure: Failure, asked: &Asked) -> Problem {
 const MAYBE_STORED: &str =
     "The write may have been stored on some replicas: repeat it, or read the key to find out.";
 
-fn not_enough_replicas(acks: Acks, ack: u8, is_write: bool, maybe_stored: bool) -> String {
+fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: bool) -> String {
     let Acks { got, from } = acks;
     let replicas = format!("{got} of the key's {from} replicas answered in time, but ack asks for {ack}.");
-    match (is_write, maybe_stored) {
-        (true, true) => format!("{replicas} {MAYBE_STORED}"),
-        (true, false) => format!(
+    match (operation, maybe_stored) {
+        (Operation::Write, true) => format!("{replicas} {MAYBE_STORED}"),
+        (Operation::Write, false) => format!(
             "Too few of the key's {from} replicas can be reached now: ack asks for {ack}. \
              Nothing was sent and nothing was stored. Try again, or write with a smaller ack."
         ),
-        (false, _) if got == 0 => format!(
+        (Operation::Range, _) => format!(
+            "Of some keys of the range, fewer than {ack} of the {from} replicas can be reached now, or have answered \
+             in time. Try again, or read with a smaller ack."
+        ),
+        (Operation::Read, _) if got == 0 => format!(
             "Too few of the key's {from} replicas can be reached now, or have answered in time: ack asks for {ack}. \
              Try again, or read with a smaller ack."
         ),
-        (false, _) => format!("{replicas} Try again, or read with a smaller ack."),
+        (Operation::Read, _) => format!("{replicas} Try again, or read with a smaller ack."),
     }
 }
 

@@ -1,0 +1,136 @@
+//! Ranges and batches: `GET` and `POST` on `/v0/entities`.
+
+use super::negotiation::{accepted_coding, accepted_format, media_type_of};
+use super::query::{Given, Parameters, number};
+use super::{Decoded, Rules, check_headers};
+use crate::Problem;
+use crate::entries::{Coding, Format};
+use cluster::{Cut, KeyRange, Quorum, Scan, ScanScope};
+use http::request::Parts;
+use http::{Method, StatusCode, header};
+
+const METHODS: &str = "GET, POST";
+const RANGE_PARAMETERS: &[&str] = &["start", "end", "limit", "cluster", "ack", "from", "replicas"];
+const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas"];
+
+/// A request for a range of entities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Which of them.
+    pub scan: Scan,
+    /// How they are to be written.
+    pub format: Format,
+    /// How that is to be compressed; the default format never is.
+    pub coding: Coding,
+}
+
+/// A request to write many entities, without its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// On how many replicas each.
+    pub quorum: Quorum,
+    /// How the entries are written. Never [`Format::Lines`].
+    pub entries: Format,
+    /// How the results are to be written. Never [`Format::Lines`].
+    pub results: Format,
+}
+
+pub(super) fn decode(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
+    match parts.method {
+        Method::GET => decode_range(parts, rules).map(Decoded::Range),
+        Method::POST => decode_batch(parts, rules).map(Decoded::Batch),
+        _ => Err(Problem::method_not_allowed(METHODS)),
+    }
+}
+
+fn decode_range(parts: &Parts, rules: &Rules) -> Result<Range, Problem> {
+    check_headers(parts, false)?;
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), RANGE_PARAMETERS)?;
+    let range = key_range(&parameters)?;
+    let limit = limit(&parameters)?;
+    let scope = scope(&parameters, rules)?;
+    let format = accepted_format(&parts.headers, &[Format::Lines, Format::Ndjson, Format::Binary]);
+    let format = format.or(Format::Lines).ok_or_else(|| {
+        not_acceptable("application/octet-stream, application/x-ndjson and application/vnd.veche.entries")
+    })?;
+    let coding = match format {
+        Format::Lines => Coding::Identity,
+        Format::Ndjson | Format::Binary => accepted_coding(&parts.headers).ok_or_else(|| {
+            let detail = "Accept-Encoding allows none of zstd, gzip and identity. Allow one of them.";
+            Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
+        })?,
+    };
+    Ok(Range { scan: Scan { range, limit, scope }, format, coding })
+}
+
+fn key_range(parameters: &Parameters<'_>) -> Result<KeyRange, Problem> {
+    let start = Cut::Before(parameters.required_key("start")?);
+    let end = match parameters.optional_key("end")? {
+        Given::Absent => None,
+        // Nothing is before it.
+        Given::Empty => Some(start.clone()),
+        Given::Key(key) => Some(Cut::Before(key)),
+    };
+    Ok(KeyRange { from: Some(start), to: end })
+}
+
+fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {
+    let Some(text) = parameters.text("limit")? else { return Ok(None) };
+    match number(&text) {
+        Some(limit) => Ok(Some(limit)),
+        None => Err(Problem::bad_request(
+            "The parameter limit is not a whole number of entries. Leave it out for all of the range.",
+        )),
+    }
+}
+
+fn scope(parameters: &Parameters<'_>, rules: &Rules) -> Result<ScanScope, Problem> {
+    match parameters.text("cluster")?.as_deref() {
+        Some(b"1") => parameters.quorum(rules).map(ScanScope::Cluster),
+        None | Some(b"0") if parameters.chooses_quorum() => Err(Problem::bad_request(
+            "Without cluster=1 only this node's entries are read, and no other node has to answer. \
+             Add cluster=1, or leave out ack, from and replicas.",
+        )),
+        None | Some(b"0") => Ok(ScanScope::Node),
+        Some(_) => Err(Problem::bad_request(
+            "The parameter cluster is neither 1, for the entries of the whole cluster, nor 0, for those of this node.",
+        )),
+    }
+}
+
+fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {
+    check_headers(parts, false)?;
+    let entries = entries_format(parts)?;
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), BATCH_PARAMETERS)?;
+    let quorum = parameters.quorum(rules)?;
+    let results = accepted_format(&parts.headers, &[entries, Format::Ndjson, Format::Binary]);
+    let results = results
+        .or(entries)
+        .ok_or_else(|| not_acceptable("application/x-ndjson and application/vnd.veche.entries"))?;
+    Ok(Batch { quorum, entries, results })
+}
+
+/// The format of a batch's body.
+fn entries_format(parts: &Parts) -> Result<Format, Problem> {
+    let unsupported = |detail: &'static str| Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
+    let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(unsupported("The body of a batch is not read compressed. Leave out Content-Encoding."));
+    }
+    let mut types = parts.headers.get_all(header::CONTENT_TYPE).iter();
+    let format = match (types.next(), types.next()) {
+        (Some(media_type), None) => media_type_of(media_type),
+        _ => None,
+    };
+    format.filter(|format| *format != Format::Lines).ok_or_else(|| {
+        unsupported(
+            "A batch is written in application/x-ndjson or application/vnd.veche.entries. \
+             Say in Content-Type which of them it is.",
+        )
+    })
+}
+
+fn not_acceptable(known: &str) -> Problem {
+    let detail = format!("Accept allows none of the formats that there are: {known}. Allow one of them.");
+    Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
+}

@@ -1,0 +1,68 @@
+//! The heads of ranges and batches, whose bodies are streams; and the answers about checkpoints.
+
+use super::{Answer, CONTENT_TYPE_JSON, Operation, problem_of};
+use crate::entries::Format;
+use crate::{Batch, Problem, Range};
+use bytes::Bytes;
+use cluster::Failure;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+/// The head of the answer to a range, once its first page is there. The body is chunked.
+pub fn encode_range_head(range: &Range) -> Response<()> {
+    let mut response = head_of(range.format);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    if let Some(coding) = range.coding.name() {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    response
+}
+
+/// The head of the answer to a batch: the results follow, chunked.
+pub fn encode_batch_head(batch: &Batch) -> Response<()> {
+    let mut response = head_of(batch.results);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn head_of(format: Format) -> Response<()> {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    response
+}
+
+/// The answer to a range that failed before its first page.
+pub fn encode_range_failure(failure: Failure) -> Answer {
+    problem_of(failure, Operation::Range).to_answer(false)
+}
+
+/// A checkpoint, as it is told.
+#[derive(Serialize)]
+struct Made<'a> {
+    name: &'a str,
+    path: &'a str,
+}
+
+/// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
+pub fn encode_checkpoint(name: &str, path: &str) -> Answer {
+    let document = serde_json::to_vec(&Made { name, path }).expect("strings are JSON");
+    let mut response = Response::new(Bytes::from(document));
+    *response.status_mut() = StatusCode::CREATED;
+    let document_len = response.body().len();
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+    response.into()
+}
+
+/// The answer to `DELETE /v0/checkpoint`; `was_there`: there was one of that name.
+pub fn encode_checkpoint_removed(was_there: bool) -> Answer {
+    if !was_there {
+        let detail = "There is no checkpoint of this name: it was removed, or the node was started since.";
+        return Problem::new(StatusCode::NOT_FOUND, detail).to_answer(false);
+    }
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+    response.into()
+}

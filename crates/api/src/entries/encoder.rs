@@ -1,0 +1,114 @@
+//! Entries to bytes.
+
+use super::binary::{self, Attributes, MAGIC};
+use super::json_entry::{put_json_delete, put_json_value};
+use super::{BatchAction, BatchEntry, Format};
+use cluster::{Lifetime, Page, PageEntry};
+
+/// Writes entries: those of ranges, with their versions, or those of batches.
+#[derive(Debug)]
+pub struct EntryEncoder {
+    format: Format,
+    has_begun: bool,
+    entries: u64,
+}
+
+impl EntryEncoder {
+    /// One that has written nothing.
+    pub const fn new(format: Format) -> Self {
+        Self { format, has_begun: false, entries: 0 }
+    }
+
+    /// Appends the entries of a page of live cells.
+    ///
+    /// In the default format they stand one behind the other; whoever sends each as a chunk takes them from the page.
+    pub fn put_page(&mut self, page: &Page, out: &mut Vec<u8>) {
+        match self.format {
+            Format::Lines => {
+                out.extend_from_slice(page.bytes());
+                self.entries += page.len() as u64;
+            }
+            Format::Ndjson | Format::Binary => page.entries().for_each(|entry| self.put(entry, out)),
+        }
+    }
+
+    /// Appends an entry of a page of live cells.
+    pub fn put(&mut self, entry: PageEntry<'_>, out: &mut Vec<u8>) {
+        let meta = entry.cell.meta;
+        let attributes = Attributes {
+            // Rounded down: a copy does not outlive the original.
+            expires_at_ms: meta.expires_at.map(|at| at.micros_since_unix_epoch() / 1_000),
+            ttl_ms: None,
+            version: Some(meta.version),
+        };
+        self.put_value(entry.key, attributes, entry.cell.value, out);
+    }
+
+    /// Appends an entry of a batch.
+    ///
+    /// # Panics
+    /// When it is a delete and the format is [`Format::Lines`], which has none.
+    pub fn put_batch_entry(&mut self, entry: &BatchEntry, out: &mut Vec<u8>) {
+        let key = entry.key.as_bytes();
+        match &entry.action {
+            BatchAction::Put { value, lifetime } => {
+                self.put_value(key, attributes_of(*lifetime), value, out);
+            }
+            BatchAction::Delete => self.put_delete(key, out),
+        }
+    }
+
+    /// Appends what stands behind the last entry.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        if self.format == Format::Binary {
+            binary::put_end(out, self.entries);
+        }
+    }
+
+    /// How many entries were written.
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    fn put_value(&mut self, key: &[u8], attributes: Attributes, value: &[u8], out: &mut Vec<u8>) {
+        self.begin(out);
+        match self.format {
+            Format::Lines => [key, b"\n", value].iter().for_each(|part| out.extend_from_slice(part)),
+            Format::Ndjson => put_json_value(out, key, attributes, value),
+            Format::Binary => binary::put_value(out, key, attributes, value),
+        }
+        self.entries += 1;
+    }
+
+    fn put_delete(&mut self, key: &[u8], out: &mut Vec<u8>) {
+        self.begin(out);
+        match self.format {
+            Format::Lines => panic!("lines have no deletes"),
+            Format::Ndjson => put_json_delete(out, key),
+            Format::Binary => binary::put_delete(out, key),
+        }
+        self.entries += 1;
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !self.has_begun && self.format == Format::Binary {
+            out.extend_from_slice(MAGIC);
+        }
+        self.has_begun = true;
+    }
+}
+
+fn attributes_of(lifetime: Lifetime) -> Attributes {
+    match lifetime {
+        Lifetime::Forever => Attributes::default(),
+        Lifetime::For(time) => {
+            let ttl_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+            Attributes { ttl_ms: Some(ttl_ms), ..Attributes::default() }
+        }
+        Lifetime::Until(at) => {
+            let expires_at_ms = at.micros_since_unix_epoch() / 1_000;
+            Attributes { expires_at_ms: Some(expires_at_ms), ..Attributes::default() }
+        }
+    }
+}

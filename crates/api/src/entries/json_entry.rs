@@ -1,0 +1,266 @@
+//! Entries as JSON objects, one on a line.
+//!
+//! `{"key":"a","value":"1","version":"<32 hexadecimal digits>","expires_at":<ms>}` is a value, `{"key":"a","delete":true}`
+//! deletes. Bytes that are not UTF-8 stand in base64, which `key_encoding` and `value_encoding` then say. A batch may
+//! say `ttl` instead of `expires_at`; the version is passed over, so that an export can be imported.
+
+use super::binary::{Attributes, lifetime_of};
+use super::decoder::Fault;
+use super::json::{Lexer, Token, put_string};
+use super::pieces::Pieces;
+use super::{BatchAction, BatchEntry};
+use crate::encode::version_digits;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use cluster::Key;
+
+/// What an encoding field says.
+const BASE64: &str = "base64";
+/// The longest name of a field, version or encoding, in bytes; and then some.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Appends a value as a line.
+pub(super) fn put_json_value(out: &mut Vec<u8>, key: &[u8], attributes: Attributes, value: &[u8]) {
+    out.reserve(key.len() + value.len() + 128);
+    out.push(b'{');
+    put_bytes(out, "key", key);
+    out.push(b',');
+    put_bytes(out, "value", value);
+    if let Some(version) = attributes.version {
+        out.extend_from_slice(b",\"version\":\"");
+        out.extend_from_slice(&version_digits(version));
+        out.push(b'"');
+    }
+    for (name, number) in [("expires_at", attributes.expires_at_ms), ("ttl", attributes.ttl_ms)] {
+        if let Some(number) = number {
+            out.extend_from_slice(format!(",\"{name}\":{number}").as_bytes());
+        }
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// Appends a delete as a line.
+pub(super) fn put_json_delete(out: &mut Vec<u8>, key: &[u8]) {
+    out.push(b'{');
+    put_bytes(out, "key", key);
+    out.extend_from_slice(b",\"delete\":true}\n");
+}
+
+/// Appends a field of bytes, and its encoding if it has one.
+fn put_bytes(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return put_string(out, text);
+    }
+    out.push(b'"');
+    let begin = out.len();
+    out.resize(begin + bytes.len().div_ceil(3) * 4, 0);
+    let written =
+        BASE64_STANDARD.encode_slice(bytes, &mut out[begin..]).expect("4 characters for each 3 bytes");
+    debug_assert_eq!(begin + written, out.len());
+    out.extend_from_slice(b"\",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"_encoding\":\"base64\"");
+}
+
+/// How long `bytes_max` bytes are in base64.
+const fn base64_len(bytes_max: usize) -> usize {
+    bytes_max.div_ceil(3) * 4
+}
+
+/// A field of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Key,
+    KeyEncoding,
+    Value,
+    ValueEncoding,
+    Version,
+    ExpiresAt,
+    Ttl,
+    Delete,
+}
+
+impl Field {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "key" => Self::Key,
+            "key_encoding" => Self::KeyEncoding,
+            "value" => Self::Value,
+            "value_encoding" => Self::ValueEncoding,
+            "version" => Self::Version,
+            "expires_at" => Self::ExpiresAt,
+            "ttl" => Self::Ttl,
+            "delete" => Self::Delete,
+            _ => return None,
+        })
+    }
+}
+
+/// Reads the format.
+#[derive(Debug)]
+pub(super) struct JsonReader {
+    value_bytes_max: usize,
+    lexer: Lexer,
+    state: State,
+    fields: Fields,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Entry,
+    FirstField,
+    NextField,
+    Colon(Field),
+    Value(Field),
+    Comma,
+    LineEnd,
+}
+
+/// What has come of an entry. A text that is `Some(None)` is longer than it may be.
+#[derive(Debug, Default)]
+struct Fields {
+    seen: u8,
+    key: Option<Option<String>>,
+    key_is_base64: bool,
+    value: Option<Option<String>>,
+    value_is_base64: bool,
+    expires_at_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    is_delete: bool,
+}
+
+impl JsonReader {
+    pub(super) fn new(value_bytes_max: usize) -> Self {
+        let (lexer, fields) = (Lexer::default(), Fields::default());
+        Self { value_bytes_max, lexer, state: State::Entry, fields }
+    }
+
+    /// Whether the stream may stop here. The last line may lack its end.
+    pub(super) const fn is_between_entries(&self) -> bool {
+        matches!(self.state, State::Entry | State::LineEnd) && self.lexer.is_between()
+    }
+
+    pub(super) fn next(&mut self, pieces: &mut Pieces) -> Result<Option<BatchEntry>, Fault> {
+        loop {
+            let string_bytes_max = match self.state {
+                State::Value(Field::Key) => base64_len(Key::LEN_MAX),
+                State::Value(Field::Value) => base64_len(self.value_bytes_max),
+                _ => NAME_BYTES_MAX,
+            };
+            let Some(token) = self.lexer.next(pieces, string_bytes_max)? else { return Ok(None) };
+            if let Some(entry) = self.take(token)? {
+                return Ok(Some(entry));
+            }
+        }
+    }
+
+    /// Takes in a token; an entry that it ends.
+    fn take(&mut self, token: Token) -> Result<Option<BatchEntry>, Fault> {
+        self.state = match (self.state, token) {
+            (State::Entry | State::LineEnd, Token::LineEnd) => State::Entry,
+            (State::Entry, Token::Open) => State::FirstField,
+            (State::Entry, _) => return Err("its line does not begin with {".into()),
+            (State::LineEnd, _) => return Err("it stands on the line of the entry before it".into()),
+            (_, Token::LineEnd) => return Err("its line ends before the object does".into()),
+            (State::FirstField | State::NextField, Token::String(name)) => State::Colon(field_of(name)?),
+            (State::Colon(field), Token::Colon) => State::Value(field),
+            (State::Value(field), token) => {
+                self.fields.set(field, token)?;
+                State::Comma
+            }
+            (State::Comma, Token::Comma) => State::NextField,
+            (State::FirstField | State::Comma, Token::Close) => {
+                self.state = State::LineEnd;
+                return std::mem::take(&mut self.fields).into_entry(self.value_bytes_max).map(Some);
+            }
+            _ => return Err("it is not a JSON object".into()),
+        };
+        Ok(None)
+    }
+}
+
+fn field_of(name: Option<String>) -> Result<Field, Fault> {
+    let field = name.as_deref().and_then(Field::of);
+    field.ok_or_else(|| {
+        let name = name.as_deref().unwrap_or("of so long a name");
+        Fault::malformed(format!(
+            "it has no field {name:?}; there are key, value, delete, ttl, expires_at, version, key_encoding, \
+             value_encoding"
+        ))
+    })
+}
+
+impl Fields {
+    fn set(&mut self, field: Field, token: Token) -> Result<(), Fault> {
+        let bit = 1 << field as u8;
+        if self.seen & bit != 0 {
+            return Err("it has a field twice".into());
+        }
+        self.seen |= bit;
+        match (field, token) {
+            (Field::Key, Token::String(text)) => self.key = Some(text),
+            (Field::Value, Token::String(text)) => self.value = Some(text),
+            (Field::KeyEncoding, Token::String(name)) => self.key_is_base64 = is_base64(name)?,
+            (Field::ValueEncoding, Token::String(name)) => self.value_is_base64 = is_base64(name)?,
+            (Field::Version, Token::String(_)) => {}
+            (Field::ExpiresAt, Token::Number(millis)) => self.expires_at_ms = Some(millis),
+            (Field::Ttl, Token::Number(millis)) => self.ttl_ms = Some(millis),
+            (Field::Delete, Token::Bool(is_delete)) => self.is_delete = is_delete,
+            (Field::Key | Field::Value | Field::KeyEncoding | Field::ValueEncoding | Field::Version, _) => {
+                return Err("key, value, their encodings and version are strings".into());
+            }
+            (Field::ExpiresAt | Field::Ttl, _) => {
+                return Err("expires_at and ttl are whole numbers of milliseconds".into());
+            }
+            (Field::Delete, _) => return Err("delete is true or false".into()),
+        }
+        Ok(())
+    }
+
+    fn into_entry(self, value_bytes_max: usize) -> Result<BatchEntry, Fault> {
+        let key = self.key.ok_or("it has no key")?;
+        let key =
+            key.ok_or_else(|| Fault::malformed(format!("its key is longer than {} bytes", Key::LEN_MAX)))?;
+        let key = Key::new(bytes_of(key, self.key_is_base64)?);
+        let key = key.map_err(|error| Fault::malformed(error.to_string()))?;
+        let action = match (self.value, self.is_delete) {
+            (None, true) if self.expires_at_ms.is_some() || self.ttl_ms.is_some() => {
+                return Err("a delete has a lifetime".into());
+            }
+            (None, true) => BatchAction::Delete,
+            (Some(_), true) => return Err("a delete has a value".into()),
+            (None, false) => return Err("it has neither a value nor \"delete\":true".into()),
+            (Some(value), false) => {
+                let lifetime = lifetime_of(self.expires_at_ms, self.ttl_ms)?;
+                let value = bytes_of(value.ok_or(Fault::TooLarge)?, self.value_is_base64)?;
+                if value.len() > value_bytes_max {
+                    return Err(Fault::TooLarge);
+                }
+                BatchAction::Put { value, lifetime }
+            }
+        };
+        Ok(BatchEntry { key, action })
+    }
+}
+
+fn is_base64(name: Option<String>) -> Result<bool, Fault> {
+    match name.as_deref() {
+        Some(BASE64) => Ok(true),
+        _ => Err("the only encoding is base64".into()),
+    }
+}
+
+fn bytes_of(text: String, is_base64: bool) -> Result<Bytes, Fault> {
+    match is_base64 {
+        false => Ok(text.into()),
+        true => match BASE64_STANDARD.decode(text) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(error) => Err(Fault::malformed(format!("its base64 is none: {error}"))),
+        },
+    }
+}

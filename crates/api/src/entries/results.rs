@@ -1,0 +1,429 @@
+//! The results of a batch: one for each entry, in their order.
+//!
+//! In JSON, a line each: `{"status":201,"version":"<32 hexadecimal digits>"}`, with `"superseded":true` where a greater
+//! version was there already; or `{"status":503,"detail":"...","retry_after":1}`.
+//!
+//! ```text
+//! stream:   8  VECHERE1                 failed:  1  3
+//!              results                           1  0
+//!                                                2  status
+//! done:     1  1 written, 2 deleted              4  retry after, in seconds; 0: not said
+//!           1  bit 0: superseded                 2  length of the detail
+//!          16  version                              detail, UTF-8
+//!
+//!                                       end:     1  255
+//!                                                8  count of results before it
+//! ```
+
+use super::json::put_string;
+use super::pieces::Pieces;
+use super::{EntryError, Format};
+use crate::Problem;
+use crate::encode::{Operation, problem_of, version_digits};
+use bytes::Bytes;
+use cluster::Reply;
+use http::StatusCode;
+use serde::Deserialize;
+use std::borrow::Cow;
+use stdx::Version;
+
+/// A stream of results in the binary format begins with these bytes.
+pub const RESULTS_MAGIC: &[u8; 8] = b"VECHERE1";
+
+/// How much of a detail travels, in bytes.
+const DETAIL_BYTES_MAX: usize = 1_024;
+/// The longest line of a result, in bytes; and then some.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// The first byte of a result.
+mod kind {
+    pub(super) const WRITTEN: u8 = 1;
+    pub(super) const DELETED: u8 = 2;
+    pub(super) const FAILED: u8 = 3;
+    pub(super) const END: u8 = 0xff;
+}
+
+const SUPERSEDED: u8 = 1;
+
+/// What became of an entry, as of a single request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryResult {
+    /// `201`: the value is written. `202`: the key is deleted.
+    Done {
+        /// It was a delete.
+        is_delete: bool,
+        /// Under which version.
+        version: Version,
+        /// A greater version was there already.
+        superseded: bool,
+    },
+    /// It failed.
+    Failed {
+        /// The status that a single request would have got.
+        status: StatusCode,
+        /// What was wrong and what to do.
+        detail: Cow<'static, str>,
+        /// When to try again, in seconds.
+        retry_after_secs: Option<u32>,
+    },
+}
+
+impl EntryResult {
+    /// What the coordinator's reply to the entry says.
+    ///
+    /// # Panics
+    /// When it is not a reply to a write.
+    pub fn of_reply(reply: Reply, is_delete: bool) -> Self {
+        match reply {
+            Reply::Written { version, superseded, .. } => Self::Done { is_delete, version, superseded },
+            Reply::Failed(failure) => problem_of(failure, Operation::Write).into(),
+            Reply::Found { .. } | Reply::Missing { .. } | Reply::Page { .. } => {
+                unreachable!("entries of a batch are writes")
+            }
+        }
+    }
+
+    /// The status that a single request would have got.
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::Done { is_delete: false, .. } => StatusCode::CREATED,
+            Self::Done { is_delete: true, .. } => StatusCode::ACCEPTED,
+            Self::Failed { status, .. } => *status,
+        }
+    }
+}
+
+impl From<Problem> for EntryResult {
+    fn from(problem: Problem) -> Self {
+        let retry_after_secs = problem.retry_after_secs().map(|secs| secs as u32);
+        Self::Failed { status: problem.status(), detail: problem.into_detail(), retry_after_secs }
+    }
+}
+
+impl From<&EntryError> for EntryResult {
+    fn from(error: &EntryError) -> Self {
+        error.to_problem().into()
+    }
+}
+
+/// Writes results.
+#[derive(Debug)]
+pub struct ResultEncoder {
+    format: Format,
+    has_begun: bool,
+    results: u64,
+}
+
+impl ResultEncoder {
+    /// One that has written nothing.
+    ///
+    /// # Panics
+    /// When the format is [`Format::Lines`], which has no results.
+    pub fn new(format: Format) -> Self {
+        assert!(format != Format::Lines, "lines have no results");
+        Self { format, has_begun: false, results: 0 }
+    }
+
+    /// Appends a result.
+    pub fn put(&mut self, result: &EntryResult, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.results += 1;
+        match self.format {
+            Format::Binary => put_binary(out, result),
+            Format::Ndjson | Format::Lines => put_json(out, result),
+        }
+    }
+
+    /// Appends what stands behind the last result, if all were sent.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        if self.format == Format::Binary {
+            out.push(kind::END);
+            out.extend_from_slice(&self.results.to_le_bytes());
+        }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !self.has_begun && self.format == Format::Binary {
+            out.extend_from_slice(RESULTS_MAGIC);
+        }
+        self.has_begun = true;
+    }
+}
+
+fn cut_detail(detail: &str) -> &str {
+    &detail[..detail.floor_char_boundary(DETAIL_BYTES_MAX)]
+}
+
+fn put_binary(out: &mut Vec<u8>, result: &EntryResult) {
+    match result {
+        EntryResult::Done { is_delete, version, superseded } => {
+            let kind = if *is_delete { kind::DELETED } else { kind::WRITTEN };
+            out.extend_from_slice(&[kind, if *superseded { SUPERSEDED } else { 0 }]);
+            out.extend_from_slice(&version.to_bytes());
+        }
+        EntryResult::Failed { status, detail, retry_after_secs } => {
+            let detail = cut_detail(detail);
+            out.extend_from_slice(&[kind::FAILED, 0]);
+            out.extend_from_slice(&status.as_u16().to_le_bytes());
+            out.extend_from_slice(&retry_after_secs.unwrap_or(0).to_le_bytes());
+            out.extend_from_slice(&(detail.len() as u16).to_le_bytes());
+            out.extend_from_slice(detail.as_bytes());
+        }
+    }
+}
+
+fn put_json(out: &mut Vec<u8>, result: &EntryResult) {
+    out.extend_from_slice(b"{\"status\":");
+    out.extend_from_slice(result.status().as_str().as_bytes());
+    match result {
+        EntryResult::Done { version, superseded, .. } => {
+            out.extend_from_slice(b",\"version\":\"");
+            out.extend_from_slice(&version_digits(*version));
+            out.push(b'"');
+            if *superseded {
+                out.extend_from_slice(b",\"superseded\":true");
+            }
+        }
+        EntryResult::Failed { detail, retry_after_secs, .. } => {
+            out.extend_from_slice(b",\"detail\":");
+            put_string(out, cut_detail(detail));
+            if let Some(secs) = retry_after_secs {
+                out.extend_from_slice(format!(",\"retry_after\":{secs}").as_bytes());
+            }
+        }
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// Reads results from a stream that comes in pieces. As [`EntryDecoder`](super::EntryDecoder), it is fed when it has no
+/// more.
+#[derive(Debug)]
+pub struct ResultDecoder {
+    pieces: Pieces,
+    state: State,
+    results: u64,
+    failed: Option<EntryError>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// In JSON: what has come of a line.
+    Line(Vec<u8>),
+    /// In binary: nothing has come.
+    Begin,
+    /// The kind of a result is next.
+    Kind,
+    /// What is behind the kind of a result that was done.
+    Done { is_delete: bool },
+    /// What is behind the kind of a failure.
+    Failed,
+    /// The detail of a failure.
+    Detail { status: StatusCode, retry_after_secs: Option<u32>, len: usize },
+    /// The count of the end.
+    Count,
+    /// The end has come.
+    Ended,
+}
+
+impl ResultDecoder {
+    /// One that was fed nothing.
+    ///
+    /// # Panics
+    /// When the format is [`Format::Lines`], which has no results.
+    pub fn new(format: Format) -> Self {
+        let state = match format {
+            Format::Lines => panic!("lines have no results"),
+            Format::Ndjson => State::Line(Vec::new()),
+            Format::Binary => State::Begin,
+        };
+        Self { pieces: Pieces::default(), state, results: 0, failed: None }
+    }
+
+    /// Takes in the next piece.
+    pub fn feed(&mut self, piece: Bytes) {
+        if self.failed.is_none() {
+            self.pieces.feed(piece);
+        }
+    }
+
+    /// The next result; `None`: more bytes are needed.
+    ///
+    /// # Errors
+    /// A final [`EntryError`], and the same again from then on.
+    #[expect(clippy::should_implement_trait, reason = "it ends for now, not for ever, and it can fail")]
+    pub fn next(&mut self) -> Result<Option<EntryResult>, EntryError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = match self.state {
+            State::Line(_) => self.next_line(),
+            _ => self.next_binary(),
+        };
+        match result {
+            Ok(result) => {
+                self.results += u64::from(result.is_some());
+                Ok(result)
+            }
+            Err(detail) => {
+                let error = EntryError::Malformed { entry: self.results + 1, detail: detail.into() };
+                Err(self.fail(error))
+            }
+        }
+    }
+
+    /// That nothing follows what was fed. Asked when [`ResultDecoder::next`] has no more.
+    ///
+    /// # Errors
+    /// [`EntryError::CutShort`]: a result is not whole, or the binary format lacks its end.
+    pub fn end(&mut self) -> Result<(), EntryError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let may_end = self.pieces.len() == 0
+            && match &self.state {
+                State::Line(line) => line.is_empty(),
+                state => matches!(state, State::Ended),
+            };
+        match may_end {
+            true => Ok(()),
+            false => Err(self.fail(EntryError::CutShort { entries: self.results })),
+        }
+    }
+
+    fn fail(&mut self, error: EntryError) -> EntryError {
+        self.pieces = Pieces::default();
+        self.failed = Some(error.clone());
+        error
+    }
+
+    fn next_line(&mut self) -> Result<Option<EntryResult>, &'static str> {
+        let State::Line(line) = &mut self.state else { unreachable!("asked of JSON only") };
+        while !self.pieces.front().is_empty() {
+            let front = self.pieces.front();
+            let end = memchr::memchr(b'\n', front);
+            let passed = end.map_or(front.len(), |end| end + 1);
+            line.extend_from_slice(&front[..passed]);
+            self.pieces.advance(passed);
+            if line.len() > LINE_BYTES_MAX {
+                return Err("its line is longer than any");
+            }
+            if end.is_some() {
+                let result = if line.trim_ascii().is_empty() { None } else { Some(result_of_line(line)?) };
+                line.clear();
+                if result.is_some() {
+                    return Ok(result);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_binary(&mut self) -> Result<Option<EntryResult>, &'static str> {
+        loop {
+            match self.step()? {
+                Step::NeedMore => return Ok(None),
+                Step::State(state) => self.state = state,
+                Step::Result(result) => {
+                    self.state = State::Kind;
+                    return Ok(Some(result));
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, &'static str> {
+        let pieces = &mut self.pieces;
+        let step = match &self.state {
+            State::Line(_) => unreachable!("asked of binary only"),
+            State::Begin => pieces.take_array().map(|magic: [u8; 8]| match magic == *RESULTS_MAGIC {
+                true => Ok(Step::State(State::Kind)),
+                false => Err("the stream does not begin with VECHERE1"),
+            }),
+            State::Kind => pieces.take_array().map(|[kind]| match kind {
+                kind::WRITTEN => Ok(Step::State(State::Done { is_delete: false })),
+                kind::DELETED => Ok(Step::State(State::Done { is_delete: true })),
+                kind::FAILED => Ok(Step::State(State::Failed)),
+                kind::END => Ok(Step::State(State::Count)),
+                _ => Err("it is of no known kind"),
+            }),
+            State::Done { is_delete } => pieces.take_array().map(|[flags, version @ ..]: [u8; 17]| {
+                let version = Version::from_bytes(version);
+                match flags & !SUPERSEDED {
+                    0 => Ok(Step::Result(EntryResult::Done {
+                        is_delete: *is_delete,
+                        version,
+                        superseded: flags == SUPERSEDED,
+                    })),
+                    _ => Err("it has bits that mean nothing"),
+                }
+            }),
+            State::Failed => pieces.take_array().map(failure_head),
+            State::Detail { status, retry_after_secs, len } => pieces.take(*len).map(|detail| {
+                let detail = std::str::from_utf8(&detail).map_err(|_| "its detail is not UTF-8")?;
+                Ok(Step::Result(EntryResult::Failed {
+                    status: *status,
+                    detail: detail.to_owned().into(),
+                    retry_after_secs: *retry_after_secs,
+                }))
+            }),
+            State::Count => {
+                pieces.take_array().map(|count| match u64::from_le_bytes(count) == self.results {
+                    true => Ok(Step::State(State::Ended)),
+                    false => Err("the end does not count the results that have come"),
+                })
+            }
+            State::Ended if pieces.len() > 0 => Some(Err("bytes follow the end")),
+            State::Ended => None,
+        };
+        step.unwrap_or(Ok(Step::NeedMore))
+    }
+}
+
+/// What comes of looking at the next bytes.
+enum Step {
+    NeedMore,
+    State(State),
+    Result(EntryResult),
+}
+
+fn failure_head(head: [u8; 9]) -> Result<Step, &'static str> {
+    let [flags, status @ .., a, b, c, d, low, high] = head;
+    let status = StatusCode::from_u16(u16::from_le_bytes(status)).map_err(|_| "it has no status")?;
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    if flags != 0 || len > DETAIL_BYTES_MAX {
+        return Err("it is malformed");
+    }
+    let retry_after_secs = Some(u32::from_le_bytes([a, b, c, d])).filter(|secs| *secs > 0);
+    Ok(Step::State(State::Detail { status, retry_after_secs, len }))
+}
+
+/// A result as it stands on a line. Fields that are not known are passed over.
+#[derive(Deserialize)]
+struct Line {
+    status: u16,
+    version: Option<String>,
+    #[serde(default)]
+    superseded: bool,
+    detail: Option<String>,
+    retry_after: Option<u32>,
+}
+
+fn result_of_line(line: &[u8]) -> Result<EntryResult, &'static str> {
+    let line: Line = serde_json::from_slice(line).map_err(|_| "it is not a result in JSON")?;
+    let status = StatusCode::from_u16(line.status).map_err(|_| "it has no status")?;
+    match status {
+        StatusCode::CREATED | StatusCode::ACCEPTED => {
+            let version = line.version.ok_or("it has no version")?;
+            Ok(EntryResult::Done {
+                is_delete: status == StatusCode::ACCEPTED,
+                version: version.parse().map_err(|_| "its version is none")?,
+                superseded: line.superseded,
+            })
+        }
+        _ => {
+            let detail = line.detail.unwrap_or_default().into();
+            Ok(EntryResult::Failed { status, detail, retry_after_secs: line.retry_after })
+        }
+    }
+}
