@@ -136,7 +136,7 @@ impl Store {
     fn cells(&self) -> BTreeMap<Vec<u8>, Cell> {
         let mut cells = BTreeMap::new();
         for (_, table) in self.levels.iter() {
-            collect(&mut table.cursor(Reading::Cached), &mut cells);
+            collect(&mut table.cursor(Reading::Scan), &mut cells);
         }
         for memtable in &self.memtables {
             collect(&mut memtable.cursor(Sequence::MAX), &mut cells);

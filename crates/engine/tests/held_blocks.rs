@@ -82,7 +82,7 @@ fn check_kinds(cache: &BlockCache) {
 }
 
 fn scan(table: &Arc<Table>) {
-    let mut cursor = table.cursor(Reading::Cached);
+    let mut cursor = table.cursor(Reading::Scan);
     cursor.seek_to_first().unwrap();
     while cursor.entry().is_some() {
         cursor.advance().unwrap();
@@ -113,7 +113,9 @@ fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
     }
     // What was given back is there for other blocks.
     let tables = files.open_all(&cache);
-    tables.iter().for_each(scan);
+    for table in 0..40 {
+        (0..CELLS).step_by(8).for_each(|i| get(&tables[table as usize], table, i));
+    }
     assert!(cache.bytes() > cache.budget_bytes() * 15 / 16, "only {} bytes are used", cache.bytes());
 }
 
@@ -143,8 +145,8 @@ fn hits_of_held_blocks_are_counted() {
     }
     assert!(cache.held_bytes() > 0);
     assert_eq!((cache.bytes(), table.pinned_bytes()), (bytes, pinned), "a block that moves is counted once");
-    table.cursor(Reading::Cached).seek(&key(0, 7)).unwrap();
-    assert_eq!(counts(cache.stats()), [(4, 1), (5, 1), (5, 1)]);
+    table.cursor(Reading::Scan).seek(&key(0, 7)).unwrap();
+    assert_eq!(counts(cache.stats()), [(4, 1), (5, 1), (4, 1)], "a scan is not counted");
 }
 
 #[test]

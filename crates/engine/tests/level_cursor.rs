@@ -63,7 +63,7 @@ proptest! {
     ) {
         let entries: Entries = model.clone().into_iter().collect();
         let cuts = cuts.into_iter().map(|cut| cut.index(entries.len() + 1)).collect();
-        let reading = if bulk { Reading::Bulk } else { Reading::Cached };
+        let reading = if bulk { Reading::Bulk } else { Reading::Scan };
         let fs = MemFs::new();
         let mut cursor = LevelCursor::new(level(&fs, &entries, cuts), reading);
         prop_assert_eq!(cursor.entry(), None);
@@ -85,7 +85,7 @@ proptest! {
 fn after_a_failed_read_it_is_past_its_last_entry() {
     let fs = MemFs::new();
     let entries: Entries = (0..100u8).map(|key| (vec![key], cell(1))).collect();
-    let mut cursor = LevelCursor::new(level(&fs, &entries, vec![50]), Reading::Cached);
+    let mut cursor = LevelCursor::new(level(&fs, &entries, vec![50]), Reading::Scan);
     let mut bytes = fs.read_file("1.sst").expect("the second table");
     bytes[100] ^= 1;
     fs.write_file("1.sst", &bytes).expect("a disk in memory does not fail");

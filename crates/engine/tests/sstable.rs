@@ -27,13 +27,13 @@ proptest! {
         prop_assert_eq!(Some(table.meta().version_min), cells.values().map(|cell| cell.meta.version).min());
         prop_assert_eq!(Some(table.meta().version_max), cells.values().map(|cell| cell.meta.version).max());
         table.verify(&mut |_| ()).unwrap();
-        for reading in [Reading::Cached, Reading::Bulk] {
+        for reading in [Reading::Scan, Reading::Bulk] {
             prop_assert_eq!(&walk(&table, reading), &cells);
         }
         for (key, cell) in &cells {
             prop_assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
         }
-        let mut cursor = table.cursor(Reading::Cached);
+        let mut cursor = table.cursor(Reading::Scan);
         for probe in &probes {
             let expected = cells.range(probe.clone()..).next();
             cursor.seek(probe).unwrap();
@@ -69,7 +69,7 @@ fn a_value_of_16_mib_comes_back_by_key_and_by_cursor() {
         let fixture = Fixture::new(&cells, TableOptions { compression, ..TableOptions::default() });
         let table = fixture.table();
         assert_eq!(get(&table, b"user000000000017x"), Lookup::Found(value(9, &large)));
-        assert_eq!(walk(&table, Reading::Cached), cells);
+        assert_eq!(walk(&table, Reading::Scan), cells);
         assert_eq!(walk(&table, Reading::Bulk), cells);
     }
 }
@@ -179,7 +179,7 @@ fn the_trash_is_told_of_an_obsolete_table_when_its_last_user_is_gone() {
     drop(kept);
     assert_eq!(told.load(Ordering::SeqCst), 0, "a live table was thrown away");
     let table = fixture.table_with_trash(trash);
-    let mut cursor = table.cursor(Reading::Cached);
+    let mut cursor = table.cursor(Reading::Scan);
     cursor.seek_to_first().unwrap();
     table.mark_obsolete();
     drop(table);
@@ -248,7 +248,7 @@ fn tables_of_format_version_1_are_still_read() {
     }
     let bytes = std::fs::read(path).unwrap();
     check_bytes(&bytes).unwrap();
-    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), Reading::Cached), cells);
+    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), Reading::Scan), cells);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_scan_does_not_push_index_and_filter_out_of_the_cache() {
     let ask = |i: u64| get(&table, absent(i).as_bytes());
     (0..2_000).for_each(|i| assert_eq!(ask(i * 17), Lookup::Absent));
     let before = fixture.cache.stats().filter.misses;
-    let mut cursor = table.cursor(Reading::Cached);
+    let mut cursor = table.cursor(Reading::Scan);
     cursor.seek_to_first().unwrap();
     let mut seen = 0;
     while cursor.entry().is_some() {

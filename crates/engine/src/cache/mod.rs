@@ -6,9 +6,9 @@
 //!
 //! **Mechanism.** quick_cache (clock-based, close to S3-FIFO: Yang et al., "FIFO queues are all you need for
 //! cache eviction", 2023), sharded by block. A block that was read once waits in a small queue and leaves
-//! from there; only blocks that are read again reach the large one. So a scan over cold data passes through
-//! without pushing out the index and filter blocks that every read touches. Compactions do not go through the
-//! cache at all.
+//! from there; only blocks that are read again reach the large one. Scans use the data blocks that are here and
+//! leave none; their index blocks pass through without pushing out those that every read touches. Compactions do
+//! not go through the cache at all.
 //!
 //! A filter or index block that is found here again moves out, into a slot of its table
 //! ([`BlockCache::hold`]): of the three lookups of a point read two then need no lock, no search in a hash
@@ -152,6 +152,12 @@ impl BlockCache {
         let block = self.blocks.get(&key).and_then(B::from_cached);
         self.counters.count_lookup(B::KIND, block.is_some());
         block
+    }
+
+    /// The block, when it is here, without a trace: nothing is counted, and it is not kept the longer for it.
+    #[inline]
+    pub(crate) fn glimpse<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
+        self.blocks.peek(&key).and_then(B::from_cached)
     }
 
     /// Counts a hit of a block that its table holds.

@@ -40,17 +40,37 @@ impl<C: Cursor> MergeCursor<C> {
         Self { sources, lineup }
     }
 
+    /// Goes past the last entry.
+    pub fn clear(&mut self) {
+        self.lineup.clear();
+    }
+
+    /// Replaces the source number `at`, which is at no entry of this merge, by one that is at an entry not before
+    /// those that were shown, or at none.
+    ///
+    /// # Errors
+    /// Those of sources that are moved on.
+    pub fn put(&mut self, at: usize, source: C) -> Result<(), Error> {
+        debug_assert!(self.lineup.iter().all(|place| place.source != at), "source {at} is at an entry");
+        self.sources[at] = source;
+        self.insert(at);
+        self.pass_superseded()
+    }
+
     /// Moves every source by `seek`, then lines them up.
     fn line_up(&mut self, seek: impl Fn(&mut C) -> Result<(), Error>) -> Result<(), Error> {
         self.lineup.clear();
         self.sources.iter_mut().try_for_each(seek)?;
-        for source in 0..self.sources.len() {
-            if let Some(place) = place_of(&self.sources, source) {
-                let at = self.lineup.partition_point(|other| precedes(&self.sources, other, &place));
-                self.lineup.insert(at, place);
-            }
-        }
+        (0..self.sources.len()).for_each(|source| self.insert(source));
         self.pass_superseded()
+    }
+
+    /// Takes a source into the line-up, if it is at an entry.
+    fn insert(&mut self, source: usize) {
+        if let Some(place) = place_of(&self.sources, source) {
+            let at = self.lineup.partition_point(|other| precedes(&self.sources, other, &place));
+            self.lineup.insert(at, place);
+        }
     }
 
     /// Moves every source on that is at the key of the head but the head.

@@ -61,6 +61,11 @@ impl<T: Described> Levels<T> {
         &self.levels[level]
     }
 
+    /// As [`Levels::level`], to be held on to.
+    pub(crate) fn shared_level(&self, level: usize) -> &Arc<[Arc<T>]> {
+        &self.levels[level]
+    }
+
     /// All tables with their levels.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
         self.levels

@@ -4,6 +4,7 @@ use super::Reading;
 use super::data_block::DataBlock;
 use super::format::Extent;
 use super::index_block::IndexBlock;
+use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
 use super::window::Window;
 use crate::Error;
@@ -33,10 +34,16 @@ pub struct TableCursor {
 /// Where the cursor is among the blocks.
 struct State {
     top: Arc<IndexBlock>,
-    window: Window,
+    source: Source,
     partition_at: usize,
     partition: Option<(Partition, Arc<IndexBlock>)>,
     block_at: usize,
+}
+
+/// How blocks are read that are not in memory.
+enum Source {
+    Scan(ReadAhead),
+    Bulk(Window),
 }
 
 impl TableCursor {
@@ -69,8 +76,8 @@ impl TableCursor {
 
     /// Goes to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
-        let (table, reading) = (self.table.clone(), self.reading);
-        if let Some(block) = self.state()?.next_block(&table, reading)? {
+        let table = self.table.clone();
+        if let Some(block) = self.state()?.next_block(&table)? {
             self.enter(block, 0);
         }
         Ok(())
@@ -112,8 +119,8 @@ impl Cursor for TableCursor {
 
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.block = None;
-        let (table, reading) = (self.table.clone(), self.reading);
-        let Some(block) = self.state()?.block_of(&table, reading, key)? else { return Ok(()) };
+        let table = self.table.clone();
+        let Some(block) = self.state()?.block_of(&table, key)? else { return Ok(()) };
         let at = block.seek(key);
         // A separator may be greater than all keys of its block: the entry is the first behind it.
         if !self.enter(block, at) {
@@ -140,13 +147,11 @@ impl Cursor for TableCursor {
 impl State {
     fn open(table: &Table, reading: Reading) -> Result<Self, Error> {
         let root = table.root_waiting()?;
-        Ok(Self {
-            top: table.top(root)?,
-            window: table.window(root, reading == Reading::Bulk),
-            partition_at: 0,
-            partition: None,
-            block_at: 0,
-        })
+        let source = match reading {
+            Reading::Scan => Source::Scan(ReadAhead::default()),
+            Reading::Bulk => Source::Bulk(table.window(root)),
+        };
+        Ok(Self { top: table.top(root)?, source, partition_at: 0, partition: None, block_at: 0 })
     }
 
     /// Goes before the first block.
@@ -156,80 +161,66 @@ impl State {
 
     /// The block that holds the first key not less than `key`, or the one before it; `None` when there is no
     /// such key.
-    fn block_of(
-        &mut self,
-        table: &Table,
-        reading: Reading,
-        key: &[u8],
-    ) -> Result<Option<Arc<DataBlock>>, Error> {
+    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Arc<DataBlock>>, Error> {
         let at = self.top.find(key);
         if self.partition.is_none() || self.partition_at != at {
             (self.partition_at, self.partition) = (at, None);
         }
-        let Some((_, index)) = self.partition(table, reading)? else { return Ok(None) };
+        let Some((_, index)) = self.partition(table)? else { return Ok(None) };
         self.block_at = index.find(key);
-        self.next_block(table, reading)
+        self.next_block(table)
     }
 
     /// The block at the position, which moves behind it; `None` past the last.
-    fn next_block(&mut self, table: &Table, reading: Reading) -> Result<Option<Arc<DataBlock>>, Error> {
+    fn next_block(&mut self, table: &Table) -> Result<Option<Arc<DataBlock>>, Error> {
         loop {
             let block_at = self.block_at;
-            let Some((partition, index)) = self.partition(table, reading)? else { return Ok(None) };
+            let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
             if block_at < index.entries() {
                 let extent = table.data_extent(partition, index, block_at)?;
                 self.block_at += 1;
-                return self.data_block(table, reading, extent).map(Some);
+                return self.source.data_block(table, extent).map(Some);
             }
             (self.partition_at, self.partition, self.block_at) = (self.partition_at + 1, None, 0);
         }
     }
 
     /// The partition at the position; `None` past the last.
-    fn partition(
-        &mut self,
-        table: &Table,
-        reading: Reading,
-    ) -> Result<Option<&(Partition, Arc<IndexBlock>)>, Error> {
+    fn partition(&mut self, table: &Table) -> Result<Option<&(Partition, Arc<IndexBlock>)>, Error> {
         if self.partition.is_none() && self.partition_at < self.top.entries() {
             let root = table.root_waiting()?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
-            let index = Self::index(table, root, reading, self.partition_at, partition.index)?;
+            let index = self.source.index(table, root, self.partition_at, partition.index)?;
             self.partition = Some((partition, index));
         }
         Ok(self.partition.as_ref())
     }
+}
 
+impl Source {
     /// The index of the partition `at`, which is at `extent`.
-    fn index(
-        table: &Table,
-        root: &Root,
-        reading: Reading,
-        at: usize,
-        extent: Extent,
-    ) -> Result<Arc<IndexBlock>, Error> {
-        match reading {
-            Reading::Cached => table.reach_waiting(root, at, extent).map(Cow::into_owned),
+    fn index(&self, table: &Table, root: &Root, at: usize, extent: Extent) -> Result<Arc<IndexBlock>, Error> {
+        match self {
+            Self::Scan(_) => table.reach_waiting(root, at, extent).map(Cow::into_owned),
             // Not through the window: it would have to jump there and back.
-            Reading::Bulk => table.read_uncached(&mut table.window(root, false), extent).map(Arc::new),
+            Self::Bulk(_) => table.read_alone(root, extent).map(Arc::new),
         }
     }
 
-    fn data_block(
-        &mut self,
-        table: &Table,
-        reading: Reading,
-        extent: Extent,
-    ) -> Result<Arc<DataBlock>, Error> {
-        if reading == Reading::Bulk {
-            return table.read_uncached(&mut self.window, extent).map(Arc::new);
-        }
-        match table.cached(extent) {
-            Some(block) => Ok(block),
-            None => {
-                let block = table.read_uncached(&mut self.window, extent)?;
-                Ok(table.keep(extent, Arc::new(block)))
-            }
+    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<Arc<DataBlock>, Error> {
+        match self {
+            Self::Scan(ahead) => match table.glimpsed(extent) {
+                Some(block) => {
+                    ahead.passes(extent);
+                    Ok(block)
+                }
+                None => {
+                    let root = table.root_waiting()?;
+                    ahead.reads(&*root.file, extent, root.tail.top.offset);
+                    table.read_alone(root, extent).map(Arc::new)
+                }
+            },
+            Self::Bulk(window) => table.read_uncached(window, extent).map(Arc::new),
         }
     }
 }

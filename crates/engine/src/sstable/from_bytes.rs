@@ -28,7 +28,7 @@ pub fn check_bytes(bytes: &[u8]) -> Result<TableMeta, Error> {
 }
 
 fn walk(table: &Arc<Table>) -> Result<(), Error> {
-    let mut cursor = table.cursor(Reading::Cached);
+    let mut cursor = table.cursor(Reading::Scan);
     let mut other = table.cursor(Reading::Bulk);
     cursor.seek_to_first()?;
     while let Some((key, _)) = cursor.entry() {

@@ -32,6 +32,7 @@ mod from_bytes;
 mod held;
 mod index_block;
 mod meta;
+mod read_ahead;
 mod separator;
 mod summary;
 mod table;
@@ -98,8 +99,10 @@ pub enum Lookup {
 /// How a cursor reads its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Through the block cache, reading ahead when blocks in a row are not there: for scans of users.
-    Cached,
+    /// Data blocks that the block cache has are used, those that it lacks are read and not kept: a scan of
+    /// everything leaves what point reads need where it is. Indexes go through the cache. The system reads ahead
+    /// where blocks follow each other; between two steps the cursor holds one data block and no other buffer.
+    Scan,
     /// In large pieces, past the block cache: for compaction.
     Bulk,
 }

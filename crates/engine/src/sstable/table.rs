@@ -345,12 +345,18 @@ impl Table {
 
     /// The block, if the cache has it.
     #[inline]
-    pub(super) fn cached<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
+    fn cached<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
         self.cache.get(self.block_key(extent))
     }
 
+    /// The block, if the cache has it, without a trace there: it is neither counted nor kept the longer for it.
+    #[inline]
+    pub(super) fn glimpsed<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
+        self.cache.glimpse(self.block_key(extent))
+    }
+
     /// Puts a block into the cache, if it is of a kind to keep.
-    pub(super) fn keep<B: Block>(&self, extent: Extent, block: Arc<B>) -> Arc<B> {
+    fn keep<B: Block>(&self, extent: Extent, block: Arc<B>) -> Arc<B> {
         if block.is_kept() {
             self.cache.insert(self.block_key(extent), &block);
         }
@@ -386,7 +392,14 @@ impl Table {
         self.unframe(Cow::Owned(stored), extent, kind).map(Some)
     }
 
-    /// A block that is read past the cache.
+    /// A block by itself, past the cache.
+    pub(super) fn read_alone<B: Block>(&self, root: &Root, extent: Extent) -> Result<B, Error> {
+        let raw = self.read(root, extent, B::FRAME, Wait::Allowed)?;
+        let raw = raw.expect("a read that may wait does not say that it would");
+        B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))
+    }
+
+    /// A block among its neighbours, past the cache.
     pub(super) fn read_uncached<B: Block>(&self, window: &mut Window, extent: Extent) -> Result<B, Error> {
         let stored = window.read(extent)?;
         let raw = self.unframe(Cow::Borrowed(stored), extent, B::FRAME)?;
@@ -399,8 +412,8 @@ impl Table {
     }
 
     /// A window for reading blocks one after the other.
-    pub(super) fn window(&self, root: &Root, bulk: bool) -> Window {
-        Window::new(root.file.clone(), self.path.clone(), root.tail.top.offset, bulk)
+    pub(super) fn window(&self, root: &Root) -> Window {
+        Window::new(root.file.clone(), self.path.clone(), root.tail.top.offset)
     }
 
     fn tail_offset(&self) -> u64 {

@@ -28,7 +28,7 @@ impl Table {
         if top.columns() != TOP_COLUMNS {
             return Err(self.corrupt(root.tail.top.offset, Malformed("the top index has other columns")));
         }
-        let mut walk = Walk { table: self, window: self.window(root, true), summary: Summary::default() };
+        let mut walk = Walk { table: self, window: self.window(root), summary: Summary::default() };
         let mut end = HEADER_BYTES;
         for at in 0..top.entries() {
             let partition = self.partition(root, &top, at)?;
@@ -82,10 +82,9 @@ impl Walk<'_> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let table = self.table;
-        let mut aside = table.window(root, false);
-        let index: IndexBlock = table.read_uncached(&mut aside, partition.index)?;
+        let index: IndexBlock = table.read_alone(root, partition.index)?;
         let filter = match partition.filter {
-            Some(extent) => Some(table.read_uncached::<FilterBlock>(&mut aside, extent)?),
+            Some(extent) => Some(table.read_alone::<FilterBlock>(root, extent)?),
             None => None,
         };
         let bad_index = |detail| Err(table.corrupt(partition.index.offset, Malformed(detail)));
