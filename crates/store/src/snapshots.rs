@@ -8,7 +8,9 @@
 //! **Mechanism.** A page *borrows* a cursor: one that stands where the page is to begin if there is one, else a new one
 //! that is to be sought. Two pages of one snapshot may be read at once, as a node does that is source and checker in the
 //! same scan: they borrow two cursors of the same moment, and neither waits. When a page is full its cursor is parked
-//! where it stands. When a range is at its end its cursor is dropped, and with its last cursor the snapshot.
+//! where it stands. When a range is at its end its cursor is dropped, and with its last cursor the snapshot. A cursor
+//! that is parked for long is dropped as well, so that a reader that stalls holds no blocks; then the next page searches
+//! its place in the snapshot, which is still there.
 //!
 //! Age is looked at when a snapshot is asked for, when a cursor comes back, and whenever the host says
 //! ([`Snapshots::expire`]): what is in use when it grows too old is dropped when it comes back.
@@ -30,6 +32,8 @@ pub const SNAPSHOTS_MAX: usize = 4_096;
 
 /// Cursors that are parked in one snapshot: where the scan goes on, and where the check of it does.
 const PARKED_MAX: usize = 2;
+/// A cursor that nobody went on with for so long is dropped: the block that it stands in may be one large value.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 /// When there may be room for another snapshot.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -59,6 +63,7 @@ struct Kept {
 
 struct Parked {
     stands_at: Cut,
+    since: Instant,
     cursor: SnapshotCursor,
 }
 
@@ -126,7 +131,7 @@ impl Snapshots {
         let Some(kept) = table.of(id, serial) else { return };
         kept.borrowed -= 1;
         _displaced = (kept.parked.len() >= PARKED_MAX).then(|| kept.parked.remove(0));
-        kept.parked.push(Parked { stands_at, cursor });
+        kept.parked.push(Parked { stands_at, since: now, cursor });
     }
 
     /// Takes back a cursor that is not needed any more, and drops the snapshot with its last one.
@@ -148,14 +153,16 @@ impl Snapshots {
         _ended = table.kept.remove(&id);
     }
 
-    /// Drops those that are too old.
+    /// Drops those that are too old, and of the others the cursors that stand idle.
     pub(crate) fn expire(&self) {
         let now = self.clock.now().mono;
-        let _too_old: Vec<Kept>;
+        let _too_old: Vec<_>;
+        let mut _idle = Vec::new();
         let mut table = self.lock();
-        let is_too_old = |(id, kept): (&SnapshotId, &Kept)| self.is_too_old(kept, now).then_some(*id);
-        let ids: Vec<_> = table.kept.iter().filter_map(is_too_old).collect();
-        _too_old = ids.iter().filter_map(|id| table.kept.remove(id)).collect();
+        _too_old = table.kept.extract_if(.., |_, kept| self.is_too_old(kept, now)).collect();
+        for kept in table.kept.values_mut() {
+            _idle.extend(kept.parked.extract_if(.., |parked| now - parked.since >= IDLE_MAX));
+        }
     }
 
     /// How many are kept.

@@ -10,7 +10,9 @@ use crate::node_record::RecordVersions;
 use crate::pages::{self, Filled};
 use crate::scan;
 use crate::snapshots::Snapshots;
-use cluster::{Key, NodeRecord, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{
+    Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
+};
 use engine::{Engine, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
@@ -101,6 +103,9 @@ impl Store {
     }
 
     fn read_page(&self, request: &PageRequest) -> Result<StoreResponse, StoreFault> {
+        if request.range.is_empty() {
+            return Ok(StoreResponse::Page { page: Page::default(), rest: None });
+        }
         let from = request.range.from.as_ref();
         let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
         let sought = if borrowed.is_there { Ok(()) } else { pages::seek(&mut borrowed.cursor, from) };

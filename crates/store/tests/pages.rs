@@ -1,0 +1,567 @@
+//! Pages of a range are those of one snapshot: bounded, in order, and missing nothing that is there throughout.
+
+mod common;
+
+use cluster::{
+    Asker, Cut, Incarnation, Key, KeyRange, Layout, Page, PageContent, PageRequest, PartitionSet, ScanLimit,
+    SnapshotId, StoreFault, StoreRequest, StoreResponse,
+};
+use common::{ALL, DATA, carry_out, key, open, options, value, version, write};
+use env::{Clock, Env, ManualClock, MemFs};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
+use store::{ReadNow, SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX, Store};
+
+const SECOND: Duration = Duration::from_secs(1);
+const EVERYTHING: KeyRange = KeyRange { from: None, to: None };
+const NOW: PageContent = PageContent::Live { at: WallTime::EPOCH_2020 };
+
+fn snapshot(number: u64) -> SnapshotId {
+    SnapshotId { incarnation: Incarnation(7), asker: Asker::Coordinator(0), number }
+}
+
+fn request(number: u64, range: KeyRange, limit: ScanLimit, content: PageContent) -> PageRequest {
+    PageRequest { snapshot: snapshot(number), range, partitions: None, limit, content }
+}
+
+fn page(store: &Store, request: &PageRequest) -> (Page, Option<Cut>) {
+    match store.answer_blocking(&StoreRequest::ReadPage(request.clone())) {
+        StoreResponse::Page { page, rest } => (page, rest),
+        other => panic!("not a page: {other:?}"),
+    }
+}
+
+fn fault(store: &Store, request: &PageRequest) -> StoreFault {
+    match store.answer_blocking(&StoreRequest::ReadPage(request.clone())) {
+        StoreResponse::Failed(fault) => fault,
+        other => panic!("not a fault: {other:?}"),
+    }
+}
+
+fn end(store: &Store, number: u64) {
+    let ended = store.try_answer(&StoreRequest::EndSnapshot { id: snapshot(number) });
+    assert_eq!(ended, ReadNow::Done(StoreResponse::SnapshotEnded));
+}
+
+fn entries(page: &Page) -> Vec<(Key, Cell)> {
+    (0..page.len()).map(|at| (page.key(at), page.cell(at))).collect()
+}
+
+/// All of the range, page by page.
+fn read_all(store: &Store, mut request: PageRequest) -> Vec<(Key, Cell)> {
+    let mut all = Vec::new();
+    loop {
+        let (page, rest) = page(store, &request);
+        all.extend(entries(&page));
+        match rest {
+            Some(rest) => request.range.from = Some(rest),
+            None => return all,
+        }
+    }
+}
+
+fn few(entries: usize) -> ScanLimit {
+    ScanLimit { entries, ..ALL }
+}
+
+fn opened_at(disk: MemFs, clock: &Arc<ManualClock>) -> Store {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    Store::open(Env { fs: Arc::new(disk), clock }, Path::new(DATA), options(1)).expect("it opens").0
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(WallTime::EPOCH_2020))
+}
+
+#[test]
+fn a_range_is_read_as_it_was_when_its_first_page_was() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    for name in [b"a", b"b", b"c"] {
+        carry_out(&store, &write(key(name), value(1, b"old")));
+    }
+    let first = request(1, EVERYTHING, few(1), NOW);
+    assert_eq!(store.try_answer(&StoreRequest::ReadPage(first.clone())), ReadNow::WouldWait);
+    let (read, rest) = page(&store, &first);
+    assert_eq!(entries(&read), [(key(b"a"), value(1, b"old"))]);
+    assert_eq!(rest, Some(Cut::Before(key(b"b"))));
+
+    carry_out(&store, &write(key(b"b"), value(2, b"new")));
+    carry_out(&store, &write(key(b"bb"), value(2, b"new")));
+    carry_out(&store, &write(key(b"c"), Cell::tombstone(version(2), 1)));
+    store.engine().flush().unwrap();
+    let behind = |number| request(number, EVERYTHING.rest(Cut::After(key(b"a"))), ALL, NOW);
+    let old = vec![(key(b"b"), value(1, b"old")), (key(b"c"), value(1, b"old"))];
+    assert_eq!(entries(&page(&store, &behind(1)).0), old, "the cursor is elsewhere, the snapshot the same");
+    let new = vec![(key(b"b"), value(2, b"new")), (key(b"bb"), value(2, b"new"))];
+    assert_eq!(entries(&page(&store, &behind(2)).0), new);
+}
+
+#[test]
+fn two_ranges_of_one_snapshot_do_not_disturb_each_other() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    for name in [b"a", b"b", b"c", b"d"] {
+        carry_out(&store, &write(key(name), value(1, b"")));
+    }
+    let rest_of = |range: &KeyRange, cut| request(1, range.rest(cut), few(1), NOW);
+    let (_, source) = page(&store, &request(1, EVERYTHING, few(1), NOW));
+    carry_out(&store, &write(key(b"bb"), value(2, b"late")));
+    // What a checker reads: versions only, a part of the range at a time, each to its end.
+    let versions = PageContent::Cells {
+        at: WallTime::EPOCH_2020,
+        dead_since: WallTime::EPOCH_2020,
+        versions_only: true,
+    };
+    let part = |from: &[u8], to: &[u8]| KeyRange {
+        from: Some(Cut::Before(key(from))),
+        to: Some(Cut::Before(key(to))),
+    };
+    let checked = |range| {
+        let (read, rest) = page(&store, &request(1, range, ALL, versions));
+        assert_eq!((rest, store.open_snapshots()), (None, 1));
+        entries(&read).into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    assert_eq!(checked(part(b"a", b"bb")), [key(b"a"), key(b"b")]);
+    let (read, source) = page(&store, &rest_of(&EVERYTHING, source.unwrap()));
+    assert_eq!((entries(&read)[0].0.clone(), &source), (key(b"b"), &Some(Cut::Before(key(b"c")))));
+    assert_eq!(checked(part(b"bb", b"d")), [key(b"c")], "the same moment");
+    assert_eq!(checked(part(b"d", b"a")), [], "a range without keys");
+    assert_eq!(checked(part(b"d", b"e")), [key(b"d")]);
+    let (read, _) = page(&store, &rest_of(&EVERYTHING, source.unwrap()));
+    assert_eq!(entries(&read)[0].0, key(b"c"));
+    end(&store, 1);
+    assert_eq!(store.open_snapshots(), 0);
+}
+
+#[test]
+fn threads_that_read_one_snapshot_at_once_read_the_same() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    for number in 0..2_000_u32 {
+        carry_out(&store, &write(key(&number.to_be_bytes()), value(1, b"old")));
+    }
+    let (_, rest) = page(&store, &request(1, EVERYTHING, few(1), NOW));
+    let behind = request(1, EVERYTHING.rest(rest.unwrap()), few(50), NOW);
+    let lens = std::thread::scope(|scope| {
+        let readers = [(); 4].map(|()| scope.spawn(|| read_all(&store, behind.clone()).len()));
+        for number in 0..2_000_u32 {
+            carry_out(&store, &write(key(&number.to_be_bytes()), Cell::tombstone(version(2), 1)));
+        }
+        readers.map(|reader| reader.join().unwrap())
+    });
+    // Whoever is first at the end lets go of the snapshot, and the others may go on in a fresh one.
+    assert!(lens.contains(&1_999) && lens.iter().all(|len| *len <= 1_999), "{lens:?}");
+}
+
+#[test]
+fn a_snapshot_that_is_too_old_is_dropped_and_the_range_goes_on_in_a_fresh_one() {
+    let clock = clock();
+    let store = opened_at(MemFs::new(), &clock);
+    for name in [b"a", b"b", b"c"] {
+        carry_out(&store, &write(key(name), value(1, b"old")));
+    }
+    let next = |number, from: &[u8]| request(number, EVERYTHING.rest(Cut::Before(key(from))), few(1), NOW);
+    page(&store, &next(1, b"a"));
+    page(&store, &next(2, b"a"));
+    carry_out(&store, &write(key(b"b"), value(2, b"new")));
+    clock.advance(SNAPSHOT_AGE_DEFAULT - SECOND);
+    store.expire_snapshots();
+    assert_eq!(store.open_snapshots(), 2);
+    assert_eq!(entries(&page(&store, &next(1, b"b")).0), [(key(b"b"), value(1, b"old"))]);
+    clock.advance(SECOND);
+    assert_eq!(entries(&page(&store, &next(1, b"b")).0), [(key(b"b"), value(2, b"new"))], "none told it");
+    assert_eq!(store.open_snapshots(), 2);
+    store.expire_snapshots();
+    assert_eq!(store.open_snapshots(), 1, "the other one is as old as it may be");
+    end(&store, 2);
+    end(&store, 1);
+    assert_eq!(store.open_snapshots(), 0);
+}
+
+#[test]
+fn no_more_snapshots_are_kept_than_there_may_be() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    for name in [b"a", b"b"] {
+        carry_out(&store, &write(key(name), value(1, b"")));
+    }
+    let first = |number| request(number, EVERYTHING, few(1), NOW);
+    for number in 0..SNAPSHOTS_MAX as u64 {
+        page(&store, &first(number));
+    }
+    let refused = first(SNAPSHOTS_MAX as u64);
+    assert!(matches!(fault(&store, &refused), StoreFault::Overloaded { .. }));
+    page(&store, &first(3));
+    end(&store, 3);
+    page(&store, &refused);
+    assert_eq!(store.open_snapshots(), SNAPSHOTS_MAX);
+}
+
+fn at(micros: u64) -> WallTime {
+    WallTime::EPOCH_2020.saturating_add_micros(micros)
+}
+
+fn written(micros: u64) -> Version {
+    Version::new(Hlc::at(at(micros)), NodeTag(1))
+}
+
+#[test]
+fn a_page_shows_what_its_content_says() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let expiring = |expires_at| {
+        let meta = CellMeta { expires_at: Some(at(expires_at)), ..CellMeta::value(written(10), 1) };
+        Cell { meta, value: "value".into() }
+    };
+    let cells = [
+        (key(b"deleted at 20"), Cell::tombstone(written(20), 1)),
+        (key(b"expired at 30"), expiring(30)),
+        (key(b"expires at 40"), expiring(40)),
+        (key(b"lives"), Cell::value(written(10), 1, "value".into())),
+    ];
+    for (key, cell) in &cells {
+        carry_out(&store, &write(key.clone(), cell.clone()));
+    }
+    let shown = |content| {
+        let read = read_all(&store, request(1, EVERYTHING, few(2), content));
+        read.iter().for_each(|(key, cell)| {
+            let (_, stored) = cells.iter().find(|(stored, _)| stored == key).unwrap();
+            assert_eq!(cell.meta, stored.meta);
+            assert!(cell.value.is_empty() || cell.value == stored.value);
+        });
+        let name = |(key, cell): &(Key, Cell)| {
+            let name = String::from_utf8_lossy(key.as_bytes()).into_owned();
+            (name, !cell.value.is_empty())
+        };
+        read.iter().map(name).collect::<Vec<_>>()
+    };
+    let of = |names: &[(&str, bool)]| -> Vec<(String, bool)> {
+        names.iter().map(|(name, has_value)| ((*name).to_owned(), *has_value)).collect()
+    };
+    let live = of(&[("expires at 40", true), ("lives", true)]);
+    assert_eq!(shown(PageContent::Live { at: at(30) }), live);
+    assert_eq!(shown(PageContent::Live { at: at(40) }), live[1..]);
+    let cells = |dead_since, versions_only| PageContent::Cells {
+        at: at(30),
+        dead_since: at(dead_since),
+        versions_only,
+    };
+    let all = of(&[("deleted at 20", false), ("expired at 30", false)]);
+    let all = [all, live.clone()].concat();
+    assert_eq!(shown(cells(20, false)), all);
+    assert_eq!(shown(cells(21, false)), all[1..], "dead for longer");
+    assert_eq!(shown(cells(30, false)), all[1..]);
+    assert_eq!(shown(cells(31, false)), all[2..]);
+    assert_eq!(shown(cells(41, false)), of(&[("lives", true)]), "dead from a time that is to come");
+    let bare: Vec<_> = all.iter().map(|(name, _)| (name.clone(), false)).collect();
+    assert_eq!(shown(cells(20, true)), bare);
+}
+
+#[test]
+fn a_page_ends_at_its_limit_and_an_entry_that_is_larger_is_one_alone() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let larger: &'static [u8] = &[7; 100];
+    for (name, bytes) in [(b"a", &larger[..8]), (b"b", &larger[..8]), (b"c", larger), (b"d", &larger[..8])] {
+        carry_out(&store, &write(key(name), value(1, bytes)));
+    }
+    let pages = |limit| {
+        let mut request = request(1, EVERYTHING, limit, NOW);
+        let mut lens = Vec::new();
+        loop {
+            let (read, rest) = page(&store, &request);
+            assert!(read.bytes().len() <= limit.bytes || read.len() == 1);
+            lens.push(read.len());
+            match rest {
+                Some(rest) => request.range.from = Some(rest),
+                None => return lens,
+            }
+        }
+    };
+    assert_eq!(pages(ALL), [4]);
+    assert_eq!(pages(few(3)), [3, 1]);
+    assert_eq!(pages(few(0)), [1, 1, 1, 1]);
+    let bytes = |bytes| ScanLimit { entries: usize::MAX, bytes };
+    assert_eq!(pages(bytes(20)), [2, 1, 1], "keys, values, and what stands between");
+    assert_eq!(pages(bytes(19)), [1, 1, 1, 1]);
+    assert_eq!(pages(bytes(0)), [1, 1, 1, 1]);
+    let (read, rest) = page(&store, &request(2, EVERYTHING, few(4), NOW));
+    assert_eq!((read.len(), rest), (4, None), "nothing is left: the end is known at once");
+}
+
+#[test]
+fn a_page_is_bounded_also_where_nothing_lives() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    const DEAD: u64 = 50_000;
+    let mut group = store.write_group();
+    for number in 0..DEAD {
+        let meta = CellMeta { expires_at: Some(at(5)), ..CellMeta::value(written(1), 1) };
+        let expired = Cell { meta, value: "expired".into() };
+        let cell = if number % 2 == 0 { Cell::tombstone(written(1), 1) } else { expired };
+        group.add(cluster::StoreId(number), &write(key(&number.to_be_bytes()), cell));
+    }
+    common::commit(&store, group);
+    carry_out(&store, &write(key(b"z"), value(1, b"lives")));
+    for flushes in [false, true] {
+        if flushes {
+            store.engine().flush().unwrap();
+        }
+        let mut next = request(1, EVERYTHING, ALL, PageContent::Live { at: at(9) });
+        let mut looked_at = Vec::new();
+        while let (read, Some(rest)) = page(&store, &next) {
+            assert!(read.is_empty());
+            let number = u64::from_be_bytes(rest.key().as_bytes().try_into().expect("one of the dead"));
+            looked_at.push(number - looked_at.iter().sum::<u64>());
+            next.range.from = Some(rest);
+        }
+        assert!(
+            looked_at.len() >= 3 && looked_at.iter().all(|entries| *entries <= DEAD / 3),
+            "{looked_at:?}"
+        );
+        assert_eq!(entries(&page(&store, &next).0), [(key(b"z"), value(1, b"lives"))]);
+    }
+}
+
+#[test]
+fn values_that_are_not_wanted_are_bounded_too() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    for number in 0..12_u8 {
+        let cell = Cell::value(version(1), 1, vec![number; 1 << 20].into());
+        carry_out(&store, &write(key(&[number + 1]), cell));
+        store.engine().flush().unwrap();
+    }
+    let versions = PageContent::Cells { at: at(1), dead_since: at(0), versions_only: true };
+    let (read, rest) = page(&store, &request(1, EVERYTHING, ALL, versions));
+    assert!(rest.is_some() && (1..=6).contains(&read.len()), "{} entries", read.len());
+    assert_eq!(read_all(&store, request(2, EVERYTHING, ALL, versions)).len(), 12);
+}
+
+#[test]
+fn keys_and_values_may_be_any_bytes_and_large() {
+    let disk = MemFs::new();
+    let (store, _) = open(disk, 1).unwrap();
+    let mut large = vec![0; 16 << 20];
+    Rng::new(1).fill(&mut large);
+    let all: BTreeMap<Key, Cell> = [
+        (key(b"\0"), b"\n".to_vec()),
+        (key(b"\0\0"), Vec::new()),
+        (key(b"\n"), b"\0\n\0".to_vec()),
+        (key(b"\n\n"), b"\n\n".to_vec()),
+        (key(b"a\nb"), large),
+        (key(&[255; 8_192]), vec![0]),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key, Cell::value(version(1), 1, value.into())))
+    .collect();
+    for (key, cell) in &all {
+        carry_out(&store, &write(key.clone(), cell.clone()));
+    }
+    for (number, limit) in [(1, ALL), (2, few(1)), (3, ScanLimit { entries: 9, bytes: 64 })] {
+        store.engine().flush().unwrap();
+        let read = read_all(&store, request(number, EVERYTHING, limit, NOW));
+        assert!(read.into_iter().eq(all.clone()), "{limit:?}");
+    }
+    let rest = EVERYTHING.rest(Cut::After(key(b"\n")));
+    let first = read_all(&store, request(4, rest, few(1), NOW)).remove(0);
+    assert_eq!(first.0, key(b"\n\n"));
+}
+
+#[test]
+fn damage_is_named_and_what_lies_before_it_is_read() {
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), 1).unwrap();
+    let mut noise = vec![0; 60_000];
+    Rng::new(1).fill(&mut noise);
+    for (name, bytes) in [(b"a", &noise[..20_000]), (b"b", &noise[20_000..40_000]), (b"c", &noise[40_000..])]
+    {
+        carry_out(&store, &write(key(name), Cell::value(version(1), 1, bytes.to_vec().into())));
+    }
+    store.engine().flush().unwrap();
+    drop(store);
+    let pattern = &noise[30_000..30_064];
+    let place = disk.file_names().into_iter().find_map(|path| {
+        let bytes = disk.read_file(&path).unwrap();
+        let at = bytes.windows(pattern.len()).position(|window| window == pattern);
+        at.filter(|_| path.to_string_lossy().contains("tables")).map(|at| (path, at as u64))
+    });
+    let (path, at) = place.expect("the value is in a table");
+    disk.corrupt(&path, at, 3).unwrap();
+    let (store, _) = open(disk, 1).unwrap();
+    let from = |name| EVERYTHING.rest(Cut::Before(key(name)));
+    let StoreFault::Corrupt { detail } = fault(&store, &request(1, from(b"a"), ALL, NOW)) else {
+        panic!("it is not found")
+    };
+    assert!(detail.contains(&*path.to_string_lossy()), "{detail}");
+    assert_eq!(store.open_snapshots(), 0, "what failed is let go");
+    let behind = entries(&page(&store, &request(1, from(b"c"), ALL, NOW)).0);
+    assert_eq!(behind.len(), 1, "what lies elsewhere is read");
+}
+
+/// What happens before a page is read.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        name: Vec<u8>,
+        kind: Kind,
+    },
+    Flush,
+    Jobs,
+    /// Time passes; what stands idle is dropped, or what is too old as well.
+    Pass {
+        seconds: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Value,
+    Expiring,
+    Tombstone,
+}
+
+fn names() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0_u8), Just(10), Just(0x61), Just(255)], 1..4)
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = prop_oneof![Just(Kind::Value), Just(Kind::Expiring), Just(Kind::Tombstone)];
+    let step = prop_oneof![
+        12 => (names(), kind).prop_map(|(name, kind)| Step::Write { name, kind }),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Jobs),
+        1 => prop_oneof![Just(2), Just(30), Just(61)].prop_map(|seconds| Step::Pass { seconds }),
+    ];
+    proptest::collection::vec(step, 0..6)
+}
+
+fn cuts() -> impl Strategy<Value = Option<Cut>> {
+    let cut = (any::<bool>(), names()).prop_map(|(before, name)| match before {
+        true => Cut::Before(key(&name)),
+        false => Cut::After(key(&name)),
+    });
+    proptest::option::of(cut)
+}
+
+fn contents() -> impl Strategy<Value = PageContent> {
+    let times = (0_u64..200, 0_u64..200, any::<bool>());
+    times.prop_map(|(now, dead_since, versions_only)| match now % 2 {
+        0 => PageContent::Live { at: at(now) },
+        _ => PageContent::Cells { at: at(now), dead_since: at(dead_since), versions_only },
+    })
+}
+
+type Model = BTreeMap<Key, Cell>;
+
+/// What was there when a snapshot was taken, and what was read of it.
+struct Moment {
+    model: Model,
+    /// What was left of the range.
+    range: KeyRange,
+    read: Vec<(Key, Cell)>,
+}
+
+/// What a page of this content shows of the cells, by the words of the protocol.
+fn expected(model: &Model, request: &PageRequest) -> Vec<(Key, Cell)> {
+    let shown = |(key, cell): (&Key, &Cell)| {
+        let is_in = request.partitions.as_ref().is_none_or(|set| set.contains_key(key.as_bytes()));
+        let is_dead = cell.meta.kind == CellKind::Tombstone;
+        let (is_shown, has_value) = match request.content {
+            PageContent::Live { at } => {
+                (!is_dead && cell.meta.expires_at.is_none_or(|expires_at| at < expires_at), true)
+            }
+            PageContent::Cells { at, dead_since, versions_only } => {
+                let long_dead = cell.meta.dead_from().is_some_and(|dead_from| dead_from < dead_since);
+                (!long_dead, !versions_only && cell.meta.is_live_at(at))
+            }
+        };
+        let value = if has_value { cell.value.clone() } else { bytes::Bytes::new() };
+        (is_in && is_shown && request.range.contains(key.as_bytes()))
+            .then(|| (key.clone(), Cell { meta: cell.meta, value }))
+    };
+    model.iter().filter_map(shown).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pages_are_what_a_map_was_when_their_snapshot_was_taken(
+        at_first in proptest::collection::vec(steps(), 0..8),
+        between in proptest::collection::vec(steps(), 0..24),
+        (from, to) in (cuts(), cuts()),
+        content in contents(),
+        some_partitions: bool,
+        limits in proptest::collection::vec((1usize..6, 1usize..60), 1..6),
+    ) {
+        let clock = clock();
+        let store = opened_at(MemFs::new(), &clock);
+        let mut model = Model::new();
+        let mut clock_value = 0;
+        let mut take = |model: &mut Model, steps: &[Step]| {
+            for step in steps {
+                match step {
+                    Step::Write { name, kind } => {
+                        clock_value += 1;
+                        let version = written(clock_value);
+                        let expires_at = Some(at(clock_value + 20));
+                        let value = bytes::Bytes::copy_from_slice(&[name.as_slice(), b"\n", name].concat());
+                        let cell = match kind {
+                            Kind::Value => Cell::value(version, 1, value),
+                            Kind::Expiring => {
+                                Cell { meta: CellMeta { expires_at, ..CellMeta::value(version, 1) }, value }
+                            }
+                            Kind::Tombstone => Cell::tombstone(version, 1),
+                        };
+                        carry_out(&store, &write(key(name), cell.clone()));
+                        model.insert(key(name), cell);
+                    }
+                    Step::Flush => store.engine().flush().unwrap(),
+                    Step::Jobs => store.engine().run_jobs().unwrap(),
+                    Step::Pass { seconds } => {
+                        clock.advance(SECOND * u32::try_from(*seconds).unwrap());
+                        store.expire_snapshots();
+                    }
+                }
+            }
+        };
+        at_first.iter().for_each(|steps| take(&mut model, steps));
+
+        let layout = Layout::new(vec!["http://a:1".to_owned()], 16).unwrap();
+        let partitions = some_partitions.then(|| PartitionSet::of(&layout, |partition| partition.0 % 3 != 0));
+        let range = KeyRange { from, to };
+        let mut next = PageRequest { partitions, ..request(1, range.clone(), ALL, content) };
+        let whole = next.clone();
+        let mut moments: Vec<Moment> = Vec::new();
+        for page_number in 0.. {
+            let is_fresh = store.open_snapshots() == 0;
+            if is_fresh {
+                moments.push(Moment { model: model.clone(), range: next.range.clone(), read: Vec::new() });
+            }
+            let (entries_max, bytes_max) = limits[page_number % limits.len()];
+            next.limit = ScanLimit { entries: entries_max, bytes: bytes_max };
+            let (read, rest) = page(&store, &next);
+            prop_assert!(read.len() <= entries_max);
+            prop_assert!(read.bytes().len() <= bytes_max || read.len() == 1);
+            moments.last_mut().unwrap().read.extend(entries(&read));
+            let Some(rest) = rest else {
+                let is_kept = next.goes_on_at().is_some() && !range.is_empty();
+                prop_assert_eq!(store.open_snapshots(), usize::from(is_kept));
+                break;
+            };
+            prop_assert!(next.range.from.as_ref().is_none_or(|from| *from < rest), "it goes on");
+            next.range.from = Some(rest);
+            take(&mut model, between.get(page_number).map_or(&[], Vec::as_slice));
+        }
+
+        let ends = moments.iter().skip(1).map(|moment| moment.range.from.clone()).chain([range.to.clone()]);
+        for (moment, to) in moments.iter().zip(ends) {
+            let part = PageRequest { range: KeyRange { to, ..moment.range.clone() }, ..whole.clone() };
+            prop_assert_eq!(&moment.read, &expected(&moment.model, &part), "as it was then");
+        }
+        let met: Vec<_> = moments.iter().flat_map(|moment| &moment.read).collect();
+        prop_assert!(met.is_sorted_by(|(a, _), (b, _)| a < b), "each once, in order");
+        let is_unchanged = |(key, cell): &&(Key, Cell)| model[key].meta == cell.meta;
+        for entry in expected(&moments[0].model, &whole).iter().filter(is_unchanged) {
+            prop_assert!(met.contains(&entry), "{:?} was there throughout", entry);
+        }
+    }
+}
