@@ -3,11 +3,11 @@
 use crate::check::facts::{Facts, Rule};
 use crate::check::{
     Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, quorum_reads,
-    replica_sets, unique_versions, validity,
+    ranges, replica_sets, unique_versions, validity,
 };
-use crate::history::{Asked, History, Issue, Operation, Told};
+use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
-use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId};
+use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::{Cell, CellMeta, Version, WallTime};
@@ -16,7 +16,9 @@ use store::StoreError;
 /// See the module.
 pub(crate) struct Judge {
     pub(crate) history: History,
+    pub(crate) scans: Scans,
     pub(crate) issue: Issue,
+    pub(crate) stored: Stored,
     facts: Facts,
     layout: Arc<Layout>,
     /// The greatest that any wall clock has shown.
@@ -58,7 +60,9 @@ impl Judge {
     pub(crate) fn new(scenario: &Scenario, layout: Arc<Layout>) -> Self {
         Self {
             history: History::default(),
+            scans: Scans::default(),
             issue: Issue::default(),
+            stored: Stored::default(),
             facts: Facts::new(Rule::of(scenario)),
             layout,
             latest_wall: WallTime::EPOCH_2020,
@@ -91,6 +95,41 @@ impl Judge {
         self.facts.learn(&operation, &self.issue, self.latest_wall);
     }
 
+    /// Takes note of the reply to a command for a page: the scan, if it goes on.
+    pub(crate) fn page(&mut self, to: RequestId, at: Nanos, reply: &Reply) -> Option<ScanId> {
+        let call = self.scans.answer(to, at);
+        if let Err(violation) = one_reply::check_page(to, call.as_ref(), reply) {
+            self.fail(violation);
+            return None;
+        }
+        let id = call.expect("it was checked").scan;
+        if let Some(end) = self.scans.see(id, reply) {
+            self.end_scan(id, at, end);
+        }
+        self.scans.is_open(id).then_some(id)
+    }
+
+    /// Takes note of how a scan ended, if it had not ended before.
+    pub(crate) fn end_scan(&mut self, id: ScanId, at: Nanos, end: ScanEnd) {
+        if self.scans.end(id, at, end)
+            && let Err(violation) = self.check_scan(id)
+        {
+            self.fail(violation);
+        }
+    }
+
+    fn check_scan(&self, id: ScanId) -> Result<(), Violation> {
+        let scanned = self.scans.get(id);
+        for seen in &scanned.seen {
+            self.writer_of(&seen.value).map_or(Ok(()), nothing_stored::check)?;
+        }
+        let floors = match scanned.scan.scope {
+            ScanScope::Node => self.stored.newest_before(scanned.node, scanned.began),
+            ScanScope::Cluster(quorum) => self.facts.floors(scanned.began, quorum),
+        };
+        ranges::check(scanned, &floors, &self.issue, self.latest_wall)
+    }
+
     fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
         let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_wall);
         validity::check(read, issue)?;
@@ -119,6 +158,14 @@ impl Judge {
     pub(crate) fn reply_due(&mut self, id: RequestId, now: Nanos) {
         let Some(operation) = self.history.get(id) else { return };
         if let Err(violation) = deadlines::check(operation, now) {
+            self.fail(violation);
+        }
+    }
+
+    /// Checks a command for a page whose reply is due.
+    pub(crate) fn page_due(&mut self, id: RequestId, now: Nanos) {
+        let Some(call) = self.scans.get_call(id) else { return };
+        if let Err(violation) = deadlines::check_page(call, now) {
             self.fail(violation);
         }
     }
@@ -164,9 +211,10 @@ impl Judge {
         self.under_way.get(&node).into_iter().flatten().copied().collect()
     }
 
-    /// Takes note of what a wall clock shows.
-    pub(crate) fn saw_wall(&mut self, wall: WallTime) {
+    /// Takes note of what the wall clock of a node shows.
+    pub(crate) fn saw_wall(&mut self, node: NodeIndex, wall: WallTime) {
         self.latest_wall = self.latest_wall.max(wall);
+        self.scans.saw_wall(node, wall);
     }
 
     /// Something does not hold. The first of a run counts.

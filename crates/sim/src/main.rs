@@ -83,12 +83,13 @@ fn plants(count: u64, scale: Scale) -> ExitCode {
 }
 
 fn print(report: &Report) {
-    let Report { seed, violation, hash, events, operations: (succeeded, asked), faults, took } = report;
+    let Report { seed, violation, hash, events, operations, scans, faults, took } = report;
+    let ((succeeded, asked), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
         println!("{violation}\nreplay: cargo xtask sim --seed {seed}");
     }
     println!(
-        "seed {seed}: {succeeded} of {asked} commands succeeded, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
+        "seed {seed}: {succeeded} of {asked} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
     );
 }
 

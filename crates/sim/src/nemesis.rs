@@ -259,6 +259,7 @@ impl World {
         }
         self.end_process(node, Ending::PowerLoss, Some(down));
         self.host(node).disk = MemFs::new();
+        self.judge.stored.forget(node);
         self.nemesis.disks_lost += 1;
         self.nemesis.emptied.insert(node);
     }

@@ -32,6 +32,16 @@ pub enum Plant {
     TombstoneDroppedEarly,
     /// Replicas outside of a write's `from` are written to as well.
     OneReplicaTooMany,
+    /// The answers of checkers of a scan are taken for "the same here".
+    ScanChecksIgnored,
+    /// A replica that takes over in a scan resumes behind the next key.
+    TakeoverSkips,
+    /// A page of a scan that is full is taken for the end of the range.
+    FullPageIsLast,
+    /// The tombstones of a scan are taken for values.
+    TombstonesShown,
+    /// Stores do not let go of snapshots.
+    SnapshotsKept,
     /// A command is answered twice.
     TwoReplies,
     /// Some commands are never answered.
@@ -40,7 +50,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -54,6 +64,7 @@ impl Plant {
         Self::ClockPerThread,
         Self::TombstoneDroppedEarly,
         Self::OneReplicaTooMany,
+        Self::SnapshotsKept,
         Self::TwoReplies,
         Self::NoReply,
     ];

@@ -6,18 +6,19 @@
 //!
 //! **Liveness.** Within bounded time every node serves; no hint is left, and what was acknowledged has been
 //! handed over without the help of anti-entropy; every quorum can be had at every node; after a repair all
-//! replicas agree, also of keys that nobody reads; every key can be read from all of them; and nothing that was
+//! replicas agree, also of keys that nobody reads; every key can be read from all of them, and every range of
+//! each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
 //! acknowledged is missing.
 
-use crate::check::{Violation, convergence, durability, handed_over};
-use crate::history::{Asked, Operation, Told};
+use crate::check::{Violation, convergence, durability, handed_over, whole_ranges};
+use crate::history::{Asked, Operation, ScanEnd, Scanned, Told};
 use crate::host::process::{Input, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::trace::Trace;
 use crate::workload::quorum;
 use crate::world::World;
 use crate::{Nanos, Scenario};
-use cluster::{Asker, Key, NodeIndex, RequestId, StoreRequest, StoreResponse};
+use cluster::{Asker, Key, KeyRange, NodeIndex, RequestId, Scan, ScanScope, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{CellMeta, WallTime};
@@ -39,6 +40,9 @@ const HINTS_KEPT_WITHIN: Duration = Duration::from_secs(6);
 /// Clocks may be so far behind what was issued before a liveness phase begins.
 const AHEAD_MAX: Duration = Duration::from_secs(3);
 
+/// Snapshots that are too old are looked for so often, and let go at the next time at the latest.
+const SNAPSHOTS_LOOK: Duration = Duration::from_secs(3);
+
 /// What became of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -52,6 +56,8 @@ pub struct Report {
     pub events: u64,
     /// Commands of clients that were answered without failure, and all of them.
     pub operations: (u64, u64),
+    /// Ranges that were read to their end, and all of them.
+    pub scans: (u64, u64),
     /// What went wrong.
     pub faults: u64,
     /// How long the run was, in its own time.
@@ -68,10 +74,12 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
     let succeeded = |operation: &&Operation| {
         matches!(operation.told, Some((_, Told::Found { .. } | Told::Missing | Told::Written { .. })))
     };
-    let history = &world.judge.history;
+    let is_complete = |scanned: &&Scanned| matches!(scanned.ended, Some((_, ScanEnd::Complete)));
+    let (history, scans) = (&world.judge.history, &world.judge.scans);
     Report {
         seed,
         operations: (history.iter().filter(succeeded).count() as u64, history.iter().count() as u64),
+        scans: (scans.iter().filter(is_complete).count() as u64, scans.iter().count() as u64),
         hash: world.trace.hash(),
         events: world.trace.events(),
         faults: world.nemesis.faults,
@@ -82,6 +90,10 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
 
 /// What each node holds of a key.
 type Held = Vec<(NodeIndex, Option<CellMeta>)>;
+
+fn at_node(held: &Held, node: NodeIndex) -> Option<CellMeta> {
+    held.iter().find(|(at, _)| *at == node)?.1
+}
 
 impl World {
     fn go_through(&mut self) -> Result<(), Violation> {
@@ -112,6 +124,12 @@ impl World {
         self.note("convergence");
         self.wait_until_converged()?;
         self.read_all_keys()?;
+        self.note("ranges");
+        // Until what those reads have repaired is stored.
+        self.go_on(REQUEST_TIMEOUT)?;
+        self.scan_all()?;
+        let aged = self.scenario.snapshot_age + SNAPSHOTS_LOOK;
+        self.wait_until("a snapshot is kept for too long", aged, Self::no_snapshots)?;
         self.check_durability()
     }
 
@@ -282,6 +300,49 @@ impl World {
         let detail =
             format!("{asked:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
         Err(Violation::new("liveness", detail))
+    }
+
+    /// Every node is asked for everything that it holds.
+    fn scan_all(&mut self) -> Result<(), Violation> {
+        for node in self.nodes() {
+            let held = self.held_of_all();
+            let of_node = held.iter().filter_map(|(key, held)| Some((key.clone(), at_node(held, node)?)));
+            self.must_scan(node, ScanScope::Node, Some(&of_node.collect()))?;
+        }
+        Ok(())
+    }
+
+    fn must_scan(
+        &mut self,
+        node: NodeIndex,
+        scope: ScanScope,
+        held: Option<&BTreeMap<Key, CellMeta>>,
+    ) -> Result<(), Violation> {
+        const STEP: Duration = Duration::from_millis(5);
+        let scan = Scan { range: KeyRange::default(), limit: None, scope };
+        let mut last = "it does not serve".to_owned();
+        for _ in 0..TRIES {
+            if let Some((id, _)) = self.begin_scan(node, scan.clone()) {
+                while self.judge.scans.is_open(id) {
+                    self.go_on(STEP)?;
+                }
+                let scanned = self.judge.scans.get(id);
+                if let Some((_, ScanEnd::Complete)) = scanned.ended {
+                    return held
+                        .map_or(Ok(()), |held| whole_ranges::check(scanned, held, self.judge.latest_wall));
+                }
+                last = format!("{:?}", scanned.ended);
+            }
+            self.go_on(REQUEST_TIMEOUT)?;
+        }
+        Err(Violation::new("liveness", format!("{scan:?} at {node:?} although all is well: {last}")))
+    }
+
+    fn no_snapshots(&mut self) -> bool {
+        self.nodes().all(|node| {
+            let process = self.host(node).process.as_ref();
+            process.is_some_and(|process| process.store.open_snapshots() == 0)
+        })
     }
 
     fn told(&self, id: RequestId) -> Option<Told> {

@@ -145,6 +145,14 @@ pub struct Scenario {
     pub default_from: u8,
     /// How clients choose their quorums.
     pub quorums: QuorumStyle,
+    /// Ranges that clients read.
+    pub scans: u64,
+    /// For how long a snapshot is kept for the pages of a range.
+    pub snapshot_age: Duration,
+    /// The share of pages after which a client pauses.
+    pub pause_share: f64,
+    /// What a store puts on a page at most, whatever is asked for, in bytes.
+    pub page_bytes_max: usize,
     /// Keys that are used again and again.
     pub keys: u64,
     /// The share of writes to keys that nobody uses again.
@@ -246,6 +254,10 @@ impl Scenario {
             fault_kinds,
             operations_max: if is_tight(rng, 0.15) { 6 } else { 256 },
             memtable_bytes: [1 << 10, 8 << 10, 32 << 10, 256 << 10][rng.below(4) as usize],
+            scans: scale.operations / 100 + rng.below(scale.operations / 50),
+            snapshot_age: Duration::from_millis([100, 1_000, 5_000, 20_000][rng.below(4) as usize]),
+            pause_share: if rng.chance(0.5) { 0.2 } else { 0.01 },
+            page_bytes_max: [256, 1 << 10, 8 << 10, 128 << 10][rng.below(4) as usize],
         }
     }
 

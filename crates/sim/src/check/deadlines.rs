@@ -1,8 +1,9 @@
-//! No command is without a reply past its deadline, unless the process that had it ended or stood still.
+//! No command is without a reply past its deadline, unless the process that had it ended or stood still. A command for
+//! a page has a deadline too: what it waits for has.
 
 use super::Violation;
 use crate::Nanos;
-use crate::history::Operation;
+use crate::history::{Operation, PageCall};
 
 /// Checks a command at `now`, when its reply is due.
 pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
@@ -12,14 +13,30 @@ pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
     }
 }
 
+/// Checks a command for a page at `now`, when its reply is due.
+pub fn check_page(call: &PageCall, now: Nanos) -> Result<(), Violation> {
+    match call.answered {
+        Some(_) => Ok(()),
+        None => Err(Violation::new("deadlines", format!("no page by {now}: {call:?}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::missing;
     use super::*;
+    use cluster::ScanId;
 
     #[test]
     fn a_command_without_a_reply_is_caught() {
         assert!(check(&missing((1, 1), 0..1), Nanos(2)).is_ok());
         assert!(check(&Operation { told: None, ..missing((1, 1), 0..1) }, Nanos(2)).is_err());
+    }
+
+    #[test]
+    fn a_page_that_does_not_come_is_caught() {
+        let call = PageCall { scan: ScanId(0), began: Nanos(0), answered: Some(Nanos(1)) };
+        assert!(check_page(&call, Nanos(2)).is_ok());
+        assert!(check_page(&PageCall { answered: None, ..call }, Nanos(2)).is_err());
     }
 }

@@ -5,12 +5,12 @@
 //! the version)`, for it has stored it there before it replied. A read that found nothing where something was
 //! established has seen something dead and at least as new; the least such cell that was issued counts.
 //!
-//! A read is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`, the
-//! larger of the two `from`.
+//! A read, or a scan, is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`,
+//! the larger of the two `from`.
 
 use crate::history::{Asked, Issue, Operation, Told};
 use crate::{Nanos, Scenario};
-use cluster::Key;
+use cluster::{Key, Quorum};
 use std::collections::BTreeMap;
 use stdx::{Version, WallTime};
 
@@ -73,7 +73,13 @@ impl Facts {
     /// The newest version that a read must respect by facts of the kind that `counts` names.
     pub fn floor(&self, read: &Operation, counts: impl Fn(&Fact) -> bool) -> Option<Version> {
         let facts = self.by_key.get(&read.key)?;
-        facts.iter().filter(|fact| counts(fact) && binds(fact, read)).map(|fact| fact.version).max()
+        floor(facts.iter().filter(|fact| counts(fact)), read.began, read.quorum)
+    }
+
+    /// The newest version of each key that a scan must respect which began then, with this quorum.
+    pub fn floors(&self, began: Nanos, quorum: Quorum) -> BTreeMap<Key, Version> {
+        let bound = |(key, facts): (&Key, &Vec<Fact>)| Some((key.clone(), floor(facts, began, quorum)?));
+        self.by_key.iter().filter_map(bound).collect()
     }
 
     /// Learns from a command that has ended. `latest_wall` is the greatest that any clock has shown.
@@ -124,9 +130,13 @@ impl Facts {
     }
 }
 
-fn binds(fact: &Fact, read: &Operation) -> bool {
-    let from = fact.from.max(read.quorum.from());
-    fact.since < read.began && fact.holders + read.quorum.ack() > from
+/// The newest version that binds a read which began then, with this quorum.
+fn floor<'a>(facts: impl IntoIterator<Item = &'a Fact>, began: Nanos, quorum: Quorum) -> Option<Version> {
+    let binds = |fact: &&Fact| {
+        let from = fact.from.max(quorum.from());
+        fact.since < began && fact.holders + quorum.ack() > from
+    };
+    facts.into_iter().filter(binds).map(|fact| fact.version).max()
 }
 
 /// Whether what a read was told is possible when nothing older than `floor` may be returned.

@@ -12,9 +12,11 @@ pub mod no_resurrection;
 pub mod nothing_stored;
 pub mod one_reply;
 pub mod quorum_reads;
+pub mod ranges;
 pub mod replica_sets;
 pub mod unique_versions;
 pub mod validity;
+pub mod whole_ranges;
 
 #[cfg(test)]
 mod testing;

@@ -1,8 +1,8 @@
 //! Each command gets exactly one reply, and of its kind.
 
 use super::Violation;
-use crate::history::{Asked, Operation, Told};
-use cluster::RequestId;
+use crate::history::{Asked, Operation, PageCall, Told};
+use cluster::{Reply, RequestId};
 
 /// Checks a reply that names `to`: `operation` is the command of that number that had none, if there is one.
 pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violation> {
@@ -24,12 +24,28 @@ pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violati
     }
 }
 
+/// Checks a reply that names `to`: `call` is the command for a page of that number that had none, if there is one.
+pub fn check_page(to: RequestId, call: Option<&PageCall>, reply: &Reply) -> Result<(), Violation> {
+    let Some(call) = call else {
+        let detail = format!("a page for {to:?}, which has one or was not asked");
+        return Err(Violation::new("one_reply", detail));
+    };
+    match reply {
+        Reply::Page { page, is_last } if page.is_empty() && !is_last => {
+            Err(Violation::new("one_reply", format!("nothing, and not the end: {call:?}")))
+        }
+        Reply::Page { .. } | Reply::Failed(_) => Ok(()),
+        other => Err(Violation::new("one_reply", format!("{other:?} is no page: {call:?}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{missing, operation, write};
     use super::*;
     use crate::Nanos;
-    use crate::history::History;
+    use crate::history::{History, Scans};
+    use cluster::{Acks, Page, ScanId};
 
     #[test]
     fn a_second_reply_is_caught() {
@@ -39,6 +55,20 @@ mod tests {
         assert!(check(id, history.end(id, Nanos(1), Told::Missing)).is_ok());
         assert!(check(id, history.end(id, Nanos(2), Told::Missing)).is_err());
         assert!(check(RequestId(7), history.end(RequestId(7), Nanos(2), Told::Missing)).is_err());
+    }
+
+    #[test]
+    fn a_second_page_one_without_entries_and_one_that_is_none_are_caught() {
+        let empty = |is_last| Reply::Page { page: Page::default(), is_last };
+        let mut scans = Scans::default();
+        let id = scans.call(ScanId(0), Nanos(0));
+        assert!(check_page(id, scans.answer(id, Nanos(1)).as_ref(), &empty(true)).is_ok());
+        assert!(check_page(id, scans.answer(id, Nanos(2)).as_ref(), &empty(true)).is_err());
+        let id = scans.call(ScanId(0), Nanos(3));
+        let call = scans.answer(id, Nanos(4));
+        assert!(check_page(id, call.as_ref(), &empty(false)).is_err());
+        let acks = Acks { got: 1, from: 1 };
+        assert!(check_page(id, call.as_ref(), &Reply::Missing { acks }).is_err());
     }
 
     #[test]

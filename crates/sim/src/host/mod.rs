@@ -8,6 +8,7 @@ pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod shake;
 
+use crate::Nanos;
 use crate::world::Event;
 use clock::HostClock;
 use disk::DiskFaults;
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) stop_next_start: Option<u64>,
     /// What its process has not seen yet because it stands still.
     pub(crate) paused: Option<Vec<Event>>,
+    /// When its process went on that stood still.
+    pub(crate) resumed: Nanos,
     /// How long its disk takes for a sync.
     pub(crate) sync_max: Duration,
     /// What planted bugs keep.

@@ -2,12 +2,13 @@
 
 use crate::Plant;
 use cluster::{
-    Asker, Command, Effect, Key, Layout, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, Quorum,
-    QuorumChoice, RangeAnswer, StoreId, StoreRequest, StoreResponse,
+    Asker, Command, Cut, Effect, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder, PageContent,
+    PageRequest, PartitionSet, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, ScanAnswer,
+    ScanPart, ScanRequest, SnapshotId, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
-use stdx::{Cell, NodeTag};
+use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag};
 
 /// What a planted bug keeps on a host, for one life of its process.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct Planted {
     last: BTreeMap<Key, Cell>,
     /// Writes that were answered before they were durable.
     early: BTreeSet<(Asker, StoreId)>,
+    /// The partitions of which this node was the source in a scan.
+    sources: BTreeMap<SnapshotId, Option<PartitionSet>>,
     /// Commands answered.
     replies: u64,
 }
@@ -44,7 +47,24 @@ fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
 }
 
 impl Planted {
-    /// Has a planted bug change a request to the store, or answer it at once.
+    /// Has a planted bug change a request to read, or answer it at once.
+    pub(crate) fn ask(&mut self, plant: Option<Plant>, request: &mut StoreRequest) -> Option<StoreResponse> {
+        match (plant?, request) {
+            (Plant::SnapshotsKept, StoreRequest::EndSnapshot { .. }) => Some(StoreResponse::SnapshotEnded),
+            (Plant::TakeoverSkips, StoreRequest::ReadPage(page)) if is_of_source(page) => {
+                let before = self.sources.insert(page.snapshot, page.partitions.clone());
+                if before.is_some_and(|before| before != page.partitions)
+                    && let Some(Cut::After(key)) = &page.range.from
+                {
+                    page.range.from = Some(Cut::After(next(key)));
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Has a planted bug change a request to write, or answer it at once.
     pub(crate) fn store(
         &mut self,
         plant: Option<Plant>,
@@ -113,6 +133,18 @@ impl Planted {
                     _ => response,
                 }
             }
+            (Some(Plant::FullPageIsLast), StoreRequest::ReadPage(asked)) if is_of_source(asked) => {
+                match response {
+                    StoreResponse::Page { page, .. } => StoreResponse::Page { page, rest: None },
+                    response => response,
+                }
+            }
+            (Some(Plant::TombstonesShown), StoreRequest::ReadPage(_)) => match response {
+                StoreResponse::Page { page, rest } => {
+                    StoreResponse::Page { page: without_tombstones(&page), rest }
+                }
+                response => response,
+            },
             _ => response,
         }
     }
@@ -127,6 +159,30 @@ impl Planted {
             _ => 1,
         }
     }
+}
+
+/// Whether a page is of what a node is the source of, in a scan of the cluster.
+const fn is_of_source(page: &PageRequest) -> bool {
+    matches!(page.content, PageContent::Cells { versions_only: false, .. })
+}
+
+/// A key behind this one, and not far.
+fn next(key: &Key) -> Key {
+    let mut bytes = key.as_bytes().to_vec();
+    if let Some(last) = bytes.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    Key::new(bytes.into()).expect("as long as another")
+}
+
+/// The page with empty values where it has tombstones.
+fn without_tombstones(page: &Page) -> Page {
+    let mut builder = PageBuilder::with_capacity(page.bytes().len());
+    for entry in page.entries() {
+        let meta = CellMeta { kind: CellKind::Value, ..entry.cell.meta };
+        builder.push(entry.key, CellRef { meta, ..entry.cell });
+    }
+    builder.finish()
 }
 
 /// What becomes of a message that a machine sends.
@@ -155,6 +211,9 @@ pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: 
         }
         (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
             Sent::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
+        }
+        (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { part: ScanPart::Check { .. }, .. })) => {
+            Sent::Answered(PeerAnswer::Scan(ScanAnswer::Same))
         }
         (Plant::OneReplicaTooMany, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {
             let list = layout.replicas(key, layout.len());

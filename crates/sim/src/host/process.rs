@@ -3,16 +3,16 @@
 use crate::network::Connection;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Effect, HintLedger, HybridClock, Incarnation, Layout, Limits,
-    LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, StoreId,
-    StoreRequest, StoreResponse,
+    Asker, ClusterView, Command, Coordinator, Effect, HintLedger, HybridClock, Incarnation, Key, Layout,
+    Limits, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, ScanId,
+    StoreId, StoreRequest, StoreResponse,
 };
 use env::Env;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stdx::{Hlc, Instant, NodeTag, Now, Rng};
+use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
 use store::{Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
 
 /// Where the data of every host is, on its own disk.
@@ -29,6 +29,8 @@ pub(crate) enum Input {
     Submit(RequestId, Command),
     /// What a peer says.
     Message(Origin, Message, Hlc),
+    /// A client does not want more of a scan.
+    CloseScan(ScanId),
     /// News of a link.
     Link(LinkEvent),
     /// An answer of the store.
@@ -60,6 +62,8 @@ pub(crate) struct Process {
     pub(crate) dialed: BTreeMap<(Asker, NodeIndex), Connection>,
     /// When each machine is woken next.
     pub(crate) wakes: BTreeMap<Asker, Nanos>,
+    /// The writes that its store has not answered.
+    pub(crate) writes: BTreeMap<(Asker, StoreId), (Key, Version)>,
     /// A commit is on its way.
     pub(crate) is_committing: bool,
     /// The chain of turns in which its engine does what it owes.
@@ -94,7 +98,7 @@ impl Process {
             new_tag: NodeTag(rng.next_u64()),
             away_max: AWAY_MAX,
             after_absence: store::AfterAbsence::Rebuild,
-            snapshot_age: store::SNAPSHOT_AGE_DEFAULT,
+            snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let Opened { identity, clock_start, mut record, .. } = opened;
@@ -137,6 +141,7 @@ impl Process {
             answers: Arc::default(),
             dialed: BTreeMap::new(),
             wakes: BTreeMap::new(),
+            writes: BTreeMap::new(),
             is_committing: false,
             jobs_chain: 0,
             jobs_sleep: false,
@@ -165,7 +170,7 @@ impl Process {
             Input::Timeout => node.handle_timeout(now),
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),
-            Input::Submit(..) | Input::View => unreachable!("that is for coordinators"),
+            Input::Submit(..) | Input::CloseScan(_) | Input::View => unreachable!("that is for coordinators"),
         }
         let effects: Vec<_> = std::iter::from_fn(|| node.poll_effect()).collect();
         for effect in &effects {
@@ -187,6 +192,7 @@ impl Process {
             Input::Stored(id, response) => coordinator.handle_stored(now, id, response),
             Input::Timeout => coordinator.handle_timeout(now),
             Input::Submit(id, command) => coordinator.submit(now, id, command),
+            Input::CloseScan(id) => coordinator.close_scan(now, id),
             Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),
             Input::Drain | Input::Repair => unreachable!("that is for the node"),
         }

@@ -1,11 +1,13 @@
 //! The disks of hosts: reads, commits and the jobs of engines, each at a random moment.
 //!
+//! A store may put less on a page than it is asked for; here it does, so that ranges have many pages.
+//!
 //! Jobs are done in a chain of turns. A full memtable wakes jobs that sleep, as it wakes the workers of a server:
 //! else small memtables would fill in no time, and most writes would be refused until the next turn.
 
 use super::{Event, World};
 use crate::network::Place;
-use cluster::{Asker, StoreId, StoreRequest};
+use cluster::{Asker, NodeIndex, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
 use std::time::Duration;
 use store::{ReadNow, WriteGroup};
@@ -16,7 +18,14 @@ const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
 const JOBS_IDLE: Duration = Duration::from_millis(700);
 
 impl World {
-    pub(super) fn ask_to_read(&mut self, place: Place, id: StoreId, request: StoreRequest) {
+    pub(super) fn ask_to_read(&mut self, place: Place, id: StoreId, mut request: StoreRequest) {
+        if let StoreRequest::ReadPage(page) = &mut request {
+            page.limit.bytes = page.limit.bytes.min(self.scenario.page_bytes_max);
+        }
+        let plant = self.scenario.plant;
+        if let Some(response) = self.host(place.node).planted.ask(plant, &mut request) {
+            return self.hand_over(Event::Stored(place, id, response));
+        }
         let is_warm = self.rngs.disk.chance(self.scenario.warm_share);
         if is_warm && let Some(process) = self.process(place) {
             let answer = process.store.try_answer(&request);
@@ -24,7 +33,6 @@ impl World {
                 return;
             }
             if let ReadNow::Done(response) = answer {
-                let plant = self.scenario.plant;
                 let response = self.host(place.node).planted.read(plant, &request, response);
                 return self.hand_over(Event::Stored(place, id, response));
             }
@@ -132,9 +140,18 @@ impl World {
     fn bring_answers(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         for (asker, id, response) in process.take_answers() {
+            self.note_stored(place.node, (asker, id), &response);
             if !self.host(place.node).planted.was_answered((asker, id)) {
                 self.hand_over(Event::Stored(Place { asker, ..place }, id, response));
             }
+        }
+    }
+
+    fn note_stored(&mut self, node: NodeIndex, asked: (Asker, StoreId), response: &StoreResponse) {
+        let process = self.host(node).process.as_mut();
+        let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
+        if matches!(response, StoreResponse::Written { .. }) {
+            self.judge.stored.note(node, key, self.now, version);
         }
     }
 

@@ -4,7 +4,9 @@ use crate::Nanos;
 use crate::nemesis::Mend;
 use crate::network::{Connection, Network, Place, Side};
 use crate::packet::Packet;
-use cluster::{Command, DialFailure, NodeIndex, PeerHello, RequestId, StoreId, StoreRequest, StoreResponse};
+use cluster::{
+    Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
+};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -27,6 +29,8 @@ pub(crate) enum Event {
     Commit(Place),
     /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
     Jobs(Place, u64),
+    /// The store of a host lets go of snapshots that are too old.
+    Expire(Place),
     /// A process looks whether it has drained.
     Drained(Place),
     /// A host's process is started.
@@ -43,6 +47,12 @@ pub(crate) enum Event {
     Packet(Connection, Side, Packet),
     /// A client has something to ask.
     Client,
+    /// A client begins to read a range.
+    ScanBegins,
+    /// A client wants the next page of a scan.
+    PullPage(Place, ScanId),
+    /// A client leaves a scan, if it goes on.
+    ScanLeft(Place, ScanId),
     /// The nemesis strikes.
     Fault,
     /// A fault ends.
@@ -71,6 +81,10 @@ impl Event {
             Self::Client => 15,
             Self::Fault => 16,
             Self::Mend(_) => 17,
+            Self::ScanBegins => 18,
+            Self::PullPage(..) => 19,
+            Self::ScanLeft(..) => 20,
+            Self::Expire(_) => 21,
         }
     }
 
@@ -86,13 +100,16 @@ impl Event {
             | Self::View(place)
             | Self::Commit(place)
             | Self::Jobs(place, _)
+            | Self::PullPage(place, _)
+            | Self::ScanLeft(place, _)
+            | Self::Expire(place)
             | Self::Drained(place) => Some(place.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
                 at(connection, Side::Dialer)
             }
             Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
-            Self::Start(_) | Self::Client | Self::Fault | Self::Mend(_) => None,
+            Self::Start(_) | Self::Client | Self::ScanBegins | Self::Fault | Self::Mend(_) => None,
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::host::planted::Planted;
 use crate::host::process::{Input, Process, Start};
 use crate::host::{Ending, Host, clock::HostClock};
 use crate::network::Place;
+use crate::{Nanos, Plant};
 use cluster::{Asker, NodeIndex};
 use env::{Env, FaultFs, MemFs};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use stdx::Rng;
 const START_AGAIN: Duration = Duration::from_millis(500);
 /// A process that drains looks so often whether it has.
 const DRAINED_LOOK: Duration = Duration::from_millis(50);
+
+/// Stores look so often for snapshots that are too old.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
     pub(super) fn new_host(&self, rng: &mut Rng) -> Host {
@@ -32,6 +36,7 @@ impl World {
             at_stop: (Ending::Kill, START_AGAIN),
             stop_next_start: None,
             paused: None,
+            resumed: Nanos::ZERO,
             sync_max: self.scenario.sync_max,
             planted: Planted::default(),
         }
@@ -75,6 +80,7 @@ impl World {
     fn begin_life(&mut self, node: NodeIndex) {
         let place = self.place(node, Asker::Node).expect("it was just started");
         self.begin_jobs(place);
+        self.after(EXPIRE_EVERY, Event::Expire(place));
         let askers: Vec<Asker> = self.process(place).expect("as above").askers().collect();
         for asker in askers {
             // A turn without news: it says what it wants first.
@@ -109,9 +115,22 @@ impl World {
 
     /// Lets a process go on that stands still: all it has missed comes at once.
     pub(crate) fn resume(&mut self, node: NodeIndex) {
-        for event in self.host(node).paused.take().into_iter().flatten() {
+        let now = self.now;
+        let host = self.host(node);
+        host.resumed = now;
+        for event in host.paused.take().into_iter().flatten() {
             self.at(self.now, event);
         }
+    }
+
+    pub(super) fn expire(&mut self, place: Place) {
+        self.show_clocks(place.node);
+        let plant = self.scenario.plant;
+        let Some(process) = self.process(place) else { return };
+        if plant != Some(Plant::SnapshotsKept) {
+            process.store.expire_snapshots();
+        }
+        self.after(EXPIRE_EVERY, Event::Expire(place));
     }
 
     /// Has a process drain and end, and starts another after `down`.

@@ -15,7 +15,7 @@ mod turn;
 
 pub(crate) use event::Event;
 
-use crate::history::Told;
+use crate::history::{ScanEnd, Scans, Told};
 use crate::host::Host;
 use crate::host::process::Process;
 use crate::host::shake::Shaken;
@@ -25,7 +25,7 @@ use crate::network::{Connection, Network, Place};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::{Nanos, Scenario};
-use cluster::{Asker, Layout, NodeIndex};
+use cluster::{Asker, Layout, NodeIndex, RequestId};
 use event::EventQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +34,9 @@ use stdx::{Now, Rng};
 
 /// Partitions of the layout: few, for a layout is computed in every run.
 const PARTITIONS: u32 = 64;
+
+/// From a command for a page to its reply, at most.
+const PAGE_WITHIN: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(crate) struct World {
@@ -156,7 +159,11 @@ impl World {
             Event::DialFailed(connection, reason) => self.dial_failed(connection, reason),
             Event::EndLost(connection, side) => self.end_lost(connection, side),
             Event::Packet(connection, side, packet) => self.packet(connection, side, &packet),
+            Event::Expire(place) => self.expire(place),
             Event::Client => self.client(),
+            Event::ScanBegins => self.scan_begins(),
+            Event::PullPage(place, id) => self.pull_page(place, id),
+            Event::ScanLeft(place, id) => self.leave_scan(place, id),
             Event::Fault => self.strike(),
             Event::Mend(mend) => self.mend(mend),
         }
@@ -166,18 +173,28 @@ impl World {
     pub(crate) fn show_clocks(&mut self, node: NodeIndex) -> Now {
         let at = self.now;
         let now = self.host(node).clock.show(at);
-        self.judge.saw_wall(now.wall);
+        self.judge.saw_wall(node, now.wall);
         now
     }
 
-    fn reply_due(&mut self, place: Place, id: cluster::RequestId) {
-        if self.process(place).is_some() {
-            self.judge.reply_due(id, self.now);
+    fn reply_due(&mut self, place: Place, id: RequestId) {
+        if self.process(place).is_none() {
+            return;
+        }
+        let due = self.host(place.node).resumed + PAGE_WITHIN;
+        match Scans::asked(id) {
+            false => self.judge.reply_due(id, self.now),
+            // What it waits for was waited for anew when the process went on.
+            true if due > self.now => self.at(due, Event::ReplyDue(place, id)),
+            true => self.judge.page_due(id, self.now),
         }
     }
 
-    /// Ends the commands that only the process of `node` could have answered.
+    /// Ends the commands and scans that only the process of `node` could have answered.
     pub(crate) fn lose_commands(&mut self, node: NodeIndex) {
+        for id in self.judge.scans.open_at(node) {
+            self.judge.end_scan(id, self.now, ScanEnd::Lost);
+        }
         for id in self.judge.under_way_at(node) {
             self.judge.end(id, self.now, Told::Nothing, None);
         }

@@ -1,7 +1,7 @@
 //! Turns of machines: what they are given, and what becomes of what they want done.
 
-use super::{Event, World};
-use crate::history::Told;
+use super::{Event, PAGE_WITHIN, World};
+use crate::history::{Scans, Told};
 use crate::host::planted::{self, Sent};
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
@@ -85,7 +85,8 @@ impl World {
         }
         let command = planted::command(self.scenario.plant, command, self.scenario.nodes);
         self.turn(place, Input::Submit(id, command));
-        self.after(REQUEST_TIMEOUT + REPLY_SLACK, Event::ReplyDue(place, id));
+        let within = if Scans::asked(id) { PAGE_WITHIN } else { REQUEST_TIMEOUT + REPLY_SLACK };
+        self.after(within, Event::ReplyDue(place, id));
     }
 
     pub(super) fn stored(&mut self, place: Place, id: StoreId, response: StoreResponse) {
@@ -118,6 +119,11 @@ impl World {
         }
         if let Some(early) = self.host(place.node).planted.store(plant, &mut request) {
             return self.hand_over(Event::Stored(place, id, early));
+        }
+        if let StoreRequest::Write { key, cell, .. } = &request
+            && let Some(process) = self.process(place)
+        {
+            process.writes.insert((place.asker, id), (key.clone(), cell.meta.version));
         }
         turn.group.add(id, &request);
         if let Some(early) = self.host(place.node).planted.answer_early(plant, (place.asker, id), &request) {
@@ -184,7 +190,10 @@ impl World {
         let times = self.host(place.node).planted.replies(plant);
         let wall = self.show_clocks(place.node).wall;
         for _ in 0..times {
-            self.judge.end(to, self.now, Told::of(reply), Some(wall));
+            match Scans::asked(to) {
+                true => self.page_came(place, to, reply),
+                false => self.judge.end(to, self.now, Told::of(reply), Some(wall)),
+            }
         }
     }
 

@@ -2,15 +2,16 @@
 //!
 //! An open loop: commands come at random times, whether or not earlier ones were answered, some of them in
 //! bursts; so a stuck cluster gets no relief. Each value names the command that wrote it, so that no two are
-//! equal.
+//! equal. Those that read ranges are in `ranges`.
+
+mod ranges;
 
 use crate::history::{Asked, Operation, Told};
-use crate::network::Place;
 use crate::scenario::QuorumStyle;
 use crate::world::{Event, World};
 use crate::{Nanos, Scenario};
 use bytes::Bytes;
-use cluster::{Asker, Command, Key, Lifetime, NodeIndex, Quorum, QuorumChoice, RequestId};
+use cluster::{Command, Key, Lifetime, NodeIndex, Quorum, QuorumChoice, RequestId};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::Rng;
@@ -104,6 +105,7 @@ impl World {
         self.workload.left = commands;
         self.workload.ends = ends;
         self.at(self.now, Event::Client);
+        self.begin_scans();
     }
 
     pub(crate) fn client(&mut self) {
@@ -126,16 +128,13 @@ impl World {
         let id = self.judge.history.next_id();
         let (command_key, began) = (key.clone(), self.now);
         self.judge.begin(Operation { id, node, asked, key, quorum, began, told: None });
-        let number = self.workload.rng.below(u64::from(self.scenario.coordinators)) as u8;
-        let process = self.hosts[node.as_usize()].process.as_ref();
-        let serves = process.is_some_and(|process| process.node.is_ready() && !process.is_draining);
-        let (true, Some(place)) = (serves, self.place(node, Asker::Coordinator(number))) else {
+        let Some(place) = self.serving_place(node) else {
             let told = Told::Failed { is_certain: true, reason: "not serving".to_owned() };
             self.judge.end(id, self.now, told, None);
             return id;
         };
         let command = self.command_of(id, asked, command_key, quorum);
-        self.at(self.now, Event::Command(Place { ..place }, id, command));
+        self.at(self.now, Event::Command(place, id, command));
         id
     }
 

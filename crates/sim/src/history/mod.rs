@@ -1,4 +1,10 @@
-//! What clients asked and were told, and which cells were issued to serve them.
+//! What clients asked and were told, and which cells were issued and stored to serve them.
+
+mod scans;
+mod stored;
+
+pub use scans::{PageCall, ScanEnd, Scanned, Scans, Seen};
+pub use stored::Stored;
 
 use crate::Nanos;
 use bytes::Bytes;

@@ -1,0 +1,221 @@
+//! A range is what was asked for, as far as it came: keys of the range that ascend, no more than were wanted, each
+//! with a value that was written under this version and had not expired when the scan began. And it is never
+//! silently short: of each key that was passed, it has what was established before it began or something newer;
+//! nothing, only if that or something newer is dead.
+//!
+//! A scan that ended with its last page has passed its whole range, or has as many entries as were wanted. One that
+//! failed, or that the client left, has passed what is up to its last entry.
+//!
+//! What was established is in `floors`: for a scan of the cluster, what [`Facts`](super::facts::Facts) bind it to;
+//! for one of a node, what the node has made durable.
+
+use super::Violation;
+use crate::history::{Issue, Issued, Scanned, Seen};
+use cluster::Key;
+use std::collections::BTreeMap;
+use stdx::{CellKind, Version, WallTime};
+
+/// Checks a scan that has ended. `latest_wall` is the greatest that any clock has shown.
+pub fn check(
+    scanned: &Scanned,
+    floors: &BTreeMap<Key, Version>,
+    issue: &Issue,
+    latest_wall: WallTime,
+) -> Result<(), Violation> {
+    check_form(scanned)?;
+    for seen in &scanned.seen {
+        check_entry(scanned, seen, issue)?;
+    }
+    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    for (key, floor) in floors.iter().filter(|(key, _)| scanned.went_past(key)) {
+        let is_respected = match seen.get(key) {
+            Some(version) => version >= floor,
+            None => issue.range(key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall)),
+        };
+        if !is_respected {
+            let found = seen.get(key);
+            let detail = format!("{floor} of {key:?} was there before, and {found:?} was found");
+            return Err(violation(scanned, &detail));
+        }
+    }
+    Ok(())
+}
+
+fn check_form(scanned: &Scanned) -> Result<(), Violation> {
+    let keys: Vec<&Key> = scanned.seen.iter().map(|seen| &seen.key).collect();
+    if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return Err(violation(scanned, &format!("{:?} is followed by {:?}", pair[0], pair[1])));
+    }
+    if let Some(key) = keys.iter().find(|key| !scanned.scan.range.contains(key.as_bytes())) {
+        return Err(violation(scanned, &format!("{key:?} is not in the range")));
+    }
+    if scanned.scan.limit.is_some_and(|limit| keys.len() as u64 > limit) {
+        return Err(violation(scanned, "these are more than were wanted"));
+    }
+    Ok(())
+}
+
+fn check_entry(scanned: &Scanned, seen: &Seen, issue: &Issue) -> Result<(), Violation> {
+    let Seen { key, version, value } = seen;
+    let is_written = |issued: &Issued| issued.kind == CellKind::Value && issued.value == *value;
+    let Some(issued) = issue.get(key, *version).filter(|issued| is_written(issued)) else {
+        return Err(violation(scanned, &format!("nobody wrote this: {seen:?}")));
+    };
+    match issued.expires_at {
+        Some(expires_at) if expires_at <= scanned.least_wall => {
+            let wall = scanned.least_wall;
+            Err(violation(scanned, &format!("{seen:?} expired at {expires_at:?}, and it was {wall:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn violation(scanned: &Scanned, detail: &str) -> Violation {
+    let Scanned { id, node, scan, began, seen, ended, .. } = scanned;
+    let detail = format!(
+        "{detail}: {id:?} of {node:?} for {scan:?}, begun at {began}, {} entries, ended {ended:?}",
+        seen.len()
+    );
+    Violation::new("ranges", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{NOW, version};
+    use super::*;
+    use crate::Nanos;
+    use crate::history::ScanEnd;
+    use bytes::Bytes;
+    use cluster::{Cut, KeyRange, NodeIndex, Scan, ScanId, ScanScope};
+    use stdx::{Cell, CellMeta};
+
+    fn key(name: &'static str) -> Key {
+        Key::new(Bytes::from_static(name.as_bytes())).unwrap()
+    }
+
+    /// Keys and the versions of their entries.
+    type Entries<'a> = &'a [(&'static str, u64)];
+
+    /// What clients wrote: of each key some values; and tombstones.
+    fn issue(values: Entries<'_>, tombstones: Entries<'_>) -> Issue {
+        let mut issue = Issue::default();
+        for (name, number) in values {
+            let value = Cell::value(version(*number), 3, Bytes::from(number.to_string()));
+            issue.note(&key(name), &value).unwrap();
+        }
+        for (name, number) in tombstones {
+            issue.note(&key(name), &Cell::tombstone(version(*number), 3)).unwrap();
+        }
+        issue
+    }
+
+    /// A scan of the keys up to "x" that saw this.
+    fn scanned(seen: Entries<'_>, ended: ScanEnd) -> Scanned {
+        let range = KeyRange { from: None, to: Some(Cut::Before(key("x"))) };
+        let see = |&(name, number): &(&'static str, u64)| Seen {
+            key: key(name),
+            version: version(number),
+            value: Bytes::from(number.to_string()),
+        };
+        Scanned {
+            id: ScanId(0),
+            node: NodeIndex(0),
+            scan: Scan { range, limit: None, scope: ScanScope::Node },
+            began: Nanos(0),
+            least_wall: NOW,
+            seen: seen.iter().map(see).collect(),
+            ended: Some((Nanos(9), ended)),
+        }
+    }
+
+    fn floors(entries: Entries<'_>) -> BTreeMap<Key, Version> {
+        entries.iter().map(|(name, number)| (key(name), version(*number))).collect()
+    }
+
+    fn left() -> ScanEnd {
+        ScanEnd::Left
+    }
+
+    const WRITTEN: Entries<'_> = &[("a", 1), ("b", 2), ("b", 6), ("c", 3), ("z", 4)];
+
+    fn holds(scanned: &Scanned, established: Entries<'_>, deleted: Entries<'_>) -> bool {
+        check(scanned, &floors(established), &issue(WRITTEN, deleted), NOW).is_ok()
+    }
+
+    #[test]
+    fn keys_out_of_order_twice_or_out_of_the_range_are_caught() {
+        let holds = |seen| holds(&scanned(seen, ScanEnd::Complete), &[], &[]);
+        assert!(holds(&[("a", 1), ("b", 2), ("c", 3)]));
+        assert!(!holds(&[("b", 2), ("a", 1)]));
+        assert!(!holds(&[("b", 2), ("b", 6)]));
+        assert!(!holds(&[("a", 1), ("z", 4)]));
+    }
+
+    #[test]
+    fn more_entries_than_were_wanted_are_caught() {
+        let mut scanned = scanned(&[("a", 1), ("b", 2)], ScanEnd::Complete);
+        scanned.scan.limit = Some(2);
+        assert!(holds(&scanned, &[], &[]));
+        scanned.scan.limit = Some(1);
+        assert!(!holds(&scanned, &[], &[]));
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_caught() {
+        let holds = |seen, deleted| holds(&scanned(seen, ScanEnd::Complete), &[], deleted);
+        assert!(!holds(&[("a", 8)], &[]));
+        assert!(!holds(&[("a", 2)], &[]), "that is the version of another key");
+        assert!(!holds(&[("a", 8)], &[("a", 8)]), "a delete is no entry");
+    }
+
+    #[test]
+    fn what_had_expired_is_caught() {
+        let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
+        let mut issue = Issue::default();
+        issue.note(&key("a"), &Cell { meta: expires, value: Bytes::from_static(b"1") }).unwrap();
+        let mut scanned = scanned(&[("a", 1)], ScanEnd::Complete);
+        assert!(check(&scanned, &floors(&[]), &issue, NOW).is_err());
+        scanned.least_wall = NOW.saturating_sub(std::time::Duration::from_micros(1));
+        assert!(check(&scanned, &floors(&[]), &issue, NOW).is_ok());
+    }
+
+    #[test]
+    fn a_key_that_is_left_out_and_an_older_entry_are_caught() {
+        let holds = |seen| holds(&scanned(seen, ScanEnd::Complete), &[("a", 1), ("b", 6), ("z", 4)], &[]);
+        assert!(holds(&[("a", 1), ("b", 6)]));
+        assert!(!holds(&[("a", 1), ("b", 2)]));
+        assert!(!holds(&[("a", 1)]));
+        assert!(!holds(&[("b", 6)]));
+    }
+
+    #[test]
+    fn a_delete_explains_what_is_older_and_what_it_hides_is_caught() {
+        let complete = |seen| scanned(seen, ScanEnd::Complete);
+        assert!(holds(&complete(&[]), &[("a", 1)], &[("a", 7)]));
+        assert!(!holds(&complete(&[]), &[("b", 6)], &[("b", 5)]), "the delete is older");
+        assert!(!holds(&complete(&[("b", 2)]), &[("b", 5)], &[("b", 5)]), "it was deleted");
+        assert!(holds(&complete(&[("b", 6)]), &[("b", 5)], &[("b", 5)]), "and written again");
+    }
+
+    #[test]
+    fn a_scan_that_broke_off_is_checked_up_to_its_last_entry() {
+        let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
+        assert!(holds(&scanned(&[], left()), established, &[]));
+        assert!(holds(&scanned(&[("a", 1)], left()), established, &[]));
+        assert!(!holds(&scanned(&[("b", 2)], left()), established, &[]));
+        assert!(!holds(&scanned(&[("c", 3)], ScanEnd::Lost), established, &[]));
+    }
+
+    #[test]
+    fn a_scan_with_all_that_were_wanted_is_checked_up_to_its_last_entry() {
+        let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
+        let limited = |seen| {
+            let mut scanned = scanned(seen, ScanEnd::Complete);
+            scanned.scan.limit = Some(2);
+            scanned
+        };
+        assert!(holds(&limited(&[("a", 1), ("b", 2)]), established, &[]));
+        assert!(!holds(&limited(&[("a", 1), ("c", 3)]), established, &[]));
+        assert!(!holds(&limited(&[("a", 1)]), established, &[]), "one is missing, though there are more");
+    }
+}

@@ -1,0 +1,90 @@
+//! Once all is well, a range of everything is what the replicas hold: each key that lives, in its newest version, and
+//! no other.
+
+use super::Violation;
+use crate::history::Scanned;
+use cluster::Key;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stdx::{CellMeta, Version, WallTime};
+
+/// So far the clocks of nodes may be apart when all is well.
+const APART_MAX: Duration = Duration::from_millis(500);
+
+/// Checks a complete scan of everything against what was held when it began. `latest_wall` is the greatest that any
+/// clock has shown when it ended: what expires about then may be there or not.
+pub fn check(
+    scanned: &Scanned,
+    held: &BTreeMap<Key, CellMeta>,
+    latest_wall: WallTime,
+) -> Result<(), Violation> {
+    let earliest_wall = scanned.least_wall.saturating_sub(APART_MAX);
+    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    for (key, meta) in held {
+        let is_right = match seen.get(key) {
+            Some(version) => *version == meta.version && meta.is_live_at(earliest_wall),
+            None => !meta.is_live_at(latest_wall),
+        };
+        if !is_right {
+            return Err(violation(
+                scanned,
+                &format!("{:?} of {key:?}, where {meta:?} is held", seen.get(key)),
+            ));
+        }
+    }
+    match seen.keys().find(|key| !held.contains_key(**key)) {
+        Some(key) => Err(violation(scanned, &format!("{key:?}, which nobody holds"))),
+        None => Ok(()),
+    }
+}
+
+fn violation(scanned: &Scanned, found: &str) -> Violation {
+    let Scanned { id, node, scan, seen, .. } = scanned;
+    let detail = format!("{found}, was found by {id:?} of {node:?} for {scan:?}, {} entries", seen.len());
+    Violation::new("whole_ranges", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{NOW, key, version};
+    use super::*;
+    use crate::Nanos;
+    use crate::history::{ScanEnd, Seen};
+    use cluster::{KeyRange, NodeIndex, Scan, ScanId, ScanScope};
+
+    fn holds(seen: Option<u64>, held: Option<CellMeta>) -> bool {
+        let see = |number| Seen { key: key(), version: version(number), value: "a value".into() };
+        let scanned = Scanned {
+            id: ScanId(0),
+            node: NodeIndex(0),
+            scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
+            began: Nanos(0),
+            least_wall: NOW,
+            seen: seen.map(see).into_iter().collect(),
+            ended: Some((Nanos(9), ScanEnd::Complete)),
+        };
+        check(&scanned, &held.map(|meta| (key(), meta)).into_iter().collect(), NOW).is_ok()
+    }
+
+    #[test]
+    fn a_range_that_is_not_what_is_held_is_caught() {
+        let value = CellMeta::value(version(2), 3);
+        assert!(holds(Some(2), Some(value)) && holds(None, None));
+        assert!(!holds(Some(1), Some(value)));
+        assert!(!holds(None, Some(value)));
+        assert!(!holds(Some(2), None));
+    }
+
+    #[test]
+    fn what_is_dead_is_not_there() {
+        let tombstone = CellMeta::tombstone(version(2), 3);
+        assert!(holds(None, Some(tombstone)));
+        assert!(!holds(Some(2), Some(tombstone)));
+        let expires = |at| CellMeta { expires_at: Some(at), ..CellMeta::value(version(2), 3) };
+        let later = NOW.saturating_add(Duration::from_secs(9));
+        let before = NOW.saturating_sub(Duration::from_secs(9));
+        assert!(holds(Some(2), Some(expires(later))) && !holds(None, Some(expires(later))));
+        assert!(!holds(Some(2), Some(expires(before))) && holds(None, Some(expires(before))));
+        assert!(holds(Some(2), Some(expires(NOW))) && holds(None, Some(expires(NOW))));
+    }
+}
