@@ -131,6 +131,15 @@ impl EntryDecoder {
         }
     }
 
+    /// How many bytes it holds: what was fed and not read, and the entry that has come in part.
+    pub fn held_bytes(&self) -> usize {
+        let unfinished = match &self.reader {
+            Reader::Json(reader) => reader.held_bytes(),
+            Reader::Binary(_) => 0,
+        };
+        self.pieces.len() + unfinished
+    }
+
     /// How many entries have come, those that were too large too.
     pub const fn entries(&self) -> u64 {
         self.entries

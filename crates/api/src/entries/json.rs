@@ -102,6 +102,11 @@ impl Lexer {
         matches!(self.state, State::Between)
     }
 
+    /// How many bytes of an unfinished token it holds.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// The next token, once it is there; of a string, at most so many bytes.
     pub(super) fn next(
         &mut self,
@@ -137,7 +142,7 @@ impl Lexer {
                 self.state = State::String;
                 None
             }
-            b'a'..=b'z' | b'0'..=b'9' => {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => {
                 self.state = State::Word;
                 return Ok(None);
             }

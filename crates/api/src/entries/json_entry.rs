@@ -145,6 +145,12 @@ impl JsonReader {
         matches!(self.state, State::Entry | State::LineEnd) && self.lexer.is_between()
     }
 
+    /// How many bytes of an unfinished entry it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        let texts = [&self.fields.key, &self.fields.value].into_iter().flatten().flatten();
+        self.lexer.held_bytes() + texts.map(String::len).sum::<usize>()
+    }
+
     pub(super) fn next(&mut self, pieces: &mut Pieces) -> Result<Option<BatchEntry>, Fault> {
         loop {
             let string_bytes_max = match self.state {
