@@ -29,6 +29,8 @@ pub struct Status {
     pub queues: QueueStatus,
     /// What happened to requests, where it was out of the ordinary.
     pub requests: RequestStatus,
+    /// Ranges that are being sent.
+    pub ranges: RangeStatus,
     /// The local store.
     pub storage: StorageStatus,
     /// What an operator should look at, one sentence each.
@@ -240,6 +242,15 @@ pub struct QueueStatus {
     pub operations_max: u64,
     /// Bytes of writes that wait for their group commit.
     pub commit_waiting_bytes: u64,
+}
+
+/// Ranges that are being sent.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct RangeStatus {
+    /// To users of this node.
+    pub open: u64,
+    /// Snapshots kept for pages to come, for ranges of this node and of others.
+    pub snapshots: u64,
 }
 
 /// What happened to requests, where it was out of the ordinary.

@@ -2,8 +2,8 @@
 
 use api::{
     ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RequestStatus, ServingState, Status,
-    StorageStatus, encode_status,
+    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus, ServingState,
+    Status, StorageStatus, encode_status,
 };
 use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairStatus, Standing};
 use std::time::Duration;
@@ -69,6 +69,7 @@ fn status(state: ServingState) -> Status {
             repaired_after_reply: 39,
             hints_delivered: 40,
         },
+        ranges: RangeStatus { open: 42, snapshots: 43 },
         storage: StorageStatus {
             durability: Durability::Fdatasync,
             disk_available_bytes: 2,

@@ -19,7 +19,9 @@ use http_body::Body;
 use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// A body of unknown length begins with a buffer of this size.
@@ -42,18 +44,19 @@ pub(crate) struct BodyRules<'a> {
 }
 
 /// The body of a request, read once.
-pub(crate) struct RequestBody<'a> {
+pub(crate) struct RequestBody {
     incoming: Incoming,
     /// The sender holds it back until it is told to go on, which reading it does.
     is_held_back: bool,
     is_ended: bool,
-    vitals: &'a Vitals,
+    vitals: Rc<Vitals>,
 }
 
-impl<'a> RequestBody<'a> {
-    pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, vitals: &'a Vitals) -> Self {
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, vitals: &Rc<Vitals>) -> Self {
         let is_ended = incoming.is_end_stream();
-        Self { incoming, is_held_back: !is_ended && headers.contains_key(EXPECT), is_ended, vitals }
+        let is_held_back = !is_ended && headers.contains_key(EXPECT);
+        Self { incoming, is_held_back, is_ended, vitals: Rc::clone(vitals) }
     }
 
     /// Whether all of it was read. If not, the connection cannot go on after the answer.
@@ -111,30 +114,46 @@ impl<'a> RequestBody<'a> {
         Ok(())
     }
 
-    /// The next bytes, not empty; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next bytes, not empty; `None` at the end.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+        let polled = self.poll_incoming(context);
+        // The sweep is to know that it is the client's turn.
+        self.vitals.waits_for_body.set(polled.is_pending());
+        polled
+    }
+
+    fn poll_incoming(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         if self.is_ended {
-            return Ok(None);
+            return Poll::Ready(Ok(None));
         }
         self.is_held_back = false;
-        let _waits = WaitsForClient::begin(self.vitals);
         loop {
-            match poll_fn(|context| Pin::new(&mut self.incoming).poll_frame(context)).await {
+            match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
                 None => {
                     self.is_ended = true;
-                    return Ok(None);
+                    return Poll::Ready(Ok(None));
                 }
-                Some(Err(_)) => return Err(cut_short()),
+                Some(Err(_)) => return Poll::Ready(Err(cut_short())),
                 Some(Ok(frame)) => {
                     // Trailers mean nothing here.
                     let bytes = frame.into_data().unwrap_or_default();
                     self.is_ended = self.incoming.is_end_stream();
                     if !bytes.is_empty() {
-                        return Ok(Some(bytes));
+                        return Poll::Ready(Ok(Some(bytes)));
                     }
                 }
             }
         }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.vitals.waits_for_body.set(false);
     }
 }
 
@@ -144,25 +163,9 @@ fn cut_short() -> Problem {
     )
 }
 
-fn no_room() -> Problem {
+pub(crate) fn no_room() -> Problem {
     Problem::unavailable(
         Duration::from_secs(1),
         "The bodies of requests under way take all the memory set aside for them. Nothing was stored. Try again.",
     )
-}
-
-/// Tells the sweep that it is the client's turn.
-struct WaitsForClient<'a>(&'a Vitals);
-
-impl<'a> WaitsForClient<'a> {
-    fn begin(vitals: &'a Vitals) -> Self {
-        vitals.waits_for_body.set(true);
-        Self(vitals)
-    }
-}
-
-impl Drop for WaitsForClient<'_> {
-    fn drop(&mut self) {
-        self.0.waits_for_body.set(false);
-    }
 }

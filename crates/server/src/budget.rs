@@ -40,6 +40,18 @@ impl Taken {
         }
         taken.is_ok()
     }
+
+    /// Holds `bytes` from now on, more or fewer than before. `false`: so many more are not left, and it holds what it
+    /// did.
+    #[must_use]
+    pub(crate) fn hold(&mut self, bytes: u64) -> bool {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            return self.take(more);
+        }
+        self.budget.left.fetch_add(self.bytes - bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+        true
+    }
 }
 
 impl Drop for Taken {
@@ -61,6 +73,16 @@ mod tests {
         drop(b);
         assert!(a.take(6) && !a.take(1));
         drop(a);
+        assert!(budget.begin().take(10));
+    }
+
+    #[test]
+    fn what_is_held_rises_and_falls() {
+        let budget = Arc::new(ByteBudget::new(10));
+        let mut held = budget.begin();
+        assert!(held.hold(8) && !held.hold(11) && held.hold(3));
+        assert!(budget.begin().take(7));
+        drop(held);
         assert!(budget.begin().take(10));
     }
 }

@@ -13,6 +13,7 @@
 
 mod body;
 mod budget;
+mod checkpoint;
 mod config;
 mod connection;
 mod counters;
@@ -31,6 +32,7 @@ mod server;
 mod service;
 mod status;
 mod stream;
+mod streaming;
 mod thread;
 mod vitals;
 mod warnings;

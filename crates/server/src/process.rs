@@ -7,10 +7,11 @@ use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
 use crate::gauges::Gauges;
 use crate::links::{Complaints, Resolver};
 use crate::local::Local;
+use crate::streaming::room::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
 use std::num::NonZeroU8;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::Instant;
 use tokio::sync::{Semaphore, mpsc};
@@ -28,6 +29,9 @@ pub(crate) struct Process {
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
     pub(crate) body_budget: Arc<ByteBudget>,
+    pub(crate) ranges: Arc<OpenRanges>,
+    /// A checkpoint is made or removed.
+    pub(crate) checkpointing: AtomicBool,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
     /// What is left for the control thread.
@@ -60,6 +64,8 @@ impl Process {
             gauges: Gauges::new(config.threads),
             counters: Counters::default(),
             body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
+            ranges: Arc::default(),
+            checkpointing: AtomicBool::new(false),
             local: OnceLock::new(),
             control,
             resolver: Resolver::default(),

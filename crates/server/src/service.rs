@@ -4,25 +4,29 @@
 //! connection closes after it.
 //!
 //! **Mechanism.** Most requests have no body, and most reads are answered from memory: their response is there
-//! when [`Service::handle`] returns, so the future that hyper moves about is small. Only a request with a body
-//! gets a future of its own on the heap.
+//! when [`Service::handle`] returns, so the future that hyper moves about is small. Only a request with a body, or
+//! with a response that is streamed, gets a future of its own on the heap.
 
 use crate::body::{BodyRules, RequestBody, Value};
+use crate::checkpoint;
 use crate::driver::Driver;
-use crate::driver::coordinating::{Coordinating, Execution};
+use crate::driver::coordinating::Coordinating;
+use crate::driver::executing::{Execution, OpenScan};
 use crate::driver::presiding::FromThreads;
 use crate::process::Process;
 use crate::status;
 use crate::stream::CheckedStream;
+use crate::streaming::ResponseBody;
+use crate::streaming::batch::{BatchTerms, BegunBatch};
+use crate::streaming::range::{BegunRange, Form};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Asked, Decoded, Entity, Problem, ServingState};
+use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Range, ServingState};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use std::cell::RefCell;
@@ -34,8 +38,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+const TOO_MANY_RANGES: &str =
+    "As many ranges are open as the node sends at once. Try again after the time in Retry-After.";
 
-type HttpResponse = Response<Full<Bytes>>;
+type HttpResponse = Response<ResponseBody>;
 
 /// Answers the requests of one connection.
 pub(crate) struct Service {
@@ -50,8 +56,8 @@ pub(crate) enum Handling {
     Done(Option<HttpResponse>),
     /// The command is under way.
     Executing { execution: Execution, asked: Asked, _under_way: UnderWay },
-    /// There is a body.
-    WithBody(Pin<Box<dyn Future<Output = HttpResponse>>>),
+    /// There is a body, of the request or one that is streamed.
+    Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
 
 impl Future for Handling {
@@ -64,7 +70,7 @@ impl Future for Handling {
                 let reply = ready!(Pin::new(execution).poll(context));
                 respond_with(api::encode(reply, asked), true)
             }
-            Self::WithBody(handling) => ready!(handling.as_mut().poll(context)),
+            Self::Long(handling) => ready!(handling.as_mut().poll(context)),
         }))
     }
 }
@@ -73,6 +79,9 @@ impl Future for Handling {
 enum Begun<'a> {
     Answered(Answer),
     Entity(&'a Rc<Driver<Coordinating>>, Entity),
+    Range(&'a Rc<Driver<Coordinating>>, Range),
+    Batch(&'a Rc<Driver<Coordinating>>, Batch),
+    Checkpoint(Checkpoint),
 }
 
 impl Service {
@@ -80,20 +89,18 @@ impl Service {
     pub(crate) fn handle(self: &Rc<Self>, request: Request<Incoming>) -> Handling {
         self.vitals.requests.set(self.vitals.requests.get() + 1);
         let (parts, incoming) = request.into_parts();
-        if !incoming.is_end_stream() {
-            let under_way = UnderWay::begin(&self.vitals);
-            return Handling::WithBody(Box::pin(
-                Rc::clone(self).handle_with_body(parts, incoming, under_way),
-            ));
-        }
-        match self.begin(&parts) {
-            Ok(Begun::Answered(answer)) => Handling::Done(Some(self.respond(answer, true))),
-            Ok(Begun::Entity(driver, entity)) => self.execute(driver, entity),
-            Err(problem) => {
-                let answer = problem.to_answer(parts.method == Method::HEAD);
-                Handling::Done(Some(self.respond(answer, true)))
+        if incoming.is_end_stream() {
+            match self.begin(&parts) {
+                Ok(Begun::Answered(answer)) => return Handling::Done(Some(self.respond(answer, true))),
+                Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity),
+                Ok(Begun::Range(..) | Begun::Batch(..) | Begun::Checkpoint(..)) => {}
+                Err(problem) => {
+                    let answer = problem.to_answer(parts.method == Method::HEAD);
+                    return Handling::Done(Some(self.respond(answer, true)));
+                }
             }
         }
+        Handling::Long(Box::pin(Rc::clone(self).handle_long(parts, incoming)))
     }
 
     /// Executes what has no body.
@@ -106,14 +113,20 @@ impl Service {
         }
     }
 
-    async fn handle_with_body(
-        self: Rc<Self>,
-        parts: Parts,
-        incoming: Incoming,
-        _under_way: UnderWay,
-    ) -> HttpResponse {
+    async fn handle_long(self: Rc<Self>, parts: Parts, incoming: Incoming) -> HttpResponse {
+        let under_way = UnderWay::begin(&self.vitals);
         let mut body = RequestBody::new(incoming, &parts.headers, &self.vitals);
-        let answer = match self.answer_with_body(&parts, &mut body).await {
+        let answered = match self.begin(&parts) {
+            Ok(Begun::Range(driver, range)) => {
+                return self.answer_range(driver, range, &parts, body, under_way).await;
+            }
+            Ok(Begun::Batch(driver, batch)) => {
+                return self.answer_batch(driver, batch, &parts, body, under_way).await;
+            }
+            Ok(begun) => self.answer_whole(begun, &mut body).await,
+            Err(problem) => Err(problem),
+        };
+        let answer = match answered {
             Ok(answer) => answer,
             Err(problem) => {
                 // What is wrong was said already; more of it only ends the connection.
@@ -124,12 +137,8 @@ impl Service {
         self.respond(answer, body.is_ended())
     }
 
-    async fn answer_with_body(&self, parts: &Parts, body: &mut RequestBody<'_>) -> Result<Answer, Problem> {
-        match self.begin(parts)? {
-            Begun::Answered(answer) => {
-                self.skip(body).await?;
-                Ok(answer)
-            }
+    async fn answer_whole(&self, begun: Begun<'_>, body: &mut RequestBody) -> Result<Answer, Problem> {
+        match begun {
             Begun::Entity(driver, entity) => {
                 let value = if entity.takes_value() {
                     self.collect(body).await?
@@ -142,7 +151,100 @@ impl Service {
                 drop(value.taken);
                 Ok(api::encode(reply, &asked))
             }
+            Begun::Checkpoint(checkpoint) => {
+                self.skip(body).await?;
+                checkpoint::answer(&self.thread.process, checkpoint).await
+            }
+            Begun::Answered(answer) => {
+                self.skip(body).await?;
+                Ok(answer)
+            }
+            Begun::Range(..) | Begun::Batch(..) => unreachable!("their responses are streamed"),
         }
+    }
+
+    /// Streams a range, once its first page has come.
+    async fn answer_range(
+        &self,
+        driver: &Rc<Driver<Coordinating>>,
+        range: Range,
+        parts: &Parts,
+        mut body: RequestBody,
+        under_way: UnderWay,
+    ) -> HttpResponse {
+        let begun = self.begin_range(driver, &range, &mut body).await;
+        let is_read = body.is_ended();
+        let (begun, form) = match begun {
+            Ok(begun) => begun,
+            Err(answer) => return self.respond(answer, is_read),
+        };
+        let body = begun.into_body(form, &self.vitals, under_way);
+        self.stream(api::encode_range_head(&range), parts, ResponseBody::Range(Box::new(body)), is_read)
+    }
+
+    async fn begin_range(
+        &self,
+        driver: &Rc<Driver<Coordinating>>,
+        range: &Range,
+        body: &mut RequestBody,
+    ) -> Result<(BegunRange, Form), Answer> {
+        self.skip(body).await.map_err(|problem| problem.to_answer(false))?;
+        let process = &self.thread.process;
+        let room = process.ranges.enter().ok_or_else(|| {
+            process.counters.count_refused();
+            Problem::unavailable(RETRY_AFTER, TOO_MANY_RANGES).to_answer(false)
+        })?;
+        let form = Form::of(range.format, range.coding).map_err(|error| {
+            let detail =
+                format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
+            Problem::unavailable(RETRY_AFTER, detail).to_answer(false)
+        })?;
+        let begun = BegunRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
+        Ok((begun.map_err(api::encode_range_failure)?, form))
+    }
+
+    /// Carries out a batch, and streams the results from the first one on.
+    async fn answer_batch(
+        &self,
+        driver: &Rc<Driver<Coordinating>>,
+        batch: Batch,
+        parts: &Parts,
+        body: RequestBody,
+        under_way: UnderWay,
+    ) -> HttpResponse {
+        let process = &self.thread.process;
+        let terms = BatchTerms {
+            driver,
+            open: &self.thread.batches,
+            stream: &self.stream,
+            vitals: &self.vitals,
+            entries: batch.entries,
+            results: batch.results,
+            quorum: batch.quorum,
+            value_bytes_max: process.rules.value_bytes_max,
+            taken: process.body_budget.begin(),
+        };
+        let begun = BegunBatch::begin(body, terms);
+        match begun.first_result().await {
+            Ok(()) => {
+                let body = begun.into_body(&self.vitals, under_way);
+                self.stream(api::encode_batch_head(&batch), parts, ResponseBody::Batch(Box::new(body)), true)
+            }
+            Err(problem) => self.respond(problem.to_answer(false), false),
+        }
+    }
+
+    /// The response whose `body` is streamed. After it the connection goes on, or not.
+    fn stream(&self, head: Response<()>, parts: &Parts, body: ResponseBody, goes_on: bool) -> HttpResponse {
+        if parts.version < Version::HTTP_11
+            && let Err(error) = self.stream.borrow_mut().begin_close_delimited()
+        {
+            let detail =
+                format!("The connection cannot be made to show whether the response is whole: {error}.");
+            let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
+            return self.respond(problem.to_answer(false), false);
+        }
+        finish(head.map(|()| body), goes_on && self.vitals.order().is_none())
     }
 
     /// What the head alone tells.
@@ -157,15 +259,15 @@ impl Service {
         let driver = driver.ok_or_else(starting)?;
         match decoded? {
             Decoded::Entity(entity) => Ok(Begun::Entity(driver, entity)),
+            Decoded::Range(range) => Ok(Begun::Range(driver, range)),
+            Decoded::Batch(batch) => Ok(Begun::Batch(driver, batch)),
+            Decoded::Checkpoint(checkpoint) => Ok(Begun::Checkpoint(checkpoint)),
             Decoded::Repair => begin_repair(process).map(Begun::Answered),
             Decoded::Status { .. } => unreachable!("answered above"),
-            Decoded::Range(_) | Decoded::Batch(_) | Decoded::Checkpoint(_) => {
-                Err(Problem::bad_request("Ranges, batches and checkpoints are not served by this build."))
-            }
         }
     }
 
-    async fn collect(&self, body: &mut RequestBody<'_>) -> Result<Value, Problem> {
+    async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
         let process = &self.thread.process;
         let rules = BodyRules {
             value_bytes_max: process.rules.value_bytes_max,
@@ -175,7 +277,7 @@ impl Service {
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
-    async fn skip(&self, body: &mut RequestBody<'_>) -> Result<(), Problem> {
+    async fn skip(&self, body: &mut RequestBody) -> Result<(), Problem> {
         body.skip().await.map_err(|problem| self.or_refusal(problem))
     }
 
@@ -202,10 +304,14 @@ fn begin_repair(process: &Process) -> Result<Answer, Problem> {
 /// The response for hyper. After it the connection goes on, or not.
 fn respond_with(answer: Answer, goes_on: bool) -> HttpResponse {
     let Answer { response, reason } = answer;
-    let mut response = response.map(Full::new);
+    let mut response = response.map(ResponseBody::Whole);
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
     }
+    finish(response, goes_on)
+}
+
+fn finish(mut response: HttpResponse, goes_on: bool) -> HttpResponse {
     if !goes_on {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

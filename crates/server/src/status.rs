@@ -5,7 +5,7 @@ use crate::process::Process;
 use crate::warnings;
 use api::{
     ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStatus, QueueStatus, QuorumStatus, Status, StorageStatus,
+    NodeStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
 use cluster::HybridClock;
 use engine::Stats;
@@ -32,6 +32,10 @@ pub(crate) fn of(process: &Process) -> Status {
         clock: clock(local, now),
         queues: queues(process, &stats),
         requests: process.counters.counts(),
+        ranges: RangeStatus {
+            open: process.ranges.count() as u64,
+            snapshots: local.map_or(0, |local| local.store.open_snapshots() as u64),
+        },
         storage: storage(process, &stats),
     }
 }

@@ -10,6 +10,7 @@ use crate::gauges::Load;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
 use crate::process::Process;
+use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
 use cluster::{ClusterView, LinkId};
 use std::cell::{OnceCell, RefCell};
@@ -49,6 +50,7 @@ pub(crate) enum Message {
 pub(crate) struct Thread {
     pub(crate) process: Arc<Process>,
     pub(crate) connections: Rc<Connections>,
+    pub(crate) batches: Rc<OpenBatches>,
     /// Where bytes pass on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
     driver: OnceCell<Rc<Driver<Coordinating>>>,
@@ -181,6 +183,7 @@ async fn run(
 ) {
     let thread = Rc::new(Thread {
         connections: Rc::default(),
+        batches: Rc::default(),
         read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
         driver: OnceCell::new(),
         load,

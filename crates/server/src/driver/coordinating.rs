@@ -1,4 +1,4 @@
-//! Drives the coordinator of one I/O thread: commands in, replies out.
+//! Drives the coordinator of one I/O thread: commands in, replies out. See `executing` for those who give them.
 
 use super::{Core, Driver, Machine};
 use crate::gauges::Load;
@@ -7,14 +7,11 @@ use crate::process::Process;
 use crate::replies::Replies;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Limits, LinkEvent, Message, NodeIndex, Origin,
-    PeerState, Reply, RequestId, StoreId, StoreResponse,
+    PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
 };
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
 use tokio::sync::oneshot;
@@ -30,6 +27,8 @@ pub(crate) struct Coordinating {
     view: Arc<ClusterView>,
     me: NodeIndex,
     wait_for_links: Vec<oneshot::Sender<()>>,
+    /// Scans that were begun.
+    scans: u64,
 }
 
 impl Driver<Coordinating> {
@@ -51,19 +50,42 @@ impl Driver<Coordinating> {
             view,
             me,
             wait_for_links: Vec::new(),
+            scans: 0,
         };
         let counters = Arc::clone(&load.links);
         Self::start(Arc::clone(process), Arc::clone(local), Asker::Coordinator(number), machine, counters)
     }
 
-    /// Carries out `command`. Submitted at once, not only when the future is polled.
-    pub(crate) fn execute(self: &Rc<Self>, command: Command) -> Execution {
-        let id = self.bring(|core, now| {
-            let id = core.machine.replies.open();
-            core.machine.coordinator.submit(now, id, command);
-            id
-        });
-        Execution { driver: Rc::clone(self), waits_for: Some(id) }
+    /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
+    pub(super) fn submit(self: &Rc<Self>, command: Command) -> RequestId {
+        self.bring(|core, now| core.machine.submit(now, command))
+    }
+
+    /// Gives commands to the coordinator, in order and in one turn.
+    pub(super) fn submit_all(
+        self: &Rc<Self>,
+        commands: impl Iterator<Item = Command>,
+        ids: &mut impl Extend<RequestId>,
+    ) {
+        self.bring(|core, now| ids.extend(commands.map(|command| core.machine.submit(now, command))));
+    }
+
+    /// Where replies are asked for.
+    pub(super) fn look_at_replies<R>(&self, at: impl FnOnce(&mut Replies) -> R) -> R {
+        self.look(|core| at(&mut core.machine.replies))
+    }
+
+    /// A name for a scan; never given twice.
+    pub(super) fn next_scan(&self) -> ScanId {
+        self.look(|core| {
+            core.machine.scans += 1;
+            ScanId(core.machine.scans)
+        })
+    }
+
+    /// Nobody wants more of a scan.
+    pub(super) fn close_scan(self: &Rc<Self>, id: ScanId) {
+        self.bring(|core, now| core.machine.coordinator.close_scan(now, id));
     }
 
     /// Takes what the node says of the cluster.
@@ -87,6 +109,14 @@ impl Driver<Coordinating> {
     /// Says `done` when each peer that is up has been linked with, or could not be.
     pub(crate) fn say_when_linked(self: &Rc<Self>, done: oneshot::Sender<()>) {
         self.bring(|core, _| core.machine.wait_for_links.push(done));
+    }
+}
+
+impl Coordinating {
+    fn submit(&mut self, now: Now, command: Command) -> RequestId {
+        let id = self.replies.open();
+        self.coordinator.submit(now, id, command);
+        id
     }
 }
 
@@ -139,45 +169,6 @@ impl Machine for Coordinating {
             for done in machine.wait_for_links.drain(..) {
                 let _ = done.send(());
             }
-        }
-    }
-}
-
-/// Waits for the reply to a command. Dropping it gives up the reply, not the command.
-pub(crate) struct Execution {
-    driver: Rc<Driver<Coordinating>>,
-    waits_for: Option<RequestId>,
-}
-
-impl Execution {
-    /// The reply, if it has come already. Ends the wait.
-    pub(crate) fn take_now(&mut self) -> Option<Reply> {
-        let id = self.waits_for.expect("not asked after its end");
-        let reply = self.driver.look(|core| core.machine.replies.take(id));
-        if reply.is_some() {
-            self.waits_for = None;
-        }
-        reply
-    }
-}
-
-impl Future for Execution {
-    type Output = Reply;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
-        let id = self.waits_for.expect("not polled after its end");
-        let polled = self.driver.look(|core| core.machine.replies.poll(id, context.waker()));
-        if polled.is_ready() {
-            self.waits_for = None;
-        }
-        polled
-    }
-}
-
-impl Drop for Execution {
-    fn drop(&mut self) {
-        if let Some(id) = self.waits_for {
-            self.driver.look(|core| core.machine.replies.leave(id));
         }
     }
 }

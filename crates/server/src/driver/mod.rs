@@ -15,6 +15,7 @@
 
 pub(crate) mod coordinating;
 mod deadlines;
+pub(crate) mod executing;
 mod linking;
 mod machine;
 pub(crate) mod presiding;

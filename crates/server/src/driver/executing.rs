@@ -1,0 +1,154 @@
+//! Those who give commands to a coordinator, and wait for the replies.
+//!
+//! One command ([`Execution`]), many whose replies are taken in order ([`Executions`]), or the commands of one scan
+//! ([`OpenScan`]). Whoever is dropped before its replies leaves them; a scan is closed then.
+
+use super::Driver;
+use super::coordinating::Coordinating;
+use cluster::{Command, Failure, Page, Reply, RequestId, Scan, ScanId};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+impl Driver<Coordinating> {
+    /// Carries out `command`. Submitted at once, not only when the future is polled.
+    pub(crate) fn execute(self: &Rc<Self>, command: Command) -> Execution {
+        Execution { waits_for: Some(self.submit(command)), driver: Rc::clone(self) }
+    }
+}
+
+/// Waits for the reply to a command. Dropping it gives up the reply, not the command.
+pub(crate) struct Execution {
+    driver: Rc<Driver<Coordinating>>,
+    waits_for: Option<RequestId>,
+}
+
+impl Execution {
+    /// The reply, if it has come already. Ends the wait.
+    pub(crate) fn take_now(&mut self) -> Option<Reply> {
+        let id = self.waits_for.expect("not asked after its end");
+        let reply = self.driver.look_at_replies(|replies| replies.take(id));
+        if reply.is_some() {
+            self.waits_for = None;
+        }
+        reply
+    }
+}
+
+impl Future for Execution {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        let id = self.waits_for.expect("not polled after its end");
+        let polled = self.driver.look_at_replies(|replies| replies.poll(id, context.waker()));
+        if polled.is_ready() {
+            self.waits_for = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        if let Some(id) = self.waits_for {
+            self.driver.look_at_replies(|replies| replies.leave(id));
+        }
+    }
+}
+
+/// Commands under way, in the order in which they were given.
+pub(crate) struct Executions {
+    driver: Rc<Driver<Coordinating>>,
+    wait_for: VecDeque<RequestId>,
+}
+
+impl Executions {
+    /// None yet.
+    pub(crate) fn new(driver: &Rc<Driver<Coordinating>>) -> Self {
+        Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
+    }
+
+    /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.
+    pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
+        self.driver.submit_all(commands, &mut self.wait_for);
+    }
+
+    /// Hands `take` the replies that have come, in the order of their commands; pending when not even the first has.
+    pub(crate) fn poll_replies(
+        &mut self,
+        context: &mut Context<'_>,
+        mut take: impl FnMut(Reply),
+    ) -> Poll<()> {
+        let wait_for = &mut self.wait_for;
+        self.driver.look_at_replies(|replies| {
+            let mut came = Poll::Pending;
+            while let Some(id) = wait_for.front()
+                && let Poll::Ready(reply) = replies.poll(*id, context.waker())
+            {
+                wait_for.pop_front();
+                take(reply);
+                came = Poll::Ready(());
+            }
+            came
+        })
+    }
+}
+
+impl Drop for Executions {
+    fn drop(&mut self) {
+        let wait_for = &self.wait_for;
+        self.driver.look_at_replies(|replies| wait_for.iter().for_each(|id| replies.leave(*id)));
+    }
+}
+
+/// Some entries of a scan.
+#[derive(Debug, Default)]
+pub(crate) struct Portion {
+    pub(crate) page: Page,
+    /// There are no more.
+    pub(crate) is_last: bool,
+}
+
+/// A scan, page by page. It is closed when this is dropped.
+pub(crate) struct OpenScan {
+    driver: Rc<Driver<Coordinating>>,
+    id: ScanId,
+    /// Until the scan is over.
+    is_open: bool,
+    asked: Option<Execution>,
+}
+
+impl OpenScan {
+    /// Begins a scan: its first page is asked for.
+    pub(crate) fn begin(driver: &Rc<Driver<Coordinating>>, scan: Scan) -> Self {
+        let id = driver.next_scan();
+        let asked = Some(driver.execute(Command::Scan { id, scan }));
+        Self { driver: Rc::clone(driver), id, is_open: true, asked }
+    }
+
+    /// The next page, asked for if it was not yet. Not to be called after the last, nor after a failure.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Portion, Failure>> {
+        assert!(self.is_open, "nothing is behind the last page");
+        let (driver, id) = (&self.driver, self.id);
+        let asked = self.asked.get_or_insert_with(|| driver.execute(Command::NextPage { id }));
+        let reply = ready!(Pin::new(asked).poll(context));
+        self.asked = None;
+        let portion = match reply {
+            Reply::Page { page, is_last } => Ok(Portion { page, is_last }),
+            Reply::Failed(failure) => Err(failure),
+            reply => unreachable!("a scan is not answered with {reply:?}"),
+        };
+        self.is_open = portion.as_ref().is_ok_and(|portion| !portion.is_last);
+        Poll::Ready(portion)
+    }
+}
+
+impl Drop for OpenScan {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.driver.close_scan(self.id);
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! A batch: entries come, are carried out, and their results leave, all at once.
+//!
+//! **Promise.** Results are in the order of the entries, one each. What was answered with success is stored; an entry
+//! that did not come whole is not. A client may send everything before it reads the first result, up to
+//! [`RESULTS_BYTES_MAX`] of them.
+//!
+//! **Mechanism.** A task of its own (the [`Pump`]) reads the body, gives the entries that have come to the coordinator
+//! in one turn, and writes results as replies come; the body of the response takes them from there. So the one goes on
+//! while the other stands still. How many entries are under way is bounded for the batch, and for all batches of a
+//! thread, which leave room for single requests.
+//!
+//! **Caveats.** An entry that finds no room gets a result that says so, and those behind it are tried all the same: in
+//! a batch, nothing is done again.
+
+use super::{BrokenOff, Turns};
+use crate::body::{self, RequestBody};
+use crate::budget::Taken;
+use crate::driver::Driver;
+use crate::driver::coordinating::Coordinating;
+use crate::driver::executing::Executions;
+use crate::service::UnderWay;
+use crate::stream::CheckedStream;
+use crate::vitals::Vitals;
+use api::Problem;
+use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultEncoder};
+use bytes::Bytes;
+use cluster::{Command, Key, Quorum};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::task::AbortHandle;
+
+/// Entries of a batch under way, at most, ...
+const ENTRIES_UNDER_WAY_MAX: usize = 1_024;
+/// ... and their bytes, but for one entry that alone is larger.
+const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
+/// Entries under way in all batches of a thread together: half of what its coordinator takes.
+const THREAD_ENTRIES_MAX: usize = 8_192;
+/// What each batch may have under way, however many there are.
+const ENTRIES_UNDER_WAY_MIN: usize = 8;
+/// Results that wait for their client. When there are more, the body is not read on.
+const RESULTS_BYTES_MAX: usize = 16 << 20;
+/// Results leave in frames of so many bytes, at most.
+const FRAME_BYTES_MAX: usize = 64 << 10;
+
+/// The batches of a thread that are open: together they leave room for single requests.
+#[derive(Debug, Default)]
+pub(crate) struct OpenBatches(Cell<usize>);
+
+/// An open batch, until it is dropped.
+struct OpenBatch(Rc<OpenBatches>);
+
+impl OpenBatches {
+    fn enter(self: &Rc<Self>) -> OpenBatch {
+        self.0.set(self.0.get() + 1);
+        OpenBatch(Rc::clone(self))
+    }
+}
+
+impl OpenBatch {
+    /// How many entries it may have under way.
+    fn entries_max(&self) -> usize {
+        (THREAD_ENTRIES_MAX / self.0.0.get()).clamp(ENTRIES_UNDER_WAY_MIN, ENTRIES_UNDER_WAY_MAX)
+    }
+}
+
+impl Drop for OpenBatch {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get() - 1);
+    }
+}
+
+/// What a batch is held to, and where it is carried out.
+pub(crate) struct BatchTerms<'a> {
+    pub(crate) driver: &'a Rc<Driver<Coordinating>>,
+    pub(crate) open: &'a Rc<OpenBatches>,
+    pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
+    pub(crate) vitals: &'a Rc<Vitals>,
+    pub(crate) entries: Format,
+    pub(crate) results: Format,
+    pub(crate) quorum: Quorum,
+    pub(crate) value_bytes_max: usize,
+    /// Where bytes are taken for what is under way.
+    pub(crate) taken: Taken,
+}
+
+/// A batch that has been begun.
+pub(crate) struct BegunBatch {
+    results: Rc<Results>,
+    pump: PumpHandle,
+}
+
+impl BegunBatch {
+    /// Carries out the entries of `body` from now on.
+    pub(crate) fn begin(body: RequestBody, terms: BatchTerms<'_>) -> Self {
+        let results = Rc::new(Results::new(terms.results));
+        let pump = Pump {
+            decoder: EntryDecoder::new(terms.entries, terms.value_bytes_max),
+            body: Some(body),
+            vitals: Rc::clone(terms.vitals),
+            stream: Rc::downgrade(terms.stream),
+            piece_bytes: 0,
+            unfinished_bytes: 0,
+            entry_bytes_max: terms.value_bytes_max + Key::LEN_MAX,
+            executions: Executions::new(terms.driver),
+            places: VecDeque::new(),
+            bytes_under_way: 0,
+            quorum: terms.quorum,
+            taken: terms.taken,
+            room: terms.open.enter(),
+            results: Rc::clone(&results),
+        };
+        let pump = PumpHandle(tokio::task::spawn_local(pump).abort_handle());
+        Self { results, pump }
+    }
+
+    /// Waits for the first result, or the end without one.
+    ///
+    /// # Errors
+    /// The [`Problem`] with the first entry, if it is none: nothing was done.
+    pub(crate) async fn first_result(&self) -> Result<(), Problem> {
+        poll_fn(|context| self.results.poll_begun(context)).await
+    }
+
+    /// The body of its response.
+    pub(crate) fn into_body(self, vitals: &Rc<Vitals>, under_way: UnderWay) -> BatchBody {
+        BatchBody { results: self.results, _pump: self.pump, turns: Turns::begin(vitals, under_way) }
+    }
+}
+
+/// The results of a batch, as they leave.
+pub(crate) struct BatchBody {
+    results: Rc<Results>,
+    turns: Turns,
+    _pump: PumpHandle,
+}
+
+impl BatchBody {
+    pub(super) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        ready!(self.turns.poll(context));
+        let polled = self.results.poll_frame(context);
+        if let Poll::Ready(Some(frame)) = &polled {
+            self.turns.count(frame.len());
+        }
+        let polled = polled.map(|frame| frame.map(Ok));
+        self.turns.note(&polled);
+        polled
+    }
+}
+
+/// The task of a batch, until this is dropped.
+struct PumpHandle(AbortHandle);
+
+impl Drop for PumpHandle {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Results between the pump and the response.
+struct Results {
+    state: RefCell<ResultsState>,
+}
+
+struct ResultsState {
+    encoder: ResultEncoder,
+    bytes: Vec<u8>,
+    /// So many of them were sent.
+    sent: usize,
+    end: Option<Result<(), Problem>>,
+    /// Whoever waits for results.
+    reader: Option<Waker>,
+    /// The pump, when it waits for room.
+    writer: Option<Waker>,
+}
+
+impl Results {
+    fn new(format: Format) -> Self {
+        let state = ResultsState {
+            encoder: ResultEncoder::new(format),
+            bytes: Vec::new(),
+            sent: 0,
+            end: None,
+            reader: None,
+            writer: None,
+        };
+        Self { state: RefCell::new(state) }
+    }
+
+    fn put(&self, result: &EntryResult) {
+        let state = &mut *self.state.borrow_mut();
+        state.encoder.put(result, &mut state.bytes);
+    }
+
+    /// Writes what is known before the first result that is not; whether there was any.
+    fn put_all_said(&self, places: &mut VecDeque<Place>) -> bool {
+        let mut any = false;
+        while let Some(Place::Said(result)) = places.pop_front_if(|place| matches!(place, Place::Said(_))) {
+            self.put(&result);
+            any = true;
+        }
+        any
+    }
+
+    fn is_ended(&self) -> bool {
+        self.state.borrow().end.is_some()
+    }
+
+    fn end(&self, how: Result<(), Problem>) {
+        let state = &mut *self.state.borrow_mut();
+        if how.is_ok() {
+            state.encoder.end(&mut state.bytes);
+        }
+        state.end = Some(how);
+    }
+
+    /// Tells whoever waits for results that there are some.
+    fn wake_reader(&self) {
+        let mut state = self.state.borrow_mut();
+        if (state.waiting() > 0 || state.end.is_some())
+            && let Some(reader) = state.reader.take()
+        {
+            reader.wake();
+        }
+    }
+
+    /// Bytes that wait for their client; the pump is woken when they have become fewer.
+    fn poll_waiting(&self, context: &mut Context<'_>) -> usize {
+        let mut state = self.state.borrow_mut();
+        let waiting = state.waiting();
+        if waiting > 0 {
+            state.writer = Some(context.waker().clone());
+        }
+        waiting
+    }
+
+    fn poll_begun(&self, context: &mut Context<'_>) -> Poll<Result<(), Problem>> {
+        let mut state = self.state.borrow_mut();
+        if state.waiting() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        match &state.end {
+            Some(end) => Poll::Ready(end.clone()),
+            None => {
+                state.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn poll_frame(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.state.borrow_mut();
+        if state.waiting() == 0 {
+            if state.end.is_some() {
+                return Poll::Ready(None);
+            }
+            state.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let frame = state.take(FRAME_BYTES_MAX);
+        if let Some(writer) = state.writer.take() {
+            writer.wake();
+        }
+        Poll::Ready(Some(frame))
+    }
+}
+
+impl ResultsState {
+    fn waiting(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Some of what waits.
+    fn take(&mut self, bytes_max: usize) -> Bytes {
+        if self.sent == 0 && self.bytes.len() <= bytes_max {
+            return Bytes::from(std::mem::take(&mut self.bytes));
+        }
+        let end = self.bytes.len().min(self.sent + bytes_max);
+        let frame = Bytes::copy_from_slice(&self.bytes[self.sent..end]);
+        self.sent = end;
+        if self.sent == self.bytes.len() {
+            (self.bytes, self.sent) = (Vec::new(), 0);
+        }
+        frame
+    }
+}
+
+/// Where the result of an entry comes from.
+enum Place {
+    /// The reply to its command, of so many bytes.
+    Reply { bytes: usize, is_delete: bool },
+    /// It is known.
+    Said(EntryResult),
+}
+
+/// Carries a batch out. See the module.
+struct Pump {
+    /// Until its end, or the end of what is understood.
+    body: Option<RequestBody>,
+    vitals: Rc<Vitals>,
+    /// Knows best what is wrong with a body.
+    stream: Weak<RefCell<CheckedStream>>,
+    decoder: EntryDecoder,
+    /// Bytes of the piece that came last, ...
+    piece_bytes: usize,
+    /// ... and of an entry that has not come whole, at most.
+    unfinished_bytes: usize,
+    /// An entry has no more.
+    entry_bytes_max: usize,
+    executions: Executions,
+    /// One for each entry that has come and has no result yet.
+    places: VecDeque<Place>,
+    bytes_under_way: usize,
+    quorum: Quorum,
+    taken: Taken,
+    room: OpenBatch,
+    results: Rc<Results>,
+}
+
+impl Future for Pump {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let pump = self.get_mut();
+        let polled = pump.poll_all(context);
+        pump.results.wake_reader();
+        polled
+    }
+}
+
+impl Pump {
+    fn poll_all(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.take_entries();
+            if self.take_replies(context) {
+                continue;
+            }
+            if self.is_full() {
+                return Poll::Pending;
+            }
+            if self.body.is_none() {
+                ready!(self.poll_end());
+                return Poll::Ready(());
+            }
+            match ready!(self.poll_read(context)) {
+                Ok(Some(piece)) => {
+                    self.piece_bytes = piece.len();
+                    // Of what is passed over nothing is held.
+                    self.unfinished_bytes = (self.unfinished_bytes + piece.len()).min(self.entry_bytes_max);
+                    self.decoder.feed(piece);
+                }
+                Ok(None) => {
+                    self.body = None;
+                    if let Err(error) = self.decoder.end() {
+                        self.refuse_rest(error.to_problem());
+                    }
+                }
+                Err(problem) => self.refuse_rest(problem),
+            }
+        }
+    }
+
+    /// Whether no more entries may be under way.
+    fn is_full(&self) -> bool {
+        self.places.len() >= self.room.entries_max() || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
+    }
+
+    /// Gives the coordinator the entries that have come, as many as there is room for.
+    fn take_entries(&mut self) {
+        let mut commands = Vec::new();
+        while !self.is_full() {
+            match self.decoder.next() {
+                Ok(None) => break,
+                Ok(Some(entry)) => commands.push(self.place(entry)),
+                Err(error) if !error.is_final() => {
+                    self.unfinished_bytes = self.piece_bytes;
+                    self.places.push_back(Place::Said(EntryResult::from(&error)));
+                }
+                Err(error) => {
+                    if self.body.is_some() {
+                        self.refuse_rest(error.to_problem());
+                    }
+                    break;
+                }
+            }
+        }
+        if !commands.is_empty() {
+            self.executions.add(commands.into_iter());
+        }
+    }
+
+    fn place(&mut self, entry: BatchEntry) -> Command {
+        let (value_len, is_delete) = match &entry.action {
+            BatchAction::Put { value, .. } => (value.len(), false),
+            BatchAction::Delete => (0, true),
+        };
+        let bytes = entry.key.as_bytes().len() + value_len;
+        self.unfinished_bytes = self.piece_bytes;
+        self.bytes_under_way += bytes;
+        self.places.push_back(Place::Reply { bytes, is_delete });
+        entry.into_command(self.quorum)
+    }
+
+    /// Writes the results that are known, in the order of the entries. `false`: none is.
+    fn take_replies(&mut self, context: &mut Context<'_>) -> bool {
+        let said = self.put_said();
+        let Self { executions, places, bytes_under_way, results, .. } = self;
+        let polled = executions.poll_replies(context, |reply| {
+            let Some(Place::Reply { bytes, is_delete }) = places.pop_front() else {
+                unreachable!("replies come in the order of their places, before which all is said");
+            };
+            *bytes_under_way -= bytes;
+            results.put(&EntryResult::of_reply(reply, is_delete));
+            results.put_all_said(places);
+        });
+        said || polled.is_ready()
+    }
+
+    fn put_said(&mut self) -> bool {
+        self.results.put_all_said(&mut self.places)
+    }
+
+    /// Reads on, when there is room for what comes of it.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+        let waiting = self.results.poll_waiting(context);
+        let is_idle = self.places.is_empty() && waiting == 0;
+        let held = self.unfinished_bytes + self.bytes_under_way + waiting;
+        if waiting >= RESULTS_BYTES_MAX {
+            return Poll::Pending;
+        }
+        if !self.taken.hold(held as u64) {
+            // What this batch has under way makes room when it ends.
+            return if is_idle { Poll::Ready(Err(body::no_room())) } else { Poll::Pending };
+        }
+        let body = self.body.as_mut().expect("not read after its end");
+        let polled = body.poll_next(context);
+        if !is_idle {
+            self.vitals.waits_for_body.set(false);
+        }
+        polled
+    }
+
+    /// The rest of the body is not carried out.
+    fn refuse_rest(&mut self, problem: Problem) {
+        self.body = None;
+        let stream = self.stream.upgrade();
+        let problem = stream.and_then(|stream| stream.borrow_mut().take_refusal()).unwrap_or(problem);
+        if self.decoder.entries() == 0 {
+            self.results.end(Err(problem));
+        } else {
+            self.places.push_back(Place::Said(problem.into()));
+        }
+    }
+
+    /// Ends the results once all are there.
+    fn poll_end(&mut self) -> Poll<()> {
+        if !self.places.is_empty() {
+            return Poll::Pending;
+        }
+        if !self.results.is_ended() {
+            self.results.end(Ok(()));
+        }
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,70 @@
+//! A range as a stream of entries, compressed or not.
+
+use super::compress::Compressor;
+use api::entries::{Coding, EntryEncoder, Format};
+use bytes::Bytes;
+use cluster::Page;
+use std::io;
+
+/// A frame begins to be sent when it has so many bytes.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// Makes frames of pages.
+pub(crate) struct EntryStream {
+    encoder: EntryEncoder,
+    /// Entries as they are written, not sent yet and not compressed.
+    plain: Vec<u8>,
+    compressor: Option<Compressor>,
+}
+
+impl EntryStream {
+    /// A stream in `format`.
+    ///
+    /// # Errors
+    /// There is no memory for a compressor.
+    pub(crate) fn new(format: Format, coding: Coding) -> io::Result<Self> {
+        Ok(Self {
+            encoder: EntryEncoder::new(format),
+            plain: Vec::new(),
+            compressor: Compressor::of(coding)?,
+        })
+    }
+
+    /// Writes the entries of `page` from the one at `at` on, as many as make a frame: the frame, and how much went into
+    /// it. No frame: all that was written until now is sent.
+    pub(super) fn next(&mut self, page: &Page, at: &mut usize) -> io::Result<(Option<Bytes>, usize)> {
+        let mut taken = 0;
+        while *at < page.len() {
+            while *at < page.len() && self.plain.len() < FRAME_BYTES {
+                self.encoder.put(page.entry(*at), &mut self.plain);
+                *at += 1;
+            }
+            taken += self.plain.len();
+            // A page is flushed as a whole: its reader may have to wait for the next.
+            let frame = self.take_frame(*at == page.len())?;
+            if !frame.is_empty() {
+                return Ok((Some(frame), taken));
+            }
+        }
+        Ok((None, taken))
+    }
+
+    /// The last frame, which may be empty.
+    pub(super) fn finish(mut self) -> io::Result<Bytes> {
+        self.encoder.end(&mut self.plain);
+        let Some(mut compressor) = self.compressor else {
+            return Ok(Bytes::from(self.plain));
+        };
+        compressor.push(&self.plain)?;
+        compressor.finish().map(Bytes::from)
+    }
+
+    fn take_frame(&mut self, flush: bool) -> io::Result<Bytes> {
+        let Some(compressor) = &mut self.compressor else {
+            return Ok(Bytes::from(std::mem::take(&mut self.plain)));
+        };
+        compressor.push(&self.plain)?;
+        self.plain.clear();
+        compressor.take(flush).map(Bytes::from)
+    }
+}

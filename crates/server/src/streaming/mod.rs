@@ -1,0 +1,111 @@
+//! Responses that are streamed: ranges, and the results of batches.
+//!
+//! **Promise.** A streamed response takes memory for what is on its way, however long it is. It leaves room for the
+//! other connections of its thread. If it cannot be finished its connection ends without the last chunk, or with a
+//! reset where chunks are not known, so that nobody takes a part for the whole.
+//!
+//! **Mechanism.** hyper asks for the next frame when it can write it, so a reader that stops stops the source. After
+//! [`TURN_BYTES`] the response lets others have their turn. While more is at hand it says so
+//! ([`Vitals::more_follows`](crate::vitals::Vitals)), and small frames leave together.
+
+pub(crate) mod batch;
+mod compress;
+pub(crate) mod encoded;
+pub(crate) mod range;
+pub(crate) mod room;
+
+use crate::service::UnderWay;
+use crate::vitals::Vitals;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// What a response gives away in one turn.
+const TURN_BYTES: usize = 64 << 10;
+
+/// The body of a response.
+pub(crate) enum ResponseBody {
+    /// All of it. Empty when it was taken.
+    Whole(Bytes),
+    /// A range, as it is read.
+    Range(Box<range::RangeBody>),
+    /// Results of a batch, as they come.
+    Batch(Box<batch::BatchBody>),
+}
+
+/// Why a response is not finished.
+#[derive(Debug, thiserror::Error)]
+#[error("the response is broken off: {0}")]
+pub(crate) struct BrokenOff(pub(crate) String);
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let polled = match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Self::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Range(range) => range.poll_bytes(context),
+            Self::Batch(batch) => batch.poll_bytes(context),
+        };
+        polled.map_ok(Frame::data)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Range(_) | Self::Batch(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A response that is being streamed, as its connection sees it.
+struct Turns {
+    vitals: Rc<Vitals>,
+    left: usize,
+    _under_way: UnderWay,
+}
+
+impl Turns {
+    fn begin(vitals: &Rc<Vitals>, under_way: UnderWay) -> Self {
+        vitals.responding.set(true);
+        Self { vitals: Rc::clone(vitals), left: TURN_BYTES, _under_way: under_way }
+    }
+
+    /// Whether there is something left of this turn. If not, the next one comes when others have had theirs.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.left > 0 {
+            return Poll::Ready(());
+        }
+        self.left = TURN_BYTES;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// So much work was done.
+    fn count(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Tells the connection whether more of the response is at hand.
+    fn note<T>(&self, polled: &Poll<Option<Result<T, BrokenOff>>>) {
+        self.vitals.more_follows.set(matches!(polled, Poll::Ready(Some(Ok(_)))));
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.vitals.more_follows.set(false);
+        self.vitals.responding.set(false);
+    }
+}
