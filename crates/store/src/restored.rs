@@ -104,17 +104,11 @@ fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
     let recovered = Manifest::inspect(&env.fs, &shard)?;
     for (_, meta) in &recovered.tables {
         let path = shard.join("tables").join(file_name(meta.id));
-        let len = fs.open(&path, OpenMode::Read).and_then(|file| file.len());
-        match len {
-            Ok(len) if len == meta.file_bytes => {}
-            Ok(len) => {
-                let (path, wanted) = (path.display(), meta.file_bytes);
-                return Err(incomplete(&format!("{path} has {len} bytes and not {wanted}")));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(incomplete(&format!("{} is missing", path.display())));
-            }
-            Err(error) => return Err(StoreError::io("open", &path)(error)),
+        let file = fs.open(&path, OpenMode::Read).map_err(StoreError::io("open", &path))?;
+        let len = file.len().map_err(StoreError::io("read", &path))?;
+        if len != meta.file_bytes {
+            let (path, whole) = (path.display(), meta.file_bytes);
+            return Err(incomplete(&format!("{path} has {len} bytes and not {whole}")));
         }
     }
     Ok(identity)

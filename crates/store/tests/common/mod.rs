@@ -32,6 +32,22 @@ pub(crate) fn open(fs: impl Fs + 'static, tag: u64) -> Result<(Store, Opened), S
     Store::open(env(Arc::new(fs)), Path::new(DATA), options(tag))
 }
 
+/// A disk with a copy of the directory `from` as its data directory.
+pub(crate) fn copy_of(disk: &MemFs, from: &Path) -> MemFs {
+    let copy = MemFs::new();
+    let (copied, data): (&dyn Fs, _) = (&copy, Path::new(DATA));
+    copied.create_dir_all_durably(data).unwrap();
+    for path in disk.file_names() {
+        if let Ok(below) = path.strip_prefix(from) {
+            let path = data.join(below);
+            let dir = path.parent().unwrap();
+            copied.create_dir_all_durably(dir).unwrap();
+            copy.write_file(&path, &disk.read_file(from.join(below)).unwrap()).unwrap();
+        }
+    }
+    copy
+}
+
 pub(crate) fn key(bytes: &[u8]) -> Key {
     Key::new(bytes.to_vec().into()).expect("a key")
 }

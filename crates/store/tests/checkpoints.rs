@@ -1,0 +1,269 @@
+//! Checkpoints are whole or are none, and a store that makes them goes on.
+
+mod common;
+
+use cluster::{Key, StoreRequest, StoreResponse};
+use common::{ALL, DATA, carry_out, copy_of, env, key, nodes, open, options, read, value, version, write};
+use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationMatch};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use stdx::{Cell, Hlc, Rng};
+use store::{AfterRestore, CHECKPOINTS_MAX, Checkpoint, Membership, Store, StoreError, StoreOptions};
+
+const SEEDS: u64 = 4;
+
+fn all(store: &Store) -> Vec<(Key, Cell)> {
+    let request = StoreRequest::Scan { after: None, until: None, limit: ALL, values: true };
+    match store.answer_blocking(&request) {
+        StoreResponse::Scanned { entries, until: None } => entries,
+        other => panic!("not all of it: {other:?}"),
+    }
+}
+
+/// A store with something in tables, memtables and the system's space.
+fn filled(fs: impl Fs + 'static) -> Store {
+    let (store, _) = open(fs, 1).unwrap();
+    for number in 0..20_u8 {
+        carry_out(&store, &write(key(&[number]), value(5, b"in a table")));
+    }
+    store.engine().flush().unwrap();
+    let hinted = StoreRequest::Write { key: key(b"h"), cell: value(6, b"hinted"), hints: nodes(&[3]) };
+    carry_out(&store, &hinted);
+    carry_out(&store, &write(key(&[4]), Cell::tombstone(version(7), 1)));
+    carry_out(&store, &StoreRequest::RaiseClockBound { bound: Hlc::from_bits(1 << 40) });
+    store
+}
+
+fn names(disk: &MemFs) -> Vec<String> {
+    disk.read_dir(&Path::new(DATA).join("checkpoints")).unwrap_or_default()
+}
+
+#[test]
+fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    let before = all(&store);
+    let checkpoint = store.checkpoint().unwrap();
+    assert_eq!(checkpoint.path, Path::new(DATA).join("checkpoints").join(&checkpoint.name));
+    carry_out(&store, &write(key(b"later"), value(8, b"later")));
+    store.engine().flush().unwrap();
+    store.engine().run_jobs().unwrap();
+
+    let (identity, verified) =
+        store::verify(&env(Arc::new(disk.clone())), &checkpoint.path, &mut |_| {}).unwrap();
+    assert_eq!(identity.tag, store.tag());
+    assert!(verified.tables > 0);
+
+    let copy = copy_of(&disk, &checkpoint.path);
+    let copy_env = env(Arc::new(copy.clone()));
+    store::verify(&copy_env, Path::new(DATA), &mut |_| {}).unwrap();
+    let prepared = store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep).unwrap();
+    assert_eq!(prepared, identity);
+    let (restored, opened) = open(copy, 2).unwrap();
+    assert_eq!((opened.identity, opened.is_new), (identity, false));
+    assert_eq!(all(&restored), before);
+    assert_eq!(common::hints_for(&restored, 3), [(key(b"h"), version(6))]);
+    assert_eq!(opened.clock_start, Hlc::from_bits(1 << 40), "no version is issued again");
+
+    assert_eq!(read(&store, &key(b"later")), Some(value(8, b"later")));
+    assert_eq!(read(&restored, &key(b"later")), None);
+}
+
+#[test]
+fn so_many_are_kept_and_each_is_removed_by_its_name() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    let made: Vec<Checkpoint> = (0..CHECKPOINTS_MAX).map(|_| store.checkpoint().unwrap()).collect();
+    let mut listed: Vec<_> = made.iter().map(|checkpoint| checkpoint.name.clone()).collect();
+    listed.sort();
+    assert_eq!(names(&disk), listed);
+    let refused = store.checkpoint().unwrap_err();
+    assert!(matches!(refused, StoreError::TooManyCheckpoints { max: CHECKPOINTS_MAX, .. }), "{refused}");
+
+    for name in ["..", ".", "", "../shard-000", "1-1/../..", "/srv", "1767225600000000-1", "1-1\0"] {
+        assert!(!store.remove_checkpoint(name).unwrap(), "{name:?}");
+    }
+    assert!(store.remove_checkpoint(&made[1].name).unwrap());
+    assert!(!store.remove_checkpoint(&made[1].name).unwrap(), "it is gone");
+    assert!(!disk.exists(&made[1].path).unwrap());
+    let another = store.checkpoint().unwrap();
+    assert!(!made.contains(&another));
+    assert_eq!(all(&store).len(), 21);
+}
+
+#[test]
+fn checkpoints_end_with_the_process_that_made_them() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    store.checkpoint().unwrap();
+    let before = all(&store);
+    let disk = disk.kill();
+    assert_eq!(names(&disk).len(), 1);
+    let (store, _) = open(disk.clone(), 2).unwrap();
+    assert!(!disk.exists(&Path::new(DATA).join("checkpoints")).unwrap());
+    assert_eq!(all(&store), before);
+    store.checkpoint().unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_fails_leaves_nothing_and_the_store_goes_on() {
+    let faults = |nth| FaultPlan::fail(OperationMatch::any().after(nth), Fault::Error(io::ErrorKind::Other));
+    let mut failed = 0;
+    for nth in 0.. {
+        let disk = MemFs::new();
+        let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+        let store = filled(fs.clone());
+        let before = all(&store);
+        fs.set_plan(faults(nth));
+        let begun = fs.operations();
+        let result = store.checkpoint();
+        let is_done = fs.operations() - begun <= nth;
+        fs.clear();
+        if is_done {
+            assert!(result.is_ok());
+            break;
+        }
+        // Some failures are of the log, and end the engine; others are of what need not have been.
+        if store.engine().poison().is_none() {
+            assert_eq!(names(&disk).len(), usize::from(result.is_ok()), "operation {nth}");
+            carry_out(&store, &write(key(b"goes on"), value(9, b"")));
+            assert_eq!(all(&store).len(), before.len() + 1, "operation {nth}");
+            assert!(store.checkpoint().is_ok(), "operation {nth}");
+        }
+        failed += u64::from(result.is_err());
+    }
+    assert!(failed > 20, "{failed}");
+}
+
+/// Stops at any file operation of `act`, on a store with one checkpoint, and looks at what is found then, in several
+/// ways. `is_right` is told whether `act` was done, and how many checkpoints are whole.
+fn stop_anywhere(act: impl Fn(&Store, &Checkpoint) -> bool, is_right: impl Fn(bool, usize) -> bool) {
+    let before = all(&filled(MemFs::new()));
+    for stop in 0.. {
+        let disk = MemFs::new();
+        let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+        let store = filled(fs.clone());
+        let first = store.checkpoint().unwrap();
+        let last = fs.operations() + stop;
+        fs.set_plan(FaultPlan::stop_after(last).tear_last_write());
+        let is_done = act(&store, &first);
+        for seed in 0..SEEDS {
+            let place = format!("stop {stop}, seed {seed}");
+            let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut Rng::new(seed)) };
+            let found = names(&disk);
+            let whole = found.iter().filter(|name| is_whole(&disk, name, &before, &place)).count();
+            assert!(is_right(is_done, whole), "{place}: {whole} of {found:?}");
+            let (store, _) = open(disk.clone(), 2).expect(&place);
+            assert_eq!(all(&store), before, "{place}");
+            assert!(names(&disk).is_empty(), "{place}");
+            store.checkpoint().expect(&place);
+        }
+        if fs.operations() <= last {
+            return;
+        }
+    }
+}
+
+/// Whether a checkpoint may be restored; then it is right.
+fn is_whole(disk: &MemFs, name: &str, before: &[(Key, Cell)], place: &str) -> bool {
+    let copy = copy_of(disk, &Path::new(DATA).join("checkpoints").join(name));
+    let copy_env = env(Arc::new(copy.clone()));
+    match store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep) {
+        Ok(_) => {
+            store::verify(&copy_env, Path::new(DATA), &mut |_| {}).expect(place);
+            assert_eq!(all(&open(copy, 2).expect(place).0), before, "{place}");
+            true
+        }
+        Err(StoreError::CopyIncomplete { .. }) => false,
+        Err(error) => panic!("{place}: {error}"),
+    }
+}
+
+#[test]
+fn a_stop_anywhere_in_making_a_checkpoint_leaves_the_store_as_it_was() {
+    let is_right = |is_done: bool, whole| whole == 2 || (whole == 1 && !is_done);
+    stop_anywhere(|store, _| store.checkpoint().is_ok(), is_right);
+}
+
+#[test]
+fn a_stop_anywhere_in_removing_a_checkpoint_leaves_the_store_as_it_was() {
+    let is_right = |is_done: bool, whole| whole == 0 || (whole == 1 && !is_done);
+    stop_anywhere(|store, first| store.remove_checkpoint(&first.name).is_ok(), is_right);
+}
+
+#[test]
+fn a_copy_that_is_not_whole_is_refused() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    let checkpoint = store.checkpoint().unwrap();
+    let prepare = |spoil: &dyn Fn(&MemFs)| {
+        let copy = copy_of(&disk, &checkpoint.path);
+        spoil(&copy);
+        let copy_env = env(Arc::new(copy));
+        store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep).map(|_| ())
+    };
+    let data = Path::new(DATA);
+    let table = |copy: &MemFs| {
+        let is_table = |path: &&std::path::PathBuf| path.parent().unwrap().ends_with("tables");
+        copy.file_names().iter().find(is_table).cloned().expect("there is a table")
+    };
+    prepare(&|_| {}).unwrap();
+    let cut = |copy: &MemFs| {
+        let table = table(copy);
+        let bytes = copy.read_file(&table).unwrap();
+        copy.write_file(&table, &bytes[..bytes.len() - 1]).unwrap();
+    };
+    for spoil in [&cut as &dyn Fn(&MemFs), &|copy| copy.remove_file(&data.join("identity")).unwrap()] {
+        let refused = prepare(spoil).unwrap_err();
+        assert!(matches!(refused, StoreError::CopyIncomplete { .. }), "{refused}");
+    }
+    let current = data.join("shard-000").join("CURRENT");
+    for spoil in [&(|copy: &MemFs| copy.remove_file(&current).unwrap()) as &dyn Fn(&MemFs), &|copy| {
+        copy.remove_file(&table(copy)).unwrap();
+    }] {
+        let refused = prepare(spoil).unwrap_err();
+        assert!(matches!(refused, StoreError::Engine(engine::Error::Corrupt { .. })), "{refused}");
+    }
+    let refused = prepare(&|copy| copy.corrupt(data.join("identity"), 20, 1).unwrap()).unwrap_err();
+    assert!(matches!(refused, StoreError::IdentityCorrupt { .. }), "{refused}");
+
+    let open_copy = copy_of(&disk, &checkpoint.path);
+    let _opened = open(open_copy.clone(), 3).unwrap();
+    let refused = store::prepare_restored(&env(Arc::new(open_copy)), data, AfterRestore::Keep).unwrap_err();
+    assert!(matches!(refused, StoreError::Locked { .. }), "{refused}");
+}
+
+#[test]
+fn a_flipped_bit_in_a_copy_is_named() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    let checkpoint = store.checkpoint().unwrap();
+    let mut rng = Rng::new(1);
+    for path in copy_of(&disk, &checkpoint.path).file_names() {
+        let copy = copy_of(&disk, &checkpoint.path);
+        let bytes = copy.read_file(&path).unwrap().len() as u64;
+        let is_data = bytes > 0 && !path.parent().unwrap().ends_with("wal");
+        if is_data {
+            copy.corrupt(&path, rng.below(bytes), rng.below(8) as u8).unwrap();
+            let found = store::verify(&env(Arc::new(copy)), Path::new(DATA), &mut |_| {});
+            assert!(found.is_err(), "a bit of {} is wrong", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_directory_of_a_node_with_peers_says_in_its_checkpoint_when_that_was_made() {
+    let disk = MemFs::new();
+    let membership = Membership::of(vec!["http://a:1".to_owned(), "http://b:1".to_owned()]);
+    let options = || StoreOptions { membership: membership.clone(), ..options(1) };
+    let (store, _) = Store::open(env(Arc::new(disk.clone())), Path::new(DATA), options()).unwrap();
+    let checkpoint = store.checkpoint().unwrap();
+    let names = disk.read_dir(&checkpoint.path).unwrap();
+    assert_eq!(names, ["alive", "copied", "identity", "shard-000"]);
+    let copy = copy_of(&disk, &checkpoint.path);
+    copy.remove_file(&Path::new(DATA).join("alive")).unwrap();
+    let refused =
+        store::prepare_restored(&env(Arc::new(copy)), Path::new(DATA), AfterRestore::Rebuild).unwrap_err();
+    assert!(matches!(refused, StoreError::CopyIncomplete { .. }), "{refused}");
+}
