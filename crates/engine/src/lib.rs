@@ -9,7 +9,8 @@
 //! [`memtable`]; full memtables are flushed to sorted tables ([`sstable`]), which [`compaction`] merges into
 //! levels. The set of live tables is kept by a [`manifest`] of edits. Blocks that were read are kept in a
 //! [`cache`] under one budget. Within a key, cells are ordered by version: writes never read before they
-//! write, and a read may stop as soon as what it found is newer than all it has not looked at.
+//! write, and a read may stop as soon as what it found is newer than all it has not looked at. Tables never change, so
+//! a [`Snapshot`] is a set of references, and a checkpoint ([`Engine::checkpoint`]) a directory of hard links.
 //!
 //! No thread is started here unless the host calls [`workers::start`]: committing, flushing and compacting
 //! are jobs that the host steps, so that a simulator can step them too.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use stdx::{Cell, Version};
 use support::{DIR, World, batch_of, small_options};
 
-/// Reads that open a table and show an entry of it: tail, top index, index of a partition, data block.
-const TABLE_READS: u64 = 4;
+/// Reads that open a table and show an entry of it: its end, the index of a partition, a data block.
+const TABLE_READS: u64 = 3;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()

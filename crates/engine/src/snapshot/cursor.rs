@@ -9,7 +9,7 @@
 //! a run whose next table begins behind the position only *waits*: nothing that is in it can be shown before the
 //! merge reaches that key. Then the table is opened, and takes the place of its run in the merge.
 //!
-//! **Caveats.** A table that holds the sought key in its range is opened even if its next key is far: four reads
+//! **Caveats.** A table that holds the sought key in its range is opened even if its next key is far: three reads
 //! when nothing of it is in memory. In a memtable that is still written to, keys that came after the snapshot are
 //! stepped over one by one.
 

@@ -25,6 +25,9 @@ use stdx::Cell;
 /// cache like every block. A table of 64 MiB with keys of 20 bytes needs about 1 KiB.
 pub(super) const TOP_PINNED_BYTES_MAX: usize = 4 << 10;
 
+/// So much of the end of a file is read when it is opened: mostly that has the top index too, which saves a read.
+const END_BYTES: u64 = 4 << 10;
+
 /// Blocks up to this size are read on an I/O thread if the system has them in memory; a larger one would keep
 /// the thread busy too long with copying and decompressing.
 const NOWAIT_BYTES_MAX: u64 = 256 << 10;
@@ -232,13 +235,19 @@ impl Table {
                 fs.open(&self.path, OpenMode::Read).map_err(|error| Error::io("open", &self.path, error))?
             }
         };
-        let tail = read_tail(&*file, &self.path, self.meta.file_bytes)?;
+        let (tail, end) = read_end(&*file, &self.path, self.meta.file_bytes)?;
         if tail.id != self.meta.id {
             return Err(self.corrupt(self.tail_offset(), Malformed("the tail is of another table")));
         }
         let mut root = Root { file, tail, top: None, held: HeldBlocks::default() };
-        let raw = self.read(&root, tail.top, FrameKind::Index, Wait::Allowed)?.unwrap_or_default();
-        let top = IndexBlock::decode(&raw).map_err(|malformed| self.corrupt(tail.top.offset, malformed))?;
+        let top = match tail.top.offset.checked_sub(self.meta.file_bytes - end.len() as u64) {
+            Some(at) => {
+                let stored = Cow::Borrowed(&end[at as usize..][..tail.top.bytes as usize]);
+                let raw = self.unframe(stored, tail.top, FrameKind::Index)?;
+                IndexBlock::decode(&raw).map_err(|malformed| self.corrupt(tail.top.offset, malformed))?
+            }
+            None => self.read_alone(&root, tail.top)?,
+        };
         if top.heap_bytes() <= TOP_PINNED_BYTES_MAX {
             root.held = HeldBlocks::of(top.entries());
             root.top = Some(Arc::new(top));
@@ -465,7 +474,7 @@ impl AsRef<[u8]> for SharedBlock {
 /// What the footer of the table in `file` says of it.
 pub(super) fn read_meta(file: &dyn File, path: &Path) -> Result<TableMeta, Error> {
     let file_bytes = file.len().map_err(|error| Error::io("stat", path, error))?;
-    let tail = read_tail(file, path, file_bytes)?;
+    let (tail, _) = read_end(file, path, file_bytes)?;
     let mut stored = vec![0; tail.meta.bytes as usize];
     read_exact(file, path, &mut stored, tail.meta.offset)?;
     let place = Place { table: tail.id, offset: tail.meta.offset };
@@ -474,11 +483,15 @@ pub(super) fn read_meta(file: &dyn File, path: &Path) -> Result<TableMeta, Error
         .map_err(|malformed| Error::corrupt(path, tail.meta.offset, malformed.0))
 }
 
-fn read_tail(file: &dyn File, path: &Path, file_bytes: u64) -> Result<Tail, Error> {
-    let offset = file_bytes.checked_sub(TAIL_BYTES).ok_or_else(|| cut_short(path, file_bytes))?;
-    let mut bytes = [0; TAIL_BYTES as usize];
-    read_exact(file, path, &mut bytes, offset)?;
-    Tail::decode(&bytes, file_bytes).map_err(|malformed| Error::corrupt(path, offset, malformed.0))
+/// The tail of the table in `file`, and the last bytes of the file.
+fn read_end(file: &dyn File, path: &Path, file_bytes: u64) -> Result<(Tail, Vec<u8>), Error> {
+    let bytes = file_bytes.min(END_BYTES);
+    let mut end = vec![0; bytes as usize];
+    read_exact(file, path, &mut end, file_bytes - bytes)?;
+    let Some(tail) = end.last_chunk() else { return Err(cut_short(path, file_bytes)) };
+    let tail = Tail::decode(tail, file_bytes);
+    let tail = tail.map_err(|malformed| Error::corrupt(path, file_bytes - TAIL_BYTES, malformed.0))?;
+    Ok((tail, end))
 }
 
 /// Fills `buf`; a file that ends before is corrupt, for its length was known.
