@@ -10,6 +10,7 @@
 
 use crate::Key;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::ops::Range;
 use stdx::{Cell, CellKind, CellMeta, CellRef};
 
 /// Stands between a key and its value.
@@ -120,6 +121,30 @@ impl Page {
         Cell { meta: span.meta, value: self.bytes.slice(end - span.value_len as usize..end) }
     }
 
+    /// The entries at these places, as a slice of the page.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn part(&self, places: Range<usize>) -> Self {
+        let spans = &self.spans[places];
+        let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+            return Self::default();
+        };
+        let (start, bytes) = (first.start, self.bytes.slice(first.range().start..last.range().end));
+        let spans = spans.iter().map(|span| Span { start: span.start - start, ..*span }).collect();
+        Self { bytes, spans }
+    }
+
+    /// How many entries come before the first whose key is not so; those that are, come first.
+    pub fn partition_point(&self, is_so: impl Fn(&[u8]) -> bool) -> usize {
+        let key = |span: &Span| {
+            let start = span.start as usize;
+            &self.bytes[start..start + span.key_len as usize]
+        };
+        self.spans.partition_point(|span| is_so(key(span)))
+    }
+
     /// The page of these heads and bytes, as another page had them. `None` when they make no page: lengths that do not
     /// add up, keys that do not ascend or are none, a tombstone with a value.
     pub fn assemble(bytes: Bytes, heads: &[PageEntryHead]) -> Option<Self> {
@@ -147,7 +172,7 @@ impl Span {
         Some(Self { start: small(start)?, key_len: small(key_len)?, value_len: small(value_len)?, meta })
     }
 
-    fn range(&self) -> std::ops::Range<usize> {
+    fn range(&self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.key_len as usize + 1 + self.value_len as usize
     }
@@ -249,6 +274,14 @@ mod tests {
                 prop_assert_eq!(own_key.as_bytes(), &key[..]);
                 prop_assert_eq!(own_cell.as_ref(), entry.cell);
                 prop_assert_eq!(&page.line(at)[..], [entry.key, b"\n", entry.cell.value].concat());
+            }
+            for cut in 0..=page.len() {
+                let (before, behind) = (page.part(0..cut), page.part(cut..page.len()));
+                prop_assert!(before.entries().chain(behind.entries()).eq(page.entries()));
+                prop_assert_eq!([&before.bytes()[..], behind.bytes()].concat(), &page.bytes()[..]);
+                let found = behind.entries().next();
+                let found = page.partition_point(|key| found.is_none_or(|found| key < found.key));
+                prop_assert_eq!(found, cut);
             }
             let heads: Vec<_> = page.heads().collect();
             prop_assert_eq!(Page::assemble(page.bytes().clone(), &heads), Some(page));

@@ -4,6 +4,7 @@ use super::Limits;
 use super::hedge::{HedgeBudget, LateReads};
 use super::number::{self, Step};
 use super::peers::{Availability, Peer};
+use super::scan::{Casts, WantedRead};
 use super::table::OperationId;
 use crate::places::Places;
 use crate::{
@@ -27,8 +28,30 @@ pub(super) struct Context {
     pub(super) hedge_budget: HedgeBudget,
     pub(super) rng: Rng,
     pub(super) asker: Asker,
+    pub(super) casts: Casts,
+    /// What scans want read, ...
+    pub(super) wanted_reads: VecDeque<WantedRead>,
+    /// ... and what was read for them: by slot and number.
+    pub(super) read_results: VecDeque<(u16, u64, Reply)>,
     /// Counts the requests of scans.
     scan_requests: u64,
+}
+
+/// Who gets the reply to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplyTo {
+    User(RequestId),
+    /// The scan in this slot, which knows the read by this number.
+    Scan {
+        slot: u16,
+        serial: u64,
+    },
+}
+
+impl From<RequestId> for ReplyTo {
+    fn from(id: RequestId) -> Self {
+        Self::User(id)
+    }
 }
 
 /// A key with its place in the layout.
@@ -58,6 +81,9 @@ impl Context {
             hedge_budget: HedgeBudget::new(),
             rng,
             asker: Asker::Coordinator(number),
+            casts: Casts::default(),
+            wanted_reads: VecDeque::new(),
+            read_results: VecDeque::new(),
             scan_requests: 0,
         }
     }
@@ -169,8 +195,11 @@ impl Context {
         self.effects.push_back(Effect::Store { id, request });
     }
 
-    pub(super) fn reply(&mut self, to: RequestId, reply: Reply) {
-        self.effects.push_back(Effect::Reply { to, reply });
+    pub(super) fn reply(&mut self, to: impl Into<ReplyTo>, reply: Reply) {
+        match to.into() {
+            ReplyTo::User(to) => self.effects.push_back(Effect::Reply { to, reply }),
+            ReplyTo::Scan { slot, serial } => self.read_results.push_back((slot, serial, reply)),
+        }
     }
 
     pub(super) fn tell(&mut self, event: Event) {

@@ -7,7 +7,7 @@
 //! **Mechanism.** Only an operation that would fail is looked at, so this costs the others nothing. It is tried
 //! again at each change of the view, of a link, or of the clock's bound.
 
-use super::context::Subject;
+use super::context::{ReplyTo, Subject};
 use super::get::Read;
 use super::peers::Availability;
 use super::put::WriteIntent;
@@ -15,7 +15,7 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{ClockExhausted, Failure, Quorum, Reply, RequestId};
+use crate::{ClockExhausted, Failure, Quorum, Reply};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -54,7 +54,7 @@ impl Early {
 
 impl Coordinator {
     /// Fails an operation that cannot be begun now, or lets it wait.
-    pub(super) fn fail_or_wait(&mut self, now: Now, to: RequestId, early: Early, failure: Failure) {
+    pub(super) fn fail_or_wait(&mut self, now: Now, to: ReplyTo, early: Early, failure: Failure) {
         if !self.is_early(&early, &failure) {
             return self.context.reply(to, Reply::Failed(failure));
         }

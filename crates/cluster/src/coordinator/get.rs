@@ -12,7 +12,7 @@
 //! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
 
 use super::answers::Answers;
-use super::context::{Asking, Context, Subject};
+use super::context::{Asking, Context, ReplyTo, Subject};
 use super::early::Early;
 use super::number::Step;
 use super::peers::Availability;
@@ -21,7 +21,7 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, RequestId, StoreFault};
+use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, StoreFault};
 use stdx::{Instant, Now};
 
 /// A read on its way.
@@ -49,7 +49,7 @@ pub(super) struct Read {
 }
 
 impl Coordinator {
-    pub(super) fn submit_get(&mut self, now: Now, to: RequestId, key: Key, quorum: Quorum) {
+    pub(super) fn submit_get(&mut self, now: Now, to: ReplyTo, key: Key, quorum: Quorum) {
         let context = &mut self.context;
         let mut read = Read::new(now.mono, context.subject(key), quorum);
         read.fail_unavailable(context);

@@ -1,7 +1,7 @@
 //! Links to peers: dialed while the node of this process says that a peer lives, given up when it says otherwise.
 //!
 //! What is under way over a link that ends fails at once: a write counts its replica as failed, a read asks the
-//! next one.
+//! next one, a scan goes on in other roles.
 
 use super::{Coordinator, Work};
 use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState};
@@ -22,9 +22,11 @@ impl Coordinator {
                 self.hang_up(now, node);
             }
         }
+        self.lose_unbelieved(now);
         self.dial(now);
         self.resume_early(now);
-        self.forget_late();
+        self.resume_scans(now);
+        self.tend(now);
     }
 
     /// Takes news of a link of this thread.
@@ -42,7 +44,8 @@ impl Coordinator {
         }
         self.dial(now);
         self.resume_early(now);
-        self.forget_late();
+        self.resume_scans(now);
+        self.tend(now);
     }
 
     /// Whether there is a link to every peer that is up.
@@ -104,6 +107,7 @@ impl Coordinator {
                 self.proceed(now, id);
             }
         }
+        self.lose_scans(now, node);
     }
 
     fn others(&self) -> impl Iterator<Item = NodeIndex> + use<> {

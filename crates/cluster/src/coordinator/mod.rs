@@ -40,7 +40,7 @@ use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
     PeerAnswer, Reply, RequestId, StoreId, StoreResponse,
 };
-use context::Context;
+use context::{Context, ReplyTo};
 use number::{Owner, Step};
 use put::WriteIntent;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub struct Coordinator {
 /// A command on its way to its reply, and what is left of it after.
 #[derive(Debug)]
 struct Operation {
-    to: RequestId,
+    to: ReplyTo,
     replied: bool,
     work: Work,
 }
@@ -146,6 +146,7 @@ impl Coordinator {
             Command::NextPage { id } => self.submit_next_page(now, to, id),
             command => self.submit_operation(now, to, command),
         }
+        self.tend_reads(now);
     }
 
     fn submit_operation(&mut self, now: Now, to: RequestId, command: Command) {
@@ -155,7 +156,7 @@ impl Coordinator {
             return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
         match command {
-            Command::Get { key, quorum } => self.submit_get(now, to, key, quorum),
+            Command::Get { key, quorum } => self.submit_get(now, to.into(), key, quorum),
             Command::Put { key, value, lifetime, quorum } => match put::expiry(now.wall, lifetime) {
                 Ok(expires_at) => {
                     let subject = self.context.subject(key);
@@ -189,7 +190,7 @@ impl Coordinator {
             }
             None => self.handle_bound_raised(now, response),
         }
-        self.forget_late();
+        self.tend(now);
     }
 
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
@@ -206,7 +207,7 @@ impl Coordinator {
                     Some(Owner::Scan { slot, serial }) => self.take_scan_answer(now, slot, serial, answer),
                     None => {}
                 }
-                self.forget_late();
+                self.tend(now);
             }
             _ => {}
         }
@@ -228,7 +229,7 @@ impl Coordinator {
         }
         self.tend_scans(now);
         self.dial(now);
-        self.forget_late();
+        self.tend(now);
     }
 
     /// What the coordinator wants done next.
@@ -324,6 +325,12 @@ impl Coordinator {
             operation.work.end(&mut self.context, oldest);
             operation.work.give_up(&mut self.context);
         }
+    }
+
+    /// Does what is to be done after whatever has come.
+    fn tend(&mut self, now: Now) {
+        self.tend_reads(now);
+        self.forget_late();
     }
 
     /// Reads that have replied are not watched any more, so that no timer is set for them.

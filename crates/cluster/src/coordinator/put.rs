@@ -112,7 +112,9 @@ impl Coordinator {
     pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent) {
         let plan = match self.plan(&intent) {
             Ok(plan) => plan,
-            Err(failure) => return self.fail_or_wait(now, to, Early::Write(Box::new(intent)), failure),
+            Err(failure) => {
+                return self.fail_or_wait(now, to.into(), Early::Write(Box::new(intent)), failure);
+            }
         };
         let deadline = now.mono + self.context.limits.request_timeout;
         match self.context.member.clock.tick(now.wall) {
@@ -120,13 +122,13 @@ impl Coordinator {
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
                 let work = Work::Write(Write::new(plan, subject, &cell));
-                let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+                let id = self.operations.insert(deadline, Operation { to: to.into(), replied: false, work });
                 self.send_write(id, cell);
                 self.watch_clock(now, hlc);
             }
             Err(ClockExhausted) => {
                 let work = Work::Parked(Box::new(intent));
-                let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+                let id = self.operations.insert(deadline, Operation { to: to.into(), replied: false, work });
                 self.bound.park(id);
             }
         }

@@ -8,7 +8,9 @@
 
 use super::super::context::Context;
 use super::super::number;
-use crate::{NodeIndex, PageRequest, PeerAnswer, PeerRequest, ScanAnswer, SnapshotId, StoreId, StoreRequest};
+use crate::{
+    Key, NodeIndex, NodeSet, PageRequest, PeerRequest, Quorum, ScanRequest, SnapshotId, StoreId, StoreRequest,
+};
 
 /// See the module.
 #[derive(Debug)]
@@ -16,22 +18,37 @@ pub(super) struct Errands {
     slot: u16,
     snapshot: SnapshotId,
     under_way: Vec<Errand>,
-    /// Snapshots that stores may keep.
-    kept: Vec<(NodeIndex, SnapshotId)>,
+    /// Who may keep the snapshot.
+    kept: NodeSet,
 }
 
 /// A request under way at a store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Errand {
+struct Errand {
     serial: u64,
     node: NodeIndex,
-    snapshot: SnapshotId,
+}
+
+/// A key that a scan wants read, as a user would.
+#[derive(Debug)]
+pub(in crate::coordinator) struct WantedRead {
+    pub(super) slot: u16,
+    pub(super) serial: u64,
+    pub(super) key: Key,
+    pub(super) quorum: Quorum,
+}
+
+impl WantedRead {
+    /// Whether the scan in this slot wants it.
+    pub(super) const fn is_of(&self, slot: u16) -> bool {
+        self.slot == slot
+    }
 }
 
 impl Errands {
     /// Those of the scan in this slot: none yet.
     pub(super) const fn new(slot: u16, snapshot: SnapshotId) -> Self {
-        Self { slot, snapshot, under_way: Vec::new(), kept: Vec::new() }
+        Self { slot, snapshot, under_way: Vec::new(), kept: NodeSet::EMPTY }
     }
 
     /// The scan's name in all stores.
@@ -41,38 +58,53 @@ impl Errands {
 
     /// Asks this node's store for a page; by which number the answer is known.
     pub(super) fn ask_store(&mut self, context: &mut Context, request: PageRequest) -> u64 {
-        let serial = self.begin(context, context.member.me, request.snapshot);
+        let serial = self.begin(context, context.member.me);
         context.store(StoreId(number::scan_number(self.slot, serial)), StoreRequest::ReadPage(request));
         serial
     }
 
-    /// Takes note of an answer. `None`: it is waited for no more.
-    pub(super) fn take(&mut self, context: &mut Context, serial: u64) -> Option<Errand> {
+    /// Asks a peer for its part; by which number the answer is known.
+    pub(super) fn ask_peer(&mut self, context: &mut Context, node: NodeIndex, request: ScanRequest) -> u64 {
+        let serial = self.begin(context, node);
+        context.peers[node.as_usize()].begin(0);
+        context.send(node, number::scan_number(self.slot, serial), PeerRequest::Scan(request));
+        serial
+    }
+
+    /// Has a key read; by which number the result is known.
+    pub(super) fn read(&self, context: &mut Context, key: Key, quorum: Quorum) -> u64 {
+        let serial = context.next_scan_request();
+        context.wanted_reads.push_back(WantedRead { slot: self.slot, serial, key, quorum });
+        serial
+    }
+
+    /// Takes note of an answer, and says whose it is. `None`: it is waited for no more.
+    pub(super) fn take(&mut self, context: &mut Context, serial: u64) -> Option<NodeIndex> {
         let at = self.under_way.iter().position(|errand| errand.serial == serial)?;
-        let errand = self.under_way.swap_remove(at);
-        context.end_request(errand.node, 0);
-        Some(errand)
+        let node = self.under_way.swap_remove(at).node;
+        context.end_request(node, 0);
+        Some(node)
     }
 
     /// A store has come to the end of what it was asked for, and keeps nothing.
-    pub(super) fn let_go(&mut self, node: NodeIndex, snapshot: SnapshotId) {
-        self.kept.retain(|kept| *kept != (node, snapshot));
+    pub(super) const fn let_go(&mut self, node: NodeIndex) {
+        self.kept.remove(node);
     }
 
-    /// Takes an answer that came after the end of the scan.
-    pub(super) fn answered_late(&mut self, errand: Errand, answer: &PeerAnswer) {
-        if let PeerAnswer::Scan(ScanAnswer::Page { rest: None, .. }) = answer {
-            self.let_go(errand.node, errand.snapshot);
+    /// The link to a peer has ended: no answer will come, and the snapshot there ends by its age.
+    pub(super) fn lose(&mut self, context: &mut Context, node: NodeIndex) {
+        self.kept.remove(node);
+        for _ in self.under_way.extract_if(.., |errand| errand.node == node) {
+            context.end_request(node, 0);
         }
     }
 
     /// Lets go of the snapshots at stores where nothing is under way. Whether nothing is left.
     pub(super) fn end(&mut self, context: &mut Context) -> bool {
-        for (node, snapshot) in std::mem::take(&mut self.kept) {
-            if self.under_way.iter().any(|errand| (errand.node, errand.snapshot) == (node, snapshot)) {
-                self.kept.push((node, snapshot));
-                continue;
-            }
+        let busy: NodeSet = self.under_way.iter().map(|errand| errand.node).collect();
+        let snapshot = self.snapshot;
+        for node in self.kept.without(busy).iter() {
+            self.kept.remove(node);
             let number = number::scan_number(self.slot, context.next_scan_request());
             if node == context.member.me {
                 context.store(StoreId(number), StoreRequest::EndSnapshot { id: snapshot });
@@ -90,12 +122,10 @@ impl Errands {
         }
     }
 
-    fn begin(&mut self, context: &mut Context, node: NodeIndex, snapshot: SnapshotId) -> u64 {
+    fn begin(&mut self, context: &mut Context, node: NodeIndex) -> u64 {
         let serial = context.next_scan_request();
-        self.under_way.push(Errand { serial, node, snapshot });
-        if !self.kept.contains(&(node, snapshot)) {
-            self.kept.push((node, snapshot));
-        }
+        self.under_way.push(Errand { serial, node });
+        self.kept.insert(node);
         serial
     }
 }

@@ -8,26 +8,43 @@
 //! **Mechanism.** A scan stands in a table of its own, apart from operations, since it has no deadline as a whole: only
 //! what it waits for has one. The stores that it reads keep a snapshot for it, under one name everywhere; `errands`
 //! knows what is under way at which store, and lets go of the snapshots in the end. Pages begin small, so that the
-//! first one leaves at once, and grow. A reader that stops reading stops the scan: no more is read ahead than one page.
-//! Entries of this node alone are in `local`.
+//! first one leaves at once, and grow. A reader that stops reading stops the scan: no more is read ahead than one page of
+//! each store. Entries of this node alone are in `local`, those of the cluster in `cluster`, with their `roles`,
+//! `sources`, `checks` and `window`s. Keys that replicas hold otherwise are read by ordinary reads, which stand in the
+//! table of operations with all others; they take a part of it at most, and wait while it is full.
 //!
 //! **Caveats.** A scan that is closed while a store reads for it is remembered until that answer has come: else the
 //! snapshot could be taken anew by what comes last.
 
+mod checks;
+mod cluster;
+mod desk;
 mod errands;
 mod local;
+mod progress;
+mod roles;
 mod sizes;
+mod sources;
+mod window;
 
 use super::Coordinator;
-use super::context::Context;
-use crate::{Event, Failure, PeerAnswer, Reply, RequestId, Scan, ScanId, ScanScope, SnapshotId};
+use super::context::{Context, ReplyTo};
+use crate::{
+    Event, Failure, NodeIndex, PeerAnswer, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanScope, SnapshotId,
+};
+use cluster::ClusterScan;
+use desk::{Desk, Lost};
 use errands::Errands;
+pub(super) use errands::WantedRead;
 use local::LocalScan;
+pub(super) use roles::Casts;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Instant, Now};
 
 /// Scans of one coordinator; one more is refused.
 const SCANS_MAX: usize = 1_024;
+/// The part of all operations that reads for scans may be, one in so many.
+const READS_SHARE: u16 = 4;
 
 /// The scans of a coordinator. See the module.
 #[derive(Debug, Default)]
@@ -41,6 +58,8 @@ pub(super) struct Scans {
     begun: u64,
     /// How many wait for a reply.
     waiting: usize,
+    /// Reads for scans that are under way.
+    reads: u16,
 }
 
 /// A scan from its first command to the answer to its last request.
@@ -58,6 +77,7 @@ struct OpenScan {
 #[derive(Debug)]
 enum Work {
     Local(Box<LocalScan>),
+    Cluster(Box<ClusterScan>),
     /// It is over; some stores have not answered yet. They are waited for until then.
     Leaving {
         until: Instant,
@@ -85,15 +105,25 @@ impl Coordinator {
         if scan.range.is_empty() || scan.limit == Some(0) {
             return self.context.reply(to, Reply::Page { page: Default::default(), is_last: true });
         }
-        let work = match scan.scope {
-            ScanScope::Node => Work::Local(Box::new(LocalScan::new(scan.range, scan.limit))),
-            ScanScope::Cluster(_) => {
-                let retry_after = self.context.limits.request_timeout;
-                return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
+        let slot = self.scans.insert(&self.context, name);
+        let Scan { range, limit, scope } = scan;
+        let work = match scope {
+            ScanScope::Node => Ok(Work::Local(Box::new(LocalScan::new(range, limit)))),
+            ScanScope::Cluster(quorum) => {
+                let (_, mut desk) = self.scans.open(slot, now, &mut self.context);
+                ClusterScan::new(&mut desk, range, limit, quorum).map(|scan| Work::Cluster(Box::new(scan)))
             }
         };
-        let slot = self.scans.insert(&self.context, name, work);
-        self.take_reader(now, slot, to);
+        match work {
+            Ok(work) => {
+                self.scans.find(slot).expect("it was put there a moment ago").work = work;
+                self.take_reader(now, slot, to);
+            }
+            Err(failure) => {
+                self.context.reply(to, Reply::Failed(failure));
+                self.leave(now, slot);
+            }
+        }
     }
 
     pub(super) fn submit_next_page(&mut self, now: Now, to: RequestId, name: ScanId) {
@@ -106,14 +136,20 @@ impl Coordinator {
         let Some(scan) = self.scans.find(slot) else {
             return;
         };
-        let Some(asked) = scan.errands.take(&mut self.context, serial) else {
+        let Some(node) = scan.errands.take(&mut self.context, serial) else {
             return;
         };
-        match &mut scan.work {
-            Work::Local(local) => {
-                local.take_answer(now, &mut self.context, &mut scan.errands, serial, answer);
+        let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+        match work {
+            Work::Local(local) => local.take_answer(&mut desk, serial, answer),
+            Work::Cluster(cluster) => cluster.take_answer(&mut desk, serial, answer),
+            Work::Leaving { .. } => {
+                if let PeerAnswer::Scan(ScanAnswer::Page { rest: None, .. }) = answer
+                    && node == desk.context.member.me
+                {
+                    desk.errands.let_go(node);
+                }
             }
-            Work::Leaving { .. } => scan.errands.answered_late(asked, &answer),
         }
         self.proceed_scan(now, slot);
     }
@@ -121,10 +157,75 @@ impl Coordinator {
     /// Looks at the scans for which it is time.
     pub(super) fn tend_scans(&mut self, now: Now) {
         while let Some(slot) = self.scans.take_due(now.mono) {
-            let scan = self.scans.find(slot).expect("what is due is there");
-            match &mut scan.work {
-                Work::Local(local) => local.handle_due(now, &mut self.context, &mut scan.errands),
-                Work::Leaving { .. } => scan.errands.give_up(&mut self.context),
+            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+            match work {
+                Work::Local(local) => local.handle_due(&mut desk),
+                Work::Cluster(cluster) => cluster.handle_due(&mut desk),
+                Work::Leaving { .. } => desk.errands.give_up(desk.context),
+            }
+            self.proceed_scan(now, slot);
+        }
+    }
+
+    /// Begins reads that scans want while there is room for them, and brings the results to those that wait for them.
+    pub(super) fn tend_reads(&mut self, now: Now) {
+        loop {
+            if let Some((slot, serial, reply)) = self.context.read_results.pop_front() {
+                self.scans.reads -= 1;
+                if let Some(OpenScan { work: Work::Cluster(cluster), .. }) = self.scans.find(slot) {
+                    cluster.take_read(now.mono, serial, reply);
+                    self.proceed_scan(now, slot);
+                }
+                continue;
+            }
+            let share = (self.context.limits.operations_max / READS_SHARE).max(1);
+            if self.scans.reads == share || self.operations.is_full() {
+                return;
+            }
+            let Some(WantedRead { slot, serial, key, quorum }) = self.context.wanted_reads.pop_front() else {
+                return;
+            };
+            if self.scans.wants_read(slot, serial) {
+                self.scans.reads += 1;
+                self.submit_get(now, ReplyTo::Scan { slot, serial }, key, quorum);
+            }
+        }
+    }
+
+    /// Tries again what waits for links.
+    pub(super) fn resume_scans(&mut self, now: Now) {
+        for slot in self.scans.taken() {
+            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+            if let Work::Cluster(cluster) = work {
+                cluster.resume(&mut desk);
+                self.proceed_scan(now, slot);
+            }
+        }
+    }
+
+    /// Goes on without a node: the link to it has ended.
+    pub(super) fn lose_scans(&mut self, now: Now, node: NodeIndex) {
+        for slot in self.scans.taken() {
+            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+            desk.errands.lose(desk.context, node);
+            if let Work::Cluster(cluster) = work {
+                cluster.lose(&mut desk, Lost { node, fault: None });
+            }
+            self.proceed_scan(now, slot);
+        }
+    }
+
+    /// Goes on without those whose answers do not count.
+    pub(super) fn lose_unbelieved(&mut self, now: Now) {
+        for slot in self.scans.taken() {
+            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+            let Work::Cluster(cluster) = work else {
+                continue;
+            };
+            for node in desk.context.member.layout.nodes() {
+                if !desk.context.view.peer(node).believed {
+                    cluster.lose(&mut desk, Lost { node, fault: None });
+                }
             }
             self.proceed_scan(now, slot);
         }
@@ -141,10 +242,11 @@ impl Coordinator {
     /// Replies if it is time to, and does what is to be done after.
     fn proceed_scan(&mut self, now: Now, slot: u16) {
         loop {
-            let scan = self.scans.find(slot).expect("it is there");
-            let waits = scan.reader.is_some();
-            let reply = match &mut scan.work {
-                Work::Local(local) => local.advance(now, &mut self.context, &mut scan.errands, waits),
+            let waits = self.scans.find(slot).expect("it is there").reader.is_some();
+            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
+            let reply = match work {
+                Work::Local(local) => local.advance(&mut desk, waits),
+                Work::Cluster(cluster) => cluster.advance(&mut desk, waits),
                 Work::Leaving { .. } => None,
             };
             let Some(reply) = reply else {
@@ -156,7 +258,7 @@ impl Coordinator {
                 return self.leave(now, slot);
             }
         }
-        self.settle_scan(slot);
+        self.settle_scan(now, slot);
     }
 
     fn reply_to_reader(&mut self, slot: u16, reply: Reply) {
@@ -173,16 +275,19 @@ impl Coordinator {
         scan.work = Work::Leaving { until: now.mono + self.context.limits.request_timeout };
         let name = scan.name;
         self.scans.names.remove(&name);
-        self.settle_scan(slot);
+        self.context.wanted_reads.retain(|wanted| !wanted.is_of(slot));
+        self.settle_scan(now, slot);
     }
 
     /// Forgets a scan of which nothing is left, and sees to when it is looked at again.
-    fn settle_scan(&mut self, slot: u16) {
+    fn settle_scan(&mut self, now: Now, slot: u16) {
         let scan = self.scans.find(slot).expect("it is there");
         let is_done = matches!(scan.work, Work::Leaving { .. }) && scan.errands.end(&mut self.context);
+        let timeout = self.context.limits.request_timeout;
         let due = match &scan.work {
             _ if is_done => None,
-            Work::Local(local) => local.due(),
+            Work::Local(local) => local.due(timeout),
+            Work::Cluster(cluster) => cluster.due(now.mono, timeout),
             Work::Leaving { until } => Some(*until),
         };
         self.scans.set_due(slot, due);
@@ -208,7 +313,7 @@ impl Scans {
         self.slots.len() - self.free.len()
     }
 
-    fn insert(&mut self, context: &Context, name: ScanId, work: Work) -> u16 {
+    fn insert(&mut self, context: &Context, name: ScanId) -> u16 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u16
@@ -217,6 +322,7 @@ impl Scans {
         let snapshot = SnapshotId { incarnation, asker: context.asker, number: self.begun };
         self.begun += 1;
         let errands = Errands::new(slot, snapshot);
+        let work = Work::Leaving { until: Instant::ZERO };
         self.slots[usize::from(slot)] = Some(OpenScan { name, reader: None, errands, work, due: None });
         self.names.insert(name, slot);
         slot
@@ -229,6 +335,23 @@ impl Scans {
 
     fn find(&mut self, slot: u16) -> Option<&mut OpenScan> {
         self.slots.get_mut(usize::from(slot))?.as_mut()
+    }
+
+    /// The slots that are taken.
+    fn taken(&self) -> Vec<u16> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, scan)| scan.is_some()).map(|(slot, _)| slot as u16).collect()
+    }
+
+    /// The work of a scan that is there, and what it works with.
+    fn open<'a>(&'a mut self, slot: u16, now: Now, context: &'a mut Context) -> (&'a mut Work, Desk<'a>) {
+        let OpenScan { work, errands, .. } = self.find(slot).expect("it is there");
+        (work, Desk { now, context, errands })
+    }
+
+    fn wants_read(&mut self, slot: u16, serial: u64) -> bool {
+        let scan = self.find(slot);
+        scan.is_some_and(|scan| matches!(&scan.work, Work::Cluster(cluster) if cluster.wants_read(serial)))
     }
 
     fn take_due(&mut self, now: Instant) -> Option<u16> {

@@ -8,29 +8,39 @@ use crate::ScanLimit;
 /// Of the first page, in bytes of keys and values.
 const BYTES_FIRST: usize = 16 << 10;
 /// Of any page, but for one entry that alone is larger.
-pub(crate) const PAGE_BYTES_MAX: usize = 128 << 10;
+pub(super) const PAGE_BYTES_MAX: usize = 128 << 10;
+/// Cells of the first page, whatever little is wanted: some of them may be dead.
+const CELLS_FIRST: usize = 64;
 /// Entries of a page, at most.
-pub(crate) const PAGE_ENTRIES_MAX: usize = 4_096;
+const ENTRIES_MAX: usize = 4_096;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageSizes {
-    next: usize,
+    bytes: usize,
+    cells: usize,
 }
 
 impl PageSizes {
     pub(super) const fn new() -> Self {
-        Self { next: BYTES_FIRST }
+        Self { bytes: BYTES_FIRST, cells: CELLS_FIRST }
     }
 
-    /// The limit of the next page, which is to have no more entries than are wanted.
+    /// The limit of the next page of live entries, when so many are wanted.
     pub(super) fn limit(self, wanted: Option<u64>) -> ScanLimit {
-        let entries = wanted.map_or(PAGE_ENTRIES_MAX, |wanted| wanted.min(PAGE_ENTRIES_MAX as u64) as usize);
-        ScanLimit { entries, bytes: self.next }
+        let entries = wanted.map_or(ENTRIES_MAX, |wanted| wanted.min(ENTRIES_MAX as u64) as usize);
+        ScanLimit { entries, bytes: self.bytes }
+    }
+
+    /// The same for cells, of which some may be dead.
+    pub(super) fn limit_of_cells(self, wanted: Option<u64>) -> ScanLimit {
+        let limit = self.limit(wanted);
+        ScanLimit { entries: limit.entries.max(self.cells), ..limit }
     }
 
     /// A page has come.
     pub(super) fn grow(&mut self) {
-        self.next = (self.next * 2).min(PAGE_BYTES_MAX);
+        self.bytes = (self.bytes * 2).min(PAGE_BYTES_MAX);
+        self.cells = (self.cells * 2).min(ENTRIES_MAX);
     }
 }
