@@ -173,7 +173,9 @@ impl JsonReader {
             (State::Entry, _) => return Err("its line does not begin with {".into()),
             (State::LineEnd, _) => return Err("it stands on the line of the entry before it".into()),
             (_, Token::LineEnd) => return Err("its line ends before the object does".into()),
-            (State::FirstField | State::NextField, Token::String(name)) => State::Colon(field_of(name)?),
+            (State::FirstField | State::NextField, Token::String(name)) => {
+                State::Colon(field_of(name.as_deref())?)
+            }
             (State::Colon(field), Token::Colon) => State::Value(field),
             (State::Value(field), token) => {
                 self.fields.set(field, token)?;
@@ -190,10 +192,9 @@ impl JsonReader {
     }
 }
 
-fn field_of(name: Option<String>) -> Result<Field, Fault> {
-    let field = name.as_deref().and_then(Field::of);
-    field.ok_or_else(|| {
-        let name = name.as_deref().unwrap_or("of so long a name");
+fn field_of(name: Option<&str>) -> Result<Field, Fault> {
+    name.and_then(Field::of).ok_or_else(|| {
+        let name = name.unwrap_or("of so long a name");
         Fault::malformed(format!(
             "it has no field {name:?}; there are key, value, delete, ttl, expires_at, version, key_encoding, \
              value_encoding"
@@ -211,8 +212,8 @@ impl Fields {
         match (field, token) {
             (Field::Key, Token::String(text)) => self.key = Some(text),
             (Field::Value, Token::String(text)) => self.value = Some(text),
-            (Field::KeyEncoding, Token::String(name)) => self.key_is_base64 = is_base64(name)?,
-            (Field::ValueEncoding, Token::String(name)) => self.value_is_base64 = is_base64(name)?,
+            (Field::KeyEncoding, Token::String(name)) => self.key_is_base64 = is_base64(name.as_deref())?,
+            (Field::ValueEncoding, Token::String(name)) => self.value_is_base64 = is_base64(name.as_deref())?,
             (Field::Version, Token::String(_)) => {}
             (Field::ExpiresAt, Token::Number(millis)) => self.expires_at_ms = Some(millis),
             (Field::Ttl, Token::Number(millis)) => self.ttl_ms = Some(millis),
@@ -254,8 +255,8 @@ impl Fields {
     }
 }
 
-fn is_base64(name: Option<String>) -> Result<bool, Fault> {
-    match name.as_deref() {
+fn is_base64(name: Option<&str>) -> Result<bool, Fault> {
+    match name {
         Some(BASE64) => Ok(true),
         _ => Err("the only encoding is base64".into()),
     }
