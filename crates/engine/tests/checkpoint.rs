@@ -239,6 +239,8 @@ fn it_holds_what_was_acknowledged_before_while_threads_write_on() {
                 }
             });
         }
+        // Also when a check fails: the writers must end before the scope can.
+        let _stop = SetOnDrop(&stopping);
         for round in 0..8 {
             let before: Vec<u64> = acknowledged.iter().map(|number| number.load(Ordering::Acquire)).collect();
             let dir = format!("/data/checkpoints/{round}");
@@ -256,9 +258,16 @@ fn it_holds_what_was_acknowledged_before_while_threads_write_on() {
                 }
             }
         }
-        stopping.store(true, Ordering::Relaxed);
     });
     workers.stop();
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn key_in(half: &str, writer: u64) -> Vec<u8> {
