@@ -10,7 +10,9 @@
 //! an engine the first byte of a key names its space ([`keyspace`]): what users stored, or what is this node's
 //! own, such as hints and what it remembers of its peers. All writes of one turn of an I/O thread are gathered in
 //! one [`WriteGroup`] and become one batch of the engine, so that they share a hand-over between threads as well
-//! as a sync. Scans go through a range a chunk at a time, each over a snapshot of its own.
+//! as a sync. Users' ranges are read page by page out of snapshots that are kept between the pages, for a while; what
+//! repair and hints walk through, a chunk at a time, each over a snapshot of its own. A checkpoint is a data directory
+//! beside the data; a copy of it comes back as what an operator says happened since ([`prepare_restored`]).
 //!
 //! **Caveats.** A batch that fails fails whole: its writes are told the same fault.
 

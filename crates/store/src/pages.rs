@@ -20,7 +20,7 @@ use stdx::CellRef;
 /// No page has more bytes, whatever limit is asked for, but for one entry that alone is larger.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// So many entries are passed over for one page.
-pub(crate) const PASSED_ENTRIES_MAX: usize = 16 << 10;
+const PASSED_ENTRIES_MAX: usize = 16 << 10;
 /// So many bytes are passed over for one page; one entry may pass this.
 const PASSED_BYTES_MAX: usize = 4 << 20;
 

@@ -72,7 +72,7 @@ pub(crate) enum Copied {
 ///
 /// # Errors
 /// [`StoreError::CopyIncomplete`] when files are missing or cut short, [`StoreError::Locked`] when a process has it; else
-/// what is corrupt or refused by the operating system. Their bytes are checked by [`verify`](crate::verify) only.
+/// what is corrupt or refused by the operating system. Their bytes are checked by [`verify`](crate::verify()) only.
 pub fn prepare_restored(env: &Env, dir: &Path, after: AfterRestore) -> Result<Identity, StoreError> {
     let fs = &*env.fs;
     let identity = load_whole(env, dir)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stdx::{Cell, Hlc, Rng};
 use store::{AfterRestore, CHECKPOINTS_MAX, Checkpoint, Membership, Store, StoreError, StoreOptions};
 
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 32;
 
 fn all(store: &Store) -> Vec<(Key, Cell)> {
     let request = StoreRequest::Scan { after: None, until: None, limit: ALL, values: true };
