@@ -160,8 +160,9 @@ impl Claimed {
         if !is_new {
             store.note_alive(env.clock.now().wall)?;
         }
-        if restored.is_some() {
+        if let Some(after) = restored {
             restored::forget(fs, &dir)?;
+            tracing::info!(?after, "the copy is a node's data now, as it was decided");
         }
         Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
     }

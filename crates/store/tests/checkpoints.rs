@@ -4,7 +4,7 @@ mod common;
 
 use cluster::{Key, StoreRequest, StoreResponse};
 use common::{ALL, DATA, carry_out, copy_of, env, key, nodes, open, options, read, value, version, write};
-use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationMatch};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationMatch};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,6 +68,37 @@ fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
 
     assert_eq!(read(&store, &key(b"later")), Some(value(8, b"later")));
     assert_eq!(read(&restored, &key(b"later")), None);
+}
+
+#[test]
+fn on_a_real_disk_it_is_made_copied_opened_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, copy) = (root.path().join("data"), root.path().join("copy"));
+    let (store, _) = Store::open(Env::os(), &data, options(1)).unwrap();
+    carry_out(&store, &write(key(b"a"), value(1, b"before")));
+    let checkpoint = store.checkpoint().unwrap();
+    carry_out(&store, &write(key(b"a"), value(2, b"later")));
+    store::verify(&Env::os(), &checkpoint.path, &mut |_| {}).unwrap();
+    copy_all(&checkpoint.path, &copy);
+    assert!(store.remove_checkpoint(&checkpoint.name).unwrap());
+    assert_eq!(std::fs::read_dir(data.join("checkpoints")).unwrap().count(), 0);
+
+    store::prepare_restored(&Env::os(), &copy, AfterRestore::Keep).unwrap();
+    let (restored, opened) = Store::open(Env::os(), &copy, options(2)).unwrap();
+    assert_eq!((opened.identity.tag, opened.is_new), (store.tag(), false));
+    assert_eq!(read(&restored, &key(b"a")), Some(value(1, b"before")));
+    assert_eq!(read(&store, &key(b"a")), Some(value(2, b"later")));
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        match from.is_dir() {
+            true => copy_all(&from, &to),
+            false => drop(std::fs::copy(&from, &to).unwrap()),
+        }
+    }
 }
 
 #[test]
