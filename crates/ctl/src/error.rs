@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a backup, a restore, a check, an export or an import ended early.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +105,60 @@ pub enum CtlError {
     /// The data directory cannot be used.
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// A file is there already that would be made.
+    #[error("{} is there already; remove it, or write to another file", path.display())]
+    Taken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What an export is written to takes no more.
+    #[error("cannot write what is exported: {source}")]
+    Output {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The node has made a checkpoint where this process cannot read it.
+    #[error(
+        "the checkpoint of {node} is in {}, which cannot be read here ({source}): do this on the node's machine, as a user \
+         who may read its data directory",
+        path.display()
+    )]
+    OutOfReach {
+        /// The node's address.
+        node: String,
+        /// Where it is on the node's machine.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No connection to the node comes about.
+    #[error("{node} cannot be reached: {detail}")]
+    Unreachable {
+        /// Its address.
+        node: String,
+        /// Why.
+        detail: String,
+    },
+    /// The node does not do what it is asked.
+    #[error("{node} answers {status}{}{detail}", if detail.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Its address.
+        node: String,
+        /// The status of its answer.
+        status: u16,
+        /// What it says.
+        detail: String,
+        /// When it wants to be asked again.
+        retry_after: Option<Duration>,
+    },
+    /// The node's answer is not whole, or not one of a node.
+    #[error("the answer of {node} broke off: {detail}")]
+    BrokenOff {
+        /// Its address.
+        node: String,
+        /// How.
+        detail: String,
+    },
     /// Whoever watched has ended it.
     #[error("stopped before it was done")]
     Cancelled,
@@ -128,15 +183,22 @@ impl CtlError {
     /// What an operator can do about it.
     pub fn kind(&self) -> CtlErrorKind {
         match self {
-            Self::Locked { .. } | Self::Cancelled => CtlErrorKind::Retry,
+            Self::Locked { .. } | Self::Cancelled | Self::Unreachable { .. } | Self::BrokenOff { .. } => {
+                CtlErrorKind::Retry
+            }
+            Self::Refused { status: 503 | 504, .. } => CtlErrorKind::Retry,
+            Self::Refused { status: 507, .. } => CtlErrorKind::Full,
             Self::NotARepository { .. }
             | Self::OtherNode { .. }
             | Self::NoBackup { .. }
-            | Self::NotEmpty { .. } => CtlErrorKind::Invalid,
+            | Self::NotEmpty { .. }
+            | Self::Taken { .. }
+            | Self::OutOfReach { .. }
+            | Self::Refused { .. } => CtlErrorKind::Invalid,
             Self::Damaged { .. } => CtlErrorKind::Corrupt,
             Self::Full { .. } | Self::NoRoom { .. } => CtlErrorKind::Full,
             Self::LeftBehind { error, .. } => error.kind(),
-            Self::Io { .. } | Self::Store(_) => CtlErrorKind::Internal,
+            Self::Io { .. } | Self::Output { .. } | Self::Store(_) => CtlErrorKind::Internal,
         }
     }
 

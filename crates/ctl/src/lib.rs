@@ -9,18 +9,30 @@
 
 #![warn(missing_docs)]
 
+mod backup;
 mod checksum;
 mod error;
 mod files;
 mod mount;
+mod node;
+mod percent;
 mod progress;
 mod repository;
 mod restore;
+mod transfer;
+mod utc;
 mod verify;
 
+pub use backup::{BackedUp, back_up};
 pub use checksum::{Checksum, NotAChecksum};
 pub use error::{CtlError, CtlErrorKind};
+pub use node::{Node, NodeCheckpoint};
 pub use progress::{Observer, Progress};
 pub use repository::{BackupFile, BackupNumber, Manifest, Removed, Repository, Taken};
 pub use restore::restore;
+pub use transfer::{
+    Export, Exported, FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, PartialFile, QuorumWish, export,
+    import,
+};
+pub use utc::utc;
 pub use verify::{RepositoryReport, verify_repository};

@@ -55,7 +55,7 @@ fn a_second_backup_copies_only_what_is_new() {
     let known = |file: &BackupFile| is_table(&file.path) && first.manifest.files.contains(file);
     let new: Vec<_> = second.manifest.files.iter().filter(|file| !known(file)).collect();
     assert_eq!(second.files_copied, new.len());
-    assert_eq!(second.bytes_copied, new.iter().map(|file| file.bytes).sum());
+    assert_eq!(second.bytes_copied, new.iter().map(|file| file.bytes).sum::<u64>());
     assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2)]);
 }
 

@@ -1,11 +1,17 @@
 //! veche: a highly available, distributed key-value store over plain HTTP.
 
+mod backup;
 mod client;
 mod cluster_settings;
+mod export;
+mod import;
+mod interrupt;
 mod logging;
 mod node_url;
+mod progress;
 mod quantity;
 mod repair;
+mod restore;
 mod serve;
 mod settings;
 mod status;
@@ -33,8 +39,16 @@ enum Command {
     Status(status::Arguments),
     /// Compare what a node holds with the other replicas, and exchange what differs.
     Repair(repair::Arguments),
-    /// Check every byte of a data directory that no node has open.
+    /// Check every byte of a data directory that no node has open, or of a backup repository.
     Verify(verify::Arguments),
+    /// Add a backup of a running node to a repository on the same machine.
+    Backup(backup::Arguments),
+    /// Make a data directory of a backup.
+    Restore(restore::Arguments),
+    /// Write the entries of a node, or of the whole cluster, to a file.
+    Export(export::Arguments),
+    /// Write the entries of a file to a node or cluster.
+    Import(import::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +57,10 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Repair(arguments) => repair::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Import(arguments) => import::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,7 +74,7 @@ fn main() -> ExitCode {
 /// The arguments. An environment variable that is set to nothing counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
-    for name in ["serve", "status", "repair", "verify"] {
+    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import"] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     let matches = command.get_matches();

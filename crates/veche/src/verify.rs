@@ -1,32 +1,43 @@
-//! `veche verify`: check a data directory that no node has open.
+//! `veche verify`: check a data directory that no node has open, or a backup repository.
 
+use crate::progress::{Bytes, Display};
 use crate::settings::DATA_DEFAULT;
+use ctl::{Observer, Progress, Repository, RepositoryReport};
 use env::Env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Progress is told each time so many bytes more were checked.
-const TELL_EVERY_BYTES: u64 = 256 << 20;
+/// So much damage is listed.
+const DAMAGE_SHOWN_MAX: usize = 20;
 
-/// Check every byte of a data directory that no node has open.
+/// Check every byte of a data directory that no node has open, or of a backup repository.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Data directory
-    #[arg(long, env = "VECHE_DATA", value_name = "DIR", default_value = DATA_DEFAULT)]
-    data: PathBuf,
+    /// Data directory [default: ./veche-data]
+    #[arg(long, env = "VECHE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Check the backups in this repository, and no data directory
+    #[arg(long, value_name = "DIR")]
+    backup: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let mut told_bytes = 0;
-    let result = store::verify(&Env::os(), &arguments.data, &mut |progress| {
-        if progress.bytes_done >= told_bytes + TELL_EVERY_BYTES {
-            told_bytes = progress.bytes_done;
-            println!("{} of {} MiB checked", progress.bytes_done >> 20, progress.bytes_total >> 20);
-        }
+    match &arguments.backup {
+        Some(backup) => verify_backups(backup),
+        None => verify_data(arguments.data.as_deref().unwrap_or(Path::new(DATA_DEFAULT))),
+    }
+}
+
+fn verify_data(data: &Path) -> Result<(), String> {
+    let mut display = Display::new("checking");
+    let result = store::verify(&Env::os(), data, &mut |progress| {
+        let (bytes_done, bytes_total) = (progress.bytes_done, Some(progress.bytes_total));
+        display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
     });
+    display.end();
     let (identity, verified) = result.map_err(|error| error.to_string())?;
     println!(
         "{}: node {:?}, {} tables of {} MiB with {} cells, {} records in the log: all as written",
-        arguments.data.display(),
+        data.display(),
         identity.tag,
         verified.tables,
         verified.table_bytes >> 20,
@@ -34,4 +45,56 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         verified.wal_records
     );
     Ok(())
+}
+
+fn verify_backups(dir: &Path) -> Result<(), String> {
+    let env = Env::os();
+    let repository = Repository::open(&env, dir).map_err(|error| error.to_string())?;
+    let mut display = Display::new("checking");
+    let report = ctl::verify_repository(&env, &repository, &mut display);
+    display.end();
+    let report = report.map_err(|error| error.to_string())?;
+    for line in lines_of(&report) {
+        println!("{line}");
+    }
+    for error in report.damage.iter().take(DAMAGE_SHOWN_MAX) {
+        eprintln!("veche: {error}");
+    }
+    match report.damage.len() {
+        0 => Ok(()),
+        1 => {
+            Err(format!("{}: 1 file is damaged; the backups that need it cannot be restored", dir.display()))
+        }
+        count => Err(format!(
+            "{}: {count} files are damaged; the backups that need them cannot be restored",
+            dir.display()
+        )),
+    }
+}
+
+fn lines_of(report: &RepositoryReport) -> Vec<String> {
+    let backup = |(manifest, is_whole): &(ctl::Manifest, bool)| {
+        format!(
+            "backup {} of node {:016x}, {}: {} files, {}: {}",
+            manifest.number,
+            manifest.node.0,
+            ctl::utc(manifest.taken),
+            manifest.files.len(),
+            Bytes(manifest.bytes()),
+            if *is_whole { "all as written" } else { "DAMAGED" }
+        )
+    };
+    let mut lines: Vec<String> = report.backups.iter().map(backup).collect();
+    lines.extend(report.newest.as_ref().map(|newest| {
+        let (tables, cells) = (newest.tables, newest.cells);
+        format!("the newest, block by block: {tables} tables with {cells} cells: all as written")
+    }));
+    lines.push(format!("{} files of {} in all", report.objects, Bytes(report.bytes)));
+    if report.unneeded > 0 {
+        lines.push(format!(
+            "{} files belong to no backup: one that was interrupted left them, and the next goes on with them",
+            report.unneeded
+        ));
+    }
+    lines
 }

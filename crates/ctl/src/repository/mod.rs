@@ -12,6 +12,7 @@
 //! **Caveats.** What is read back comes from the system's cache as a rule: that shows that the right bytes were
 //! written, not that the disk keeps them. [`verify`](crate::verify_repository) some time later does.
 
+mod held;
 mod manifest;
 mod object;
 mod retention;

@@ -1,0 +1,59 @@
+//! Checkpoints of a running node.
+
+use super::Node;
+use crate::error::CtlError;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::Empty;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const TARGET: &str = "/v0/checkpoint";
+/// A checkpoint waits until all that is in memory is in tables.
+const CHECKPOINT_MAX: Duration = Duration::from_secs(600);
+const REMOVE_MAX: Duration = Duration::from_secs(60);
+/// A longer answer is not one of a node.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// A checkpoint that a node keeps until it is told to remove it, or ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCheckpoint {
+    /// By which it is removed.
+    pub name: String,
+    /// Where it is, on the node's machine.
+    pub path: PathBuf,
+}
+
+impl Node {
+    /// Has the node make a checkpoint.
+    ///
+    /// # Errors
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
+    pub async fn make_checkpoint(&self) -> Result<NodeCheckpoint, CtlError> {
+        let request =
+            self.request(Method::POST, TARGET).body(Empty::<Bytes>::new()).expect("a valid request");
+        let mut answer = self.send(request, CHECKPOINT_MAX).await?.expect(StatusCode::CREATED).await?;
+        let text = answer.text(ANSWER_BYTES_MAX).await?;
+        serde_json::from_slice(&text).map_err(|_| CtlError::BrokenOff {
+            node: self.to_string(),
+            detail: "it does not answer like a veche node".to_owned(),
+        })
+    }
+
+    /// Has the node remove a checkpoint. Returns whether it had it.
+    ///
+    /// # Errors
+    /// As [`Node::make_checkpoint`].
+    pub async fn remove_checkpoint(&self, name: &str) -> Result<bool, CtlError> {
+        let target = format!("{TARGET}?name={}", crate::percent::encode(name.as_bytes()));
+        let request =
+            self.request(Method::DELETE, &target).body(Empty::<Bytes>::new()).expect("a valid request");
+        let answer = self.send(request, REMOVE_MAX).await?;
+        match answer.status() {
+            StatusCode::ACCEPTED => Ok(true),
+            StatusCode::NOT_FOUND => Ok(false),
+            _ => Err(answer.into_refusal().await),
+        }
+    }
+}

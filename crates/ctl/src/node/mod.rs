@@ -1,0 +1,167 @@
+//! A running node, asked over HTTP.
+//!
+//! Each request has a connection of its own: these are few, and long. A node that says nothing for [`SILENCE_MAX`] is given
+//! up; there is no limit to how long an answer takes that goes on coming.
+
+mod body;
+mod checkpoint;
+
+pub(crate) use body::{BodySender, body};
+pub use checkpoint::NodeCheckpoint;
+
+use crate::error::CtlError;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use std::fmt;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// To connect, at most.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// A node that is silent for so long in the middle of an answer is given up.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// No more of a problem is read, in bytes.
+const PROBLEM_BYTES_MAX: usize = 64 << 10;
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    authority: String,
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}
+
+impl Node {
+    /// The node at `host:port`.
+    pub fn new(authority: &str) -> Self {
+        Self { authority: authority.to_owned() }
+    }
+
+    /// Begins a request for `target`, a path with or without a query.
+    pub(crate) fn request(&self, method: http::Method, target: &str) -> http::request::Builder {
+        Request::builder().method(method).uri(target).header(http::header::HOST, &self.authority)
+    }
+
+    /// Sends a request. Returns when the head of the answer is there, be it before the end of the request.
+    pub(crate) async fn send<B>(&self, request: Request<B>, patience: Duration) -> Result<Answer, CtlError>
+    where
+        B: Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
+    {
+        let unreachable = |detail: String| CtlError::Unreachable { node: self.to_string(), detail };
+        let socket = match timeout(CONNECT_MAX, TcpStream::connect(&self.authority)).await {
+            Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
+            Err(_) => return Err(unreachable("no connection comes about".to_owned())),
+        };
+        socket.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.to_string()))?;
+        // What it fails with, the request or its answer fails with too.
+        let connection = Connection(tokio::spawn(async { drop(connection.await) }));
+        let broken = |detail: String| CtlError::BrokenOff { node: self.to_string(), detail };
+        match timeout(patience, sender.send_request(request)).await {
+            Ok(Ok(response)) => Ok(Answer { node: self.clone(), response, _connection: connection }),
+            Ok(Err(error)) => Err(broken(with_source(&error))),
+            Err(_) => Err(broken(format!("it said nothing for {} s", patience.as_secs()))),
+        }
+    }
+}
+
+/// A connection, which ends with this.
+struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The answer to a request; its body is still coming.
+pub(crate) struct Answer {
+    node: Node,
+    response: Response<Incoming>,
+    _connection: Connection,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next piece of the body; `None` when it has come to its proper end.
+    ///
+    /// # Errors
+    /// [`CtlError::BrokenOff`]: there should be more.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CtlError> {
+        loop {
+            let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
+            match timeout(SILENCE_MAX, self.response.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Ok(Some(Err(error))) => return Err(broken(with_source(&error))),
+                Err(_) => return Err(broken(format!("it said nothing for {} s", SILENCE_MAX.as_secs()))),
+            }
+        }
+    }
+
+    /// This answer if it has the status that was hoped for.
+    ///
+    /// # Errors
+    /// [`CtlError::Refused`] with what the node says.
+    pub(crate) async fn expect(self, status: StatusCode) -> Result<Self, CtlError> {
+        if self.status() == status { Ok(self) } else { Err(self.into_refusal().await) }
+    }
+
+    /// The whole body, if it has at most this many bytes; else its beginning.
+    pub(crate) async fn text(&mut self, bytes_max: usize) -> Result<BytesMut, CtlError> {
+        let mut text = BytesMut::new();
+        while text.len() < bytes_max
+            && let Some(piece) = self.next().await?
+        {
+            text.extend_from_slice(&piece[..piece.len().min(bytes_max - text.len())]);
+        }
+        Ok(text)
+    }
+
+    /// What the node says of why it refuses.
+    pub(crate) async fn into_refusal(mut self) -> CtlError {
+        #[derive(Deserialize)]
+        struct Problem {
+            detail: String,
+        }
+        let status = self.status();
+        let retry_after = self.header(http::header::RETRY_AFTER).and_then(|secs| secs.parse().ok());
+        let text = self.text(PROBLEM_BYTES_MAX).await.unwrap_or_default();
+        let detail =
+            serde_json::from_slice(&text).map_or_else(|_| String::new(), |Problem { detail }| detail);
+        let retry_after = retry_after.map(Duration::from_secs);
+        CtlError::Refused { node: self.node.to_string(), status: status.as_u16(), detail, retry_after }
+    }
+}
+
+/// An error of hyper with what is below it: its own text says little.
+fn with_source(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,26 @@
+//! Percent-encoding of keys in a query.
+
+/// `bytes` as a value of a query.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(*byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_something_in_a_query_is_encoded() {
+        assert_eq!(encode(b"a-Z_0.9~"), "a-Z_0.9~");
+        assert_eq!(encode(b"a b&c=d+e%\0\xff"), "a%20b%26c%3Dd%2Be%25%00%FF");
+    }
+}

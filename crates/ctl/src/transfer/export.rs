@@ -1,0 +1,182 @@
+//! A range of entries, from a node to a file.
+//!
+//! **Promise.** When [`export`] returns, all of the range was written, as the node sent it. A stream that breaks off, or
+//! that is not what it says, is an error.
+//!
+//! **Mechanism.** What comes is decoded as it is passed on: so entries can be counted, and nothing is taken for whole that
+//! could not be read again. HTTP itself tells the end of a stream from its being cut; the binary format does once more,
+//! for the file.
+
+use super::unzstd::Unzstd;
+use super::{QuorumWish, VALUE_BYTES_MAX};
+use crate::error::CtlError;
+use crate::node::{Answer, Node, SILENCE_MAX};
+use crate::percent;
+use crate::progress::{Observer, Progress};
+use api::entries::{Coding, EntryDecoder, Format};
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use http_body_util::Empty;
+use std::io;
+
+/// Which entries, and how they are to be written.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// Those of the whole cluster, with this quorum; else those that the node itself holds.
+    pub cluster: Option<QuorumWish>,
+    /// The first key; `None`: from the first of all.
+    pub start: Option<Vec<u8>>,
+    /// The first key behind the last; `None`: to the last of all.
+    pub end: Option<Vec<u8>>,
+    /// So many at most.
+    pub limit: Option<u64>,
+    /// [`Format::Binary`] or [`Format::Ndjson`].
+    pub format: Format,
+    /// The node compresses.
+    pub zstd: bool,
+}
+
+/// What was exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Entries.
+    pub entries: u64,
+    /// What was written, in bytes.
+    pub bytes: u64,
+}
+
+/// Writes the entries of a range to `to`. Dropping the future ends it.
+///
+/// # Errors
+/// [`CtlError`]; then what was written is not all.
+pub async fn export(
+    node: &Node,
+    export: &Export,
+    to: &mut dyn io::Write,
+    observer: &mut dyn Observer,
+) -> Result<Exported, CtlError> {
+    let coding = if export.zstd { Coding::Zstd } else { Coding::Identity };
+    let request = node
+        .request(Method::GET, &target(export))
+        .header(header::ACCEPT, export.format.media_type())
+        .header(header::ACCEPT_ENCODING, coding.name().unwrap_or("identity"))
+        .body(Empty::<Bytes>::new())
+        .expect("a valid request");
+    let mut answer = node.send(request, SILENCE_MAX).await?.expect(StatusCode::OK).await?;
+    let mut check = Check::new(node, export.format, coding, &answer)?;
+    let mut exported = Exported::default();
+    while let Some(piece) = answer.next().await? {
+        to.write_all(&piece).map_err(|source| CtlError::Output { source })?;
+        exported.bytes += piece.len() as u64;
+        check.feed(piece)?;
+        exported.entries = check.entries.entries();
+        let Exported { entries, bytes } = exported;
+        observer.on_progress(Progress { bytes_done: bytes, bytes_total: None, entries_done: entries });
+    }
+    check.end()?;
+    to.flush().map_err(|source| CtlError::Output { source })?;
+    Ok(exported)
+}
+
+fn target(export: &Export) -> String {
+    let Export { cluster, start, end, limit, .. } = export;
+    // The least of all keys.
+    let start = start.as_deref().unwrap_or(b"\0");
+    let mut parameters = vec![format!("start={}", percent::encode(start))];
+    parameters.extend(end.as_ref().map(|end| format!("end={}", percent::encode(end))));
+    parameters.extend(limit.map(|limit| format!("limit={limit}")));
+    if let Some(quorum) = cluster {
+        parameters.push("cluster=1".to_owned());
+        parameters.extend(quorum.parameters());
+    }
+    format!("/v0/entities?{}", parameters.join("&"))
+}
+
+/// Reads what comes, to know that it is what it should be.
+struct Check {
+    node: String,
+    unzstd: Option<Unzstd>,
+    entries: EntryDecoder,
+}
+
+impl Check {
+    fn new(node: &Node, format: Format, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
+        let node = node.to_string();
+        let is_of = |name: header::HeaderName, wanted: Option<&str>| answer.header(name) == wanted;
+        if !is_of(header::CONTENT_TYPE, Some(format.media_type()))
+            || !is_of(header::CONTENT_ENCODING, coding.name())
+        {
+            let detail = "it answers in another format than it was asked for".to_owned();
+            return Err(CtlError::BrokenOff { node, detail });
+        }
+        let unzstd = match coding {
+            Coding::Zstd => Some(Unzstd::new().map_err(|source| CtlError::Output { source })?),
+            _ => None,
+        };
+        Ok(Self { node, unzstd, entries: EntryDecoder::of_export(format, VALUE_BYTES_MAX) })
+    }
+
+    fn feed(&mut self, piece: Bytes) -> Result<(), CtlError> {
+        let Self { node, unzstd, entries } = self;
+        match unzstd {
+            None => pass(entries, piece),
+            Some(unzstd) => unzstd.feed(&piece, |out| pass(entries, out.into())),
+        }
+        .map_err(|Bad(detail)| CtlError::BrokenOff { node: node.clone(), detail })
+    }
+
+    fn end(&mut self) -> Result<(), CtlError> {
+        let broken = |detail: String| CtlError::BrokenOff { node: self.node.clone(), detail };
+        if !self.unzstd.as_ref().is_none_or(Unzstd::may_end) {
+            return Err(broken("what it sent ends inside of a compressed frame".to_owned()));
+        }
+        self.entries.end().map_err(|error| broken(error.to_string()))
+    }
+}
+
+/// What is wrong with what was sent.
+struct Bad(String);
+
+impl From<io::Error> for Bad {
+    fn from(error: io::Error) -> Self {
+        Self(format!("what it sent cannot be decompressed: {error}"))
+    }
+}
+
+fn pass(entries: &mut EntryDecoder, piece: Bytes) -> Result<(), Bad> {
+    entries.feed(piece);
+    loop {
+        match entries.next() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Bad(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_asked_for_as_it_is_meant() {
+        let all = Export {
+            cluster: None,
+            start: None,
+            end: None,
+            limit: None,
+            format: Format::Binary,
+            zstd: false,
+        };
+        assert_eq!(target(&all), "/v0/entities?start=%00");
+        let quorum = QuorumWish { ack: Some(2), from: Some(3) };
+        let part = Export {
+            cluster: Some(quorum),
+            start: Some(b"a b".to_vec()),
+            end: Some(b"\xff".to_vec()),
+            limit: Some(5),
+            ..all
+        };
+        assert_eq!(target(&part), "/v0/entities?start=a%20b&end=%FF&limit=5&cluster=1&ack=2&from=3");
+    }
+}

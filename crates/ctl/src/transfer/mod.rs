@@ -1,0 +1,31 @@
+//! Entries to and from files.
+
+mod export;
+mod import;
+mod partial;
+mod source;
+mod unzstd;
+
+pub use export::{Export, Exported, export};
+pub use import::{FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, import};
+pub use partial::PartialFile;
+
+/// Values of entries in files may be so long, in bytes: no node takes longer ones.
+const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// A quorum as it is asked for; what is not said, the node decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuorumWish {
+    /// How many replicas must answer.
+    pub ack: Option<u8>,
+    /// Of how many.
+    pub from: Option<u8>,
+}
+
+impl QuorumWish {
+    /// As parameters of a query.
+    fn parameters(&self) -> Vec<String> {
+        let named = |name: &str, number: Option<u8>| number.map(|number| format!("{name}={number}"));
+        [named("ack", self.ack), named("from", self.from)].into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! The entries of a file, in chunks, on a thread of their own: reading waits, and the connection must not.
+
+use super::VALUE_BYTES_MAX;
+use super::unzstd::{self, Unzstd};
+use crate::error::CtlError;
+use api::entries::{BatchEntry, EntryDecoder, EntryError, Format, MAGIC};
+use bytes::Bytes;
+use std::io::{self, Read};
+use tokio::sync::mpsc;
+
+/// So much is read at once, in bytes.
+const READ_BYTES: usize = 256 << 10;
+/// So many chunks wait to be taken, at most.
+const CHUNKS_MAX: usize = 2;
+
+/// Some entries of a file.
+pub(super) struct Chunk {
+    /// In their order.
+    pub(super) entries: Vec<BatchEntry>,
+    /// So much of the file was read, in bytes.
+    pub(super) bytes_read: u64,
+}
+
+/// The entries of a file, to its end or to what is wrong with it.
+pub(super) type Chunks = mpsc::Receiver<Result<Chunk, CtlError>>;
+
+/// Begins to read.
+pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> Chunks {
+    let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+    let reader = Reader { from, name, bytes_read: 0, sender };
+    std::thread::spawn(move || reader.run());
+    chunks
+}
+
+struct Reader {
+    from: Box<dyn Read + Send>,
+    name: String,
+    bytes_read: u64,
+    sender: mpsc::Sender<Result<Chunk, CtlError>>,
+}
+
+/// Why no more is read.
+enum Stop {
+    Because(CtlError),
+    NobodyWants,
+}
+
+/// What is being read.
+struct Stream {
+    unzstd: Option<Unzstd>,
+    /// Once its first bytes were seen.
+    entries: Option<EntryDecoder>,
+}
+
+impl Reader {
+    fn run(mut self) {
+        if let Err(Stop::Because(error)) = self.read_through() {
+            // Nobody wants to know any more.
+            let _ = self.sender.blocking_send(Err(error));
+        }
+    }
+
+    fn read_through(&mut self) -> Result<(), Stop> {
+        let mut piece = self.read_piece()?;
+        if piece.starts_with(&GZIP_MAGIC) {
+            return Err(self.stop("it is compressed by gzip; decompress it first"));
+        }
+        let is_zstd = piece.starts_with(&unzstd::MAGIC);
+        let unzstd =
+            if is_zstd { Some(Unzstd::new().map_err(|error| self.cannot_read(error))?) } else { None };
+        let mut stream = Stream { unzstd, entries: None };
+        while !piece.is_empty() {
+            self.pass(&mut stream, piece)?;
+            piece = self.read_piece()?;
+        }
+        self.end(stream)
+    }
+
+    /// The next bytes, as many as a piece has; none at the end.
+    fn read_piece(&mut self) -> Result<Bytes, Stop> {
+        let mut piece = Vec::with_capacity(READ_BYTES);
+        let read = (&mut self.from).take(READ_BYTES as u64).read_to_end(&mut piece);
+        self.bytes_read += read.map_err(|error| self.cannot_read(error))? as u64;
+        Ok(piece.into())
+    }
+
+    fn pass(&mut self, stream: &mut Stream, piece: Bytes) -> Result<(), Stop> {
+        let Stream { unzstd, entries } = stream;
+        match unzstd {
+            None => self.decode(entries, piece),
+            Some(unzstd) => unzstd
+                .feed(&piece, |out| self.decode(entries, out.into()).map_err(Unfit::Stop))
+                .map_err(|unfit| match unfit {
+                    Unfit::Stop(stop) => stop,
+                    Unfit::Zstd(error) => self.stop(format!("it cannot be decompressed: {error}")),
+                }),
+        }
+    }
+
+    fn decode(&self, entries: &mut Option<EntryDecoder>, piece: Bytes) -> Result<(), Stop> {
+        let entries = match entries {
+            Some(entries) => entries,
+            None => entries.insert(EntryDecoder::of_export(self.format_of(&piece)?, VALUE_BYTES_MAX)),
+        };
+        entries.feed(piece);
+        let mut chunk = Vec::new();
+        let broken = loop {
+            match entries.next() {
+                Ok(Some(entry)) => chunk.push(entry),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        if !chunk.is_empty() {
+            let chunk = Chunk { entries: chunk, bytes_read: self.bytes_read };
+            self.sender.blocking_send(Ok(chunk)).map_err(|_| Stop::NobodyWants)?;
+        }
+        broken.map_or(Ok(()), |error| Err(self.broken(&error)))
+    }
+
+    /// The format that a file is in that begins like this.
+    fn format_of(&self, beginning: &[u8]) -> Result<Format, Stop> {
+        let magic = &MAGIC[..MAGIC.len().min(beginning.len())];
+        if beginning.starts_with(magic) {
+            return Ok(Format::Binary);
+        }
+        match beginning.trim_ascii_start().first() {
+            Some(b'{') => Ok(Format::Ndjson),
+            _ => Err(self.stop(
+                "it is in no format that is known here: neither the binary one of an export, nor JSON lines, nor one of \
+                 them compressed by zstd",
+            )),
+        }
+    }
+
+    fn end(&mut self, stream: Stream) -> Result<(), Stop> {
+        let Stream { unzstd, entries } = stream;
+        let mut entries = entries.ok_or_else(|| self.stop("it is empty; an export of no entries is not"))?;
+        match entries.end() {
+            Err(error) => Err(self.broken(&error)),
+            Ok(()) if unzstd.as_ref().is_none_or(Unzstd::may_end) => Ok(()),
+            Ok(()) => Err(self.broken(&EntryError::CutShort { entries: entries.entries() })),
+        }
+    }
+
+    fn broken(&self, error: &EntryError) -> Stop {
+        match error {
+            EntryError::CutShort { entries } => self.stop(format!("it is cut short after {entries} entries")),
+            other => self.stop(other.to_string()),
+        }
+    }
+
+    fn stop(&self, detail: impl Into<String>) -> Stop {
+        Stop::Because(CtlError::damaged(self.name.as_ref(), detail))
+    }
+
+    fn cannot_read(&self, error: io::Error) -> Stop {
+        Stop::Because(CtlError::io("read", self.name.as_ref())(error))
+    }
+}
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Why a compressed piece was not passed on.
+enum Unfit {
+    Zstd(io::Error),
+    Stop(Stop),
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Self {
+        Self::Zstd(error)
+    }
+}

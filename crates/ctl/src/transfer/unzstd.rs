@@ -1,0 +1,84 @@
+//! Zstandard, decompressed piece by piece.
+
+use std::io;
+use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+
+/// Data begins with these bytes.
+pub(super) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// So much is decompressed at once, at most.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// A stream of frames, one behind the other.
+pub(super) struct Unzstd {
+    decoder: Decoder<'static>,
+    is_between_frames: bool,
+}
+
+impl Unzstd {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { decoder: Decoder::new()?, is_between_frames: true })
+    }
+
+    /// Decompresses a piece; calls `each` with what comes of it.
+    pub(super) fn feed<E: From<io::Error>>(
+        &mut self,
+        piece: &[u8],
+        mut each: impl FnMut(Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut input = InBuffer::around(piece);
+        loop {
+            let mut out = Vec::with_capacity(PIECE_BYTES);
+            let mut output = OutBuffer::around(&mut out);
+            let hint = self.decoder.run(&mut input, &mut output)?;
+            let is_full = output.pos() == PIECE_BYTES;
+            self.is_between_frames = hint == 0;
+            if !out.is_empty() {
+                each(out)?;
+            }
+            match (input.pos() == piece.len(), self.is_between_frames) {
+                (true, true) => return Ok(()),
+                (true, false) if !is_full => return Ok(()),
+                (false, true) => self.decoder.reinit()?,
+                (_, false) => {}
+            }
+        }
+    }
+
+    /// Whether the stream may end here.
+    pub(super) fn may_end(&self) -> bool {
+        self.is_between_frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decompress(pieces: &[&[u8]]) -> io::Result<(Vec<u8>, bool)> {
+        let mut unzstd = Unzstd::new()?;
+        let mut whole = Vec::new();
+        for piece in pieces {
+            unzstd.feed(piece, |out| {
+                whole.extend_from_slice(&out);
+                io::Result::Ok(())
+            })?;
+        }
+        Ok((whole, unzstd.may_end()))
+    }
+
+    #[test]
+    fn frames_come_back_in_whatever_pieces() {
+        let text: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        let frame = zstd::encode_all(&text[..], 3).unwrap();
+        let two = [&frame[..], &frame[..]].concat();
+        for size in [1, 7, 1_000, two.len()] {
+            let pieces: Vec<&[u8]> = two.chunks(size).collect();
+            let (whole, may_end) = decompress(&pieces).unwrap();
+            assert!(may_end && whole == [&text[..], &text[..]].concat(), "pieces of {size}");
+        }
+        let (_, may_end) = decompress(&[&frame[..frame.len() - 1]]).unwrap();
+        assert!(!may_end, "it is cut");
+        assert!(decompress(&[b"something else"]).is_err());
+    }
+}

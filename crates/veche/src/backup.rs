@@ -1,0 +1,68 @@
+//! `veche backup`: add a backup of a running node to a repository.
+
+use crate::client;
+use crate::interrupt::{self, Interrupt};
+use crate::node_url::NodeUrl;
+use crate::progress::{Bytes, Display};
+use ctl::{BackedUp, CtlError, Node, Removed, Taken};
+use env::Env;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Add a backup of a running node to a repository on the same machine. Tables that are in it already are not copied
+/// again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Address of the node
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    url: String,
+    /// The repository: a directory for the backups of this one node; made where it is missing
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Afterwards, remove all backups but the newest so many
+    #[arg(long, value_name = "N")]
+    keep: Option<NonZeroUsize>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
+    let interrupt = Interrupt::watch()?;
+    let mut display = Display::new("copying").until(&interrupt);
+    let (env, node) = (Env::os(), Node::new(url.authority()));
+    let keep = arguments.keep.map(NonZeroUsize::get);
+    let backing_up = ctl::back_up(&env, &node, &arguments.to, keep, &mut display);
+    let done = interrupt::runtime()?.block_on(backing_up);
+    display.end();
+    let BackedUp { taken, removed, backups, checkpoint_left } = done.map_err(|error| match error {
+        CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
+        other => other.to_string(),
+    })?;
+    println!("{}", summary(&taken));
+    let Removed { backups: backups_removed, objects } = removed;
+    if backups_removed + objects > 0 {
+        println!("{backups_removed} older backups were removed, with {objects} files that only they needed");
+    }
+    println!(
+        "{} holds {backups} {}",
+        arguments.to.display(),
+        if backups == 1 { "backup" } else { "backups" }
+    );
+    if let Some(error) = checkpoint_left {
+        eprintln!(
+            "veche: the node still keeps the checkpoint of this backup, and the next one removes it: {error}"
+        );
+    }
+    Ok(())
+}
+
+fn summary(taken: &Taken) -> String {
+    let Taken { manifest, files_copied, bytes_copied } = taken;
+    format!(
+        "backup {} of node {:016x}: {} files, {}; {files_copied} of them were new, {}",
+        manifest.number,
+        manifest.node.0,
+        manifest.files.len(),
+        Bytes(manifest.bytes()),
+        Bytes(*bytes_copied)
+    )
+}

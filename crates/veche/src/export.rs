@@ -1,0 +1,114 @@
+//! `veche export`: write the entries of a node or cluster to a file.
+
+use crate::client;
+use crate::interrupt::Interrupt;
+use crate::node_url::NodeUrl;
+use crate::progress::{Bytes, Display};
+use api::entries::Format;
+use clap::ValueEnum;
+use ctl::{Export, Exported, Node, PartialFile, QuorumWish};
+use env::Env;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+/// Write the entries of a node, or of the whole cluster, to a file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Address of the node
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    url: String,
+    /// The entries of the whole cluster, not only those that this node holds
+    #[arg(long)]
+    cluster: bool,
+    /// With --cluster: of each key, so many replicas must have a say
+    #[arg(long, value_name = "N", requires = "cluster")]
+    ack: Option<u8>,
+    /// With --cluster: of so many replicas
+    #[arg(long, value_name = "N", requires = "cluster")]
+    from_replicas: Option<u8>,
+    /// First key [default: the first of all]
+    #[arg(long, value_name = "KEY")]
+    start: Option<OsString>,
+    /// First key that is not exported any more [default: none]
+    #[arg(long, value_name = "KEY")]
+    end: Option<OsString>,
+    /// So many entries at most
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// How entries are written
+    #[arg(long, default_value = "binary")]
+    format: FileFormat,
+    /// How that is compressed [default: not at all]
+    #[arg(long)]
+    compress: Option<Compress>,
+    /// The file, which is there when it is whole; - is standard output
+    #[arg(long, value_name = "FILE")]
+    to: OsString,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FileFormat {
+    /// Behind lengths and checksums, closed by a count: docs/entries-format.md
+    Binary,
+    /// A JSON object on each line
+    Ndjson,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Compress {
+    /// Zstandard
+    Zstd,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
+    let node = Node::new(url.authority());
+    let to = arguments.to.clone();
+    let export = arguments.into_export();
+    let interrupt = Interrupt::watch()?;
+    if to == "-" {
+        let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock())?;
+        eprintln!("{}", summary(&exported, "standard output"));
+        return Ok(());
+    }
+    let path = Path::new(&to);
+    let mut file = PartialFile::create(&Env::os(), path).map_err(|error| error.to_string())?;
+    let exported = run_to(&interrupt, &node, &export, &mut file)?;
+    file.finish().map_err(|error| error.to_string())?;
+    println!("{}", summary(&exported, &path.display().to_string()));
+    Ok(())
+}
+
+fn run_to(
+    interrupt: &Interrupt,
+    node: &Node,
+    export: &Export,
+    to: &mut dyn Write,
+) -> Result<Exported, String> {
+    let mut display = Display::new("exporting");
+    interrupt
+        .run(async { ctl::export(node, export, to, &mut display).await.map_err(|error| error.to_string()) })
+}
+
+fn summary(exported: &Exported, to: &str) -> String {
+    format!("{to}: {} entries, {}", exported.entries, Bytes(exported.bytes))
+}
+
+impl Arguments {
+    fn into_export(self) -> Export {
+        let quorum = QuorumWish { ack: self.ack, from: self.from_replicas };
+        Export {
+            cluster: self.cluster.then_some(quorum),
+            start: self.start.map(OsString::into_vec),
+            end: self.end.map(OsString::into_vec),
+            limit: self.limit,
+            format: match self.format {
+                FileFormat::Binary => Format::Binary,
+                FileFormat::Ndjson => Format::Ndjson,
+            },
+            zstd: matches!(self.compress, Some(Compress::Zstd)),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `veche import`: write the entries of a file to a node.
+
+use crate::client;
+use crate::interrupt::Interrupt;
+use crate::node_url::NodeUrl;
+use crate::progress::Display;
+use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::path::Path;
+
+/// Write the entries of a file to a node or cluster. Its format is recognised: binary or JSON lines, compressed by zstd or
+/// not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Address of the node; of a cluster, any of its nodes
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    url: String,
+    /// The file; - is standard input
+    #[arg(long, value_name = "FILE")]
+    from: OsString,
+    /// Of each entry, so many replicas must have it [default: as the node has it]
+    #[arg(long, value_name = "N")]
+    ack: Option<u8>,
+    /// Each entry is kept on so many nodes [default: as the node has it]
+    #[arg(long, value_name = "N")]
+    from_replicas: Option<u8>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
+    let node = Node::new(url.authority());
+    let quorum = QuorumWish { ack: arguments.ack, from: arguments.from_replicas };
+    let import = arguments.open(quorum)?;
+    let interrupt = Interrupt::watch()?;
+    let mut display = Display::new("importing");
+    let imported = interrupt.run(async { Ok(ctl::import(&node, import, &mut display).await) })?;
+    display.end();
+    println!("{url}: {}", summary(&imported));
+    imported.failures.iter().for_each(|failure| eprintln!("veche: {}", line_of(failure)));
+    let Imported { failed, failures, unknown, ended_early, .. } = imported;
+    let unlisted = failed - failures.len() as u64;
+    if unlisted > 0 {
+        eprintln!("veche: and {unlisted} more");
+    }
+    let unknown =
+        if unknown > 0 { format!("; of {unknown} more entries nobody knows") } else { String::new() };
+    match ended_early {
+        Some(error) => Err(format!("not all was imported: {error}{unknown}")),
+        None if failed > 0 => Err(format!("{failed} entries were not imported")),
+        None => Ok(()),
+    }
+}
+
+impl Arguments {
+    fn open(&self, quorum: QuorumWish) -> Result<Import, String> {
+        if self.from == "-" {
+            let from: Box<dyn Read + Send> = Box::new(stdin());
+            return Ok(Import { from, name: "standard input".to_owned(), bytes_total: None, quorum });
+        }
+        let path = Path::new(&self.from);
+        let refused = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+        let file = File::open(path).map_err(refused)?;
+        let metadata = file.metadata().map_err(refused)?;
+        let bytes_total = metadata.is_file().then_some(metadata.len());
+        Ok(Import { from: Box::new(file), name: path.display().to_string(), bytes_total, quorum })
+    }
+}
+
+fn summary(imported: &Imported) -> String {
+    let mut parts = vec![format!("{} entries imported", imported.entries)];
+    let also = [
+        (imported.superseded, "of them found something newer there"),
+        (imported.sent_again, "were sent again after the node had been busy"),
+        (imported.failed, "failed"),
+    ];
+    parts.extend(
+        also.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+    );
+    parts.join(", ")
+}
+
+fn line_of(failure: &FailedEntry) -> String {
+    format!("\"{}\": {}, {}", failure.key.escape_ascii(), failure.status, failure.detail)
+}

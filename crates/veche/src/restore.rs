@@ -1,0 +1,91 @@
+//! `veche restore`: make a data directory of a backup.
+
+use crate::interrupt::Interrupt;
+use crate::progress::{Bytes, Display};
+use ctl::{BackupNumber, CtlError, Manifest, Repository};
+use env::Env;
+use std::path::PathBuf;
+use store::AfterRestore;
+
+/// Make a data directory of a backup. Every checksum is checked on the way.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The repository
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Which backup [default: the newest]
+    #[arg(long, value_name = "NUMBER")]
+    backup: Option<String>,
+    /// Where to: a directory that is empty, or not there
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// For one node of a cluster, whose other nodes have run since the backup: its answers count when it has been filled
+    /// from them
+    #[arg(long, conflicts_with = "whole_cluster")]
+    peers_went_on: bool,
+    /// For a node of a cluster of which every node is restored now, each from its own backup: all go back together
+    #[arg(long)]
+    whole_cluster: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let env = Env::os();
+    let repository = Repository::open(&env, &arguments.from).map_err(|error| error.to_string())?;
+    let wanted = arguments.backup.as_deref().map(str::parse::<BackupNumber>).transpose();
+    let wanted = wanted.map_err(|_| "--backup is the number of a backup, as 000003 or 3".to_owned())?;
+    let manifest = repository.find(wanted).and_then(|number| repository.manifest(number));
+    let manifest = manifest.map_err(|error| error.to_string())?;
+    let after = arguments.decision(&manifest)?;
+
+    let interrupt = Interrupt::watch()?;
+    let mut display = Display::new("copying").until(&interrupt);
+    let restored = ctl::restore(&env, &repository, &manifest, &arguments.data, after, &mut display);
+    display.end();
+    restored.map_err(|error| match error {
+        CtlError::Cancelled => format!("interrupted: nothing is left in {}", arguments.data.display()),
+        other => other.to_string(),
+    })?;
+    println!(
+        "{}: node {:016x} as of backup {}, {} files, {}: all as written",
+        arguments.data.display(),
+        manifest.node.0,
+        manifest.number,
+        manifest.files.len(),
+        Bytes(manifest.bytes())
+    );
+    println!("{}", start_with(&manifest, &arguments.data.display().to_string()));
+    Ok(())
+}
+
+impl Arguments {
+    /// What became of the cluster since.
+    fn decision(&self, manifest: &Manifest) -> Result<AfterRestore, String> {
+        match (manifest.has_peers(), self.peers_went_on, self.whole_cluster) {
+            (true, true, _) => Ok(AfterRestore::Rebuild),
+            (true, _, true) | (false, false, false) => Ok(AfterRestore::Keep),
+            (true, false, false) => Err(format!(
+                "this is a backup of one of {} nodes, and it depends on what the others did since. If they ran, give \
+                 --peers-went-on: the node catches up from them before its answers count. If every node is restored now, \
+                 each from its own backup, give --whole-cluster with each of them",
+                manifest.nodes.len()
+            )),
+            (false, ..) => {
+                Err("this is a backup of a node on its own: there is nobody who could have gone on without \
+                                it. Leave --peers-went-on and --whole-cluster out"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+/// How the node is started that was restored.
+fn start_with(manifest: &Manifest, data: &str) -> String {
+    if manifest.has_peers() {
+        let (nodes, own) = (manifest.nodes.join(","), &manifest.own);
+        format!(
+            "start it with: veche serve --data {data} --cluster {nodes} --self-url {own}, and its other flags"
+        )
+    } else {
+        format!("start it with: veche serve --data {data}, and its other flags")
+    }
+}
