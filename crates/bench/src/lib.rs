@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+pub mod batch;
 mod client;
 mod clock;
 mod connection;

@@ -4,10 +4,12 @@
 //! with one I/O thread, the generator on core 1. Second: nothing pinned, two threads each. `--big` adds the
 //! rows on a data set much larger than memory. See `bench/README.md` for what each row means.
 
+mod batch;
 mod big;
 mod cluster;
 mod cost;
 mod measure;
+mod range;
 mod servers;
 mod table;
 mod tail;
@@ -32,7 +34,7 @@ struct Options {
     /// A smoke run: seconds instead of minutes, numbers without meaning.
     #[arg(long)]
     quick: bool,
-    /// Also the rows on 10 GB with a budget of 512 MiB.
+    /// Also the rows on 10 GB.
     #[arg(long)]
     big: bool,
     /// Only the big rows.
@@ -41,6 +43,9 @@ struct Options {
     /// Only the rows of a cluster of three nodes.
     #[arg(long, conflicts_with_all = ["big", "only_big"])]
     cluster: bool,
+    /// Only the rows of ranges and batches.
+    #[arg(long, conflicts_with_all = ["only_big", "cluster"])]
+    range: bool,
     /// Skip the second, unpinned table.
     #[arg(long)]
     pinned_only: bool,
@@ -89,6 +94,11 @@ impl Options {
         self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
     }
 
+    /// Entries of a range: a gigabyte of values of 1 KiB.
+    fn range_keys(&self) -> u64 {
+        self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
+    }
+
     fn big_keys(&self) -> u64 {
         self.big_keys.unwrap_or(if self.quick { 50_000 } else { 10_000_000 })
     }
@@ -115,6 +125,8 @@ fn benchmark(options: &Options) -> Outcome<()> {
     if options.cluster {
         table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
         cluster::rows(options, &home, &mut table)?;
+    } else if options.range {
+        range::rows(options, &home, &layouts, &mut table)?;
     } else if !options.only_big {
         for layout in layouts {
             table.section(layout.title);
@@ -122,7 +134,7 @@ fn benchmark(options: &Options) -> Outcome<()> {
             tail::rows(options, &home, layout, &mut table)?;
         }
     }
-    if options.big || options.only_big {
+    if (options.big || options.only_big) && !options.range {
         table.section("10 GB data set, --memory 512MiB (size as given)");
         big::rows(options, &home, &mut table)?;
     }

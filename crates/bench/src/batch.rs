@@ -1,0 +1,112 @@
+//! Batches: many writes in one request, their results read while they are sent.
+//!
+//! What is sent is made beforehand, so that making it is not measured.
+
+use crate::keys::KeyNumber;
+use crate::response::ResponseParser;
+use crate::values::{Sizes, Values};
+use api::entries::{BatchAction, BatchEntry, EntryEncoder, Format, ResultDecoder};
+use bytes::Bytes;
+use cluster::{Key, Lifetime};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+use stdx::Rng;
+
+/// What is read at once, at most.
+const READ_BYTES: usize = 256 << 10;
+/// How long a server may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A batch, as bytes.
+#[derive(Debug)]
+pub struct Batch {
+    body: Vec<u8>,
+    entries: u64,
+}
+
+impl Batch {
+    /// So many writes of values of this size, in the binary format, to keys uniform over `keys`.
+    pub fn of_writes(entries: u64, keys: u64, value_bytes: usize, seed: u64) -> Self {
+        let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
+        let (mut rng, mut encoder, mut body) =
+            (Rng::new(seed), EntryEncoder::new(Format::Binary), Vec::new());
+        for _ in 0..entries {
+            let number = KeyNumber(rng.below(keys));
+            let mut value = Vec::with_capacity(value_bytes);
+            values.append(number, &mut value);
+            let key = Key::new(Bytes::copy_from_slice(&number.stored())).expect("16 bytes are a key");
+            let action = BatchAction::Put { value: value.into(), lifetime: Lifetime::Forever };
+            encoder.put_batch_entry(&BatchEntry { key, action }, &mut body);
+        }
+        encoder.end(&mut body);
+        Self { body, entries }
+    }
+
+    /// How many writes it has.
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Sends it on a connection of its own; how long it took to the last result.
+    ///
+    /// # Errors
+    /// The socket's; [`ErrorKind::InvalidData`] when what comes back is not one `201` for each write.
+    pub fn send(&self, target: SocketAddr) -> io::Result<Duration> {
+        let mut socket = TcpStream::connect(target)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let reader = socket.try_clone()?;
+        let media_type = Format::Binary.media_type();
+        let begun = Instant::now();
+        write!(
+            socket,
+            "POST /v0/entities HTTP/1.1\r\nHost: {target}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
+            self.body.len()
+        )?;
+        let written = thread::scope(|scope| {
+            let reading = scope.spawn(move || read_results(reader));
+            socket.write_all(&self.body)?;
+            reading.join().map_err(|_| io::Error::other("the reader panicked"))?
+        })?;
+        if written == self.entries {
+            Ok(begun.elapsed())
+        } else {
+            Err(invalid(format!("{written} of {} writes were done", self.entries)))
+        }
+    }
+}
+
+/// How many entries were written.
+fn read_results(mut socket: TcpStream) -> io::Result<u64> {
+    let (mut parser, mut decoder) = (ResponseParser::default(), ResultDecoder::new(Format::Binary));
+    let mut buffer = vec![0; READ_BYTES];
+    let mut written = 0;
+    loop {
+        let len = socket.read(&mut buffer)?;
+        if len == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let mut pieces = Vec::new();
+        let keep = |bytes: &[u8]| pieces.push(Bytes::copy_from_slice(bytes));
+        let (_, response) =
+            parser.advance(&buffer[..len], keep).map_err(|error| invalid(error.to_string()))?;
+        for piece in pieces {
+            decoder.feed(piece);
+        }
+        while let Some(result) = decoder.next().map_err(|error| invalid(format!("{error:?}")))? {
+            if result.status().as_u16() != 201 {
+                return Err(invalid(format!("{result:?}")));
+            }
+            written += 1;
+        }
+        if response.is_some() {
+            return Ok(written);
+        }
+    }
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, reason)
+}

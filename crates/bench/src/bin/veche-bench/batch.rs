@@ -1,0 +1,82 @@
+//! Batches against single requests.
+
+use crate::measure::{Load, measure, preload};
+use crate::servers::{Durability, Home, Layout};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::batch::Batch;
+use bench::keys::KeyOrder;
+use bench::process::Server;
+use bench::stats::{ratio, rounds};
+use bench::{Operation, Pacing};
+use std::time::Instant;
+
+const VALUE_BYTES: usize = 100;
+const SINGLE_CONNECTIONS: usize = 64;
+/// How many batches are sent at once.
+const BATCHES: [usize; 2] = [1, 4];
+
+/// Measures, and adds the rows.
+pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+    let name = format!("batch-{}", layout.server_threads);
+    let server = home.veche(&name, layout, Durability::Sync, None)?;
+    let keys = options.range_keys();
+    preload(&server, layout, KeyOrder::Sequential, keys, VALUE_BYTES)?;
+    let mut single = Vec::new();
+    let mut batched = BATCHES.map(|_| Vec::new());
+    for round in 0..options.rounds() as u64 {
+        let load = Load {
+            operation: Operation::Put,
+            connections: SINGLE_CONNECTIONS,
+            pacing: Pacing::Closed,
+            keys,
+            value_bytes: VALUE_BYTES,
+            seed: round,
+        };
+        single.push(measure(&server, layout, options.seconds(), &[load])?.per_second);
+        for (count, rates) in BATCHES.into_iter().zip(&mut batched) {
+            let batches: Vec<Batch> = (0..count as u64)
+                .map(|i| Batch::of_writes(keys / count as u64, keys, VALUE_BYTES, round << 8 | i))
+                .collect();
+            rates.push(send_all(&server, layout, &batches)?);
+        }
+        let last = |rates: &[f64]| rates.last().copied().unwrap_or_default();
+        println!(
+            "  round {round}: entries/s single x{SINGLE_CONNECTIONS} {:.0}, one batch {:.0}, four {:.0}",
+            last(&single),
+            last(&batched[0]),
+            last(&batched[1])
+        );
+    }
+    for (count, rates) in BATCHES.into_iter().zip(&batched) {
+        table.row(
+            &format!("PUT of 100 B, durable: entries/s, {count} batches / single x64"),
+            Target::AtLeast(4.0),
+            ratio(rates, &single),
+            format!("1/s: {:.0} / {:.0}", median(rates), median(&single)),
+        );
+    }
+    Ok(())
+}
+
+/// Sends these at once; entries a second.
+fn send_all(server: &Server, layout: Layout, batches: &[Batch]) -> Outcome<f64> {
+    let begun = Instant::now();
+    std::thread::scope(|scope| -> Outcome<()> {
+        let send = |batch: &Batch| -> std::io::Result<()> {
+            bench::affinity::pin_current_thread(layout.generator_cores)?;
+            batch.send(server.address()).map(|_| ())
+        };
+        let senders: Vec<_> = batches.iter().map(|batch| scope.spawn(move || send(batch))).collect();
+        for sender in senders {
+            sender.join().map_err(|_| "a sender panicked")??;
+        }
+        Ok(())
+    })?;
+    let entries: u64 = batches.iter().map(Batch::entries).sum();
+    Ok(entries as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn median(values: &[f64]) -> f64 {
+    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
+}

@@ -1,0 +1,291 @@
+//! Ranges: how fast they leave, what they take, how soon they begin, and what they cost others.
+
+use crate::measure::{Load, measure, preload};
+use crate::servers::{Durability, Home, Layout};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome, batch};
+use bench::keys::{KeyNumber, KeyOrder};
+use bench::process::{CpuMeter, Server, resident};
+use bench::stats::{ratio, rounds};
+use bench::stream::{Reading, Streamed, stream};
+use bench::{Operation, Pacing};
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File};
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const VALUE_BYTES: usize = 1024;
+const CONNECTIONS: usize = 64;
+/// Enough for the cache to hold a gigabyte of values.
+const MEMORY: &str = "4GiB";
+/// Of each node of a cluster, and of the one that it is compared with.
+const CLUSTER_MEMORY: &str = "1GiB";
+const BIG_MEMORY: &str = "512MiB";
+const NODES: usize = 3;
+/// Ranges beside point reads, and the bytes a second that each is read at.
+const RANGES: usize = 4;
+const RANGE_PACE: u64 = 50_000_000;
+/// The part of the top rate at which point reads are measured.
+const CALM: f64 = 0.5;
+/// How often the first chunk is waited for.
+const FIRST_CHUNKS: u64 = 9;
+
+/// Measures, and adds the rows.
+pub(crate) fn rows(options: &Options, home: &Home, layouts: &[Layout], table: &mut Table) -> Outcome<()> {
+    for layout in layouts {
+        table.section(layout.title);
+        local_rows(options, home, *layout, table)?;
+        batch::row(options, home, *layout, table)?;
+    }
+    table.section("three nodes and one alone, two I/O threads each, nothing pinned");
+    cluster_row(options, home, table)?;
+    if options.big {
+        table.section("10 GB of values of 1 KiB, --memory 512MiB (size as given)");
+        first_chunk_row(options, home, table)?;
+    }
+    Ok(())
+}
+
+fn load(options: &Options, operation: Operation, pacing: Pacing, seed: u64) -> Load {
+    Load {
+        operation,
+        connections: CONNECTIONS,
+        pacing,
+        keys: options.range_keys(),
+        value_bytes: VALUE_BYTES,
+        seed,
+    }
+}
+
+/// The whole data set, from its first key.
+fn everything(scope: &str) -> String {
+    format!("/v0/entities?start=0{scope}")
+}
+
+fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+    let entries = format!("--range-entries={}", options.range_keys());
+    let value_bytes = format!("--range-value-bytes={VALUE_BYTES}");
+    let flags = [entries, value_bytes];
+    let floor = home.floor_with(layout, &flags)?;
+    let flat = home.floor_with(layout, &[&flags[..], &["--flatten".to_owned()]].concat())?;
+    let name = format!("range-{}", layout.server_threads);
+    let server = home.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
+    preload(&server, layout, KeyOrder::Sequential, options.range_keys(), VALUE_BYTES)?;
+    warm(options, &server, layout)?;
+    let (mut bare, mut flattened, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    let mut grown = Vec::new();
+    for server in [&floor, &flat] {
+        one_range(server, layout, "")?;
+    }
+    for round in 0..options.rounds() {
+        bare.push(one_range(&floor, layout, "")?);
+        flattened.push(one_range(&flat, layout, "")?);
+        let before = resident(server.pid())?.now;
+        ours.push(one_range(&server, layout, "")?);
+        let after = resident(server.pid())?;
+        grown.push(after.now.saturating_sub(before) as f64 / f64::from(1 << 20));
+        let rate = |ranges: &[(Streamed, f64)]| ranges[round].0.per_second() / 1e6;
+        println!(
+            "  round {round}: MB/s bare {:.0}, flattened {:.0}, veche {:.0}; CPU us an entry {:.2} / {:.2} / {:.2}",
+            rate(&bare),
+            rate(&flattened),
+            rate(&ours),
+            bare[round].1,
+            flattened[round].1,
+            ours[round].1,
+        );
+    }
+    same_bytes(&bare, &ours)?;
+    let per_second = |ranges: &[(Streamed, f64)]| -> Vec<f64> {
+        ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
+    };
+    let (bare, flattened, ours) = (per_second(&bare), per_second(&flattened), per_second(&ours));
+    table.row(
+        "range of 1 GB in cache: bytes/s, veche / bare hyper",
+        Target::AtLeast(0.6),
+        ratio(&ours, &bare),
+        format!("MB/s: {:.0} / {:.0}", median(&ours), median(&bare)),
+    );
+    table.row(
+        "the same against hyper that flattens its chunks",
+        Target::None,
+        ratio(&ours, &flattened),
+        format!("MB/s: {:.0} / {:.0}", median(&ours), median(&flattened)),
+    );
+    table.row(
+        "resident memory added by that range, MiB",
+        Target::AtMost(32.0),
+        rounds(&grown),
+        String::new(),
+    );
+    beside_ranges_row(options, &server, layout, table)
+}
+
+/// Reads every key once, so that every block is in the cache.
+fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
+    let mut left = options.range_keys() as f64;
+    let mut seed = 0;
+    while left > 0.0 {
+        // Uniform reads: three times as many as keys leave no block of a dozen entries out.
+        let sample = measure(server, layout, 2.0, &[load(options, Operation::Get, Pacing::Closed, seed)])?;
+        left -= sample.answers as f64;
+        seed += 1;
+    }
+    Ok(())
+}
+
+/// One whole range; with it the CPU time of the server for each entry, in microseconds.
+fn one_range(server: &Server, layout: Layout, scope: &str) -> Outcome<(Streamed, f64)> {
+    let meter = CpuMeter::start(server.pid())?;
+    let path = everything(scope);
+    let target = server.address();
+    let reader = std::thread::spawn(move || {
+        bench::affinity::pin_current_thread(layout.generator_cores)?;
+        stream(target, &path, Reading::default())
+    });
+    let streamed = reader.join().map_err(|_| "the reader panicked")??;
+    let entries = streamed.bytes as f64 / (VALUE_BYTES as f64 + 24.0);
+    Ok((streamed, meter.spent()?.as_secs_f64() * 1e6 / entries))
+}
+
+/// Both sent the same: else one of them was measured doing something else.
+fn same_bytes(one: &[(Streamed, f64)], other: &[(Streamed, f64)]) -> Outcome<()> {
+    match one.iter().zip(other).find(|((one, _), (other, _))| one.bytes != other.bytes) {
+        None => Ok(()),
+        Some(((one, _), (other, _))) => {
+            Err(format!("a range of {} bytes, and one of {}", one.bytes, other.bytes).into())
+        }
+    }
+}
+
+/// Point reads at a calm rate, quiet and beside ranges that are read at their pace.
+fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: &mut Table) -> Outcome<()> {
+    let top =
+        measure(server, layout, options.seconds(), &[load(options, Operation::Get, Pacing::Closed, 0)])?;
+    let rate = Pacing::Rate(((top.per_second * CALM) as u64).max(1));
+    let (mut quiet, mut loud) = (Vec::new(), Vec::new());
+    let mut paces = Vec::new();
+    for round in 0..options.rounds() as u64 {
+        let reads = load(options, Operation::Get, rate, round);
+        quiet.push(measure(server, layout, options.seconds(), &[reads])?.p99_us);
+        let (sample, pace) = beside(server, layout, || measure(server, layout, options.seconds(), &[reads]))?;
+        loud.push(sample?.p99_us);
+        paces.push(pace / 1e6);
+        println!(
+            "  round {round}: p99 quiet {:.0} us, beside ranges {:.0} us; ranges {:.0} MB/s in all",
+            quiet[quiet.len() - 1],
+            loud[loud.len() - 1],
+            paces[paces.len() - 1]
+        );
+    }
+    table.row(
+        "GET at half the top rate: p99, beside 4 ranges / quiet",
+        Target::AtMost(3.0),
+        ratio(&loud, &quiet),
+        format!("us: {:.0} / {:.0}; ranges {:.0} MB/s", median(&loud), median(&quiet), median(&paces)),
+    );
+    Ok(())
+}
+
+/// Does `work` while ranges are read at their pace, again and again; with it the bytes a second of all of them.
+fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outcome<(T, f64)> {
+    let stop = AtomicBool::new(false);
+    let target = server.address();
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let read = || -> std::io::Result<u64> {
+            bench::affinity::pin_current_thread(layout.generator_cores)?;
+            let reading = Reading { pace: Some(RANGE_PACE), stop: Some(&stop), ..Reading::default() };
+            let mut bytes = 0;
+            while !stop.load(Ordering::Relaxed) {
+                bytes += stream(target, &everything(""), reading)?.bytes;
+            }
+            Ok(bytes)
+        };
+        let readers: Vec<_> = (0..RANGES).map(|_| scope.spawn(read)).collect();
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        let mut bytes = 0;
+        for reader in readers {
+            bytes += reader.join().map_err(|_| "a reader panicked")??;
+        }
+        Ok((done, bytes as f64 / begun.elapsed().as_secs_f64()))
+    })
+}
+
+/// The whole cluster's range against that of one node alone.
+fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+    let layout = Layout::UNPINNED;
+    let alone = home.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
+    let nodes = home.cluster("range-node", NODES, layout, CLUSTER_MEMORY)?;
+    for server in [&alone, &nodes[0]] {
+        preload(server, layout, KeyOrder::Sequential, options.range_keys(), VALUE_BYTES)?;
+    }
+    let (mut one, mut all) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds() {
+        one.push(one_range(&alone, layout, "")?);
+        all.push(one_range(&nodes[0], layout, "&cluster=1")?);
+        println!(
+            "  round {round}: MB/s one node {:.0}, cluster {:.0}",
+            one[round].0.per_second() / 1e6,
+            all[round].0.per_second() / 1e6
+        );
+    }
+    same_bytes(&one, &all)?;
+    let rate = |ranges: &[(Streamed, f64)]| -> Vec<f64> {
+        ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
+    };
+    let (one, all) = (rate(&one), rate(&all));
+    table.row(
+        "range of the cluster, 2 of 3 / one node's own",
+        Target::AtLeast(0.35),
+        ratio(&all, &one),
+        format!("MB/s: {:.0} / {:.0}", median(&all), median(&one)),
+    );
+    Ok(())
+}
+
+/// How long the first chunk takes on a node that has just been started, with nothing of its files in memory.
+fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+    let (name, layout) = ("range-big", Layout::PINNED);
+    let keys = NonZeroU64::new(options.big_keys()).ok_or("no keys")?;
+    let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
+    preload(&server, layout, KeyOrder::Scattered, keys.get(), VALUE_BYTES)?;
+    server.kill()?;
+    let mut waits = Vec::new();
+    for number in 0..FIRST_CHUNKS {
+        let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
+        // The log is replayed and its memtable flushed by now; what that read is forgotten again.
+        std::thread::sleep(Duration::from_secs(1));
+        forget_pages(&home.data(name))?;
+        let key = KeyNumber(keys.get() / 2 + number * keys.get() / 100).stored();
+        let path = format!("/v0/entities?start={}", String::from_utf8_lossy(&key));
+        let reading = Reading { first_only: true, ..Reading::default() };
+        let streamed = stream(server.address(), &path, reading)?;
+        waits.push(streamed.first.as_secs_f64() * 1e3);
+        server.kill()?;
+    }
+    let note = format!("ms, {FIRST_CHUNKS} starts, each in another place; page cache dropped");
+    table.row("first chunk in the middle of 10 GB, cold", Target::AtMost(20.0), rounds(&waits), note);
+    Ok(())
+}
+
+/// Has the system forget what it keeps in memory of the files below `dir`.
+fn forget_pages(dir: &Path) -> Outcome<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget_pages(&path)?;
+        } else if let Ok(file) = File::open(&path) {
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
+fn median(values: &[f64]) -> f64 {
+    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
+}
