@@ -3,18 +3,22 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod snapshots;
+
+pub(crate) use snapshots::Snapshots;
+
 use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
-    Layout, Limits, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello, PeerState,
-    PeerView, Quorum, QuorumChoice, Reply, RequestId, Standing, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    Layout, Limits, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
+    PeerRequest, PeerState, PeerView, Quorum, QuorumChoice, Reply, RequestId, ScanId, Standing, StoreFault,
+    StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, WallTime};
+use stdx::{Cell, CellKind, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 /// From `submit` to the reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,6 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) replies: BTreeMap<RequestId, Reply>,
     /// Values and versions that were handed to any store or link.
     pub(crate) issued: Vec<Cell>,
+    /// Tombstones among them, by key.
+    pub(crate) deleted: BTreeSet<(Key, Version)>,
     pub(crate) limits: Limits,
     /// Where each command was submitted.
     submitted: Vec<usize>,
@@ -46,6 +52,8 @@ pub(crate) struct Host {
     pub(crate) cells: BTreeMap<Key, Cell>,
     /// Keys and nodes that it keeps hints for.
     pub(crate) hints: BTreeSet<(Key, NodeIndex)>,
+    /// What it keeps for scans.
+    pub(crate) snapshots: Snapshots,
     bound: Hlc,
     /// The link that it has dialed to each node.
     links: Vec<Option<LinkId>>,
@@ -74,6 +82,7 @@ impl Cluster {
             on_the_way: Vec::new(),
             replies: BTreeMap::new(),
             issued: Vec::new(),
+            deleted: BTreeSet::new(),
             limits,
             submitted: Vec::new(),
             lives: 0,
@@ -108,7 +117,7 @@ impl Cluster {
         let rng = Rng::new(self.seed ^ self.lives);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);
         let links = vec![None; usize::from(self.layout.len())];
-        Host { coordinator, view, cells, hints, bound, links }
+        Host { coordinator, view, cells, hints, snapshots: Snapshots::default(), bound, links }
     }
 
     /// Brings a node's view to its coordinator.
@@ -125,6 +134,12 @@ impl Cluster {
         self.hosts[node].coordinator.submit(self.now, id, command);
         self.carry_out(node);
         id
+    }
+
+    /// Closes a scan at a node.
+    pub(crate) fn close_scan(&mut self, node: usize, id: ScanId) {
+        self.hosts[node].coordinator.close_scan(self.now, id);
+        self.carry_out(node);
     }
 
     /// Lets time pass.
@@ -262,14 +277,16 @@ impl Cluster {
     fn carry_out_one(&mut self, node: usize, effect: Effect, opened: &mut VecDeque<PeerHello>) {
         match effect {
             Effect::Store { id, request } => {
-                self.note_issued(&request);
+                if let StoreRequest::Write { key, cell, .. } = &request {
+                    self.note_issued(key, cell);
+                }
                 self.on_the_way.push(Packet::AtStore { node, id, request });
             }
             Effect::Send { to: Destination::Dialed(peer), message } => {
                 let acceptor = peer.as_usize();
                 let link = self.hosts[node].links[acceptor].expect("only open links are sent over");
-                if let Message::Request { request: cluster::PeerRequest::Write { cell, .. }, .. } = &message {
-                    self.issued.push(cell.clone());
+                if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
+                    self.note_issued(key, cell);
                 }
                 self.on_the_way.push(Packet::Message { dialer: node, acceptor, link, message });
             }
@@ -298,9 +315,10 @@ impl Cluster {
         }
     }
 
-    fn note_issued(&mut self, request: &StoreRequest) {
-        if let StoreRequest::Write { cell, .. } = request {
-            self.issued.push(cell.clone());
+    fn note_issued(&mut self, key: &Key, cell: &Cell) {
+        self.issued.push(cell.clone());
+        if cell.meta.kind == CellKind::Tombstone {
+            self.deleted.insert((key.clone(), cell.meta.version));
         }
     }
 }
@@ -327,6 +345,11 @@ impl Host {
                 );
                 self.hints.extend(targets.iter().map(|target| (key.clone(), target)));
                 StoreResponse::HintsKept
+            }
+            StoreRequest::ReadPage(request) => self.snapshots.read(&self.cells, request),
+            StoreRequest::EndSnapshot { id } => {
+                self.snapshots.end(id);
+                StoreResponse::SnapshotEnded
             }
             StoreRequest::RaiseClockBound { bound } => {
                 self.bound = self.bound.max(bound);
