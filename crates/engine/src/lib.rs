@@ -68,6 +68,7 @@ pub mod memtable;
 mod open;
 mod options;
 mod paths;
+mod prefetch;
 mod pressure;
 mod read;
 mod sequence;

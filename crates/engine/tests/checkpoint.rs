@@ -185,6 +185,37 @@ fn a_failed_operation_leaves_nothing_behind_and_the_engine_goes_on() {
 }
 
 #[test]
+fn tables_that_are_merged_away_in_the_middle_are_in_it_all_the_same() {
+    let mut world = World::new(8);
+    let fs = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
+    let engine = open_at(world.env_over(Arc::new(fs.clone())), DIR).expect("open");
+    fill(&mut world, &engine, 100);
+    // As many tables as there may be, none of them merged yet; then, before the first link, all of them are.
+    for _ in 0..2 {
+        fill(&mut world, &engine, 5);
+        engine.flush().expect("flush");
+    }
+    let (merging, links) = (engine.clone(), AtomicU64::new(0));
+    fs.set_plan(FaultPlan::on_operation(move |operation| {
+        if operation.kind == OperationKind::Link && links.fetch_add(1, Ordering::Relaxed) == 0 {
+            merging.run_jobs().expect("jobs");
+        }
+        None
+    }));
+    let compactions = engine.stats().jobs.compactions;
+    let summary = engine.checkpoint(Path::new(CHECKPOINT)).expect("checkpoint");
+    fs.clear();
+    assert!(engine.stats().jobs.compactions > compactions, "nothing was merged meanwhile");
+    assert!(check_if_there(&world));
+    // What was held for it goes now, and only from here.
+    engine.run_jobs().expect("jobs");
+    let live = world.disk.read_dir(&Path::new(DIR).join("tables")).expect("list");
+    assert_eq!(live.len(), engine.stats().levels.iter().map(|level| level.tables).sum::<usize>());
+    assert!(summary.tables.iter().any(|table| !live.contains(&table.file_name)));
+    assert!(check_if_there(&world));
+}
+
+#[test]
 fn a_flipped_bit_of_any_file_is_named() {
     let mut world = World::new(5);
     let engine = world.open(&small_options());

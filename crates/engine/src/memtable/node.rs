@@ -20,6 +20,7 @@
 
 use super::arena::{Arena, LargeValue, PIECE_ALIGN};
 use super::sync::{AtomicPtr, Ordering};
+use crate::prefetch::prefetch;
 use crate::sequence::Sequence;
 use bytes::Bytes;
 use std::cmp::Ordering as Order;
@@ -382,16 +383,4 @@ impl CellHead {
             from: meta.from,
         }
     }
-}
-
-/// Asks the processor for the cache line at `address`, which need not be ours.
-fn prefetch(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing and cannot fault; every x86-64 has it.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }

@@ -27,6 +27,7 @@ pub(super) use builder::{DataBlockBuilder, is_huge};
 pub(super) use entry::Entry;
 
 use super::block::Malformed;
+use crate::prefetch::prefetch;
 use entry::Fields;
 use points::Points;
 use std::cmp::Ordering;
@@ -91,6 +92,14 @@ impl DataBlock {
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         let fields = Fields::read(self.entries(), at)?;
         Some(fields.entry(self.points.tag(fields.tag)))
+    }
+
+    /// Lets the processor fetch what lies at `at`, where an entry may begin.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, at: usize) {
+        if let Some(byte) = self.bytes.get(at) {
+            prefetch(byte);
+        }
     }
 
     /// The entry of `key`.
