@@ -1,14 +1,18 @@
 //! One connection: a non-blocking socket, the bytes that are still to be sent, the parser of what comes.
 
 use crate::response::{MalformedResponse, Response, ResponseParser};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// A lost first packet is sent again after one second, and once more two seconds later.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// A send buffer above this is given back after its request.
 const OUT_BYTES_KEPT: usize = 64 * 1024;
+/// What is read from one connection before the others have their turn.
+const READS_PER_TURN: usize = 16;
 
 /// Why a connection is of no further use.
 #[derive(Debug)]
@@ -39,16 +43,38 @@ pub(crate) struct Connection {
     sent: usize,
     parser: ResponseParser,
     body: Vec<u8>,
+    is_connecting: bool,
 }
 
 impl Connection {
-    /// Connects, waiting for at most [`CONNECT_TIMEOUT`]: a lost first packet is sent again after one second.
+    /// Connects, waiting for at most [`CONNECT_TIMEOUT`].
     pub(crate) fn open(target: SocketAddr) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
+        Ok(Self::over(socket, false))
+    }
+
+    /// Begins to connect, without waiting. What is sent leaves once the connection is there.
+    pub(crate) fn begin(target: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&target.into()) {
+            Ok(()) => Ok(Self::over(socket.into(), false)),
+            Err(error) if is_in_progress(&error) => Ok(Self::over(socket.into(), true)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn over(socket: TcpStream, is_connecting: bool) -> Self {
         let parser = ResponseParser::default();
-        Ok(Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new() })
+        Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new(), is_connecting }
+    }
+
+    /// Whether the connection is not there yet.
+    pub(crate) const fn is_connecting(&self) -> bool {
+        self.is_connecting
     }
 
     /// Sends a request, as far as the socket takes it. True: all of it.
@@ -59,11 +85,17 @@ impl Connection {
         self.sent = 0;
         self.body.clear();
         encode(&mut self.out);
-        self.flush()
+        if self.is_connecting { Ok(false) } else { self.flush() }
     }
 
-    /// Sends what is left of a request. True: all of it.
+    /// The socket takes bytes, or has failed: sends what is left of a request. True: all of it.
     pub(crate) fn flush(&mut self) -> Result<bool, Lost> {
+        if self.is_connecting {
+            match self.socket.take_error()? {
+                Some(error) => return Err(error.into()),
+                None => self.is_connecting = false,
+            }
+        }
         while self.sent < self.out.len() {
             match self.socket.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(Lost::Broken),
@@ -78,11 +110,9 @@ impl Connection {
 
     /// Reads what has come, into `scratch` first. The body is kept only when asked. `None`: more is to come.
     pub(crate) fn receive(&mut self, scratch: &mut [u8], keep_body: bool) -> Result<Option<Response>, Lost> {
-        loop {
+        for _ in 0..READS_PER_TURN {
             let len = match self.socket.read(scratch) {
-                Ok(0) => {
-                    return self.parser.finish()?.map_or(Err(Lost::Broken), |response| Ok(Some(response)));
-                }
+                Ok(0) => return self.parser.finish().ok().flatten().map(Some).ok_or(Lost::Broken),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -101,6 +131,7 @@ impl Connection {
                 (_, None) => {}
             }
         }
+        Ok(None)
     }
 
     /// The body of the last response, when it was kept.
@@ -109,8 +140,69 @@ impl Connection {
     }
 }
 
+fn is_in_progress(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error())
+}
+
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+    /// Calls `step` until it gives something; sockets of one machine are quick.
+    fn until<T>(mut step: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(done) = step() {
+                return done;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_request_waits_for_its_connection_and_is_answered_over_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = Connection::begin(listener.local_addr().unwrap()).unwrap();
+        let sent = connection.send(|out| out.extend_from_slice(b"request")).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert!(sent || until(|| connection.flush().unwrap().then_some(true)));
+        let mut request = [0; 7];
+        server.read_exact(&mut request).unwrap();
+        server.write_all(HELLO).unwrap();
+        let mut scratch = [0; 16];
+        let response = until(|| connection.receive(&mut scratch, true).unwrap());
+        assert_eq!((response.status, connection.body()), (200, b"hello".as_slice()));
+    }
+
+    #[test]
+    fn a_refused_connection_and_one_that_ends_inside_an_answer_are_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let mut connection = Connection::open(target).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&HELLO[..40]).unwrap();
+        drop((server, listener));
+        let mut scratch = [0; 1_024];
+        let lost = until(|| connection.receive(&mut scratch, false).err());
+        assert!(matches!(lost, Lost::Broken));
+        let refused = Connection::begin(target).map(|mut connection| {
+            connection.send(|out| out.push(b'x')).and_then(|sent| {
+                assert!(!sent);
+                until(|| match connection.flush() {
+                    Ok(true) => Some(Ok(())),
+                    Ok(false) => None,
+                    Err(lost) => Some(Err(lost)),
+                })
+            })
+        });
+        assert!(!matches!(refused, Ok(Ok(()))));
     }
 }

@@ -1,20 +1,22 @@
 //! One generator thread: its connections, its epoll, its loop.
 //!
 //! Each turn releases the slots that are due, waits for answers until the next slot, and gives every
-//! connection that became free its next request. At the end of the run nothing starts any more; what is on
-//! its way may still be answered for [`DRAIN`], then it is recorded as unanswered.
+//! connection that became free its next request. A connection that was lost is made anew, without waiting for it. At
+//! the end of the run, or when it is asked to stop, nothing starts any more; what is on its way may still be
+//! answered for [`DRAIN`], then it is recorded as unanswered.
 
 use crate::clock::{RunClock, until};
-use crate::connection::{Connection, Lost};
+use crate::connection::{CONNECT_TIMEOUT, Connection, Lost};
 use crate::load::{Lane, LoadError, Times};
 use crate::recorder::{Failure, Outcome, Recorder};
 use crate::response::Response;
 use crate::schedule::Schedule;
+use crate::stop::Stop;
+use crate::target::Target;
 use crate::workload::{Operation, Request, Workload};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,6 +26,10 @@ use stdx::Instant;
 
 /// How long answers are waited for after the end.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+/// The same, when somebody waits for the end.
+const DRAIN_OF_STOP: Duration = Duration::from_secs(1);
+/// A thread looks up so often, however little happens: whether it is to stop, whether a second is over.
+const TICK: Duration = Duration::from_millis(50);
 /// How long a connection rests that could not be made, or whose request is to be tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
@@ -80,17 +86,39 @@ struct InFlight {
 struct Slot {
     lane: usize,
     index: usize,
+    target: usize,
     connection: Option<Connection>,
+    connecting_since: Instant,
     in_flight: Option<InFlight>,
     again: Option<Request>,
     wants_write: bool,
     parked: bool,
 }
 
+/// A connection and the number of the target that it goes to.
+#[derive(Debug)]
+pub(crate) struct Aimed {
+    pub(crate) target: usize,
+    pub(crate) connection: Connection,
+}
+
+/// What a thread hands back.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    /// Of each lane.
+    pub(crate) recorders: Vec<Recorder>,
+    /// When nothing started any more.
+    pub(crate) ended: Instant,
+}
+
 /// The state of a generator thread.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    target: SocketAddr,
+    targets: Arc<[Target]>,
+    stop: Stop,
+    stopped: bool,
+    next_tick: Instant,
+    due: Vec<usize>,
     clock: RunClock,
     times: Times,
     poll: OwnedFd,
@@ -105,13 +133,18 @@ pub(crate) struct Driver {
 impl Driver {
     /// A driver of these lanes, each with its open connections.
     pub(crate) fn new(
-        target: SocketAddr,
+        targets: Arc<[Target]>,
+        stop: Stop,
         clock: RunClock,
         times: Times,
-        lanes: Vec<(LaneShare, Vec<Connection>)>,
+        lanes: Vec<(LaneShare, Vec<Aimed>)>,
     ) -> Result<Self, LoadError> {
         let mut driver = Self {
-            target,
+            targets,
+            stop,
+            stopped: false,
+            next_tick: times.start,
+            due: Vec::new(),
             clock,
             times,
             poll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LoadError::epoll)?,
@@ -126,12 +159,14 @@ impl Driver {
             let lane = driver.lanes.len();
             share.first_slot = driver.slots.len();
             driver.lanes.push(share);
-            for (index, connection) in connections.into_iter().enumerate() {
-                driver.watch(&connection, driver.slots.len())?;
+            for (index, Aimed { target, connection }) in connections.into_iter().enumerate() {
+                driver.watch(&connection, driver.slots.len(), EventFlags::IN)?;
                 driver.slots.push(Slot {
                     lane,
                     index,
+                    target,
                     connection: Some(connection),
+                    connecting_since: Instant::ZERO,
                     in_flight: None,
                     again: None,
                     wants_write: false,
@@ -142,8 +177,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Drives to the end. Returns what each lane measured.
-    pub(crate) fn run(mut self) -> Result<Vec<Recorder>, LoadError> {
+    /// Drives to the end.
+    pub(crate) fn run(mut self) -> Result<Driven, LoadError> {
         rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NANOS)).map_err(LoadError::epoll)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         std::thread::sleep(until(self.clock.now(), self.times.start));
@@ -151,6 +186,9 @@ impl Driver {
         (0..self.slots.len()).for_each(|slot| self.start(slot, now));
         loop {
             let now = self.clock.now();
+            if now >= self.next_tick {
+                self.tick(now);
+            }
             self.unpark(now);
             self.release(now);
             if self.is_over(now) {
@@ -158,27 +196,54 @@ impl Driver {
             }
             self.wait(now, &mut events)?;
             for event in events.drain(..) {
-                self.handle(event.data.u64() as usize, event.flags)?;
+                self.handle(event.data.u64() as usize, event.flags);
             }
         }
         Ok(self.finish())
     }
 
+    /// What need not be looked at each turn.
+    fn tick(&mut self, now: Instant) {
+        self.next_tick = now + TICK;
+        self.lanes.iter_mut().for_each(|lane| lane.recorder.turn(now));
+        if !self.stopped && self.stop.is_set() {
+            self.stopped = true;
+            self.times.end = self.times.end.min(now);
+            for lane in &mut self.lanes {
+                lane.schedule.end_by(now);
+                lane.recorder.end_by(now);
+            }
+        }
+        for slot in 0..self.slots.len() {
+            let Slot { connection, connecting_since, .. } = &self.slots[slot];
+            let connecting = connection.as_ref().is_some_and(Connection::is_connecting);
+            if connecting && now - *connecting_since > CONNECT_TIMEOUT {
+                self.fail(slot, Failure::Connect);
+            }
+        }
+    }
+
+    fn gives_up(&self) -> Instant {
+        self.times.end + if self.stopped { DRAIN_OF_STOP } else { DRAIN }
+    }
+
     fn is_over(&self, now: Instant) -> bool {
         let nothing_starts = now >= self.times.end || self.lanes.iter().all(|lane| lane.exhausted);
-        let nothing_comes = self.in_flight == 0 && self.slots.iter().all(|slot| slot.again.is_none());
-        (nothing_starts && nothing_comes) || now >= self.times.end + DRAIN
+        let again = |slot: &Slot| slot.again.is_some();
+        let nothing_comes = self.in_flight == 0 && (self.stopped || !self.slots.iter().any(again));
+        (nothing_starts && nothing_comes) || now >= self.gives_up()
     }
 
     fn release(&mut self, now: Instant) {
-        for lane in 0..self.lanes.len() {
-            let mut due = Vec::new();
-            let first = self.lanes[lane].first_slot;
-            self.lanes[lane].schedule.release(now, |connection| due.push(first + connection));
-            for slot in due {
-                self.start(slot, now);
-            }
+        let mut due = std::mem::take(&mut self.due);
+        for lane in &mut self.lanes {
+            let first = lane.first_slot;
+            lane.schedule.release(now, |connection| due.push(first + connection));
         }
+        for slot in due.drain(..) {
+            self.start(slot, now);
+        }
+        self.due = due;
     }
 
     fn unpark(&mut self, now: Instant) {
@@ -190,10 +255,10 @@ impl Driver {
     }
 
     fn wait(&self, now: Instant, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
-        let end = if now < self.times.end { self.times.end } else { self.times.end + DRAIN };
+        let end = if now < self.times.end { self.times.end } else { self.gives_up() };
         let slots = self.lanes.iter().filter_map(|lane| lane.schedule.next_release());
         let parked = self.parked.first().map(|(at, _)| *at);
-        let wake = slots.chain(parked).chain([end]).min().unwrap_or(end);
+        let wake = slots.chain(parked).chain([self.next_tick]).fold(end, Instant::min);
         let timeout = Timespec::try_from(until(now, wake)).ok();
         match epoll::wait(&self.poll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -212,55 +277,66 @@ impl Driver {
         let Some(request) = slot.again.take().or_else(|| lane.draw()) else { return };
         slot.in_flight = Some(InFlight { request, intended });
         self.in_flight += 1;
-        if self.slots[i].connection.is_none() && self.reconnect(i).is_err() {
+        if self.slots[i].connection.is_none() && self.reconnect(i, now).is_err() {
             self.fail(i, Failure::Connect);
             return;
         }
         let slot = &mut self.slots[i];
-        let workload = &self.lanes[slot.lane].workload;
+        let (workload, target) = (&self.lanes[slot.lane].workload, slot.target);
         let Some(connection) = slot.connection.as_mut() else { return };
-        let sent = connection.send(|out| workload.encode(request, out));
-        if !self.written(i, sent) {
-            self.fail(i, Failure::Broken);
-        }
+        let sent = connection.send(|out| workload.encode(request, target, out));
+        self.written(i, sent);
     }
 
-    fn reconnect(&mut self, i: usize) -> Result<(), LoadError> {
-        let connection = Connection::open(self.target)
-            .map_err(|source| LoadError::Connect { target: self.target, source })?;
-        self.watch(&connection, i)?;
-        self.slots[i].wants_write = false;
-        self.slots[i].connection = Some(connection);
+    fn reconnect(&mut self, i: usize, now: Instant) -> Result<(), LoadError> {
+        let target = &self.targets[self.slots[i].target];
+        let connection = Connection::begin(target.address())
+            .map_err(|source| LoadError::Connect { target: target.address(), source })?;
+        let is_connecting = connection.is_connecting();
+        let flags = if is_connecting { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        self.watch(&connection, i, flags)?;
+        let slot = &mut self.slots[i];
+        (slot.wants_write, slot.connecting_since) = (is_connecting, now);
+        slot.connection = Some(connection);
         Ok(())
     }
 
-    /// Asks for, or no longer for, the moment when the socket takes more. False: the connection is lost.
+    /// Bytes were given to the socket. Asks for, or no longer for, the moment when it takes more. False: the connection
+    /// was lost.
     fn written(&mut self, i: usize, sent: Result<bool, Lost>) -> bool {
-        let (slot, Ok(all)) = (&mut self.slots[i], sent) else { return false };
-        if slot.wants_write != all {
-            return true;
-        }
-        slot.wants_write = !all;
-        let flags = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let slot = &mut self.slots[i];
         let Some(connection) = &slot.connection else { return false };
-        epoll::modify(&self.poll, connection, EventData::new_u64(i as u64), flags).is_ok()
+        let is_well = match sent {
+            Ok(all) if slot.wants_write != all => true,
+            Ok(all) => {
+                slot.wants_write = !all;
+                let flags = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+                epoll::modify(&self.poll, connection, EventData::new_u64(i as u64), flags).is_ok()
+            }
+            Err(_) => false,
+        };
+        if !is_well {
+            let failure = if connection.is_connecting() { Failure::Connect } else { Failure::Broken };
+            self.fail(i, failure);
+        }
+        is_well
     }
 
-    fn handle(&mut self, i: usize, flags: EventFlags) -> Result<(), LoadError> {
+    fn handle(&mut self, i: usize, flags: EventFlags) {
+        const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
         let slot = &mut self.slots[i];
-        let Some(connection) = slot.connection.as_mut() else { return Ok(()) };
-        if slot.wants_write && flags.contains(EventFlags::OUT) {
+        let Some(connection) = slot.connection.as_mut() else { return };
+        if slot.wants_write && flags.intersects(EventFlags::OUT | ENDED) {
             let sent = connection.flush();
             if !self.written(i, sent) {
-                self.fail(i, Failure::Broken);
-                return Ok(());
+                return;
             }
         }
-        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            return Ok(());
+        if !flags.intersects(EventFlags::IN | ENDED) {
+            return;
         }
         let slot = &mut self.slots[i];
-        let Some(connection) = slot.connection.as_mut() else { return Ok(()) };
+        let Some(connection) = slot.connection.as_mut() else { return };
         let keep_body = self.lanes[slot.lane].verify;
         match connection.receive(&mut self.scratch, keep_body) {
             Ok(None) => {}
@@ -268,7 +344,6 @@ impl Driver {
             Err(Lost::Broken) => self.fail(i, Failure::Broken),
             Err(Lost::Malformed) => self.fail(i, Failure::Malformed),
         }
-        Ok(())
     }
 
     fn answered(&mut self, i: usize, response: Response) {
@@ -285,7 +360,9 @@ impl Driver {
             && slot.connection.as_ref().is_some_and(|connection| {
                 !lane.workload.is_value_of(request.key, connection.body(), &mut self.expected)
             });
-        let outcome = Outcome { status: response.status, wrong_value };
+        let entries = if request.operation == Operation::Range { response.chunks } else { 0 };
+        let Response { status, body_bytes, .. } = response;
+        let outcome = Outcome { status, wrong_value, body_bytes, entries };
         lane.recorder.answer(request.operation, intended, now, outcome);
         if !response.keep_alive {
             slot.connection = None;
@@ -318,12 +395,11 @@ impl Driver {
         self.parked.insert((now + PAUSE, i));
     }
 
-    fn watch(&self, connection: &Connection, slot: usize) -> Result<(), LoadError> {
-        epoll::add(&self.poll, connection, EventData::new_u64(slot as u64), EventFlags::IN)
-            .map_err(LoadError::epoll)
+    fn watch(&self, connection: &Connection, slot: usize, flags: EventFlags) -> Result<(), LoadError> {
+        epoll::add(&self.poll, connection, EventData::new_u64(slot as u64), flags).map_err(LoadError::epoll)
     }
 
-    fn finish(mut self) -> Vec<Recorder> {
+    fn finish(mut self) -> Driven {
         let now = self.clock.now();
         for slot in &self.slots {
             if let Some(InFlight { request, intended }) = slot.in_flight {
@@ -336,8 +412,9 @@ impl Driver {
                 let operation = lane.workload.next().operation;
                 lane.recorder.failure(operation, intended, now, Failure::Unsent);
             }
-            lane.recorder.backlog_full(lane.schedule.refused());
+            lane.recorder.finish();
         }
-        self.lanes.into_iter().map(|lane| lane.recorder).collect()
+        let ended = self.times.end.min(now);
+        Driven { recorders: self.lanes.into_iter().map(|lane| lane.recorder).collect(), ended }
     }
 }

@@ -71,6 +71,11 @@ impl FromStr for KeyOrder {
     }
 }
 
+impl KeyOrder {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Sequential, Self::Scattered, Self::Uniform, Self::Zipf, Self::Latest];
+}
+
 impl fmt::Display for KeyOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -138,7 +143,7 @@ impl KeyPicker {
         }
     }
 
-    /// The key that the next write changes.
+    /// The key that the next write changes; with [`KeyOrder::Latest`] a new one.
     pub fn for_write(&mut self) -> KeyNumber {
         if self.order == KeyOrder::Latest { KeyNumber(self.space.append()) } else { self.existing() }
     }

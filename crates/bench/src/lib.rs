@@ -5,40 +5,56 @@
 //! happened to be on its way (Tene's "coordinated omission"). The same seed asks for the same keys in the
 //! same order, and the bytes under a key follow from the key, so that any answer can be checked.
 //!
-//! **Mechanism.** [`run`] starts generator threads, pinned when asked. Each owns its connections and one
+//! **Mechanism.** [`benchmark`](benchmark()) carries out a [`Plan`]: it stores data, measures or searches, and makes a
+//! [`Report`]. Below it, [`run`] starts generator threads, pinned when asked. Each owns its connections and one
 //! epoll: no runtime, no channel, because the generator shares the machine with the server that it measures.
 //! What a thread drives is a list of [`Lane`]s: so many connections, a [`Pacing`] (closed loop, or slots at
 //! a constant rate), and a [`WorkloadSpec`] (operations, keys, values). A second lane makes background load
 //! without a connection in common with the first. The parts that decide anything are pure and tested
-//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`].
+//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`], [`goal`], [`search`].
 //!
-//! **Caveats.** One request in flight a connection: no pipelining. Connections are made by blocking calls,
-//! so that a *re*connection to a server that does not answer stalls its thread; that shows as latency in a
-//! lane with a rate. Linux only.
+//! **Memory** is bounded: histograms of a fixed size, at most [`timeline::ROWS_MAX`] rows, and slots that wait are
+//! counted, not kept.
+//!
+//! **Caveats.** One request in flight a connection: no pipelining. Linux only.
 
 #![warn(missing_docs)]
 
 pub mod affinity;
 pub mod batch;
+mod benchmark;
 mod client;
 mod clock;
 mod connection;
+mod console;
 mod driver;
+pub mod goal;
 pub mod keys;
 mod load;
 pub mod machine;
+pub mod presets;
 pub mod process;
 pub mod recorder;
 pub mod report;
 pub mod response;
 pub mod schedule;
+pub mod search;
 pub mod stats;
+mod stop;
 pub mod stream;
+mod target;
+pub mod timeline;
+pub mod units;
 pub mod values;
 mod workload;
 pub mod zipf;
 
+pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark};
 pub use client::{Answer, fetch};
-pub use load::{Lane, LoadError, RunSpec, run};
+pub use console::Console;
+pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunSpec, Watch, run, run_watched};
+pub use report::Report;
 pub use schedule::Pacing;
-pub use workload::{Mix, Operation, WorkloadSpec};
+pub use stop::Stop;
+pub use target::Target;
+pub use workload::{Mix, Operation, Quorum, RangeScope, WorkloadSpec};

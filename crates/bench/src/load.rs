@@ -1,22 +1,28 @@
 //! Runs: what to ask, of whom, for how long; and the threads that do it.
 
 use crate::affinity::pin_current_thread;
-use crate::clock::RunClock;
+use crate::clock::{RunClock, until};
 use crate::connection::Connection;
-use crate::driver::{Driver, LaneShare};
+use crate::driver::{Aimed, Driven, Driver, LaneShare};
 use crate::keys::KeySpace;
-use crate::recorder::Recorder;
+use crate::recorder::{Board, Recorder, second_of};
 use crate::schedule::{Pacing, Schedule, Share};
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::timeline::Row;
 use crate::workload::{Workload, WorkloadSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use std::{fmt, io, panic, thread};
 use stdx::Instant;
 
 /// From the start of the clock to the first slot: enough for every thread to be there.
 const HEAD_START: Duration = Duration::from_millis(5);
+/// A second is shown so long after its end: by then every thread has handed in its row.
+const GRACE: Duration = Duration::from_millis(120);
 
 /// Connections that ask for the same kind of thing at the same pace.
 #[derive(Clone, Debug)]
@@ -40,8 +46,8 @@ pub struct Lane {
 /// A run of the generator.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// The server.
-    pub target: SocketAddr,
+    /// The servers. Connections are spread over them evenly.
+    pub targets: Vec<Target>,
     /// Generator threads.
     pub threads: usize,
     /// Cores for the generator threads, given out in turn; none: not pinned.
@@ -59,16 +65,46 @@ pub struct RunSpec {
 pub struct LaneResult {
     /// Its name.
     pub name: String,
+    /// What it was asked to keep up.
+    pub pacing: Pacing,
     /// Latencies, statuses, failures.
     pub recorder: Recorder,
-    /// Time that was measured, without the warm-up.
+    /// Time that was measured, without the warm-up and without the wait for the last answers.
     pub elapsed: Duration,
+}
+
+/// A second that is over, of the first lane.
+#[derive(Debug)]
+pub struct LiveSecond {
+    /// From the end of the warm-up; below 0 in the warm-up.
+    pub second: i64,
+    /// How much of it belongs to the run.
+    pub covered: Duration,
+    /// What came in it.
+    pub row: Row,
+}
+
+/// Who looks on while a run lasts.
+pub struct Watch<'a> {
+    /// Ends the run early.
+    pub stop: &'a Stop,
+    /// Is shown each second when it is over.
+    pub each_second: &'a mut dyn FnMut(&LiveSecond),
 }
 
 impl LaneResult {
     /// Answers of any status a second.
     pub fn answers_per_second(&self) -> f64 {
-        self.recorder.answers() as f64 / self.elapsed.as_secs_f64()
+        self.per_second(self.recorder.answers())
+    }
+
+    /// Answers a second that came while the run was measured.
+    pub fn arrived_per_second(&self) -> f64 {
+        self.per_second(self.recorder.arrived())
+    }
+
+    fn per_second(&self, count: u64) -> f64 {
+        if self.elapsed.is_zero() { 0.0 } else { count as f64 / self.elapsed.as_secs_f64() }
     }
 }
 
@@ -113,31 +149,36 @@ impl std::error::Error for LoadError {
     }
 }
 
+/// Makes a run that nobody watches. See [`run_watched`].
+///
+/// # Errors
+/// As [`run_watched`].
+pub fn run(spec: &RunSpec) -> Result<Vec<LaneResult>, LoadError> {
+    run_watched(spec, Watch { stop: &Stop::default(), each_second: &mut |_| {} })
+}
+
 /// Makes a run. Blocks until it is over; results are in the order of the lanes.
 ///
 /// # Errors
 /// [`LoadError`]: nothing was measured. A server that fails *during* a run is no error: it is counted.
-pub fn run(spec: &RunSpec) -> Result<Vec<LaneResult>, LoadError> {
+pub fn run_watched(spec: &RunSpec, mut watch: Watch<'_>) -> Result<Vec<LaneResult>, LoadError> {
     check(spec)?;
-    let prepared = prepare(spec)?;
+    let targets: Arc<[Target]> = spec.targets.clone().into();
+    let boards: Vec<Arc<Board>> = spec.lanes.iter().map(|_| Arc::default()).collect();
+    let prepared = prepare(spec, &targets)?;
     let clock = RunClock::start();
     let times = Times::new(spec, clock.now() + HEAD_START);
-    let drivers = prepared.into_iter().enumerate().map(|(i, lanes)| driver(spec, clock, times, i, lanes));
+    let run = Run { spec, targets, boards, clock, times };
+    let drivers = prepared.into_iter().enumerate().map(|(i, lanes)| run.driver(watch.stop, i, lanes));
     let drivers = drivers.collect::<Result<Vec<_>, _>>()?;
-    let recorders = drive(spec, drivers)?;
-    let ran = clock.now() - times.measured_from;
-    let elapsed = spec.duration.map_or(ran, |duration| duration.min(ran));
-    let mut results: Vec<LaneResult> = (spec.lanes.iter())
-        .map(|lane| LaneResult {
-            name: lane.name.clone(),
-            recorder: Recorder::new(times.measured_from),
-            elapsed,
-        })
-        .collect();
-    for thread in &recorders {
-        for (result, recorder) in results.iter_mut().zip(thread) {
-            result.recorder.merge(recorder);
-        }
+    let driven = run.drive(drivers, &mut watch)?;
+    let ended = driven.iter().map(|thread| thread.ended).max().unwrap_or(times.measured_from);
+    let elapsed = ended - times.measured_from;
+    let mut results = Vec::new();
+    for (i, lane) in spec.lanes.iter().enumerate() {
+        let mut recorder = run.recorder(i);
+        driven.iter().for_each(|thread| recorder.merge(&thread.recorders[i]));
+        results.push(LaneResult { name: lane.name.clone(), pacing: lane.pacing, recorder, elapsed });
     }
     Ok(results)
 }
@@ -146,6 +187,9 @@ fn check(spec: &RunSpec) -> Result<(), LoadError> {
     if spec.threads == 0 || spec.lanes.is_empty() {
         return Err(LoadError::Spec("a run needs a thread and a lane"));
     }
+    if spec.targets.is_empty() {
+        return Err(LoadError::Spec("a run needs a target"));
+    }
     if spec.lanes.iter().any(|lane| lane.connections < spec.threads) {
         return Err(LoadError::Spec("each thread needs a connection of each lane"));
     }
@@ -153,23 +197,6 @@ fn check(spec: &RunSpec) -> Result<(), LoadError> {
         return Err(LoadError::Spec("a run without a duration needs a number of requests for each lane"));
     }
     Ok(())
-}
-
-fn drive(spec: &RunSpec, drivers: Vec<Driver>) -> Result<Vec<Vec<Recorder>>, LoadError> {
-    thread::scope(|scope| {
-        let spawn = |(i, driver): (usize, Driver)| {
-            let core = (!spec.cores.is_empty()).then(|| spec.cores[i % spec.cores.len()]);
-            scope.spawn(move || {
-                pin_current_thread(core.as_slice()).map_err(LoadError::System)?;
-                driver.run()
-            })
-        };
-        let threads: Vec<_> = drivers.into_iter().enumerate().map(spawn).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
-        };
-        threads.into_iter().map(join).collect()
-    })
 }
 
 /// The times of a run.
@@ -191,45 +218,117 @@ impl Times {
 /// A lane's share on one thread, before the clock runs.
 struct Prepared {
     workload: Workload,
-    connections: Vec<Connection>,
+    connections: Vec<Aimed>,
     tickets: Option<Arc<AtomicU64>>,
 }
 
 /// Everything that takes long, for each thread and lane.
-fn prepare(spec: &RunSpec) -> Result<Vec<Vec<Prepared>>, LoadError> {
+fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<Prepared>>, LoadError> {
     let mut threads: Vec<Vec<Prepared>> = (0..spec.threads).map(|_| Vec::new()).collect();
     for lane in &spec.lanes {
         let tickets = lane.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
         let space = KeySpace::new(lane.workload.keys);
+        let mut opened = 0;
         for (i, thread) in threads.iter_mut().enumerate() {
             let count = share_of(lane.connections, i, spec.threads);
-            let connections = (0..count).map(|_| Connection::open(spec.target)).collect::<io::Result<_>>();
+            let connections = (opened..opened + count).map(|number| connect(targets, number));
             thread.push(Prepared {
-                workload: Workload::new(&lane.workload, space.clone(), spec.target.to_string(), i as u64),
-                connections: connections
-                    .map_err(|source| LoadError::Connect { target: spec.target, source })?,
+                workload: Workload::new(&lane.workload, space.clone(), targets, i as u64),
+                connections: connections.collect::<Result<_, _>>()?,
                 tickets: tickets.clone(),
             });
+            opened += count;
         }
     }
     Ok(threads)
 }
 
-fn driver(
-    spec: &RunSpec,
+fn connect(targets: &[Target], number: usize) -> Result<Aimed, LoadError> {
+    let target = number % targets.len();
+    let address = targets[target].address();
+    let connection =
+        Connection::open(address).map_err(|source| LoadError::Connect { target: address, source })?;
+    Ok(Aimed { target, connection })
+}
+
+/// What all threads of a run have in common.
+struct Run<'a> {
+    spec: &'a RunSpec,
+    targets: Arc<[Target]>,
+    /// Of each lane.
+    boards: Vec<Arc<Board>>,
     clock: RunClock,
     times: Times,
-    thread: usize,
-    lanes: Vec<Prepared>,
-) -> Result<Driver, LoadError> {
-    let share = Share { index: thread as u64, of: spec.threads as u64 };
-    let shares = spec.lanes.iter().zip(lanes).map(|(lane, prepared)| {
-        let schedule = Schedule::new(lane.pacing, prepared.connections.len(), share, times.start, times.end);
-        let recorder = Recorder::new(times.measured_from);
-        let share = LaneShare::new(lane, schedule, prepared.workload, recorder, prepared.tickets);
-        (share, prepared.connections)
-    });
-    Driver::new(spec.target, clock, times, shares.collect())
+}
+
+impl Run<'_> {
+    fn recorder(&self, lane: usize) -> Recorder {
+        Recorder::new(self.times.measured_from, self.times.end, Arc::clone(&self.boards[lane]))
+    }
+
+    fn driver(&self, stop: &Stop, thread: usize, lanes: Vec<Prepared>) -> Result<Driver, LoadError> {
+        let share = Share { index: thread as u64, of: self.spec.threads as u64 };
+        let shares = lanes.into_iter().enumerate().map(|(i, prepared)| {
+            let (lane, times) = (&self.spec.lanes[i], self.times);
+            let schedule =
+                Schedule::new(lane.pacing, prepared.connections.len(), share, times.start, times.end);
+            let share = LaneShare::new(lane, schedule, prepared.workload, self.recorder(i), prepared.tickets);
+            (share, prepared.connections)
+        });
+        Driver::new(Arc::clone(&self.targets), stop.clone(), self.clock, self.times, shares.collect())
+    }
+
+    /// Starts the threads, shows each second while they last, and takes what they hand back.
+    fn drive(&self, drivers: Vec<Driver>, watch: &mut Watch<'_>) -> Result<Vec<Driven>, LoadError> {
+        let cores = &self.spec.cores;
+        let (alive, all_done) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let spawn = |(i, driver): (usize, Driver)| {
+                let core = (!cores.is_empty()).then(|| cores[i % cores.len()]);
+                let alive = alive.clone();
+                scope.spawn(move || {
+                    let _alive = alive;
+                    pin_current_thread(core.as_slice()).map_err(LoadError::System)?;
+                    driver.run()
+                })
+            };
+            let threads: Vec<_> = drivers.into_iter().enumerate().map(spawn).collect();
+            drop(alive);
+            self.show_seconds(&all_done, watch);
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    /// Until all threads are done.
+    fn show_seconds(&self, all_done: &mpsc::Receiver<()>, watch: &mut Watch<'_>) {
+        let mut second = second_of(self.times.measured_from, self.times.start);
+        loop {
+            let ends = self.second_starts(second + 1);
+            let wait = until(self.clock.now(), ends + GRACE);
+            let is_done = all_done.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
+            let now = self.clock.now();
+            let shown_to = if is_done { ends.min(now) } else { ends };
+            let covered = shown_to.min(self.times.end) - self.second_starts(second).max(self.times.start);
+            let row = self.boards[0].take_recent(second);
+            // After the end there is something to show only when late answers came.
+            if !covered.is_zero() || row != Row::default() {
+                (watch.each_second)(&LiveSecond { second, covered, row });
+            }
+            second += 1;
+            if is_done && now < ends {
+                return;
+            }
+        }
+    }
+
+    fn second_starts(&self, second: i64) -> Instant {
+        let from = i128::from(self.times.measured_from.as_nanos());
+        let nanos = from + i128::from(second) * 1_000_000_000;
+        Instant::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
 }
 
 fn share_of(connections: usize, thread: usize, threads: usize) -> usize {

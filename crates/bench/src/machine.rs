@@ -1,11 +1,11 @@
 //! The machine that a result belongs to.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::thread::available_parallelism;
 
 /// What a reader of a result needs to know of the machine.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,

@@ -1,40 +1,48 @@
-//! What was measured: latencies, statuses, errors, one row a second.
+//! What was measured: latencies, statuses, failures, and rows over time.
+//!
+//! Each thread has a [`Recorder`] of its own for each lane: nothing is shared while a second lasts. When a second is over,
+//! its row goes to the lane's [`Board`], where the rows of all threads come together; from there they are shown
+//! while the run lasts, and reported after it.
 
+use crate::timeline::{Row, Timeline};
 use crate::workload::Operation;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use stdx::Instant;
 
 /// The longest latency that is told apart from longer ones.
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
 /// Of the histograms of a run: errors below a thousandth.
 const DIGITS: u8 = 3;
-/// Of the histograms of a second, which only give its row.
-const SECOND_DIGITS: u8 = 2;
-/// Rows kept; what comes later is in the run's histograms only.
-const SECONDS_MAX: usize = 24 * 3_600;
+/// Rows that wait to be shown; an older one is in the timeline only.
+const RECENT_MAX: usize = 16;
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// How a request ended, other than by not being answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The status of the answer.
     pub status: u16,
     /// Whether the body was checked and was wrong.
     pub wrong_value: bool,
+    /// Bytes of the body, without what frames it.
+    pub body_bytes: u64,
+    /// Entries of a range.
+    pub entries: u64,
 }
 
 impl Outcome {
     /// An answer whose body was right or not looked at.
-    pub const fn of_status(status: u16) -> Self {
-        Self { status, wrong_value: false }
+    pub fn of_status(status: u16) -> Self {
+        Self { status, ..Self::default() }
     }
 }
 
 /// Why a request got no answer, or none that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
     /// No connection was to be had.
@@ -47,81 +55,171 @@ pub enum Failure {
     Unanswered,
     /// Its slot came, but its connection was busy until the end.
     Unsent,
-    /// Its slot came when too many waited already.
-    BacklogFull,
 }
 
-#[derive(Clone, Debug)]
-struct Second {
-    latency: Histogram<u32>,
-    not_ok: u64,
+impl Failure {
+    /// What happened, in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "no connection",
+            Self::Broken => "connection broken",
+            Self::Malformed => "not HTTP",
+            Self::Unanswered => "unanswered",
+            Self::Unsent => "unsent",
+        }
+    }
+}
+
+/// Where the rows of all threads of a lane come together.
+#[derive(Debug, Default)]
+pub struct Board {
+    rows: Mutex<BoardRows>,
+}
+
+#[derive(Debug, Default)]
+struct BoardRows {
+    timeline: Timeline,
+    /// By second; those of the warm-up are below 0.
+    recent: BTreeMap<i64, Row>,
+}
+
+impl Board {
+    /// The row of a second, as far as it has come in. It is given once.
+    pub fn take_recent(&self, second: i64) -> Row {
+        self.lock().recent.remove(&second).unwrap_or_default()
+    }
+
+    /// All rows so far.
+    pub fn timeline(&self) -> Timeline {
+        self.lock().timeline.clone()
+    }
+
+    fn publish(&self, second: i64, row: &Row) {
+        let mut rows = self.lock();
+        if let Ok(second) = u64::try_from(second) {
+            rows.timeline.add(second, row);
+        }
+        rows.recent.entry(second).or_default().add(row);
+        while rows.recent.len() > RECENT_MAX {
+            rows.recent.pop_first();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BoardRows> {
+        // Rows are added whole, so that a thread that panicked has left none half.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The second, counted from `from`, in which `now` lies.
+pub(crate) fn second_of(from: Instant, now: Instant) -> i64 {
+    let nanos = i128::from(now.as_nanos()) - i128::from(from.as_nanos());
+    i64::try_from(nanos.div_euclid(NANOS_PER_SECOND)).unwrap_or(i64::MAX)
 }
 
 /// Collects what one lane measured, on one thread or, merged, on all.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     from: Instant,
+    to: Instant,
     by_operation: [Option<Box<Histogram<u64>>>; Operation::ALL.len()],
     statuses: BTreeMap<u16, u64>,
     failures: BTreeMap<Failure, u64>,
     wrong_values: u64,
-    seconds: Vec<Second>,
+    body_bytes: u64,
+    entries: u64,
     answers_with_warmup: u64,
+    arrived: u64,
+    board: Arc<Board>,
+    second: i64,
+    second_ends: Instant,
+    row: Row,
 }
 
 impl Recorder {
-    /// Counts requests that were meant to start at `from` or later; those before are warm-up.
-    pub fn new(from: Instant) -> Self {
+    /// Counts requests that were meant to start at `from` or later; those before are warm-up. Nothing starts at `to`
+    /// any more. Rows go to `board`.
+    pub fn new(from: Instant, to: Instant, board: Arc<Board>) -> Self {
         Self {
             from,
+            to,
             by_operation: [const { None }; Operation::ALL.len()],
             statuses: BTreeMap::new(),
             failures: BTreeMap::new(),
             wrong_values: 0,
-            seconds: Vec::new(),
+            body_bytes: 0,
+            entries: 0,
             answers_with_warmup: 0,
+            arrived: 0,
+            board,
+            second: i64::MIN,
+            second_ends: Instant::ZERO,
+            row: Row::default(),
         }
     }
 
     /// An answer that came at `now` to a request meant to start at `intended`.
     pub fn answer(&mut self, operation: Operation, intended: Instant, now: Instant, outcome: Outcome) {
         self.answers_with_warmup += 1;
-        if intended < self.from {
+        self.arrived += u64::from(self.from <= now && now < self.to);
+        self.turn(now);
+        if intended >= self.from {
+            *self.statuses.entry(outcome.status).or_default() += 1;
+            self.wrong_values += u64::from(outcome.wrong_value);
+            self.body_bytes += outcome.body_bytes;
+            self.entries += outcome.entries;
+            self.latency_of(operation, intended, now);
+        } else if self.second >= 0 {
             return;
         }
-        *self.statuses.entry(outcome.status).or_default() += 1;
-        self.wrong_values += u64::from(outcome.wrong_value);
-        self.latency_of(operation, intended, now);
-        let ok = outcome.status < 400 || outcome.status == 404;
-        if let Some(second) = self.second(now) {
-            second.not_ok += u64::from(!ok);
-            second.latency.saturating_record(nanos_between(intended, now));
-        }
+        *self.row.statuses.entry(outcome.status).or_default() += 1;
+        self.row.latency.record(nanos_between(intended, now));
     }
 
     /// A request without a valid answer. Where the run's end cut it off, what it had waited by then is
     /// recorded as its latency, which it is at the least.
     pub fn failure(&mut self, operation: Operation, intended: Instant, now: Instant, failure: Failure) {
-        if intended < self.from {
+        self.turn(now);
+        if intended >= self.from {
+            *self.failures.entry(failure).or_default() += 1;
+            if matches!(failure, Failure::Unanswered | Failure::Unsent) {
+                self.latency_of(operation, intended, now);
+            }
+        } else if self.second >= 0 {
             return;
         }
-        *self.failures.entry(failure).or_default() += 1;
-        if matches!(failure, Failure::Unanswered | Failure::Unsent) {
-            self.latency_of(operation, intended, now);
+        *self.row.failures.entry(failure).or_default() += 1;
+    }
+
+    /// Time has come to `now`: the row of a second that is over goes to the board.
+    pub fn turn(&mut self, now: Instant) {
+        if now < self.second_ends {
+            return;
         }
-        if let Some(second) = self.second(now) {
-            second.not_ok += 1;
+        self.publish();
+        self.second = second_of(self.from, now);
+        let ends = i128::from(self.from.as_nanos()) + (i128::from(self.second) + 1) * NANOS_PER_SECOND;
+        self.second_ends = Instant::from_nanos(u64::try_from(ends).unwrap_or(u64::MAX));
+    }
+
+    /// The run ends at `now`, where that is sooner than was planned.
+    pub fn end_by(&mut self, now: Instant) {
+        self.to = self.to.min(now);
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let row = std::mem::take(&mut self.row);
+        if row != Row::default() {
+            self.board.publish(self.second, &row);
         }
     }
 
-    /// Slots that were refused because too many waited.
-    pub fn backlog_full(&mut self, count: u64) {
-        if count > 0 {
-            *self.failures.entry(Failure::BacklogFull).or_default() += count;
-        }
-    }
-
-    /// Adds what another thread measured in the same run.
+    /// Adds what another thread measured in the same run. The rows are together already.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.by_operation.iter_mut().zip(&other.by_operation) {
             if let Some(theirs) = theirs {
@@ -135,12 +233,10 @@ impl Recorder {
             *self.failures.entry(*failure).or_default() += count;
         }
         self.wrong_values += other.wrong_values;
+        self.body_bytes += other.body_bytes;
+        self.entries += other.entries;
         self.answers_with_warmup += other.answers_with_warmup;
-        for (i, theirs) in other.seconds.iter().enumerate() {
-            let Some(mine) = self.second_at(i) else { break };
-            mine.latency.add(&theirs.latency).expect("both have the same range");
-            mine.not_ok += theirs.not_ok;
-        }
+        self.arrived += other.arrived;
     }
 
     /// Answers of every kind and status.
@@ -151,6 +247,11 @@ impl Recorder {
     /// Answers of every kind and status, the warm-up's too: what the server's CPU time was spent on.
     pub const fn answers_with_warmup(&self) -> u64 {
         self.answers_with_warmup
+    }
+
+    /// Answers that came while the run was measured, whenever they were asked for: their rate is what a server keeps up.
+    pub const fn arrived(&self) -> u64 {
+        self.arrived
     }
 
     /// Answers with this status.
@@ -173,6 +274,16 @@ impl Recorder {
         self.wrong_values
     }
 
+    /// Bytes of bodies that were read.
+    pub const fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// Entries of ranges that were read.
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
     /// Latencies of one operation, in nanoseconds.
     pub fn latency_by(&self, operation: Operation) -> Option<&Histogram<u64>> {
         self.by_operation[operation as usize].as_deref()
@@ -187,56 +298,15 @@ impl Recorder {
         all
     }
 
-    /// One row for each second since `from`.
-    pub fn rows(&self) -> Vec<SecondRow> {
-        let row = |(i, second): (usize, &Second)| SecondRow {
-            second: i as u64,
-            answers: second.latency.len(),
-            not_ok: second.not_ok,
-            p50_us: micros(second.latency.value_at_quantile(0.5)),
-            p99_us: micros(second.latency.value_at_quantile(0.99)),
-            max_us: micros(second.latency.max()),
-        };
-        self.seconds.iter().enumerate().map(row).collect()
+    /// All rows so far, of all threads.
+    pub fn timeline(&self) -> Timeline {
+        self.board.timeline()
     }
 
     fn latency_of(&mut self, operation: Operation, intended: Instant, now: Instant) {
         let histogram = self.by_operation[operation as usize].get_or_insert_with(empty);
         histogram.saturating_record(nanos_between(intended, now));
     }
-
-    fn second(&mut self, now: Instant) -> Option<&mut Second> {
-        let second = nanos_between(self.from, now) / NANOS_PER_SECOND;
-        self.second_at(usize::try_from(second).ok()?)
-    }
-
-    fn second_at(&mut self, i: usize) -> Option<&mut Second> {
-        if i >= SECONDS_MAX {
-            return None;
-        }
-        while self.seconds.len() <= i {
-            let latency = Histogram::new_with_max(LATENCY_NANOS_MAX, SECOND_DIGITS).expect("a valid range");
-            self.seconds.push(Second { latency, not_ok: 0 });
-        }
-        self.seconds.get_mut(i)
-    }
-}
-
-/// One second of a run, by when answers came.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct SecondRow {
-    /// Since the end of the warm-up.
-    pub second: u64,
-    /// Answers of any status.
-    pub answers: u64,
-    /// Refusals, errors and requests without an answer; not `404`.
-    pub not_ok: u64,
-    /// Median latency.
-    pub p50_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// The longest.
-    pub max_us: f64,
 }
 
 fn empty() -> Box<Histogram<u64>> {
@@ -260,43 +330,61 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
+    fn recorder(from: u64, board: &Arc<Board>) -> Recorder {
+        Recorder::new(at(from), at(60_000), Arc::clone(board))
+    }
+
     #[test]
     fn warm_up_does_not_count_and_the_rest_is_counted_where_it_belongs() {
-        let mut recorder = Recorder::new(at(1_000));
+        let board = Arc::default();
+        let mut recorder = recorder(1_000, &board);
+        recorder.answer(Operation::Get, at(990), at(995), Outcome::of_status(200));
         recorder.answer(Operation::Get, at(999), at(1_500), Outcome::of_status(200));
         recorder.answer(Operation::Get, at(1_000), at(1_500), Outcome::of_status(200));
         recorder.answer(Operation::Put, at(1_000), at(2_500), Outcome::of_status(503));
         recorder.failure(Operation::Get, at(1_000), at(2_600), Failure::Broken);
+        recorder.finish();
         assert_eq!(
             (recorder.answers(), recorder.answers_with_warmup(), recorder.with_status(503)),
-            (2, 3, 1)
+            (2, 4, 1)
         );
+        assert_eq!(recorder.arrived(), 3, "by when they came");
         assert_eq!(recorder.latency_by(Operation::Get).map(Histogram::len), Some(1));
-        let rows: Vec<_> = recorder.rows().iter().map(|row| (row.answers, row.not_ok)).collect();
+        let timeline = board.timeline();
+        let rows: Vec<_> = timeline.rows().iter().map(|row| (row.answers(), row.not_ok())).collect();
         assert_eq!(rows, [(1, 0), (1, 2)]);
+        assert_eq!([-1, 0, 0].map(|second| board.take_recent(second).answers()), [1, 1, 0]);
     }
 
     #[test]
     fn merging_two_threads_is_as_if_one_had_measured_all() {
-        let mut all = Recorder::new(at(0));
-        let mut parts = [Recorder::new(at(0)), Recorder::new(at(0))];
-        for i in 0..1_000u64 {
-            let outcome = Outcome { status: 200 + (i % 3) as u16, wrong_value: i % 100 == 0 };
+        let boards: [Arc<Board>; 2] = Default::default();
+        let mut all = recorder(0, &boards[0]);
+        let mut parts = [recorder(0, &boards[1]), recorder(0, &boards[1])];
+        for i in 0..5_000u64 {
+            let outcome = Outcome {
+                status: 200 + (i % 3) as u16,
+                wrong_value: i % 100 == 0,
+                body_bytes: i,
+                entries: 1,
+            };
             for recorder in [&mut all, &mut parts[(i % 2) as usize]] {
                 recorder.answer(Operation::Get, at(i), at(i + i % 50), outcome);
             }
         }
+        [&mut all].into_iter().chain(&mut parts).for_each(Recorder::finish);
         let [mut merged, other] = parts;
         merged.merge(&other);
         assert_eq!(merged.latency(), all.latency());
         assert_eq!(merged.statuses(), all.statuses());
-        assert_eq!(merged.wrong_values(), all.wrong_values());
-        assert_eq!(format!("{:?}", merged.rows()), format!("{:?}", all.rows()));
+        assert_eq!((merged.wrong_values(), merged.body_bytes()), (all.wrong_values(), all.body_bytes()));
+        assert_eq!((merged.entries(), merged.arrived()), (all.entries(), all.arrived()));
+        assert_eq!(merged.timeline(), all.timeline());
     }
 
     #[test]
     fn what_the_end_cut_off_counts_with_what_it_had_waited() {
-        let mut recorder = Recorder::new(at(0));
+        let mut recorder = recorder(0, &Arc::default());
         recorder.failure(Operation::Get, at(0), at(5_000), Failure::Unanswered);
         assert!(recorder.latency().max() >= 5_000_000_000);
     }

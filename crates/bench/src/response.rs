@@ -18,13 +18,17 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 const HEADERS_MAX: usize = 64;
 
-/// What a response's head says.
+/// What a response says, other than by its body's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
     pub status: u16,
     /// Whether the connection may carry another request.
     pub keep_alive: bool,
+    /// Bytes of the body, without what frames it.
+    pub body_bytes: u64,
+    /// Chunks that were not empty; 0 for a body with a length.
+    pub chunks: u64,
 }
 
 /// The bytes are not a response.
@@ -66,7 +70,8 @@ pub struct ResponseParser {
 
 impl Default for ResponseParser {
     fn default() -> Self {
-        Self { state: State::Head, response: Response { status: 0, keep_alive: true }, carried: Vec::new() }
+        let response = Response { status: 0, keep_alive: true, body_bytes: 0, chunks: 0 };
+        Self { state: State::Head, response, carried: Vec::new() }
     }
 }
 
@@ -92,6 +97,7 @@ impl ResponseParser {
                 State::Trailers => self.trailers(rest)?,
                 State::UntilClose => {
                     body(rest);
+                    self.response.body_bytes += rest.len() as u64;
                     (rest.len(), Step::Starved)
                 }
             };
@@ -110,7 +116,7 @@ impl ResponseParser {
     /// The connection was closed: completes a response that reaches to the end of the connection.
     ///
     /// # Errors
-    /// [`MalformedResponse`] when a response was cut short. `None`: the connection was idle.
+    /// [`MalformedResponse`] when a response was cut short. `None`: nothing of one had come.
     pub fn finish(&mut self) -> Result<Option<Response>, MalformedResponse> {
         match self.state {
             State::UntilClose => {
@@ -154,7 +160,11 @@ impl ResponseParser {
         Ok(match with_carry(&mut self.carried, rest, parse)? {
             None => (rest.len(), Step::Starved),
             Some((used, 0)) => (used, Step::To(State::Trailers)),
-            Some((used, left)) => (used, Step::To(State::ChunkData { left })),
+            Some((used, left)) => {
+                self.response.chunks += 1;
+                self.response.body_bytes = self.response.body_bytes.saturating_add(left);
+                (used, Step::To(State::ChunkData { left }))
+            }
         })
     }
 
@@ -255,7 +265,7 @@ fn parse_head(bytes: &[u8]) -> Parsed<(Response, Framing)> {
         Err(_) => return Err(MalformedResponse("its head")),
     };
     let status = head.code.ok_or(MalformedResponse("no status"))?;
-    let mut keep_alive = head.version == Some(1);
+    let mut response = Response { status, keep_alive: head.version == Some(1), body_bytes: 0, chunks: 0 };
     let mut framing = Framing::UntilClose;
     for header in head.headers.iter() {
         if header.name.eq_ignore_ascii_case("content-length") && !matches!(framing, Framing::Chunked) {
@@ -263,13 +273,16 @@ fn parse_head(bytes: &[u8]) -> Parsed<(Response, Framing)> {
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("connection") {
-            keep_alive = !header.value.eq_ignore_ascii_case(b"close");
+            response.keep_alive = !header.value.eq_ignore_ascii_case(b"close");
         }
     }
     if status == 204 || status == 304 {
         framing = Framing::Sized(0);
     }
-    Ok(Some((len, (Response { status, keep_alive }, framing))))
+    if let Framing::Sized(len) = framing {
+        response.body_bytes = len;
+    }
+    Ok(Some((len, (response, framing))))
 }
 
 fn number(text: &[u8]) -> Result<u64, MalformedResponse> {
@@ -293,6 +306,13 @@ mod tests {
             match self {
                 Self::Sized(bytes) => bytes.clone(),
                 Self::Chunked(chunks) => chunks.concat(),
+            }
+        }
+
+        fn chunks(&self) -> u64 {
+            match self {
+                Self::Sized(_) => 0,
+                Self::Chunked(chunks) => chunks.iter().filter(|chunk| !chunk.is_empty()).count() as u64,
             }
         }
 
@@ -328,7 +348,7 @@ mod tests {
     /// All responses in `pieces`, with their bodies.
     fn parse_all<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<Vec<(u16, Vec<u8>)>, MalformedResponse> {
+    ) -> Result<Vec<(u16, Vec<u8>, u64)>, MalformedResponse> {
         let (mut parser, mut body, mut all) = (ResponseParser::default(), Vec::new(), Vec::new());
         for piece in pieces {
             let mut rest = piece;
@@ -336,7 +356,8 @@ mod tests {
                 let (used, response) = parser.advance(rest, |bytes| body.extend_from_slice(bytes))?;
                 rest = &rest[used..];
                 if let Some(response) = response {
-                    all.push((response.status, std::mem::take(&mut body)));
+                    assert_eq!(response.body_bytes, body.len() as u64);
+                    all.push((response.status, std::mem::take(&mut body), response.chunks));
                 }
             }
         }
@@ -351,7 +372,7 @@ mod tests {
         ) {
             let sent: Vec<(u16, Body)> =
                 sent.into_iter().filter(|(status, _)| *status != 204).collect();
-            let expected: Vec<_> = sent.iter().map(|(status, body)| (*status, body.bytes())).collect();
+            let expected: Vec<_> = sent.iter().map(|(status, body)| (*status, body.bytes(), body.chunks())).collect();
             let mut stream = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
             stream.extend(sent.iter().flat_map(|(status, body)| body.encode(*status)));
             if sent.is_empty() {
@@ -383,7 +404,10 @@ mod tests {
         let mut body = Vec::new();
         let read = parser.advance(b"HTTP/1.0 200 OK\r\n\r\nabc", |bytes| body.extend_from_slice(bytes));
         assert_eq!(read, Ok((22, None)));
-        assert_eq!(parser.finish(), Ok(Some(Response { status: 200, keep_alive: false })));
+        assert_eq!(
+            parser.finish(),
+            Ok(Some(Response { status: 200, keep_alive: false, body_bytes: 3, chunks: 0 }))
+        );
         assert_eq!(body, b"abc");
     }
 
@@ -400,7 +424,7 @@ mod tests {
         let mut parser = ResponseParser::default();
         let bytes = b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         let (_, response) = parser.advance(bytes, |_| {}).unwrap();
-        assert_eq!(response, Some(Response { status: 503, keep_alive: false }));
+        assert_eq!(response, Some(Response { status: 503, keep_alive: false, body_bytes: 0, chunks: 0 }));
     }
 
     #[test]

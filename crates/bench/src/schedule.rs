@@ -4,24 +4,23 @@
 //! server does; the slots go round the connections. A slot whose connection is still busy waits, and its
 //! request's latency counts from the slot, not from the moment it could be sent at last.
 //!
-//! **Mechanism.** [`Schedule::release`] moves the slots that are due into a bounded backlog per connection;
-//! [`Schedule::take`] gives a free connection its oldest. In a closed loop there are no slots: a free
+//! **Mechanism.** [`Schedule::release`] counts the slots that are due; [`Schedule::take`] gives a free
+//! connection the oldest of its own. What waits is not kept but follows from two counts, so that any number of slots
+//! may wait for a server that has stopped, at no cost in memory. In a closed loop there are no slots: a free
 //! connection may always start, now.
 //!
-//! **Caveats.** A slot that finds its connection's backlog full is refused and counted: past that point the
-//! server is lost anyway, and the count says so.
+//! **Caveats.** A slot belongs to one connection from the start: one that hangs keeps its own slots waiting, as
+//! the users behind it would, and no other takes them over.
 
 use std::str::FromStr;
 use std::time::Duration;
-use stdx::{BoundedQueue, Instant};
-
-/// Slots that may wait for one connection. A minute's worth at 1,000 requests/s on each.
-pub const BACKLOG_MAX: usize = 60_000;
+use stdx::Instant;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// What starts a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pacing {
     /// The answer to the one before.
     Closed,
@@ -57,8 +56,8 @@ pub struct Schedule {
     end: Instant,
     share: Share,
     released: u64,
-    backlogs: Vec<BoundedQueue<Instant>>,
-    refused: u64,
+    /// Slots that each connection has taken.
+    taken: Vec<u64>,
 }
 
 impl Schedule {
@@ -72,46 +71,56 @@ impl Schedule {
             Pacing::Closed => None,
             Pacing::Rate(rate) => Some(rate),
         };
-        let backlogs = (0..connections).map(|_| BoundedQueue::new(BACKLOG_MAX)).collect();
-        Self { rate, start, end, share, released: 0, backlogs, refused: 0 }
+        Self { rate, start, end, share, released: 0, taken: vec![0; connections] }
     }
 
     /// Hands every slot that is due at `now` to its connection, and calls `due` with that connection.
     pub fn release(&mut self, now: Instant, mut due: impl FnMut(usize)) {
-        while let Some(intended) = self.next_release().filter(|intended| *intended <= now) {
-            let connection = (self.released % self.backlogs.len() as u64) as usize;
+        while self.next_release().is_some_and(|intended| intended <= now) {
+            due((self.released % self.connections()) as usize);
             self.released += 1;
-            if self.backlogs[connection].push(intended).is_err() {
-                self.refused += 1;
-            }
-            due(connection);
         }
     }
 
     /// The intended start of the request that a free connection should send at `now`, if there is one.
     pub fn take(&mut self, connection: usize, now: Instant) -> Option<Instant> {
-        match self.rate {
-            Some(_) => self.backlogs[connection].pop(),
-            None => (now < self.end).then_some(now),
+        let Some(rate) = self.rate else { return (now < self.end).then_some(now) };
+        let slot = self.taken[connection] * self.connections() + connection as u64;
+        if slot >= self.released {
+            return None;
         }
+        self.taken[connection] += 1;
+        self.time_of(slot, rate)
     }
 
     /// When the next slot is due. `None` in a closed loop and after the last slot.
     pub fn next_release(&self) -> Option<Instant> {
-        let slot = u128::from(self.released * self.share.of + self.share.index);
-        let nanos = slot * NANOS_PER_SECOND / u128::from(self.rate?);
-        let intended = self.start + Duration::from_nanos(u64::try_from(nanos).ok()?);
-        (intended < self.end).then_some(intended)
+        self.time_of(self.released, self.rate?).filter(|intended| *intended < self.end)
     }
 
     /// Takes a slot that still waits, on any connection.
     pub fn abandon_one(&mut self) -> Option<Instant> {
-        self.backlogs.iter_mut().find_map(BoundedQueue::pop)
+        self.rate?;
+        let waits = |connection: &usize| {
+            self.taken[*connection] * self.connections() + (*connection as u64) < self.released
+        };
+        let connection = (0..self.taken.len()).find(waits)?;
+        self.take(connection, self.end)
     }
 
-    /// Slots that found their connection's backlog full.
-    pub const fn refused(&self) -> u64 {
-        self.refused
+    /// Nothing starts any more at `now` or later, where that is sooner than was planned.
+    pub fn end_by(&mut self, now: Instant) {
+        self.end = self.end.min(now);
+    }
+
+    const fn connections(&self) -> u64 {
+        self.taken.len() as u64
+    }
+
+    /// The intended start of this thread's slot of that number. `None` past the end of the clock.
+    fn time_of(&self, slot: u64, rate: u64) -> Option<Instant> {
+        let nanos = u128::from(slot * self.share.of + self.share.index) * NANOS_PER_SECOND / u128::from(rate);
+        Some(self.start + Duration::from_nanos(u64::try_from(nanos).ok()?))
     }
 }
 
@@ -120,6 +129,7 @@ mod tests {
     use super::*;
     use crate::recorder::{Outcome, Recorder};
     use crate::workload::Operation;
+    use std::sync::Arc;
 
     const ALONE: Share = Share { index: 0, of: 1 };
 
@@ -131,7 +141,7 @@ mod tests {
     /// `1 s .. 1.5 s`, for two seconds in all.
     fn against_a_stall(pacing: Pacing, service: Duration) -> Recorder {
         let mut schedule = Schedule::new(pacing, 1, ALONE, at(0), at(2_000));
-        let mut recorder = Recorder::new(at(0));
+        let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());
         let mut now = at(0);
         loop {
             schedule.release(now, |_| {});
@@ -196,11 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_backlog_refuses_the_newest_and_counts() {
-        let millis = BACKLOG_MAX as u64 + 5;
-        let mut schedule = Schedule::new(Pacing::Rate(1_000), 1, ALONE, at(0), at(millis));
-        schedule.release(at(millis), |_| {});
-        assert_eq!(schedule.refused(), 5);
-        assert_eq!(schedule.take(0, at(millis)), Some(at(0)));
+    fn slots_that_nobody_took_are_abandoned_each_once_however_many_there_are() {
+        let mut schedule = Schedule::new(Pacing::Rate(1_000), 3, ALONE, at(0), at(200_000));
+        schedule.release(at(100_000), |_| {});
+        assert_eq!(schedule.take(1, at(100_000)), Some(at(1)));
+        schedule.end_by(at(100_000));
+        let mut left: Vec<Instant> = std::iter::from_fn(|| schedule.abandon_one()).collect();
+        left.sort();
+        assert!(left.into_iter().eq((0..=100_000).filter(|millis| *millis != 1).map(at)));
+        schedule.release(at(150_000), |_| panic!("a slot past the end"));
     }
 }

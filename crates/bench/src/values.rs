@@ -4,9 +4,13 @@
 //! values of RocksDB's `db_bench`.
 
 use crate::keys::KeyNumber;
+use crate::units::parse_bytes;
 use std::fmt;
 use std::str::FromStr;
 use stdx::Rng;
+
+/// The longest value that is made.
+const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// How long values are, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +24,47 @@ pub enum Sizes {
         /// The greatest.
         max: usize,
     },
+    /// Between the two, both included, so that each doubling of the size is as likely as the next: many small, few large.
+    LogUniform {
+        /// The least, at least 1.
+        min: usize,
+        /// The greatest.
+        max: usize,
+    },
 }
 
-/// `100`, or `100..2000` with both ends included.
+impl Sizes {
+    /// The mean.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Self::Fixed(size) => size as f64,
+            Self::Uniform { min, max } => (min + max) as f64 / 2.0,
+            Self::LogUniform { min, max } if min == max => min as f64,
+            Self::LogUniform { min, max } => (max - min) as f64 / (max as f64 / min as f64).ln(),
+        }
+    }
+}
+
+/// `100`, `100..2000` with both ends included, or `log:100..2000`; with units too, `1KiB..64KiB`.
 impl FromStr for Sizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number of bytes"));
-        let Some((min, max)) = text.split_once("..") else { return Ok(Self::Fixed(number(text)?)) };
-        let (min, max) = (number(min)?, number(max)?);
-        if min > max { Err(format!("{text:?}: the range is empty")) } else { Ok(Self::Uniform { min, max }) }
+        let number = |text: &str| match parse_bytes(text)? {
+            bytes if bytes <= VALUE_BYTES_MAX => Ok(bytes as usize),
+            _ => Err(format!("{text:?}: values are at most 1 GiB")),
+        };
+        let (is_log, range) = text.strip_prefix("log:").map_or((false, text), |range| (true, range));
+        match range.split_once("..") {
+            None if is_log => Err(format!("{text:?} is no range; write log:100..2000")),
+            None => Ok(Self::Fixed(number(range)?)),
+            Some((min, max)) => match (number(min)?, number(max)?) {
+                (min, max) if min > max => Err(format!("{text:?}: the range is empty")),
+                (0, _) if is_log => Err(format!("{text:?} has to begin at 1 or more")),
+                (min, max) if is_log => Ok(Self::LogUniform { min, max }),
+                (min, max) => Ok(Self::Uniform { min, max }),
+            },
+        }
     }
 }
 
@@ -39,6 +73,7 @@ impl fmt::Display for Sizes {
         match self {
             Self::Fixed(size) => write!(f, "{size} B"),
             Self::Uniform { min, max } => write!(f, "{min}..{max} B"),
+            Self::LogUniform { min, max } => write!(f, "log:{min}..{max} B"),
         }
     }
 }
@@ -85,6 +120,10 @@ impl Values {
         match self.sizes {
             Sizes::Fixed(size) => size,
             Sizes::Uniform { min, max } => min + rng.below((max - min) as u64 + 1) as usize,
+            Sizes::LogUniform { min, max } => {
+                let drawn = min as f64 * (max as f64 / min as f64).powf(rng.unit());
+                (drawn.round() as usize).clamp(min, max)
+            }
         }
     }
 }
@@ -119,9 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_is_that_of_the_drawn_lengths() {
+        for sizes in
+            [Sizes::Fixed(7), Sizes::Uniform { min: 0, max: 100 }, Sizes::LogUniform { min: 10, max: 10_000 }]
+        {
+            let values = Values { seed: 1, sizes };
+            let sum: usize = (0..20_000).map(|key| values.len(KeyNumber(key))).sum();
+            let mean = sum as f64 / 20_000.0;
+            assert!((mean / sizes.mean() - 1.0).abs() < 0.05, "{sizes}: {mean} for {}", sizes.mean());
+        }
+    }
+
+    #[test]
     fn sizes_are_read_from_text() {
         assert_eq!("100".parse(), Ok(Sizes::Fixed(100)));
         assert_eq!("1..9".parse(), Ok(Sizes::Uniform { min: 1, max: 9 }));
-        assert!("9..1".parse::<Sizes>().is_err() && "x".parse::<Sizes>().is_err());
+        assert_eq!("1KiB..4KiB".parse(), Ok(Sizes::Uniform { min: 1_024, max: 4_096 }));
+        assert_eq!("log:10..900".parse(), Ok(Sizes::LogUniform { min: 10, max: 900 }));
+        for text in ["9..1", "x", "log:5", "log:0..9", "2GiB"] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! What a lane asks for: operations in their shares, keys in their order, values by their key.
 
-use crate::keys::{KEY_LEN, KeyNumber, KeyOrder, KeyPicker, KeySpace};
+use crate::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
+use crate::target::Target;
 use crate::values::{Sizes, Values};
 use serde::Serialize;
-use std::fmt;
-use std::io::Write;
+use std::fmt::{self, Write};
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 use stdx::Rng;
@@ -21,11 +22,13 @@ pub enum Operation {
     Delete,
     /// Reads a key that was never there, but lies between others.
     GetMissing,
+    /// Reads a range that starts at a key.
+    Range,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Get, Self::Put, Self::Delete, Self::GetMissing];
+    pub const ALL: [Self; 5] = [Self::Get, Self::Put, Self::Delete, Self::GetMissing, Self::Range];
 
     /// Its name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -34,13 +37,14 @@ impl Operation {
             Self::Put => "put",
             Self::Delete => "delete",
             Self::GetMissing => "get-missing",
+            Self::Range => "range",
         }
     }
 
     /// The status that says that it was done. A [`Operation::Get`] may also be answered `404`.
     pub const fn expected_status(self) -> u16 {
         match self {
-            Self::Get => 200,
+            Self::Get | Self::Range => 200,
             Self::Put => 201,
             Self::Delete => 202,
             Self::GetMissing => 404,
@@ -60,6 +64,11 @@ impl Mix {
         let mut shares = [0; Operation::ALL.len()];
         shares[operation as usize] = 1;
         Self { shares }
+    }
+
+    /// Whether there is any of it.
+    pub const fn has(&self, operation: Operation) -> bool {
+        self.shares[operation as usize] > 0
     }
 
     fn draw(&self, rng: &mut Rng) -> Operation {
@@ -83,7 +92,7 @@ impl FromStr for Mix {
         for part in text.split(',') {
             let (name, share) = part.split_once('=').unwrap_or((part, "1"));
             let operation = (Operation::ALL.into_iter().find(|operation| operation.name() == name))
-                .ok_or_else(|| format!("{name:?} is no operation: get, put, delete or get-missing"))?;
+                .ok_or_else(|| format!("{name:?} is no operation: get, get-missing, put, delete or range"))?;
             let share: u32 = share.parse().map_err(|_| format!("{share:?} is no share"))?;
             shares[operation as usize] = u64::from(share);
         }
@@ -97,12 +106,36 @@ impl FromStr for Mix {
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = Operation::ALL.into_iter().filter(|operation| self.shares[*operation as usize] > 0);
+        let parts: Vec<Operation> =
+            Operation::ALL.into_iter().filter(|operation| self.has(*operation)).collect();
+        if let [only] = parts[..] {
+            return f.write_str(only.name());
+        }
         let texts: Vec<String> = parts
-            .map(|operation| format!("{}={}", operation.name(), self.shares[operation as usize]))
+            .iter()
+            .map(|operation| format!("{}={}", operation.name(), self.shares[*operation as usize]))
             .collect();
         f.write_str(&texts.join(","))
     }
+}
+
+/// How many replicas an operation asks, and how many of them must answer. What is not given is the server's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quorum {
+    /// So many must answer.
+    pub ack: Option<u32>,
+    /// So many are asked.
+    pub from: Option<u32>,
+}
+
+/// What part of the store a range is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RangeScope {
+    /// The node's that is asked.
+    #[default]
+    Node,
+    /// The whole cluster's.
+    Cluster,
 }
 
 /// Everything that makes a lane's requests what they are.
@@ -118,12 +151,57 @@ pub struct WorkloadSpec {
     pub sizes: Sizes,
     /// Of the keys' order and the values' bytes.
     pub seed: u64,
+    /// Asked for with each operation.
+    pub quorum: Quorum,
+    /// What is written expires after so many milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// Entries of a range, at most.
+    pub limit: u64,
+    /// Where ranges are read.
+    pub scope: RangeScope,
+}
+
+impl Default for WorkloadSpec {
+    fn default() -> Self {
+        Self {
+            mix: Mix::only(Operation::Get),
+            keys: 1_000_000,
+            order: KeyOrder::Uniform,
+            sizes: Sizes::Fixed(100),
+            seed: 1,
+            quorum: Quorum::default(),
+            ttl_ms: None,
+            limit: 100,
+            scope: RangeScope::Node,
+        }
+    }
 }
 
 impl WorkloadSpec {
     /// The values of all keys: one seed for every lane and run of a data set, whatever their own.
     pub fn values(&self) -> Values {
         Values::of_all_runs(self.sizes)
+    }
+
+    /// What follows the key in the request line of an operation.
+    fn parameters(&self, operation: Operation) -> String {
+        let mut out = String::new();
+        let mut add = |name: &str, value: u64| {
+            write!(out, "&{name}={value}").expect("a String takes all");
+        };
+        if operation == Operation::Range {
+            add("limit", self.limit);
+            if self.scope == RangeScope::Node {
+                return out;
+            }
+            add("cluster", 1);
+        }
+        self.quorum.ack.into_iter().for_each(|ack| add("ack", ack.into()));
+        self.quorum.from.into_iter().for_each(|from| add("from", from.into()));
+        if operation == Operation::Put {
+            self.ttl_ms.into_iter().for_each(|ttl| add("ttl", ttl));
+        }
+        out
     }
 }
 
@@ -141,43 +219,55 @@ pub(crate) struct Workload {
     picker: KeyPicker,
     rng: Rng,
     values: Values,
-    host: String,
+    /// What follows the key, up to the end of the `Host` line: by target, then by operation.
+    tails: Vec<[String; Operation::ALL.len()]>,
 }
 
 impl Workload {
-    pub(crate) fn new(spec: &WorkloadSpec, space: Arc<KeySpace>, host: String, thread: u64) -> Self {
+    pub(crate) fn new(spec: &WorkloadSpec, space: Arc<KeySpace>, targets: &[Target], thread: u64) -> Self {
         let mut rng = Rng::new(spec.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let picker = KeyPicker::new(spec.order, space, rng.fork());
-        Self { mix: spec.mix, picker, rng, values: spec.values(), host }
+        let tail = |target: &Target, operation| {
+            format!("{} HTTP/1.1\r\nHost: {}\r\n", spec.parameters(operation), target.authority())
+        };
+        let tails =
+            targets.iter().map(|target| Operation::ALL.map(|operation| tail(target, operation))).collect();
+        Self { mix: spec.mix, picker, rng, values: spec.values(), tails }
     }
 
     /// Draws the next request.
     pub(crate) fn next(&mut self) -> Request {
         let operation = self.mix.draw(&mut self.rng);
         let key = match operation {
-            Operation::Get | Operation::GetMissing => self.picker.for_read(),
-            Operation::Put | Operation::Delete => self.picker.for_write(),
+            Operation::Put => self.picker.for_write(),
+            Operation::Get | Operation::GetMissing | Operation::Delete | Operation::Range => {
+                self.picker.for_read()
+            }
         };
         Request { operation, key }
     }
 
-    /// Appends the bytes of a request to `out`.
-    pub(crate) fn encode(&self, request: Request, out: &mut Vec<u8>) {
-        let (method, key): (&[u8], [u8; KEY_LEN]) = match request.operation {
-            Operation::Get => (b"GET", request.key.stored()),
-            Operation::Put => (b"PUT", request.key.stored()),
-            Operation::Delete => (b"DELETE", request.key.stored()),
-            Operation::GetMissing => (b"GET", request.key.missing()),
+    /// Appends the bytes of a request to the target of that number to `out`.
+    pub(crate) fn encode(&self, request: Request, target: usize, out: &mut Vec<u8>) {
+        let start: &[u8] = match request.operation {
+            Operation::Get | Operation::GetMissing => b"GET /v0/entity?id=",
+            Operation::Put => b"PUT /v0/entity?id=",
+            Operation::Delete => b"DELETE /v0/entity?id=",
+            Operation::Range => b"GET /v0/entities?start=",
         };
-        for part in [method, b" /v0/entity?id=", &key, b" HTTP/1.1\r\nHost: ", self.host.as_bytes(), b"\r\n"]
-        {
+        let key = match request.operation {
+            Operation::GetMissing => request.key.missing(),
+            _ => request.key.stored(),
+        };
+        for part in [start, &key, self.tails[target][request.operation as usize].as_bytes()] {
             out.extend_from_slice(part);
         }
         if request.operation != Operation::Put {
             out.extend_from_slice(b"\r\n");
             return;
         }
-        write!(out, "Content-Length: {}\r\n\r\n", self.values.len(request.key)).expect("a Vec takes all");
+        io::Write::write_fmt(out, format_args!("Content-Length: {}\r\n\r\n", self.values.len(request.key)))
+            .expect("a Vec takes all");
         self.values.append(request.key, out);
     }
 
@@ -197,11 +287,14 @@ mod tests {
         let spec = WorkloadSpec {
             mix: mix.parse().unwrap(),
             keys: 100,
-            order: KeyOrder::Uniform,
             sizes: Sizes::Fixed(5),
             seed,
+            quorum: Quorum { ack: Some(2), from: Some(3) },
+            ttl_ms: Some(9),
+            limit: 7,
+            ..WorkloadSpec::default()
         };
-        Workload::new(&spec, KeySpace::new(spec.keys), "host:1".to_owned(), 0)
+        Workload::new(&spec, KeySpace::new(spec.keys), &["127.0.0.1:1".parse().unwrap()], 0)
     }
 
     #[test]
@@ -220,13 +313,32 @@ mod tests {
     fn a_put_carries_the_value_that_a_get_is_checked_against() {
         let workload = workload("put", 1);
         let mut bytes = Vec::new();
-        workload.encode(Request { operation: Operation::Put, key: KeyNumber(5) }, &mut bytes);
+        workload.encode(Request { operation: Operation::Put, key: KeyNumber(5) }, 0, &mut bytes);
         let (head, body) = bytes.split_at(bytes.len() - 5);
-        let expected =
-            "PUT /v0/entity?id=000000000000000a HTTP/1.1\r\nHost: host:1\r\nContent-Length: 5\r\n\r\n";
+        let expected = "PUT /v0/entity?id=000000000000000a&ack=2&from=3&ttl=9 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(std::str::from_utf8(head), Ok(expected));
         assert!(workload.is_value_of(KeyNumber(5), body, &mut Vec::new()));
         assert!(!workload.is_value_of(KeyNumber(6), body, &mut Vec::new()));
+    }
+
+    #[test]
+    fn reads_carry_what_is_theirs() {
+        let workload = workload("get", 1);
+        let line_of = |operation| {
+            let mut bytes = Vec::new();
+            workload.encode(Request { operation, key: KeyNumber(5) }, 0, &mut bytes);
+            String::from_utf8(bytes).unwrap().lines().next().unwrap().to_owned()
+        };
+        for (operation, line) in [
+            (Operation::Get, "GET /v0/entity?id=000000000000000a&ack=2&from=3 HTTP/1.1"),
+            (Operation::GetMissing, "GET /v0/entity?id=000000000000000b&ack=2&from=3 HTTP/1.1"),
+            (Operation::Delete, "DELETE /v0/entity?id=000000000000000a&ack=2&from=3 HTTP/1.1"),
+            (Operation::Range, "GET /v0/entities?start=000000000000000a&limit=7 HTTP/1.1"),
+        ] {
+            assert_eq!(line_of(operation), line);
+        }
+        let spec = WorkloadSpec { scope: RangeScope::Cluster, ..WorkloadSpec::default() };
+        assert_eq!(spec.parameters(Operation::Range), "&limit=100&cluster=1");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! veche: a highly available, distributed key-value store over plain HTTP.
 
 mod backup;
+mod bench;
 mod client;
 mod cluster_settings;
 mod export;
@@ -49,6 +50,8 @@ enum Command {
     Export(export::Arguments),
     /// Write the entries of a file to a node or cluster.
     Import(import::Arguments),
+    /// Load a server, at a constant rate or as fast as it answers, and report its latencies.
+    Bench(Box<bench::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Bench(arguments) => bench::run(*arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,7 +78,7 @@ fn main() -> ExitCode {
 /// The arguments. An environment variable that is set to nothing counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
-    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import"] {
+    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench"] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     let matches = command.get_matches();

@@ -36,6 +36,7 @@ impl Load {
                 order: KeyOrder::Uniform,
                 sizes: Sizes::Fixed(self.value_bytes),
                 seed: self.seed,
+                ..WorkloadSpec::default()
             },
             requests: None,
             verify: false,
@@ -71,7 +72,7 @@ pub(crate) fn measure_all(
     loads: &[Load],
 ) -> Outcome<Sample> {
     let spec = RunSpec {
-        target: servers[0].address(),
+        targets: vec![servers[0].address().into()],
         threads: layout.generator_threads,
         cores: layout.generator_cores.to_vec(),
         warmup: WARMUP,
@@ -126,7 +127,7 @@ pub(crate) fn preload(
     lane.requests = Some(keys);
     lane.retry = true;
     let spec = RunSpec {
-        target: server.address(),
+        targets: vec![server.address().into()],
         threads: layout.generator_threads,
         cores: layout.generator_cores.to_vec(),
         warmup: Duration::ZERO,

@@ -1,0 +1,447 @@
+//! A whole benchmark: look who is there, store data, measure or search, report.
+//!
+//! **Promise.** Once the first connection was made, whatever the server does is part of the report, never the end of it:
+//! refusals, broken connections, a server that dies. Asked to stop, a benchmark ends within seconds with what it has.
+
+use crate::client::fetch;
+use crate::console::{Console, Progress};
+use crate::goal::{Goal, Observed};
+use crate::keys::{KEY_LEN, KeyNumber, KeyOrder};
+use crate::load::{Lane, LaneResult, LoadError, RunSpec, Watch, run_watched};
+use crate::machine::Machine;
+use crate::process::CpuMeter;
+use crate::report::{
+    CostReport, FORMAT, LaneReport, LoadReport, Report, SearchReport, ServerReport, TrialReport,
+};
+use crate::schedule::Pacing;
+use crate::search::{RateSearch, Step};
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::units::{bytes, grouped, span};
+use crate::workload::{Mix, Operation, Quorum, WorkloadSpec};
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Data is stored over so many connections, or as many as the benchmark has where it has more.
+const PRELOAD_CONNECTIONS: usize = 64;
+/// A preload that stores nothing for so many seconds is given up.
+const PRELOAD_PATIENCE_S: u64 = 30;
+/// Keys that are looked at to find out whether the data is there already.
+const SAMPLED_KEYS: u64 = 64;
+/// Between two rates of a search, so that what one has left behind is not charged to the next.
+const SETTLE: Duration = Duration::from_millis(500);
+/// To find out who is there.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The preset, or what is run.
+    pub name: String,
+    /// The command line, as one could enter it again.
+    pub command: String,
+    /// The generator's version.
+    pub version: String,
+    /// What others have published for this load.
+    pub published: Option<String>,
+    /// The servers.
+    pub targets: Vec<Target>,
+    /// Over all threads.
+    pub connections: usize,
+    /// Of the generator.
+    pub threads: usize,
+    /// Cores for the threads, given out in turn; none: not pinned.
+    pub cores: Vec<usize>,
+    /// What starts a request. A search begins at this rate.
+    pub pacing: Pacing,
+    /// What is asked.
+    pub workload: WorkloadSpec,
+    /// Store so many keys before.
+    pub preload: Option<Preload>,
+    /// Does not count.
+    pub warmup: Duration,
+    /// Is measured, after the warm-up.
+    pub duration: Duration,
+    /// Stop after so many requests.
+    pub requests: Option<u64>,
+    /// Check the bytes of values.
+    pub verify: bool,
+    /// Search for the highest rate.
+    pub search: Option<SearchPlan>,
+    /// Server processes on this machine whose CPU time is to be measured.
+    pub pids: Vec<u32>,
+}
+
+/// Data that is stored before.
+#[derive(Clone, Copy, Debug)]
+pub struct Preload {
+    /// Keys, from the first on.
+    pub keys: u64,
+    /// Also when a look at some keys finds all of them there.
+    pub always: bool,
+}
+
+/// A search for the highest rate.
+#[derive(Clone, Debug)]
+pub struct SearchPlan {
+    /// What has to hold.
+    pub goal: Goal,
+    /// How long each rate is tried.
+    pub trial: Duration,
+}
+
+/// A benchmark that could not be made.
+#[derive(Debug)]
+pub enum BenchError {
+    /// Nothing was measured.
+    Load(LoadError),
+    /// The data could not be stored.
+    Preload(String),
+    /// A server process could not be watched.
+    Process(std::io::Error),
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(source) => source.fmt(f),
+            Self::Preload(reason) => write!(f, "the data could not be stored: {reason}"),
+            Self::Process(source) => write!(f, "the process of --pid cannot be watched: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for BenchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Load(source) => Some(source),
+            Self::Preload(_) => None,
+            Self::Process(source) => Some(source),
+        }
+    }
+}
+
+impl From<LoadError> for BenchError {
+    fn from(source: LoadError) -> Self {
+        Self::Load(source)
+    }
+}
+
+/// Carries out a plan.
+///
+/// # Errors
+/// [`BenchError`]: there is nothing to report.
+pub fn benchmark(plan: &Plan, stop: &Stop, console: &mut Console) -> Result<Report, BenchError> {
+    allow_many_files();
+    let started = rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let servers: Vec<ServerReport> = plan.targets.iter().map(describe).collect();
+    let mut runner = Runner { plan, stop, console };
+    let preloaded = plan.preload.map(|preload| runner.preload(preload)).transpose()?;
+    runner.announce(&servers);
+    let (search, measured) = match &plan.search {
+        None => (None, runner.measure(plan.pacing, plan.duration)?),
+        Some(search) => {
+            let (found, measured) = runner.search(search)?;
+            (Some(found), measured)
+        }
+    };
+    Ok(Report {
+        format: FORMAT.to_owned(),
+        name: plan.name.clone(),
+        command: plan.command.clone(),
+        started,
+        generator: plan.version.clone(),
+        machine: Machine::here(),
+        servers,
+        load: plan.load(preloaded),
+        published: plan.published.clone(),
+        interrupted: stop.is_set(),
+        cost: measured.cost,
+        search,
+        run: LaneReport::new(&measured.result),
+    })
+}
+
+/// Each connection is an open file. Where the limit cannot be raised, connecting says so.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// One measurement with what it cost.
+struct Measured {
+    result: LaneResult,
+    cost: CostReport,
+}
+
+struct Runner<'a> {
+    plan: &'a Plan,
+    stop: &'a Stop,
+    console: &'a mut Console,
+}
+
+impl Runner<'_> {
+    fn announce(&mut self, servers: &[ServerReport]) {
+        for server in servers {
+            let facts = if server.facts.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", server.facts.join(", "))
+            };
+            self.console.say(&format!("{}: {}{facts}", server.url, server.software));
+        }
+        let plan = self.plan;
+        let rate = match (&plan.search, plan.pacing) {
+            (Some(search), _) => format!("highest rate that holds {}", search.goal),
+            (None, Pacing::Rate(rate)) => format!("{} requests/s", grouped(rate)),
+            (None, Pacing::Closed) => "closed loop".to_owned(),
+        };
+        let WorkloadSpec { mix, keys, order, sizes, .. } = plan.workload;
+        self.console.say(&format!(
+            "{}: {rate}, {} connections, {} threads; {mix}, {} keys {order}, values {sizes}; {} + {}",
+            plan.name,
+            plan.connections,
+            plan.threads,
+            grouped(keys),
+            span(plan.warmup),
+            span(plan.duration),
+        ));
+    }
+
+    /// Stores the keys `0..preload.keys`. Returns how many there are.
+    fn preload(&mut self, preload: Preload) -> Result<u64, BenchError> {
+        let keys = preload.keys;
+        if !preload.always && self.is_there(keys) {
+            self.console
+                .say(&format!("preload: {SAMPLED_KEYS} of {} keys looked at, all there", grouped(keys)));
+            return Ok(keys);
+        }
+        let plan = self.plan;
+        let lane = Lane {
+            name: "preload".to_owned(),
+            connections: PRELOAD_CONNECTIONS.max(plan.connections),
+            pacing: Pacing::Closed,
+            workload: WorkloadSpec {
+                mix: Mix::only(Operation::Put),
+                order: KeyOrder::Sequential,
+                keys,
+                ttl_ms: None,
+                ..plan.workload
+            },
+            requests: Some(keys),
+            verify: false,
+            retry: true,
+        };
+        let mut progress = Progress::new(keys, KEY_LEN as f64 + plan.workload.sizes.mean());
+        let (patience, console) = (Stop::default(), &mut *self.console);
+        let (stop, mut idle_s) = (self.stop, 0);
+        let spec = plan.run_spec(lane, Duration::ZERO, None);
+        let stored_status = Operation::Put.expected_status();
+        let watch = Watch {
+            stop: &patience,
+            each_second: &mut |second| {
+                let stored = second.row.statuses.get(&stored_status).copied().unwrap_or(0);
+                progress.second(stored);
+                console.progress(&progress);
+                idle_s = if stored == 0 { idle_s + 1 } else { 0 };
+                if idle_s == PRELOAD_PATIENCE_S || stop.is_set() {
+                    patience.set();
+                }
+            },
+        };
+        let result = run_watched(&spec, watch)?.remove(0);
+        let stored = result.recorder.with_status(stored_status);
+        if stored == keys {
+            return Ok(keys);
+        }
+        let why = if stop.is_set() { "interrupted" } else { "the server stores nothing any more" };
+        let report = LaneReport::new(&result);
+        Err(BenchError::Preload(format!("{why}; {stored} of {keys} keys stored\n{report}")))
+    }
+
+    /// Whether the values of keys all over the data are what they would be. False where nobody can tell.
+    fn is_there(&self, keys: u64) -> bool {
+        let samples = SAMPLED_KEYS.min(keys);
+        let values = self.plan.workload.values();
+        let quorum = quorum_parameters(self.plan.workload.quorum);
+        (0..samples).all(|sample| {
+            let key = KeyNumber(
+                (u128::from(sample) * u128::from(keys - 1) / u128::from(samples.max(2) - 1)) as u64,
+            );
+            let path = format!("/v0/entity?id={}{quorum}", String::from_utf8_lossy(&key.stored()));
+            let target = &self.plan.targets[sample as usize % self.plan.targets.len()];
+            let mut expected = Vec::new();
+            values.append(key, &mut expected);
+            fetch(target.address(), "GET", &path, &[], SAMPLE_TIMEOUT)
+                .is_ok_and(|answer| answer.status == 200 && answer.body == expected)
+        })
+    }
+
+    fn measure(&mut self, pacing: Pacing, duration: Duration) -> Result<Measured, BenchError> {
+        let plan = self.plan;
+        let lane = Lane {
+            name: plan.name.clone(),
+            connections: plan.connections,
+            pacing,
+            workload: plan.workload,
+            requests: plan.requests,
+            verify: plan.verify,
+            retry: false,
+        };
+        let meters = plan.pids.iter().map(|pid| CpuMeter::start(*pid)).collect::<Result<Vec<_>, _>>();
+        let meters = meters.map_err(BenchError::Process)?;
+        let own = CpuMeter::start(std::process::id()).map_err(BenchError::Process)?;
+        let begun = Instant::now();
+        let console = &mut *self.console;
+        let watch = Watch { stop: self.stop, each_second: &mut |second| console.second(second) };
+        let spec = plan.run_spec(lane, plan.warmup, Some(duration));
+        let result = run_watched(&spec, watch)?.remove(0);
+        let own = own.spent().map_err(BenchError::Process)?;
+        let answers = result.recorder.answers_with_warmup().max(1) as f64;
+        let per_answer = |spent: Duration| spent.as_secs_f64() * 1e6 / answers;
+        // A server that is gone has no figure.
+        let server = meters.iter().map(CpuMeter::spent).sum::<Result<Duration, _>>().ok();
+        let cost = CostReport {
+            generator_us_per_answer: per_answer(own),
+            generator_busy: own.as_secs_f64() / begun.elapsed().as_secs_f64() / plan.threads as f64,
+            server_us_per_answer: server.filter(|_| !meters.is_empty()).map(per_answer),
+        };
+        Ok(Measured { result, cost })
+    }
+
+    fn search(&mut self, plan: &SearchPlan) -> Result<(SearchReport, Measured), BenchError> {
+        let start = match self.plan.pacing {
+            Pacing::Rate(rate) => rate,
+            Pacing::Closed => SEARCH_START,
+        };
+        let mut search = RateSearch::new(start);
+        let mut report = SearchReport { goal: plan.goal.to_string(), ..SearchReport::default() };
+        let mut last = None;
+        loop {
+            let (rate, is_long) = match search.step() {
+                Step::Try(rate) => (rate, false),
+                Step::Confirm(rate) => (rate, true),
+                Step::Done(found) => {
+                    (report.knee, report.working_point) = (found.knee, found.working_point);
+                    break;
+                }
+            };
+            let duration = if is_long { self.plan.duration } else { plan.trial };
+            self.console.say(&format!("{} requests/s for {}", grouped(rate), span(duration)));
+            let trial = match self.measure(Pacing::Rate(rate), duration) {
+                Ok(measured) => {
+                    let trial = Observed::of(&measured.result, rate).trial(&plan.goal, rate, is_long);
+                    last = Some(measured);
+                    trial
+                }
+                // A server that was there and is not any more does not hold this rate.
+                Err(BenchError::Load(error @ LoadError::Connect { .. })) if last.is_some() => {
+                    TrialReport { rate, is_long, why: vec![error.to_string()], ..TrialReport::default() }
+                }
+                Err(error) => return Err(error),
+            };
+            if self.stop.is_set() {
+                break;
+            }
+            self.console.say(&verdict(&trial));
+            search.verdict(trial.held);
+            report.trials.push(trial);
+            std::thread::sleep(SETTLE);
+        }
+        let measured = last.ok_or(BenchError::Load(LoadError::Spec("the search measured nothing")))?;
+        Ok((report, measured))
+    }
+}
+
+/// Where a search begins unless it is told.
+const SEARCH_START: u64 = 1_000;
+
+fn verdict(trial: &TrialReport) -> String {
+    if trial.held { "it holds".to_owned() } else { format!("it does not hold: {}", trial.why.join(", ")) }
+}
+
+impl Plan {
+    fn run_spec(&self, lane: Lane, warmup: Duration, duration: Option<Duration>) -> RunSpec {
+        RunSpec {
+            targets: self.targets.clone(),
+            threads: self.threads,
+            cores: self.cores.clone(),
+            warmup,
+            duration,
+            lanes: vec![lane],
+        }
+    }
+
+    fn load(&self, preloaded: Option<u64>) -> LoadReport {
+        let WorkloadSpec { mix, keys, order, sizes, seed, quorum, ttl_ms, limit, .. } = self.workload;
+        let shown = |part: Option<u32>| part.map_or("default".to_owned(), |part| part.to_string());
+        let is_default = quorum == Quorum::default();
+        LoadReport {
+            mix: mix.to_string(),
+            order: order.to_string(),
+            keys,
+            value_size: sizes.to_string(),
+            quorum: (!is_default).then(|| format!("{} of {}", shown(quorum.ack), shown(quorum.from))),
+            ttl_ms,
+            limit: mix.has(Operation::Range).then_some(limit),
+            preloaded,
+            connections: self.connections,
+            threads: self.threads,
+            seed,
+            warmup_s: self.warmup.as_secs_f64(),
+        }
+    }
+}
+
+fn quorum_parameters(quorum: Quorum) -> String {
+    let part =
+        |name: &str, value: Option<u32>| value.map_or(String::new(), |value| format!("&{name}={value}"));
+    part("ack", quorum.ack) + &part("from", quorum.from)
+}
+
+/// What a server says of itself. One that does not say is known by its `Server` header, or not at all.
+fn describe(target: &Target) -> ServerReport {
+    let mut report =
+        ServerReport { url: target.to_string(), software: "unknown server".to_owned(), facts: Vec::new() };
+    let Ok(answer) = fetch(target.address(), "GET", "/v0/status", &[], STATUS_TIMEOUT) else { return report };
+    let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Some(version) = status["version"].as_str() else {
+        let head = String::from_utf8_lossy(&answer.head).into_owned();
+        let named = head.lines().filter_map(|line| line.split_once(':'));
+        let server =
+            named.filter(|(name, _)| name.eq_ignore_ascii_case("server")).map(|(_, value)| value).next();
+        if let Some(server) = server {
+            report.software = server.trim().to_owned();
+        }
+        return report;
+    };
+    report.software = format!("veche {version}");
+    if let Some(nodes) = status["nodes"].as_array().filter(|nodes| nodes.len() > 1) {
+        report.facts.push(format!("{} nodes", nodes.len()));
+    }
+    let storage = &status["storage"];
+    report.facts.extend(storage["durability"].as_str().map(|durability| format!("durability {durability}")));
+    let budget = storage["memory"]["budget_bytes"].as_u64();
+    report.facts.extend(budget.map(|budget| format!("memory budget {}", bytes(budget as f64))));
+    report
+}
+
+/// A time since 1970 as `2025-01-31T12:00:00Z`. The calendar is Howard Hinnant's `civil_from_days`.
+fn rfc3339(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! What a rate has to hold: `p99<10ms,errors=0`.
+//!
+//! Besides what is asked for, at least [`KEPT_MIN`] of the rate has to be answered: a server that falls behind does not
+//! hold its rate, however fast those answers are that it gives.
+
+use crate::load::LaneResult;
+use crate::recorder::micros;
+use crate::report::{LaneReport, TrialReport};
+use crate::units;
+use hdrhistogram::Histogram;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The part of the asked rate that has to be answered.
+pub const KEPT_MIN: f64 = 0.999;
+
+/// Conditions that all have to hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Condition {
+    /// The latency at a percentile, in percent.
+    Percentile(f64, Bound),
+    Mean(Bound),
+    Errors(Errors),
+}
+
+/// Latencies are to be below this.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bound(Duration);
+
+/// How many requests may fail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Errors {
+    AtMost(u64),
+    ShareBelow(f64),
+}
+
+/// What was measured at a rate.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// From the intended start, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Refusals, errors, requests without an answer.
+    pub errors: u64,
+    /// Requests that were meant to be sent.
+    pub requests: u64,
+    /// The part of the asked rate that was answered.
+    pub kept: f64,
+}
+
+impl Observed {
+    /// What a lane measured at `rate`.
+    pub fn of(result: &LaneResult, rate: u64) -> Self {
+        let recorder = &result.recorder;
+        Self {
+            latency: recorder.latency(),
+            errors: LaneReport::new(result).errors(),
+            requests: recorder.answers() + recorder.failures().values().sum::<u64>(),
+            kept: result.arrived_per_second() / rate as f64,
+        }
+    }
+
+    /// As a report shows it, with the goal's verdict.
+    pub fn trial(&self, goal: &Goal, rate: u64, is_long: bool) -> TrialReport {
+        let quantile = |quantile| micros(self.latency.value_at_quantile(quantile));
+        let why = goal.broken_by(self);
+        TrialReport {
+            rate,
+            arrived_per_s: self.kept * rate as f64,
+            is_long,
+            p50_us: quantile(0.5),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: micros(self.latency.max()),
+            errors: self.errors,
+            held: why.is_empty(),
+            why,
+        }
+    }
+}
+
+impl Goal {
+    /// What does not hold; nothing: the goal does.
+    pub fn broken_by(&self, observed: &Observed) -> Vec<String> {
+        let mut broken: Vec<String> =
+            self.conditions.iter().filter_map(|known| known.broken_by(observed)).collect();
+        if observed.kept < KEPT_MIN {
+            broken.push(format!("{:.2} % of the rate kept", observed.kept * 100.0));
+        }
+        broken
+    }
+}
+
+impl Condition {
+    fn broken_by(&self, observed: &Observed) -> Option<String> {
+        let Observed { latency, errors, requests, .. } = observed;
+        let (is_broken, found) = match *self {
+            Self::Percentile(percentile, bound) => {
+                let found = latency.value_at_percentile(percentile);
+                (!bound.holds(found as f64), units::micros(micros(found)))
+            }
+            Self::Mean(bound) => (!bound.holds(latency.mean()), units::micros(latency.mean() / 1_000.0)),
+            Self::Errors(Errors::AtMost(most)) => (*errors > most, errors.to_string()),
+            Self::Errors(Errors::ShareBelow(share)) => {
+                let found = *errors as f64 / (*requests).max(1) as f64;
+                (found >= share, format!("{:.3} %", found * 100.0))
+            }
+        };
+        is_broken.then(|| format!("{} {found}", self.name()))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Percentile(100.0, _) => "max".to_owned(),
+            Self::Percentile(percentile, _) => format!("p{percentile}"),
+            Self::Mean(_) => "mean".to_owned(),
+            Self::Errors(_) => "errors".to_owned(),
+        }
+    }
+}
+
+impl Bound {
+    fn holds(self, nanos: f64) -> bool {
+        nanos < self.0.as_nanos() as f64
+    }
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let conditions = text.split(',').map(|part| condition(part.trim())).collect::<Result<_, _>>()?;
+        Ok(Self { conditions })
+    }
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    let error = || format!("{text:?} is no condition such as p99<10ms, max<1s, errors=0 or errors<0.1%");
+    let at = text.find(['<', '=']).ok_or_else(error)?;
+    let (name, rest) = text.split_at(at);
+    let (operator, value) = rest.split_at(if rest.starts_with("<=") { 2 } else { 1 });
+    let (name, value) = (name.trim(), value.trim());
+    if name == "errors" {
+        return errors(operator, value).map(Condition::Errors).ok_or_else(error);
+    }
+    if operator != "<" {
+        return Err(error());
+    }
+    let bound = Bound(units::parse_time(value)?);
+    match name {
+        "mean" => Ok(Condition::Mean(bound)),
+        "max" => Ok(Condition::Percentile(100.0, bound)),
+        _ => {
+            let percentile =
+                name.strip_prefix('p').and_then(|digits| digits.parse().ok()).ok_or_else(error)?;
+            let is_one = (0.0..=100.0).contains(&percentile);
+            if is_one { Ok(Condition::Percentile(percentile, bound)) } else { Err(error()) }
+        }
+    }
+}
+
+fn errors(operator: &str, value: &str) -> Option<Errors> {
+    if let Some(percent) = value.strip_suffix('%') {
+        let percent: f64 = percent.trim().parse().ok()?;
+        return (operator == "<" && percent > 0.0).then_some(Errors::ShareBelow(percent / 100.0));
+    }
+    let count: u64 = value.parse().ok()?;
+    match operator {
+        "<" => count.checked_sub(1).map(Errors::AtMost),
+        _ => Some(Errors::AtMost(count)).filter(|_| operator == "<=" || count == 0),
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = self.conditions.iter().map(|condition| match condition {
+            Condition::Percentile(_, bound) | Condition::Mean(bound) => {
+                format!("{} < {}", condition.name(), units::micros(bound.0.as_nanos() as f64 / 1_000.0))
+            }
+            Condition::Errors(Errors::AtMost(0)) => "no errors".to_owned(),
+            Condition::Errors(Errors::AtMost(most)) => format!("errors <= {most}"),
+            Condition::Errors(Errors::ShareBelow(share)) => format!("errors < {} %", share * 100.0),
+        });
+        let kept = format!("{} % of the rate", KEPT_MIN * 100.0);
+        f.write_str(&texts.chain([kept]).collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Latencies of 1 to 100 ms, evenly.
+    fn observed(errors: u64, kept: f64) -> Observed {
+        let mut latency = Histogram::new_with_max(600_000_000_000, 3).unwrap();
+        (1..=100u64).for_each(|millis| latency.record(millis * 1_000_000).unwrap());
+        Observed { latency, errors, requests: 100 + errors, kept }
+    }
+
+    fn broken(goal: &str, observed: &Observed) -> usize {
+        goal.parse::<Goal>().unwrap().broken_by(observed).len()
+    }
+
+    #[test]
+    fn each_condition_is_judged_by_itself() {
+        let good = observed(0, 1.0);
+        for goal in [
+            "p50<51ms",
+            "p99<100ms",
+            "max<101ms",
+            "mean<51ms",
+            "errors=0",
+            "errors<1",
+            "errors<0.1%",
+            "p50<1s,errors=0",
+        ] {
+            assert_eq!(broken(goal, &good), 0, "{goal}");
+        }
+        for goal in ["p50<50ms", "p99<99ms", "max<100ms", "mean<50ms", "p99.9 < 10ms"] {
+            assert_eq!(broken(goal, &good), 1, "{goal}");
+        }
+        let failing = observed(2, 1.0);
+        assert_eq!(
+            ["errors=0", "errors<=2", "errors<2", "errors<1%", "errors<3%"]
+                .map(|goal| broken(goal, &failing)),
+            [1, 0, 1, 1, 0]
+        );
+        assert_eq!(broken("errors=0,p50<50ms", &failing), 2);
+    }
+
+    #[test]
+    fn a_rate_that_is_not_kept_does_not_hold() {
+        assert_eq!(broken("errors=0", &observed(0, 0.998)), 1);
+        assert_eq!(broken("errors=0", &observed(0, 0.9995)), 0);
+    }
+
+    #[test]
+    fn what_is_no_goal_is_refused() {
+        for text in [
+            "",
+            "p99",
+            "p99<",
+            "p99>1ms",
+            "p99=1ms",
+            "p101<1s",
+            "q<1s",
+            "errors=1",
+            "errors<0",
+            "errors<x%",
+            "p99<1ms,,",
+        ] {
+            assert!(text.parse::<Goal>().is_err(), "{text}");
+        }
+        let goal: Goal = "p99<10ms, errors=0".parse().unwrap();
+        assert_eq!(goal.to_string(), "p99 < 10.00ms, no errors, 99.9 % of the rate");
+    }
+}

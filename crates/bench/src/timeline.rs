@@ -1,0 +1,286 @@
+//! A run over time: one row a second, in bounded memory.
+//!
+//! **Promise.** Every answer is in exactly one row, by when it came. A percentile of a row is off by less than a
+//! thirty-second of its value. However long a run is, it has at most [`ROWS_MAX`] rows.
+//!
+//! **Mechanism.** A row counts latencies in [`Buckets`]: each octave is cut into 32 equal parts, from a microsecond to
+//! nine minutes. When the rows are used up, each two neighbours become one, and a row is twice as wide from then on.
+//! The whole run's latencies, exact to three digits, are elsewhere: in the histograms of [`crate::recorder`].
+
+use crate::recorder::Failure;
+use std::collections::BTreeMap;
+
+/// Rows of a timeline: half an hour at one second each.
+pub const ROWS_MAX: usize = 1_800;
+
+/// Parts of an octave, as a power of two.
+const PARTS_BITS: u32 = 5;
+const PARTS: usize = 1 << PARTS_BITS;
+/// Latencies below 2^10 ns share the first bucket.
+const OCTAVE_MIN: u32 = 10;
+/// Latencies of 2^40 ns and more share the last bucket.
+const OCTAVE_MAX: u32 = 39;
+
+/// Counts of latencies by their size, on a scale that is logarithmic as a whole and even within an octave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buckets {
+    counts: Vec<u32>,
+    max_nanos: u64,
+}
+
+impl Buckets {
+    /// Counts a latency.
+    pub fn record(&mut self, nanos: u64) {
+        let bucket = bucket_of(nanos);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.max_nanos = self.max_nanos.max(nanos);
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.max_nanos = self.max_nanos.max(other.max_nanos);
+    }
+
+    /// Latencies that were counted.
+    pub fn len(&self) -> u64 {
+        self.counts.iter().copied().map(u64::from).sum()
+    }
+
+    /// Whether none was counted.
+    pub const fn is_empty(&self) -> bool {
+        self.max_nanos == 0 && self.counts.is_empty()
+    }
+
+    /// The longest, in nanoseconds.
+    pub const fn max_nanos(&self) -> u64 {
+        self.max_nanos
+    }
+
+    /// The latency that this part of all, `0.0..=1.0`, does not exceed, in nanoseconds. 0 without any.
+    pub fn quantile(&self, quantile: f64) -> u64 {
+        let rank = ((quantile * self.len() as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        for (bucket, count) in self.filled() {
+            if below + count >= rank {
+                let (from, to) = (lower_bound(bucket), lower_bound(bucket + 1));
+                let inside = (to - from) * (rank - below) / count;
+                return (from + inside).min(self.max_nanos);
+            }
+            below += count;
+        }
+        self.max_nanos
+    }
+
+    /// The counts by [`Coarse`] buckets, those that are not zero.
+    pub fn coarse(&self) -> BTreeMap<u32, u64> {
+        let mut out = BTreeMap::new();
+        for (bucket, count) in self.filled() {
+            *out.entry(Coarse::of(bucket)).or_default() += count;
+        }
+        out
+    }
+
+    fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
+        let counted = self.counts.iter().copied().map(u64::from).enumerate();
+        counted.filter(|(_, count)| *count > 0)
+    }
+}
+
+/// The buckets of a picture: eight an octave.
+#[derive(Clone, Copy, Debug)]
+pub struct Coarse;
+
+impl Coarse {
+    /// Buckets an octave.
+    pub const PER_OCTAVE: u32 = 8;
+    /// Where bucket 1 begins, in nanoseconds; bucket 0 holds what is below.
+    pub const FROM_NANOS: u64 = 1 << OCTAVE_MIN;
+
+    fn of(bucket: usize) -> u32 {
+        let parts = PARTS / Self::PER_OCTAVE as usize;
+        if bucket == 0 { 0 } else { ((bucket - 1) / parts) as u32 + 1 }
+    }
+}
+
+fn bucket_of(nanos: u64) -> usize {
+    if nanos < 1 << OCTAVE_MIN {
+        return 0;
+    }
+    let octave = nanos.ilog2();
+    if octave > OCTAVE_MAX {
+        return (OCTAVE_MAX - OCTAVE_MIN + 1) as usize * PARTS;
+    }
+    let part = (nanos >> (octave - PARTS_BITS)) as usize & (PARTS - 1);
+    1 + (octave - OCTAVE_MIN) as usize * PARTS + part
+}
+
+/// The least latency of a bucket, in nanoseconds.
+const fn lower_bound(bucket: usize) -> u64 {
+    if bucket == 0 {
+        return 0;
+    }
+    let (octave, part) = ((bucket - 1) / PARTS, (bucket - 1) % PARTS);
+    ((PARTS + part) as u64) << (octave as u32 + OCTAVE_MIN - PARTS_BITS)
+}
+
+/// What came in one row's time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// From the intended start.
+    pub latency: Buckets,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests without a valid answer.
+    pub failures: BTreeMap<Failure, u64>,
+}
+
+impl Row {
+    /// Answers of any status.
+    pub fn answers(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// Refusals, errors and requests without an answer; not `404`.
+    pub fn not_ok(&self) -> u64 {
+        let refused = self.statuses.iter().filter(|(status, _)| !is_ok(**status));
+        refused.map(|(_, count)| count).chain(self.failures.values()).sum()
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Self) {
+        self.latency.add(&other.latency);
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (failure, count) in &other.failures {
+            *self.failures.entry(*failure).or_default() += count;
+        }
+    }
+}
+
+/// Whether an answer of this status did what it was asked for. `404` did: there was nothing.
+pub const fn is_ok(status: u16) -> bool {
+    status < 400 || status == 404
+}
+
+/// The rows of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    seconds_per_row: u64,
+    rows: Vec<Row>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { seconds_per_row: 1, rows: Vec::new() }
+    }
+}
+
+impl Timeline {
+    /// Adds what came in a second.
+    pub fn add(&mut self, second: u64, row: &Row) {
+        while second / self.seconds_per_row >= ROWS_MAX as u64 {
+            self.coarsen();
+        }
+        let at = (second / self.seconds_per_row) as usize;
+        if at >= self.rows.len() {
+            self.rows.resize_with(at + 1, Row::default);
+        }
+        self.rows[at].add(row);
+    }
+
+    /// How wide a row is, in seconds.
+    pub const fn seconds_per_row(&self) -> u64 {
+        self.seconds_per_row
+    }
+
+    /// The rows, from the end of the warm-up.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    fn coarsen(&mut self) {
+        self.seconds_per_row *= 2;
+        let pairs = self.rows.chunks(2).map(|pair| {
+            let mut row = pair[0].clone();
+            pair[1..].iter().for_each(|second| row.add(second));
+            row
+        });
+        self.rows = pairs.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(nanos: &[u64]) -> Row {
+        let mut row = Row::default();
+        for latency in nanos {
+            row.latency.record(*latency);
+            *row.statuses.entry(200).or_default() += 1;
+        }
+        row
+    }
+
+    proptest! {
+        #[test]
+        fn a_latency_lies_in_its_bucket(nanos in 0u64..1 << 40) {
+            let bucket = bucket_of(nanos);
+            prop_assert!(lower_bound(bucket) <= nanos && nanos < lower_bound(bucket + 1));
+        }
+
+        #[test]
+        fn quantiles_are_off_by_less_than_a_part_of_an_octave(
+            mut latencies in proptest::collection::vec(2_000u64..5_000_000_000, 1..300),
+            quantile in 0.0f64..1.0,
+        ) {
+            let buckets = row(&latencies).latency;
+            latencies.sort_unstable();
+            let rank = ((quantile * latencies.len() as f64).ceil() as usize).max(1);
+            let (exact, found) = (latencies[rank - 1] as f64, buckets.quantile(quantile) as f64);
+            prop_assert!((found / exact - 1.0).abs() <= 1.0 / 32.0, "{found} for {exact}");
+        }
+    }
+
+    #[test]
+    fn pictures_have_eight_buckets_an_octave() {
+        let buckets = row(&[0, 1_024, 1_024 + 127, 1_024 + 128, 2_048]).latency;
+        assert_eq!(buckets.coarse(), BTreeMap::from([(0, 1), (1, 2), (2, 1), (9, 1)]));
+    }
+
+    #[test]
+    fn the_longest_latencies_share_a_bucket() {
+        let buckets = row(&[1 << 40, u64::MAX]).latency;
+        assert_eq!((buckets.len(), buckets.max_nanos(), buckets.coarse().len()), (2, u64::MAX, 1));
+    }
+
+    #[test]
+    fn a_long_run_keeps_every_answer_in_few_rows() {
+        let mut timeline = Timeline::default();
+        let seconds = 5 * ROWS_MAX as u64 + 7;
+        (0..seconds).for_each(|second| timeline.add(second, &row(&[second])));
+        assert_eq!(timeline.seconds_per_row(), 8);
+        assert!(timeline.rows().len() <= ROWS_MAX);
+        assert_eq!(timeline.rows().iter().map(Row::answers).sum::<u64>(), seconds);
+        assert!(timeline.rows()[..1_000].iter().all(|row| row.answers() == 8));
+    }
+
+    #[test]
+    fn a_missing_key_is_an_answer_and_a_refusal_is_not_ok() {
+        let mut row = row(&[]);
+        row.statuses = BTreeMap::from([(200, 5), (404, 4), (503, 3), (507, 2)]);
+        row.failures = BTreeMap::from([(Failure::Broken, 1)]);
+        assert_eq!((row.answers(), row.not_ok()), (14, 6));
+    }
+}

@@ -1,0 +1,311 @@
+//! `veche bench`: load a server, and tell what it did.
+//!
+//! Here are the arguments only; what they mean is in the library of that name.
+
+use ::bench::goal::Goal;
+use ::bench::keys::{KEY_LEN, KeyOrder};
+use ::bench::presets::{Amount, PRESETS, Preset};
+use ::bench::report::{self, Report};
+use ::bench::units::{grouped, parse_time};
+use ::bench::values::Sizes;
+use ::bench::{
+    Console, Mix, Operation, Pacing, Plan, Preload, Quorum, RangeScope, SearchPlan, Stop, Target,
+    WorkloadSpec, benchmark,
+};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is run without a preset.
+const CONNECTIONS_DEFAULT: usize = 64;
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+const KEYS_DEFAULT: u64 = 1_000_000;
+const VALUE_SIZE_DEFAULT: Sizes = Sizes::Fixed(100);
+/// What `--preload` means without an amount.
+const ALL_KEYS: &str = "keys";
+
+/// Load a server, at a constant rate or as fast as it answers, and report its latencies.
+///
+/// At a constant rate a latency counts from the moment at which the request was meant to start, so that a server that stalls cannot hide it.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    load: Load,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Put two runs side by side, from their JSON files.
+    Compare(Compare),
+    /// List the presets, with what others have published for them.
+    Presets,
+}
+
+#[derive(Debug, clap::Args)]
+struct Compare {
+    /// JSON files of runs; the first two make the table
+    #[arg(required = true, num_args = 2.., value_name = "JSON")]
+    runs: Vec<PathBuf>,
+    /// Write one page with all of them laid over each other
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Load {
+    /// Servers to load; connections are spread over several
+    #[arg(long, env = "VECHE_URL", value_name = "URL,...", value_delimiter = ',', default_value = crate::client::URL_DEFAULT)]
+    target: Vec<Target>,
+    /// A load by its name, see `veche bench presets`; flags beside it win
+    #[arg(short, long, value_name = "NAME")]
+    preset: Option<Preset>,
+
+    /// Requests/s over all connections; without it a closed loop: each connection asks as soon as it was answered
+    #[arg(short, long, value_name = "N", help_heading = "Pace")]
+    rate: Option<Pacing>,
+    /// A closed loop, also where the preset has a rate
+    #[arg(long, conflicts_with = "rate", help_heading = "Pace")]
+    closed: bool,
+    /// Find the highest rate that holds this, as in 'p99<10ms,errors=0', then measure 20 % below it for --duration
+    #[arg(long, value_name = "GOAL", conflicts_with = "closed", help_heading = "Pace")]
+    find_max: Option<Goal>,
+    /// How long --find-max tries each rate
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, help_heading = "Pace")]
+    trial: Duration,
+    /// How long to measure [default: 10s, or the preset's]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time, help_heading = "Pace")]
+    duration: Option<Duration>,
+    /// How long to load before that
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Pace")]
+    warmup: Duration,
+    /// Stop after so many requests
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "find_max", help_heading = "Pace")]
+    requests: Option<u64>,
+    /// Connections, over all threads [default: 64, or the preset's]
+    #[arg(short, long, value_name = "N", help_heading = "Pace")]
+    connections: Option<usize>,
+    /// Threads of the generator
+    #[arg(short, long, value_name = "N", default_value_t = 1, help_heading = "Pace")]
+    threads: usize,
+    /// Cores for the threads, given out in turn
+    #[arg(long, value_name = "CORE,...", value_delimiter = ',', help_heading = "Pace")]
+    cores: Vec<usize>,
+
+    /// Operations: get, get-missing, put, delete, range; several with their shares: get=80,put=20 [default: get, or the preset's]
+    #[arg(short, long, value_name = "MIX", help_heading = "Load")]
+    mix: Option<Mix>,
+    /// Keys that are drawn from [default: all that --preload stores, else 1,000,000, or the preset's]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
+    keys: Option<u64>,
+    /// How keys are drawn: uniform, sequential, zipf (0.99), latest (writes make new keys, reads prefer them), scattered (each once, jumping about) [default: uniform, or the preset's]
+    #[arg(short, long, value_name = "ORDER", help_heading = "Load")]
+    order: Option<KeyOrder>,
+    /// Bytes of a value: 100, 2KiB, 100..2000 (uniform), log:100..64KiB (many small, few large) [default: 100, or the preset's]
+    #[arg(short = 's', long, value_name = "SIZE", help_heading = "Load")]
+    value_size: Option<Sizes>,
+    /// Entries of a range, at most [default: 100]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    limit: Option<u64>,
+    /// Read ranges of the whole cluster, not of the node that is asked
+    #[arg(long, help_heading = "Load")]
+    cluster: bool,
+    /// Replicas that must answer
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    ack: Option<u32>,
+    /// Replicas that are asked
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    from: Option<u32>,
+    /// What is written expires after so many milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
+    ttl: Option<u64>,
+    /// The same seed asks for the same keys in the same order
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    seed: u64,
+    /// First store so much, a number of keys or a size such as 1GiB, unless it is there; without an amount all --keys
+    #[arg(long, value_name = "AMOUNT", num_args = 0..=1, default_missing_value = ALL_KEYS, help_heading = "Load")]
+    preload: Option<PreloadAmount>,
+    /// Store it also when it seems to be there
+    #[arg(long, help_heading = "Load")]
+    preload_again: bool,
+    /// Check the bytes of every value read
+    #[arg(long, help_heading = "Load")]
+    verify: bool,
+
+    /// Also print the percentile spectrum, and a line for each second
+    #[arg(short = 'L', long, help_heading = "Report")]
+    latency: bool,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    json: Option<PathBuf>,
+    /// Write the report as a page of its own
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
+    /// Write the latencies as the HdrHistogram plotter reads them
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    hgrm: Option<PathBuf>,
+    /// Server processes on this machine whose CPU time is to be reported
+    #[arg(long, value_name = "PID,...", value_delimiter = ',', help_heading = "Report")]
+    pid: Vec<u32>,
+    /// Show nothing while it runs
+    #[arg(short, long, help_heading = "Report")]
+    quiet: bool,
+}
+
+/// What `--preload` was given.
+#[derive(Clone, Copy, Debug)]
+enum PreloadAmount {
+    AllKeys,
+    Amount(Amount),
+}
+
+impl std::str::FromStr for PreloadAmount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == ALL_KEYS { Ok(Self::AllKeys) } else { text.parse().map(Self::Amount) }
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+    match arguments.command {
+        Some(Command::Compare(files)) => compare(&files),
+        Some(Command::Presets) => print(&presets()),
+        None => load(&arguments.load),
+    }
+}
+
+fn load(load: &Load) -> Result<(), String> {
+    let plan = load.plan()?;
+    let stop = Stop::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
+    let report = benchmark(&plan, &stop, &mut Console::new(load.quiet)).map_err(|error| error.to_string())?;
+    // The files first: whoever reads the text may be gone.
+    if let Some(path) = &load.json {
+        let json = serde_json::to_string(&report).map_err(|error| error.to_string())?;
+        write(path, &json)?;
+    }
+    if let Some(path) = &load.html {
+        write(path, &report::page(std::slice::from_ref(&report)))?;
+    }
+    if let Some(path) = &load.hgrm {
+        let latency = report.run.overall().ok_or("nothing was answered: there are no latencies to write")?;
+        write(path, &report::hgrm(latency))?;
+    }
+    print(&report::text(&report, load.latency))
+}
+
+impl Load {
+    fn plan(&self) -> Result<Plan, String> {
+        if self.threads == 0 || self.connections == Some(0) {
+            return Err("a load needs a thread and a connection".to_owned());
+        }
+        let preset = self.preset.as_ref();
+        let workload = self.workload();
+        let preload = self.preload_keys(workload.sizes, workload.keys);
+        let rate = self.rate.or(preset.map(|preset| Pacing::Rate(preset.rate)));
+        let connections = self.connections.or(preset.map(|preset| preset.connections));
+        let seconds = preset.map(|preset| Duration::from_secs(preset.duration_s));
+        Ok(Plan {
+            name: preset.map_or_else(|| workload.mix.to_string(), |preset| preset.name.to_owned()),
+            command: command_line(),
+            version: format!("veche {}", env!("CARGO_PKG_VERSION")),
+            published: preset.map(|preset| preset.published.to_owned()),
+            targets: self.target.clone(),
+            // Each thread needs one.
+            connections: connections.unwrap_or(CONNECTIONS_DEFAULT).max(self.threads),
+            threads: self.threads,
+            cores: self.cores.clone(),
+            pacing: if self.closed { Pacing::Closed } else { rate.unwrap_or(Pacing::Closed) },
+            workload,
+            preload: preload.map(|keys| Preload { keys, always: self.preload_again }),
+            warmup: self.warmup,
+            duration: self.duration.or(seconds).unwrap_or(DURATION_DEFAULT),
+            requests: self.requests,
+            verify: self.verify,
+            search: self.find_max.clone().map(|goal| SearchPlan { goal, trial: self.trial }),
+            pids: self.pid.clone(),
+        })
+    }
+
+    fn workload(&self) -> WorkloadSpec {
+        let preset = self.preset.as_ref();
+        let sizes = self.value_size.or(preset.map(Preset::sizes)).unwrap_or(VALUE_SIZE_DEFAULT);
+        let of_preset = preset.map(|preset| preset.quorum).unwrap_or_default();
+        let stored = || self.preload_keys(sizes, KEYS_DEFAULT);
+        let keys = self.keys.or(preset.and_then(|preset| preset.keys)).or_else(stored);
+        WorkloadSpec {
+            mix: self.mix.or(preset.map(Preset::mix)).unwrap_or(Mix::only(Operation::Get)),
+            keys: keys.unwrap_or(KEYS_DEFAULT),
+            order: self.order.or(preset.map(|preset| preset.order)).unwrap_or(KeyOrder::Uniform),
+            sizes,
+            seed: self.seed,
+            quorum: Quorum { ack: self.ack.or(of_preset.ack), from: self.from.or(of_preset.from) },
+            ttl_ms: self.ttl,
+            limit: self.limit.or(preset.map(|preset| preset.limit)).unwrap_or(WorkloadSpec::default().limit),
+            scope: if self.cluster { RangeScope::Cluster } else { RangeScope::Node },
+        }
+    }
+
+    /// Keys to be stored before, when the load draws from `keys`.
+    fn preload_keys(&self, sizes: Sizes, keys: u64) -> Option<u64> {
+        let of_preset = self.preset.as_ref().and_then(Preset::preload).map(PreloadAmount::Amount);
+        self.preload.or(of_preset).map(|amount| match amount {
+            PreloadAmount::AllKeys => keys,
+            PreloadAmount::Amount(amount) => amount.keys(KEY_LEN, sizes),
+        })
+    }
+}
+
+fn compare(files: &Compare) -> Result<(), String> {
+    let runs = files.runs.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = &files.html {
+        write(path, &report::page(&runs))?;
+    }
+    print(&report::comparison(&runs[0], &runs[1]))
+}
+
+fn read(path: &Path) -> Result<Report, String> {
+    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let report: Report = serde_json::from_slice(&text)
+        .map_err(|error| format!("{} is no report of veche bench: {error}", path.display()))?;
+    if report.format != report::FORMAT {
+        return Err(format!(
+            "{} is no report of veche bench: its format is {:?}",
+            path.display(),
+            report.format
+        ));
+    }
+    Ok(report)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn print(text: &str) -> Result<(), String> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn presets() -> String {
+    let lines = PRESETS.iter().map(|preset| {
+        let rate = grouped(preset.rate);
+        format!("{}\n    {}, {rate}/s\n    others: {}\n", preset.name, preset.about, preset.published)
+    });
+    lines.collect()
+}
+
+/// The command line, as a shell would take it again.
+fn command_line() -> String {
+    let quoted = |argument: String| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,=@%+".contains(&byte);
+        let plain = !argument.is_empty() && argument.bytes().all(is_plain);
+        if plain { argument } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+    };
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    std::iter::once("veche".to_owned()).chain(arguments.map(quoted)).collect::<Vec<_>>().join(" ")
+}
