@@ -294,6 +294,15 @@ fn a_value_that_is_too_large_is_passed_over_and_no_other() {
 }
 
 #[test]
+fn damage_of_what_is_passed_over_is_found() {
+    let mut bytes = encode_batch(Format::Binary, &[put(b"a", vec![1; 100_000]), put(b"b", "2")]);
+    bytes[50_000] ^= 1;
+    let (arrived, end) = decode_pieces(EntryDecoder::new(Format::Binary, VALUE_BYTES_MAX), bytes.chunks(999));
+    assert_eq!(arrived, []);
+    assert!(matches!(end, Err(EntryError::Malformed { entry: 1, .. })), "{end:?}");
+}
+
+#[test]
 fn a_value_of_escapes_alone_takes_no_more_room_than_it_is_long() {
     let entry = put(b"a", vec![0; VALUE_BYTES_MAX]);
     let bytes = encode_batch(Format::Ndjson, std::slice::from_ref(&entry));
@@ -581,6 +590,10 @@ fn results_that_were_cut_short_are_not_complete() {
         let (results, result) = decode_results(Format::Binary, [&bytes[..end]]);
         assert_eq!(result, Err(EntryError::CutShort { entries: results.len() as u64 }), "{end}");
     }
+    let last = bytes.len() - 8;
+    let miscounted = [&bytes[..last], &[4], &bytes[last + 1..]].concat();
+    assert!(decode_results(Format::Binary, [&miscounted[..]]).1.is_err(), "one was lost");
+    assert!(decode_results(Format::Binary, [&bytes[..], &[0]]).1.is_err(), "bytes follow the end");
     let line = b"{\"status\":201,\"version\"";
     assert_eq!(decode_results(Format::Ndjson, [&line[..]]).1, Err(EntryError::CutShort { entries: 0 }));
     let endless = vec![b' '; 100_000];
