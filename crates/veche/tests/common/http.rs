@@ -103,7 +103,64 @@ impl Connection {
         self.next_response(is_head)
     }
 
+    /// The head of the next response, whose body is then read chunk by chunk.
+    #[track_caller]
+    pub(crate) fn head(&mut self) -> Response {
+        self.next_head().expect("a response, not the end of the connection")
+    }
+
+    /// The next chunk of the body; none at its end.
+    ///
+    /// # Errors
+    /// The connection ends before the body does.
+    #[track_caller]
+    pub(crate) fn chunk(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let line_len = loop {
+            if let Some(at) = self.unread.windows(2).position(|bytes| bytes == b"\r\n") {
+                break at + 2;
+            }
+            self.fill()?;
+        };
+        let line = std::str::from_utf8(&self.unread[..line_len - 2]).expect("sizes are ASCII");
+        let len =
+            usize::from_str_radix(line, 16).unwrap_or_else(|_| panic!("{line:?} is no size of a chunk"));
+        while self.unread.len() < line_len + len + 2 {
+            self.fill()?;
+        }
+        let chunk = self.unread[line_len..line_len + len].to_vec();
+        assert_eq!(&self.unread[line_len + len..line_len + len + 2], b"\r\n", "a chunk ends with its line");
+        self.unread.drain(..line_len + len + 2);
+        Ok((len > 0).then_some(chunk))
+    }
+
+    /// All chunks of a body that is whole.
+    #[track_caller]
+    pub(crate) fn chunks(&mut self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.chunk().expect("the body is whole")).collect()
+    }
+
+    /// Everything up to the end of the connection, and how it ended.
+    pub(crate) fn rest(mut self) -> (Vec<u8>, ErrorKind) {
+        loop {
+            if let Err(error) = self.fill() {
+                return (self.unread, error.kind());
+            }
+        }
+    }
+
     fn next_response(&mut self, is_head: bool) -> std::io::Result<Response> {
+        let mut response = self.next_head()?;
+        let has_body = !is_head && response.status >= 200 && response.status != 204 && response.status != 304;
+        let announced = response.header("content-length").map(|len| len.parse().expect("a length"));
+        let body_len: usize = if has_body { announced.expect("all answers have a length") } else { 0 };
+        while self.unread.len() < body_len {
+            self.fill()?;
+        }
+        response.body = self.unread.drain(..body_len).collect();
+        Ok(response)
+    }
+
+    fn next_head(&mut self) -> std::io::Result<Response> {
         let head_len = loop {
             if let Some(at) = self.unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 break at + 4;
@@ -120,16 +177,8 @@ impl Connection {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let mut response = Response { status, reason, headers, body: Vec::new() };
-        let has_body = !is_head && status >= 200 && status != 204 && status != 304;
-        let announced = response.header("content-length").map(|len| len.parse().expect("a length"));
-        let body_len: usize = if has_body { announced.expect("all answers have a length") } else { 0 };
-        while self.unread.len() < head_len + body_len {
-            self.fill()?;
-        }
-        response.body = self.unread[head_len..head_len + body_len].to_vec();
-        self.unread.drain(..head_len + body_len);
-        Ok(response)
+        self.unread.drain(..head_len);
+        Ok(Response { status, reason, headers, body: Vec::new() })
     }
 
     /// Sends, and waits for the response.

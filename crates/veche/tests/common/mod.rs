@@ -88,6 +88,21 @@ impl Node {
         self.exchange(http::get(id))
     }
 
+    /// What it says of itself.
+    #[track_caller]
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let status = self.exchange(http::bare("GET", "/v0/status"));
+        serde_json::from_slice(&status.body).expect("JSON")
+    }
+
+    /// Resident memory, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("Linux tells");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is told");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// `kill -9`, and waits for the end.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");

@@ -1,0 +1,33 @@
+//! Checkpoints over HTTP.
+
+mod common;
+
+use common::http::bare;
+use common::{Node, data_dir};
+use serde_json::Value;
+use std::path::Path;
+
+#[test]
+fn checkpoints_are_made_and_removed() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    let post = "POST /v0/checkpoint HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n";
+    let made = node.exchange(post);
+    assert_eq!(made.status, 201, "{made:?}");
+    let made: Value = serde_json::from_slice(&made.body).expect("JSON");
+    let path = Path::new(made["path"].as_str().expect("a path"));
+    assert!(path.is_absolute() && path.is_dir(), "{made}");
+    let remove = |name: &str| node.exchange(bare("DELETE", &format!("/v0/checkpoint?name={name}")));
+    let name = made["name"].as_str().expect("a name");
+    assert_eq!(remove(name).status, 202);
+    assert!(!path.exists());
+    remove(name).assert_problem(404, "no checkpoint");
+    remove("..").assert_problem(400, "name");
+    let kept: Vec<_> =
+        std::iter::repeat_with(|| node.exchange(post)).take_while(|made| made.status == 201).collect();
+    assert_eq!(kept.len(), 4, "there is a limit");
+    let refused = node.exchange(post);
+    refused.assert_problem(503, "4 checkpoints");
+    assert!(refused.header("retry-after").is_some());
+}
