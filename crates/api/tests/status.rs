@@ -108,7 +108,7 @@ fn the_document_keeps_its_names() {
         r#""queues":{"connections":1,"operations":0,"operations_max":16384,"commit_waiting_bytes":0},"#,
         r#""requests":{"superseded":0,"deadlines_passed":1,"not_enough_replicas":41,"refused":2,"clock_ahead":36,"#,
         r#""hedged":37,"repaired_before_reply":38,"repaired_after_reply":39,"hints_delivered":40},"#,
-        r#""storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
+        r#""ranges":{"open":42,"snapshots":43},"storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
         r#""levels":[{"level":0,"tables":4,"bytes":5}],"#,
         r#""memory":{"budget_bytes":6,"memtables_bytes":7,"cache_bytes":8,"tables_bytes":14,"queue_bytes":15},"#,
         r#""jobs":{"flushes":16,"flushed_bytes":17,"compactions":18,"compacted_bytes":19},"#,
