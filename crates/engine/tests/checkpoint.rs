@@ -3,7 +3,7 @@
 mod support;
 
 use engine::{Engine, Error, verify};
-use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsFs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,6 +74,24 @@ fn an_empty_engine_has_an_empty_checkpoint() {
     assert_eq!((summary.tables.len(), summary.bytes, summary.cells), (0, 0, 0));
     verify(&world.env(), Path::new(CHECKPOINT), &mut |_| ()).expect("verify");
     assert!(scan(&open_at(world.env(), CHECKPOINT).expect("open")).is_empty());
+}
+
+#[test]
+fn a_real_file_system_has_one_too() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (source, dir) = (root.path().join("source"), root.path().join("checkpoints/one"));
+    let mut world = World::new(9);
+    let env = world.env_over(Arc::new(OsFs::new()));
+    let (engine, _) = Engine::open(env.clone(), &source, small_options()).expect("open");
+    fill(&mut world, &engine, 100);
+    engine.checkpoint(&dir).expect("checkpoint");
+    verify(&env, &dir, &mut |_| ()).expect("verify");
+    let (restored, _) = Engine::open(env, &dir, small_options()).expect("open the checkpoint");
+    world.check_all(&restored);
+    restored.flush().and_then(|()| restored.run_jobs()).expect("jobs");
+    world.check_all(&engine);
+    let names = std::fs::read_dir(root.path().join("checkpoints")).expect("list").count();
+    assert_eq!(names, 1, "nothing unfinished is left");
 }
 
 #[test]
