@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 fn summary(taken: &Taken) -> String {
     let Taken { manifest, files_copied, bytes_copied } = taken;
     format!(
-        "backup {} of node {:016x}: {} files, {}; {files_copied} of them were new, {}",
+        "backup {} of node {:016x}: {} files, {}; {} of that in {files_copied} files had to be copied",
         manifest.number,
         manifest.node.0,
         manifest.files.len(),

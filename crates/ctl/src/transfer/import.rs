@@ -1,7 +1,8 @@
 //! The entries of a file, written to a node.
 //!
 //! **Promise.** When [`import`] returns, each entry of the file was answered: written, or counted as failed. Of entries of
-//! one key the last counts. Entries that the node refuses for now (`503`) are sent again, for a while.
+//! one key the last counts. Entries that the node refuses for now (`503`), or finds too few replicas for (`504`), are
+//! sent again, until nothing is taken any more for a minute.
 //!
 //! **Mechanism.** Entries are sent in *rounds*, each a batch of the node's: while the node answers one, the next are under
 //! way, up to a limit. The first refusal ends the round: nothing more is sent, all that is under way is answered, and
@@ -40,8 +41,6 @@ const PIECE_BYTES: usize = 64 << 10;
 const FIRST_RESULT_MAX: Duration = Duration::from_secs(60);
 /// A round ends when the file gives nothing for so long.
 const IDLE_MAX: Duration = Duration::from_secs(1);
-/// What a node says that refuses for now.
-const BUSY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 /// Between rounds, at least and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -130,9 +129,9 @@ impl Importer<'_> {
             if self.imported.entries > entries_before {
                 (pause, heard_well) = (PAUSE_MIN, Instant::now());
             }
-            let Some(Refusal { retry_after, detail }) = refusal else { continue };
+            let Some(Refusal { status, retry_after, detail }) = refusal else { continue };
             if heard_well.elapsed() > PATIENCE {
-                let (node, status) = (self.node.to_string(), StatusCode::SERVICE_UNAVAILABLE.as_u16());
+                let node = self.node.to_string();
                 return Err(CtlError::Refused { node, status, detail, retry_after });
             }
             tokio::time::sleep(retry_after.unwrap_or(pause).clamp(pause, PAUSE_MAX)).await;
@@ -171,9 +170,9 @@ impl Importer<'_> {
                 let detail = format!("it left {} entries without an answer", under_way.len());
                 return Err(CtlError::BrokenOff { node: self.node.to_string(), detail });
             }
-            Err(CtlError::Refused { status, detail, retry_after, .. }) if status == BUSY.as_u16() => {
+            Err(CtlError::Refused { status, detail, retry_after, .. }) if is_for_now(status) => {
                 supply.put_back(under_way.into());
-                return Ok(Some(Refusal { retry_after, detail }));
+                return Ok(Some(Refusal { status, retry_after, detail }));
             }
             Err(error) => {
                 let is_refused = matches!(error, CtlError::Refused { .. } | CtlError::Unreachable { .. });
@@ -219,9 +218,10 @@ fn settle(imported: &mut Imported, entry: BatchEntry, result: EntryResult, fligh
             imported.superseded += u64::from(superseded);
             imported.entries += flight.refused.borrow_mut().forget(&entry.key);
         }
-        EntryResult::Failed { status: BUSY, detail, retry_after_secs } => {
+        EntryResult::Failed { status, detail, retry_after_secs } if is_for_now(status.as_u16()) => {
             let retry_after = retry_after_secs.map(|secs| Duration::from_secs(secs.into()));
-            flight.refuse(entry, Refusal { retry_after, detail: detail.into_owned() });
+            flight
+                .refuse(entry, Refusal { status: status.as_u16(), retry_after, detail: detail.into_owned() });
         }
         EntryResult::Failed { status, detail, .. } => {
             imported.failed += 1;
@@ -255,7 +255,7 @@ async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
         } else {
             // A file that comes slowly: the node is not kept waiting.
             let more = tokio::select! {
-                more = tokio::time::timeout(IDLE_MAX, supply.wait()) => more.is_ok_and(|more| more.is_ok_and(|more| more)),
+                more = tokio::time::timeout(IDLE_MAX, supply.fill()) => more.unwrap_or(false),
                 () = flight.changed.notified() => true,
             };
             if !more {
@@ -267,9 +267,16 @@ async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
     sender.send(piece.into()).await;
 }
 
+/// Whether a node that says this may do later what it was asked: it has too much to do, or misses replicas. A write that
+/// may have been stored on some of them is repeated without harm.
+const fn is_for_now(status: u16) -> bool {
+    matches!(status, 503 | 504)
+}
+
 /// Why entries are to be sent again later.
 #[derive(Debug)]
 struct Refusal {
+    status: u16,
     retry_after: Option<Duration>,
     detail: String,
 }
@@ -374,21 +381,23 @@ impl Supply {
         self.unsent.pop_front()
     }
 
-    /// Waits until there is an entry. Returns whether there is one; `false` at the end.
-    ///
-    /// # Errors
-    /// What is wrong with the file, when all entries before that were taken.
-    async fn wait(&mut self) -> Result<bool, CtlError> {
+    /// Waits until there is an entry. Returns whether there is one; `false` where no more can be read.
+    async fn fill(&mut self) -> bool {
         while self.unsent.is_empty() && !self.is_at_end {
             let chunk = self.chunks.recv().await;
             self.take(chunk);
         }
-        match self.broken.take() {
-            Some(error) if self.unsent.is_empty() => Err(error),
-            broken => {
-                self.broken = broken;
-                Ok(!self.unsent.is_empty())
-            }
+        !self.unsent.is_empty()
+    }
+
+    /// The same; `false` at the end of the file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, once all entries before that were taken.
+    async fn wait(&mut self) -> Result<bool, CtlError> {
+        match self.fill().await {
+            true => Ok(true),
+            false => self.broken.take().map_or(Ok(false), Err),
         }
     }
 

@@ -1,0 +1,202 @@
+//! Imports to a node that does not do at once what it is asked.
+
+use api::entries::{BatchAction, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder};
+use bytes::Bytes;
+use ctl::{CtlError, Export, Import, Imported, Node, QuorumWish, export, import};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use stdx::{Hlc, NodeTag, Version};
+use tokio::net::TcpListener;
+
+/// A node that takes a batch whole and answers it as `judge` says, which is told how many entries came before.
+struct FakeNode<J> {
+    judge: J,
+    entries_seen: usize,
+    stored: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Judgement {
+    Stored,
+    Refused(StatusCode),
+    /// It is not answered, nor what follows.
+    Hangup,
+}
+
+impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
+    /// The body of the answer.
+    fn answer(&mut self, body: Bytes) -> Vec<u8> {
+        let mut entries = EntryDecoder::of_export(Format::Binary, 1 << 20);
+        let (mut results, mut out) = (ResultEncoder::new(Format::Binary), Vec::new());
+        entries.feed(body);
+        while let Some(entry) = entries.next().expect("entries") {
+            let key = entry.key.as_bytes().to_vec();
+            let judgement = (self.judge)(self.entries_seen, &key);
+            self.entries_seen += 1;
+            let version = Version::new(Hlc::from_bits(1), NodeTag(1));
+            let result = match (judgement, entry.action) {
+                (Judgement::Hangup, _) => return out,
+                (Judgement::Stored, BatchAction::Put { value, .. }) => {
+                    self.stored.insert(key, value.to_vec());
+                    EntryResult::Done { is_delete: false, version, superseded: false }
+                }
+                (Judgement::Stored, BatchAction::Delete) => {
+                    self.stored.remove(&key);
+                    EntryResult::Done { is_delete: true, version, superseded: false }
+                }
+                (Judgement::Refused(status), _) => {
+                    EntryResult::Failed { status, detail: "not now".into(), retry_after_secs: None }
+                }
+            };
+            results.put(&result, &mut out);
+        }
+        entries.end().expect("a whole batch");
+        results.end(&mut out);
+        out
+    }
+}
+
+/// What an import of `lines` to such a node comes to, and what the node holds then.
+fn import_lines(
+    lines: &str,
+    judge: impl FnMut(usize, &[u8]) -> Judgement + 'static,
+) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let from = Box::new(std::io::Cursor::new(lines.to_owned().into_bytes()));
+    let node = Rc::new(RefCell::new(FakeNode { judge, entries_seen: 0, stored: BTreeMap::new() }));
+    let serving = Rc::clone(&node);
+    let imported = with_server(
+        move |request: Request<Incoming>| {
+            let node = Rc::clone(&serving);
+            async move {
+                let body = request.into_body().collect().await?.to_bytes();
+                let answer = node.borrow_mut().answer(body);
+                let response = Response::builder().header(header::CONTENT_TYPE, Format::Binary.media_type());
+                Ok(response.body(Full::new(Bytes::from(answer))).expect("a response"))
+            }
+        },
+        async |node| {
+            let quorum = QuorumWish::default();
+            import(&node, Import { from, name: "lines".to_owned(), bytes_total: None, quorum }, &mut ()).await
+        },
+    );
+    let stored = node.borrow().stored.clone();
+    (imported, stored)
+}
+
+/// Runs `client` against a server that answers with `respond`.
+fn with_server<T, F: Future<Output = Result<Response<Full<Bytes>>, hyper::Error>> + 'static>(
+    respond: impl Fn(Request<Incoming>) -> F + Clone + 'static,
+    client: impl AsyncFnOnce(Node) -> T,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        tokio::task::spawn_local(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let service = service_fn(respond.clone());
+                tokio::task::spawn_local(
+                    http1::Builder::new().serve_connection(TokioIo::new(socket), service),
+                );
+            }
+        });
+        client(Node::new(&address)).await
+    })
+}
+
+fn lines(entries: &[(&str, &str)]) -> String {
+    entries.iter().map(|(key, value)| format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}\n")).collect()
+}
+
+#[test]
+fn what_is_refused_for_now_is_sent_again() {
+    let many: Vec<(String, String)> =
+        (0..2_000).map(|number| (format!("k{number}"), number.to_string())).collect();
+    let many: Vec<_> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let busy = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
+    let (imported, stored) = import_lines(&lines(&many), move |seen, _| match seen {
+        10..20 => Judgement::Refused(busy[seen % 2]),
+        _ => Judgement::Stored,
+    });
+    assert_eq!((imported.entries, imported.sent_again, imported.failed), (2_000, 10, 0), "{imported:?}");
+    assert!(imported.ended_early.is_none());
+    assert_eq!(stored.len(), 2_000);
+}
+
+#[test]
+fn of_entries_of_one_key_the_last_counts_also_when_one_was_refused() {
+    let twice = lines(&[("a", "first"), ("b", "first"), ("a", "last"), ("b", "last")]);
+    // The first of `a` is refused when the last of it is stored; both of `b` are refused once.
+    let (imported, stored) = import_lines(&twice, |seen, key| match (seen, key) {
+        (0, b"a") | (1 | 3, b"b") => Judgement::Refused(StatusCode::SERVICE_UNAVAILABLE),
+        _ => Judgement::Stored,
+    });
+    assert_eq!((imported.entries, imported.sent_again), (4, 2), "{imported:?}");
+    assert_eq!(
+        stored,
+        BTreeMap::from([(b"a".to_vec(), b"last".to_vec()), (b"b".to_vec(), b"last".to_vec())])
+    );
+}
+
+#[test]
+fn what_fails_for_good_is_listed_and_the_rest_goes_on() {
+    let (imported, stored) =
+        import_lines(&lines(&[("a", "1"), ("b", "2"), ("c", "3")]), |_, key| match key {
+            b"b" => Judgement::Refused(StatusCode::INSUFFICIENT_STORAGE),
+            _ => Judgement::Stored,
+        });
+    assert_eq!((imported.entries, imported.failed, stored.len()), (2, 1, 2));
+    assert_eq!((&imported.failures[0].key[..], imported.failures[0].status), (&b"b"[..], 507));
+}
+
+#[test]
+fn answers_that_are_missing_are_not_taken_for_success() {
+    let (imported, _) = import_lines(&lines(&[("a", "1"), ("b", "2"), ("c", "3")]), |seen, _| match seen {
+        0 => Judgement::Stored,
+        _ => Judgement::Hangup,
+    });
+    assert_eq!((imported.entries, imported.unknown), (1, 2));
+    assert!(matches!(imported.ended_early, Some(CtlError::BrokenOff { .. })), "{imported:?}");
+}
+
+#[test]
+fn an_export_without_its_end_is_none() {
+    let mut whole = Vec::new();
+    let mut encoder = EntryEncoder::new(Format::Binary);
+    let key = cluster::Key::new(Bytes::from_static(b"key")).expect("a key");
+    let action =
+        BatchAction::Put { value: Bytes::from_static(b"value"), lifetime: cluster::Lifetime::Forever };
+    encoder.put_batch_entry(&api::entries::BatchEntry { key, action }, &mut whole);
+    let without_end = whole.len();
+    encoder.end(&mut whole);
+    for (body, is_whole) in
+        [(whole.clone(), true), (whole[..without_end].to_vec(), false), (b"VECHEEN2".to_vec(), false)]
+    {
+        let mut out = Vec::new();
+        let respond = move |_: Request<Incoming>| {
+            let response = Response::builder().header(header::CONTENT_TYPE, Format::Binary.media_type());
+            let response = response.body(Full::new(Bytes::from(body.clone()))).expect("a response");
+            async { Ok(response) }
+        };
+        let exported = with_server(respond, async |node| {
+            let all = Export {
+                cluster: None,
+                start: None,
+                end: None,
+                limit: None,
+                format: Format::Binary,
+                zstd: false,
+            };
+            export(&node, &all, &mut out, &mut ()).await
+        });
+        assert_eq!(exported.is_ok(), is_whole, "{exported:?}");
+    }
+}
