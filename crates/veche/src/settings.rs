@@ -18,7 +18,6 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-const SNAPSHOT_AGE_DEFAULT: Duration = Duration::from_secs(60);
 const ZSTD_LEVEL: i32 = 3;
 /// Without `--memory`: this part of the machine's or the control group's memory ...
 const MEMORY_SHARE: u64 = 4;
@@ -220,7 +219,7 @@ impl Settings {
             request_timeout,
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
-            snapshot_age: self.snapshot_age.map_or(SNAPSHOT_AGE_DEFAULT, |span| span.0),
+            snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits: Limits { body_bytes_max, ..limits },
         })
     }

@@ -16,5 +16,6 @@ mod membership;
 mod missed;
 mod placement;
 mod quorums;
+mod ranges;
 mod rebuild;
 mod rolling;
