@@ -19,8 +19,9 @@
 //! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b
 //! stored 0 raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
 //! answer 0 ...                            a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value |
-//!                                         hints-kept | busy | not-believed | not-serving | clock-ahead
-//! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2
+//!                                         hints-kept | busy | same | page .. | not-believed | not-serving | clock-ahead
+//! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2 |
+//!                                         cells [a,c) | check [a,c) KEYS | end-scan
 //! left n1
 //! timeout
 //! ```
@@ -37,8 +38,9 @@ use cluster::{
     HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, Limits, LinkAction, LinkEvent,
     LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder, PageContent,
     PageRequest, Partition, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState, PeerView,
-    Quorum, QuorumChoice, Reply, RequestId, Scan, ScanId, ScanLimit, ScanScope, SnapshotId, Standing,
-    StoreFault, StoreId, StoreRequest, StoreResponse,
+    Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanLimit, ScanPart,
+    ScanRequest, ScanRoles, ScanScope, SnapshotId, Standing, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -351,6 +353,22 @@ fn parse_request(words: &[&str]) -> PeerRequest {
             let hints = hints.iter().map(|hint| node(hint.strip_prefix("hints=").expect("hints="))).collect();
             PeerRequest::Write { key: key(name), cell: Cell::value(parse_version(version), 3, value), hints }
         }
+        ["cells", range] | ["check", range, ..] => PeerRequest::Scan(ScanRequest {
+            snapshot: SnapshotId { incarnation: PEER, asker: Asker::Coordinator(0), number: 0 },
+            range: parse_range(range),
+            roles: ScanRoles { order: vec![NodeIndex(1), NodeIndex(0), NodeIndex(2)], ack: 2, from: 3 },
+            at: WallTime::EPOCH_2020,
+            dead_since: WallTime::EPOCH_2020,
+            part: match words[2..] {
+                [keys] => {
+                    ScanPart::Check { digest: RangeDigest { keys: keys.parse().expect("a number"), sum: 0 } }
+                }
+                _ => ScanPart::Cells { limit: ScanLimit { entries: 64, bytes: 16 << 10 } },
+            },
+        }),
+        ["end-scan"] => PeerRequest::EndScan {
+            snapshot: SnapshotId { incarnation: PEER, asker: Asker::Coordinator(0), number: 0 },
+        },
         ["keep-hints", name, version, target] => PeerRequest::KeepHints {
             key: key(name),
             version: parse_version(version),
@@ -371,6 +389,12 @@ fn parse_answer(words: &[&str]) -> PeerAnswer {
         ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
         ["not-believed"] => PeerAnswer::Failed(PeerFault::NotBelieved),
         ["not-serving"] => PeerAnswer::Failed(PeerFault::NotServing),
+        ["same"] => PeerAnswer::Scan(ScanAnswer::Same),
+        ["page", ref entries @ ..] => {
+            let (page, rest) = parse_page(entries, FROM);
+            PeerAnswer::Scan(ScanAnswer::Page { page, rest })
+        }
+        ["scan-ended"] => PeerAnswer::ScanEnded,
         ["clock-ahead"] => PeerAnswer::Failed(PeerFault::ClockAhead { wall: WallTime::EPOCH_2020 }),
         _ => match parse_response(None, FROM, words) {
             StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
@@ -451,6 +475,15 @@ fn describe_peer_request(request: &PeerRequest) -> String {
         PeerRequest::KeepHints { key, version, targets } => {
             format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
         }
+        PeerRequest::Scan(ScanRequest { snapshot, range, roles, part, .. }) => {
+            let (name, range) = (describe_snapshot(*snapshot), describe_range(range));
+            let part = match part {
+                ScanPart::Cells { limit } => format!("cells {}", describe_limit(*limit)),
+                ScanPart::Check { digest } => format!("check {} keys", digest.keys),
+            };
+            format!("{part} {name} {range} {:?} {}/{}", roles.order, roles.ack, roles.from)
+        }
+        PeerRequest::EndScan { snapshot } => format!("end-scan {}", describe_snapshot(*snapshot)),
         request => panic!("a coordinator does not ask for {request:?}"),
     }
 }
@@ -485,6 +518,9 @@ fn describe_partitions(set: &PartitionSet) -> String {
 fn describe_answer(answer: PeerAnswer) -> String {
     match answer {
         PeerAnswer::Cell(Some(cell)) => format!("cell {}", describe_cell(&cell)),
+        PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
+            describe_page(&page, if rest.is_some() { "more" } else { "last" })
+        }
         PeerAnswer::Meta(Some(meta)) => format!("meta {} {:?}", describe_hlc(meta.version.hlc), meta.kind),
         answer => format!("{answer:?}"),
     }

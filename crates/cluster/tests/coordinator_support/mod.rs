@@ -346,7 +346,7 @@ impl Host {
                 self.hints.extend(targets.iter().map(|target| (key.clone(), target)));
                 StoreResponse::HintsKept
             }
-            StoreRequest::ReadPage(request) => self.snapshots.read(&self.cells, request),
+            StoreRequest::ReadPage(request) => self.snapshots.read(&self.cells, &request),
             StoreRequest::EndSnapshot { id } => {
                 self.snapshots.end(id);
                 StoreResponse::SnapshotEnded

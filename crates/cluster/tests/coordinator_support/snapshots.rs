@@ -13,7 +13,7 @@ pub(crate) struct Snapshots(BTreeMap<SnapshotId, BTreeMap<Key, Cell>>);
 
 impl Snapshots {
     /// The next page of a snapshot, which is taken of these cells if it is not kept.
-    pub(crate) fn read(&mut self, cells: &BTreeMap<Key, Cell>, request: PageRequest) -> StoreResponse {
+    pub(crate) fn read(&mut self, cells: &BTreeMap<Key, Cell>, request: &PageRequest) -> StoreResponse {
         let snapshot = self.0.entry(request.snapshot).or_insert_with(|| cells.clone());
         let mut page = PageBuilder::with_capacity(0);
         let in_range = snapshot.iter().filter(|(key, _)| request.range.contains(key.as_bytes()));

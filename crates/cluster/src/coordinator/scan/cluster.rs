@@ -182,9 +182,7 @@ impl ClusterScan {
         if !gathering.cast.has_part(lost.node) {
             return;
         }
-        let order = (gathering.cast.roles.order.iter().copied())
-            .filter(|node| !self.left_out.contains(*node))
-            .collect();
+        let order = self.order(desk);
         match desk.context.casts.find(&desk.context.member.layout, order, self.quorum) {
             Ok(cast) => self.stage = Stage::Gathering(Box::new(Gathering::new(cast, &self.range))),
             Err(too_few) => {
@@ -209,10 +207,9 @@ impl ClusterScan {
             .filter(|(_, progress)| waits(*progress, timeout / REPLACED_AFTER))
             .map(|(node, _)| node)
             .collect();
+        let order = self.order(desk);
         let others_do = |late: NodeIndex| {
-            let is_in = |node| node != late && !self.left_out.contains(node);
-            let order = &gathering.cast.roles.order;
-            would_do(&desk.context.member.layout, self.quorum, |node| is_in(node) && order.contains(&node))
+            would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))
         };
         if let Some(node) = late.iter().find(|node| others_do(*node)) {
             return self.lose(desk, Lost { node, fault: None });
@@ -311,14 +308,19 @@ impl ClusterScan {
     /// Fails because of nodes that have not answered in time.
     fn run_out_of_time(&mut self, desk: &mut Desk<'_>, late: NodeSet, is_busy: bool) {
         desk.context.tell(Event::DeadlinePassed);
-        let order = usable(desk.context).into_iter();
-        let order = order.filter(|node| !late.union(self.left_out).contains(*node)).collect();
+        let order = self.order(desk).into_iter().filter(|node| !late.contains(*node)).collect();
         let participants = participants(&desk.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
             Failure::Overloaded { retry_after: desk.context.limits.request_timeout }
         } else {
             self.failure(TooFew { participants })
         });
+    }
+
+    /// Those that can be asked now and were not lost, the best first.
+    fn order(&self, desk: &Desk<'_>) -> Vec<NodeIndex> {
+        let order = usable(desk.context).into_iter();
+        order.filter(|node| !self.left_out.contains(*node)).collect()
     }
 
     fn failure(&self, too_few: TooFew) -> Failure {
