@@ -28,6 +28,8 @@ enum Asked {
 /// A scan that is open.
 struct Reading {
     node: usize,
+    /// It is of this node alone.
+    is_local: bool,
     range: KeyRange,
     limit: Option<u64>,
     /// Of these keys, cells with these versions or greater ones are to be seen.
@@ -188,7 +190,28 @@ impl Run {
             to: self.rng.chance(0.3).then(|| Cut::Before(self.any_key())),
         };
         let limit = self.rng.chance(0.2).then(|| self.rng.below(8));
-        let scan = Scan { range: range.clone(), limit, scope: ScanScope::Cluster(self.quorum) };
+        let (scope, floors) = if self.rng.chance(0.2) {
+            (ScanScope::Node, self.held(node, &range))
+        } else {
+            (ScanScope::Cluster(self.quorum), self.acknowledged_in(&range))
+        };
+        let scan = Scan { range: range.clone(), limit, scope };
+        let is_local = scope == ScanScope::Node;
+        self.scans
+            .insert(id, Reading { node, is_local, range, limit, floors, seen: Vec::new(), waits: true });
+        let request = self.cluster.submit(node, Command::Scan { id, scan });
+        self.asked.insert(request, Asked::Page(id));
+    }
+
+    /// What a node holds.
+    fn held(&self, node: usize, range: &KeyRange) -> BTreeMap<Key, Version> {
+        let cells = self.cluster.hosts[node].cells.iter();
+        let held = cells.filter(|(key, _)| range.contains(key.as_bytes()));
+        held.map(|(key, cell)| (key.clone(), cell.meta.version)).collect()
+    }
+
+    /// What was acknowledged with a quorum that overlaps with that of scans.
+    fn acknowledged_in(&self, range: &KeyRange) -> BTreeMap<Key, Version> {
         let mut floors = BTreeMap::new();
         for (key, version, quorum) in &self.acknowledged {
             let overlaps = self.quorum.ack() + quorum.ack() > self.quorum.from().max(quorum.from());
@@ -197,9 +220,7 @@ impl Run {
                 *floor = (*floor).max(*version);
             }
         }
-        self.scans.insert(id, Reading { node, range, limit, floors, seen: Vec::new(), waits: true });
-        let request = self.cluster.submit(node, Command::Scan { id, scan });
-        self.asked.insert(request, Asked::Page(id));
+        floors
     }
 
     fn any_scan(&mut self) -> Option<ScanId> {
@@ -296,7 +317,9 @@ impl Run {
             assert_eq!(self.values.get(&cell.value), Some(&key), "never written, seed {seed}");
             assert!(self.cluster.issued.contains(&cell), "never written so, seed {seed}");
             reading.seen.push((key.clone(), cell.meta.version));
-            let stays = 2 * self.quorum.ack() > self.quorum.from() && cell.meta.from >= self.quorum.from();
+            let stays = !reading.is_local
+                && 2 * self.quorum.ack() > self.quorum.from()
+                && cell.meta.from >= self.quorum.from();
             if stays {
                 self.acknowledged.push((key, cell.meta.version, self.quorum));
             }
