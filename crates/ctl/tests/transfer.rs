@@ -1,19 +1,18 @@
 //! Imports to a node that does not do at once what it is asked.
 
+mod fake_node;
+
 use api::entries::{BatchAction, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder};
 use bytes::Bytes;
-use ctl::{CtlError, Export, Import, Imported, Node, QuorumWish, export, import};
+use ctl::{CtlError, Export, Import, Imported, QuorumWish, export, import};
+use fake_node::with_server;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stdx::{Hlc, NodeTag, Version};
-use tokio::net::TcpListener;
 
 /// A node that takes a batch whole and answers it as `judge` says, which is told how many entries came before.
 struct FakeNode<J> {
@@ -89,27 +88,6 @@ fn import_lines(
     );
     let stored = node.borrow().stored.clone();
     (imported, stored)
-}
-
-/// Runs `client` against a server that answers with `respond`.
-fn with_server<T, F: Future<Output = Result<Response<Full<Bytes>>, hyper::Error>> + 'static>(
-    respond: impl Fn(Request<Incoming>) -> F + Clone + 'static,
-    client: impl AsyncFnOnce(Node) -> T,
-) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        tokio::task::spawn_local(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let service = service_fn(respond.clone());
-                tokio::task::spawn_local(
-                    http1::Builder::new().serve_connection(TokioIo::new(socket), service),
-                );
-            }
-        });
-        client(Node::new(&address)).await
-    })
 }
 
 fn lines(entries: &[(&str, &str)]) -> String {
