@@ -48,7 +48,14 @@ pub async fn back_up(
         Err(error) => Some(error),
     };
     let taken = taken?;
-    let removed = keep.map_or(Ok(Removed::default()), |keep| repository.keep_newest(keep.max(1)))?;
+    let removed = match keep {
+        Some(keep) => repository.keep_newest(keep.max(1))?,
+        // What interrupted backups left; but that an old one is damaged is no reason to fail.
+        None => match repository.keep_newest(usize::MAX) {
+            Err(CtlError::Damaged { .. }) => Removed::default(),
+            removed => removed?,
+        },
+    };
     Ok(BackedUp { taken, removed, backups: repository.backups()?.len(), checkpoint_left })
 }
 

@@ -136,6 +136,8 @@ fn what_an_interrupted_backup_copied_is_not_copied_again() {
     back_up(late).expect_err("it was stopped");
     let again = back_up(disk.clone()).unwrap();
     assert_eq!(again.files_copied, files - 4, "four tables are there already");
+    let unneeded = repository(&disk).keep_newest(usize::MAX).unwrap();
+    assert_eq!((unneeded.backups, unneeded.objects), (0, 0), "all that was left is needed now");
     assert_whole(&disk);
 }
 

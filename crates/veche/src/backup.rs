@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     })?;
     println!("{}", summary(&taken));
     let Removed { backups: backups_removed, objects } = removed;
-    if backups_removed + objects > 0 {
+    if backups_removed > 0 {
         println!("{backups_removed} older backups were removed, with {objects} files that only they needed");
     }
     println!(

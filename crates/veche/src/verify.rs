@@ -92,7 +92,7 @@ fn lines_of(report: &RepositoryReport) -> Vec<String> {
     lines.push(format!("{} files of {} in all", report.objects, Bytes(report.bytes)));
     if report.unneeded > 0 {
         lines.push(format!(
-            "{} files belong to no backup: one that was interrupted left them, and the next goes on with them",
+            "{} files belong to no backup: one that was interrupted left them, and the next uses or removes them",
             report.unneeded
         ));
     }

@@ -62,10 +62,10 @@ fn value(number: u32) -> Vec<u8> {
     noise(number.into(), 4_000)
 }
 
-/// Writes `w<number>` from `first` on until it is told to stop, and counts what was acknowledged.
-fn writer(address: SocketAddr, first: u32, stop: Arc<AtomicBool>, acknowledged: Arc<AtomicU32>) {
+/// Writes `w0`, `w1` and so on until it is told to stop, and counts what was acknowledged.
+fn writer(address: SocketAddr, stop: &AtomicBool, acknowledged: &AtomicU32) {
     let mut connection = Connection::open(address);
-    for number in first.. {
+    for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             return;
         }
@@ -97,7 +97,7 @@ fn each_backup_of_a_node_under_writes_gives_back_what_was_acknowledged_before_it
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let writing = {
         let (address, stop, acknowledged) = (node.address, Arc::clone(&stop), Arc::clone(&acknowledged));
-        std::thread::spawn(move || writer(address, 0, stop, acknowledged))
+        std::thread::spawn(move || writer(address, &stop, &acknowledged))
     };
     eventually("enough is written", || acknowledged.load(Ordering::Relaxed) >= BEFORE_FIRST);
     let before_first = acknowledged.load(Ordering::Relaxed);

@@ -4,6 +4,7 @@ mod export;
 mod import;
 mod partial;
 mod source;
+mod supply;
 mod unzstd;
 
 pub use export::{Export, Exported, export};
