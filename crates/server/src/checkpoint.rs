@@ -24,7 +24,7 @@ pub(crate) async fn answer(process: &Arc<Process>, asked: Checkpoint) -> Result<
         let _turn = turn;
         carry_out(&local, &asked)
     });
-    done.await.unwrap_or_else(|_| Err(internal("the thread that does it panicked; this is a bug".to_owned())))
+    done.await.unwrap_or_else(|_| Err(internal("the thread that does it panicked; this is a bug")))
 }
 
 fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
@@ -51,11 +51,11 @@ fn problem_of(error: StoreError) -> Problem {
             StatusCode::INSUFFICIENT_STORAGE,
             "The disk has no room for what a checkpoint writes. Make room, then try again.",
         ),
-        error => internal(error.to_string()),
+        error => internal(&error.to_string()),
     }
 }
 
-fn internal(why: String) -> Problem {
+fn internal(why: &str) -> Problem {
     tracing::error!(why, "a checkpoint failed");
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,

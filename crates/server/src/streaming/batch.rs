@@ -12,6 +12,7 @@
 //! **Caveats.** An entry that finds no room gets a result that says so, and those behind it are tried all the same: in
 //! a batch, nothing is done again.
 
+use super::results::Results;
 use super::{BrokenOff, Turns};
 use crate::body::{self, RequestBody};
 use crate::budget::Taken;
@@ -22,7 +23,7 @@ use crate::service::UnderWay;
 use crate::stream::CheckedStream;
 use crate::vitals::Vitals;
 use api::Problem;
-use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultEncoder};
+use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format};
 use bytes::Bytes;
 use cluster::{Command, Key, Quorum};
 use std::cell::{Cell, RefCell};
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use tokio::task::AbortHandle;
 
 /// Entries of a batch under way, at most, ...
@@ -43,8 +44,6 @@ const THREAD_ENTRIES_MAX: usize = 8_192;
 const ENTRIES_UNDER_WAY_MIN: usize = 8;
 /// Results that wait for their client. When there are more, the body is not read on.
 const RESULTS_BYTES_MAX: usize = 16 << 20;
-/// Results leave in frames of so many bytes, at most.
-const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// The batches of a thread that are open: together they leave room for single requests.
 #[derive(Debug, Default)]
@@ -157,134 +156,6 @@ struct PumpHandle(AbortHandle);
 impl Drop for PumpHandle {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Results between the pump and the response.
-struct Results {
-    state: RefCell<ResultsState>,
-}
-
-struct ResultsState {
-    encoder: ResultEncoder,
-    bytes: Vec<u8>,
-    /// So many of them were sent.
-    sent: usize,
-    end: Option<Result<(), Problem>>,
-    /// Whoever waits for results.
-    reader: Option<Waker>,
-    /// The pump, when it waits for room.
-    writer: Option<Waker>,
-}
-
-impl Results {
-    fn new(format: Format) -> Self {
-        let state = ResultsState {
-            encoder: ResultEncoder::new(format),
-            bytes: Vec::new(),
-            sent: 0,
-            end: None,
-            reader: None,
-            writer: None,
-        };
-        Self { state: RefCell::new(state) }
-    }
-
-    fn put(&self, result: &EntryResult) {
-        let state = &mut *self.state.borrow_mut();
-        state.encoder.put(result, &mut state.bytes);
-    }
-
-    /// Writes what is known before the first result that is not; whether there was any.
-    fn put_all_said(&self, places: &mut VecDeque<Place>) -> bool {
-        let mut any = false;
-        while let Some(Place::Said(result)) = places.pop_front_if(|place| matches!(place, Place::Said(_))) {
-            self.put(&result);
-            any = true;
-        }
-        any
-    }
-
-    fn is_ended(&self) -> bool {
-        self.state.borrow().end.is_some()
-    }
-
-    fn end(&self, how: Result<(), Problem>) {
-        let state = &mut *self.state.borrow_mut();
-        if how.is_ok() {
-            state.encoder.end(&mut state.bytes);
-        }
-        state.end = Some(how);
-    }
-
-    /// Tells whoever waits for results that there are some.
-    fn wake_reader(&self) {
-        let mut state = self.state.borrow_mut();
-        if (state.waiting() > 0 || state.end.is_some())
-            && let Some(reader) = state.reader.take()
-        {
-            reader.wake();
-        }
-    }
-
-    /// Bytes that wait for their client; the pump is woken when they have become fewer.
-    fn poll_waiting(&self, context: &mut Context<'_>) -> usize {
-        let mut state = self.state.borrow_mut();
-        let waiting = state.waiting();
-        if waiting > 0 {
-            state.writer = Some(context.waker().clone());
-        }
-        waiting
-    }
-
-    fn poll_begun(&self, context: &mut Context<'_>) -> Poll<Result<(), Problem>> {
-        let mut state = self.state.borrow_mut();
-        if state.waiting() > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        match &state.end {
-            Some(end) => Poll::Ready(end.clone()),
-            None => {
-                state.reader = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
-    fn poll_frame(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut state = self.state.borrow_mut();
-        if state.waiting() == 0 {
-            if state.end.is_some() {
-                return Poll::Ready(None);
-            }
-            state.reader = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        let frame = state.take(FRAME_BYTES_MAX);
-        if let Some(writer) = state.writer.take() {
-            writer.wake();
-        }
-        Poll::Ready(Some(frame))
-    }
-}
-
-impl ResultsState {
-    fn waiting(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-
-    /// Some of what waits.
-    fn take(&mut self, bytes_max: usize) -> Bytes {
-        if self.sent == 0 && self.bytes.len() <= bytes_max {
-            return Bytes::from(std::mem::take(&mut self.bytes));
-        }
-        let end = self.bytes.len().min(self.sent + bytes_max);
-        let frame = Bytes::copy_from_slice(&self.bytes[self.sent..end]);
-        self.sent = end;
-        if self.sent == self.bytes.len() {
-            (self.bytes, self.sent) = (Vec::new(), 0);
-        }
-        frame
     }
 }
 
@@ -406,7 +277,7 @@ impl Pump {
 
     /// Writes the results that are known, in the order of the entries. `false`: none is.
     fn take_replies(&mut self, context: &mut Context<'_>) -> bool {
-        let said = self.put_said();
+        let said = put_said(&mut self.places, &self.results);
         let Self { executions, places, bytes_under_way, results, .. } = self;
         let polled = executions.poll_replies(context, |reply| {
             let Some(Place::Reply { bytes, is_delete }) = places.pop_front() else {
@@ -414,13 +285,9 @@ impl Pump {
             };
             *bytes_under_way -= bytes;
             results.put(&EntryResult::of_reply(reply, is_delete));
-            results.put_all_said(places);
+            put_said(places, results);
         });
         said || polled.is_ready()
-    }
-
-    fn put_said(&mut self) -> bool {
-        self.results.put_all_said(&mut self.places)
     }
 
     /// Reads on, when there is room for what comes of it.
@@ -465,4 +332,14 @@ impl Pump {
         }
         Poll::Ready(())
     }
+}
+
+/// Writes what is known before the first result that is not; whether there was any.
+fn put_said(places: &mut VecDeque<Place>, results: &Results) -> bool {
+    let mut any = false;
+    while let Some(Place::Said(result)) = places.pop_front_if(|place| matches!(place, Place::Said(_))) {
+        results.put(&result);
+        any = true;
+    }
+    any
 }

@@ -12,6 +12,7 @@ pub(crate) mod batch;
 mod compress;
 pub(crate) mod encoded;
 pub(crate) mod range;
+mod results;
 pub(crate) mod room;
 
 use crate::service::UnderWay;
