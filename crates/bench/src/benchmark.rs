@@ -28,8 +28,8 @@ const PRELOAD_CONNECTIONS: usize = 64;
 const PRELOAD_PATIENCE_S: u64 = 30;
 /// Keys that are looked at to find out whether the data is there already.
 const SAMPLED_KEYS: u64 = 64;
-/// Between two rates of a search, so that what one has left behind is not charged to the next.
-const SETTLE: Duration = Duration::from_millis(500);
+/// The part of a trial's time that is waited before the next, so that what one has left behind is not charged to another.
+const SETTLE_PART: u32 = 20;
 /// To find out who is there.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -199,14 +199,15 @@ impl Runner<'_> {
             (None, Pacing::Closed) => "closed loop".to_owned(),
         };
         let WorkloadSpec { mix, keys, order, sizes, .. } = plan.workload;
+        let mix = if plan.name == mix.to_string() { String::new() } else { format!("{mix}, ") };
         self.console.say(&format!(
-            "{}: {rate}, {} connections, {} threads; {mix}, {} keys {order}, values {sizes}; {} + {}",
+            "{}: {rate}, {}, {}; {mix}{} {order} keys, values of {sizes}; {} after {} of warm-up",
             plan.name,
-            plan.connections,
-            plan.threads,
+            counted(plan.connections, "connection"),
+            counted(plan.threads, "thread"),
             grouped(keys),
-            span(plan.warmup),
             span(plan.duration),
+            span(plan.warmup),
         ));
     }
 
@@ -348,7 +349,7 @@ impl Runner<'_> {
             self.console.say(&verdict(&trial));
             search.verdict(trial.held);
             report.trials.push(trial);
-            std::thread::sleep(SETTLE);
+            std::thread::sleep(plan.trial / SETTLE_PART);
         }
         let measured = last.ok_or(BenchError::Load(LoadError::Spec("the search measured nothing")))?;
         Ok((report, measured))
@@ -426,6 +427,10 @@ fn describe(target: &Target) -> ServerReport {
     let budget = storage["memory"]["budget_bytes"].as_u64();
     report.facts.extend(budget.map(|budget| format!("memory budget {}", bytes(budget as f64))));
     report
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A time since 1970 as `2025-01-31T12:00:00Z`. The calendar is Howard Hinnant's `civil_from_days`.

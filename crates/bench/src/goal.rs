@@ -130,6 +130,16 @@ impl Bound {
     }
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs_f64() {
+            seconds if seconds < 1e-3 => write!(f, "{} us", seconds * 1e6),
+            seconds if seconds < 1.0 => write!(f, "{} ms", seconds * 1e3),
+            seconds => write!(f, "{seconds} s"),
+        }
+    }
+}
+
 impl FromStr for Goal {
     type Err = String;
 
@@ -180,7 +190,7 @@ impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = self.conditions.iter().map(|condition| match condition {
             Condition::Percentile(_, bound) | Condition::Mean(bound) => {
-                format!("{} < {}", condition.name(), units::micros(bound.0.as_nanos() as f64 / 1_000.0))
+                format!("{} < {bound}", condition.name())
             }
             Condition::Errors(Errors::AtMost(0)) => "no errors".to_owned(),
             Condition::Errors(Errors::AtMost(most)) => format!("errors <= {most}"),
@@ -257,6 +267,6 @@ mod tests {
             assert!(text.parse::<Goal>().is_err(), "{text}");
         }
         let goal: Goal = "p99<10ms, errors=0".parse().unwrap();
-        assert_eq!(goal.to_string(), "p99 < 10.00ms, no errors, 99.9 % of the rate");
+        assert_eq!(goal.to_string(), "p99 < 10 ms, no errors, 99.9 % of the rate");
     }
 }

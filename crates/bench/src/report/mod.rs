@@ -318,13 +318,16 @@ impl LatencyReport {
             *total += step.count_since_last_iteration();
             Some((step.percentile(), micros(step.value_iterated_to()), *total))
         });
+        let mut spectrum: Vec<_> = spectrum.collect();
+        // The end may be told twice: as the last step, and as the end.
+        spectrum.dedup();
         Self {
             count: histogram.len(),
             mean_us: histogram.mean() / 1_000.0,
             stdev_us: histogram.stdev() / 1_000.0,
             max_us: micros(histogram.max()),
             percentiles: PERCENTILES.into_iter().map(|percentile| (percentile, value(percentile))).collect(),
-            spectrum: spectrum.collect(),
+            spectrum,
         }
     }
 
