@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 /// What a shell takes for the end by Ctrl-C.
 const INTERRUPTED: i32 = 130;
+
+/// Signals that come together, as some programs send them, are one.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// Whether somebody wants this process to end. The second time, it ends at once.
 #[derive(Clone, Default)]
@@ -20,19 +24,18 @@ impl Interrupt {
     pub(crate) fn watch() -> Result<Self, String> {
         let interrupt = Self::default();
         let watched = interrupt.clone();
-        let failed = |error: std::io::Error| format!("cannot watch for signals: {error}");
         let runtime = runtime()?;
-        let guard = runtime.enter();
-        let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut term = signal(SignalKind::terminate()).map_err(failed)?;
-        drop(guard);
+        let first = runtime.block_on(async { Signals::watch() })?;
         std::thread::spawn(move || {
             runtime.block_on(async {
-                either(&mut int, &mut term).await;
+                first.come().await;
                 watched.came.store(true, Ordering::Relaxed);
                 watched.woken.notify_one();
-                either(&mut int, &mut term).await;
-                std::process::exit(INTERRUPTED);
+                tokio::time::sleep(TOGETHER).await;
+                if let Ok(second) = Signals::watch() {
+                    second.come().await;
+                    std::process::exit(INTERRUPTED);
+                }
             });
         });
         Ok(interrupt)
@@ -61,9 +64,23 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, String> {
         .map_err(|error| format!("cannot begin to work: {error}"))
 }
 
-async fn either(int: &mut Signal, term: &mut Signal) {
-    tokio::select! {
-        _ = int.recv() => {}
-        _ = term.recv() => {}
+/// Ctrl-C and `SIGTERM`, from when they are watched.
+struct Signals {
+    int: Signal,
+    term: Signal,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, String> {
+        let watch = |kind| signal(kind).map_err(|error| format!("cannot watch for signals: {error}"));
+        Ok(Self { int: watch(SignalKind::interrupt())?, term: watch(SignalKind::terminate())? })
+    }
+
+    /// Waits for one.
+    async fn come(mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
     }
 }
