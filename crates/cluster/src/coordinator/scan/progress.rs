@@ -5,8 +5,8 @@
 use std::time::Duration;
 use stdx::Instant;
 
-/// A store that has too much to do is asked again after this.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Who has too much to do is asked again after this.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

@@ -8,19 +8,17 @@
 
 use super::checks::Check;
 use super::desk::{Desk, Lost};
+use super::progress::PAUSE;
 use super::roles::Cast;
 use super::sizes::PAGE_BYTES_MAX;
 use crate::{
     Cut, Failure, Key, KeyRange, Page, PageBuilder, PageEntry, Quorum, Reply, ScanPart, ScanRequest,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 use stdx::{Cell, CellRef, Instant, WallTime};
 
 /// Keys of one scan that are read at once.
 const READS_UNDER_WAY_MAX: usize = 16;
-/// Keys are read again after this when there was too much to do.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What all requests of a scan have in common.
 #[derive(Clone, Copy, Debug)]
