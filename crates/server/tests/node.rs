@@ -432,3 +432,76 @@ fn slow_clients_are_told_and_idle_ones_closed() {
     assert_eq!(exchange(&server, get("k")).status, 404);
     server.stop().unwrap();
 }
+
+#[test]
+fn what_is_streamed_and_stands_still_is_cut_so_that_it_shows() {
+    const VALUES: usize = 40;
+    let second = Duration::from_secs(1);
+    let server = start(
+        Config { limits: Limits { progress_time: second, ..Limits::default() }, ..config() },
+        MemFs::new(),
+    );
+    let mut connection = Connection::open(server.address());
+    for i in 0..VALUES {
+        let stores = || connection.exchange(put(&format!("k{i:02}"), vec![7; 500_000])).status == 201;
+        eventually("the engine takes it", stores);
+    }
+    let batch = "POST /v0/entities HTTP/1.1\r\nHost: v\r\nContent-Type: application/x-ndjson\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n";
+    let entry = "1b\r\n{\"key\":\"b\",\"value\":\"value\"}\r\n";
+    let [mut range, mut range_1_0, mut begun, mut not_begun] = [
+        bare("GET", "/v0/entities?start=k"),
+        "GET /v0/entities?start=k HTTP/1.0\r\n\r\n".to_owned(),
+        [batch, entry, "1\r\n\n\r\n"].concat(),
+        batch.to_owned(),
+    ]
+    .map(|request| {
+        let mut connection = Connection::open(server.address());
+        connection.send(request);
+        connection
+    });
+    for streamed in [&mut range, &mut range_1_0, &mut begun] {
+        assert_eq!(streamed.head().status, 200);
+    }
+    assert!(begun.chunk().expect("a result").is_some());
+    not_begun.response().assert_problem(408, "too slowly");
+    assert!(begun.chunk().is_err(), "a batch that stands still ends without its last chunk");
+    eventually("nothing is kept for those who do not read", || {
+        exchange(&server, bare("GET", "/v0/status"))
+            .text()
+            .contains("\"ranges\":{\"open\":0,\"snapshots\":0}")
+    });
+    let came = std::iter::from_fn(|| range.chunk().transpose()).collect::<Result<Vec<_>, _>>();
+    assert!(came.is_err(), "a range that nobody read ends without its last chunk");
+    assert_eq!(range_1_0.rest().1, std::io::ErrorKind::ConnectionReset, "without chunks, a reset tells");
+    assert_eq!(exchange(&server, get("b")).text(), "value");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_store_that_works_for_long_is_waited_for() {
+    let second = Duration::from_secs(1);
+    let (fs, _) = faulty();
+    let limits = Limits { progress_time: second, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, fs.clone());
+    let mut connection = Connection::open(server.address());
+    for i in 0..20 {
+        let stores = || connection.exchange(put(&format!("k{i:02}"), vec![7; 100_000])).status == 201;
+        eventually("the engine takes it", stores);
+    }
+    eventually("tables are written", || {
+        !exchange(&server, bare("GET", "/v0/status")).text().contains("\"flushes\":0")
+    });
+    let gate = Gate::default();
+    fs.set_plan(gate.plan(OperationKind::Read));
+    connection.send(bare("GET", "/v0/entities?start=k"));
+    eventually("the range waits for the disk", || gate.waiting() > 0);
+    // Longer than a reader may stand still, by the clock of the sweep: a reader that does is cut meanwhile.
+    let mut silent = Connection::open(server.address());
+    silent.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nContent-Length: 100\r\n\r\nbegun");
+    silent.response().assert_problem(408, "too slowly");
+    gate.open();
+    assert_eq!(connection.head().status, 200);
+    assert_eq!(connection.chunks().len(), 20);
+    server.stop().unwrap();
+}
