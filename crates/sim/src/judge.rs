@@ -2,14 +2,15 @@
 
 use crate::check::facts::{Facts, Rule};
 use crate::check::{
-    Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, quorum_reads,
-    ranges, replica_sets, unique_versions, validity,
+    Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, one_snapshot,
+    quorum_reads, ranges, replica_sets, unique_versions, validity,
 };
 use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
 use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::{Cell, CellMeta, Version, WallTime};
 use store::StoreError;
 
@@ -20,6 +21,7 @@ pub(crate) struct Judge {
     pub(crate) issue: Issue,
     pub(crate) stored: Stored,
     facts: Facts,
+    snapshot_age: Duration,
     layout: Arc<Layout>,
     /// The greatest that any wall clock has shown.
     pub(crate) latest_wall: WallTime,
@@ -64,6 +66,7 @@ impl Judge {
             issue: Issue::default(),
             stored: Stored::default(),
             facts: Facts::new(Rule::of(scenario)),
+            snapshot_age: scenario.snapshot_age,
             layout,
             latest_wall: WallTime::EPOCH_2020,
             under_way: BTreeMap::new(),
@@ -103,7 +106,7 @@ impl Judge {
             return None;
         }
         let id = call.expect("it was checked").scan;
-        if let Some(end) = self.scans.see(id, reply) {
+        if let Some(end) = self.scans.see(id, at, reply) {
             self.end_scan(id, at, end);
         }
         self.scans.is_open(id).then_some(id)
@@ -127,7 +130,12 @@ impl Judge {
             ScanScope::Node => self.stored.newest_before(scanned.node, scanned.began),
             ScanScope::Cluster(quorum) => self.facts.floors(scanned.began, quorum),
         };
-        ranges::check(scanned, &floors, &self.issue, self.latest_wall)
+        ranges::check(scanned, &floors, &self.issue, self.latest_wall)?;
+        let is_short = scanned.came.is_some_and(|(_, last)| last - scanned.began < self.snapshot_age);
+        if scanned.scan.scope == ScanScope::Node && is_short {
+            one_snapshot::check(scanned, &self.stored, &self.issue)?;
+        }
+        Ok(())
     }
 
     fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {

@@ -7,9 +7,10 @@
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed. Hosts stand in a world with one queue of events; each
 //! has a disk in memory that loses what was not synced, clocks that err, and a process that lives and dies
-//! (`world`, `host`, [`network`]). Clients ask (`workload`), the nemesis strikes (`nemesis`), and a judge keeps
-//! the [`history`] and has the invariants of [`check`] looked at, one a file. After the safety phase everything
-//! is mended, and the cluster must come to rest within bounded time ([`run`](fn@run)).
+//! (`world`, `host`, [`network`]). Clients ask for keys and read ranges (`workload`), the nemesis strikes
+//! (`nemesis`), and a judge keeps the [`history`] and has the invariants of [`check`] looked at, one a file.
+//! After the safety phase everything is mended, and the cluster must come to rest within bounded time
+//! ([`run`](fn@run)).
 //!
 //! Bugs are planted ([`Plant`]) between the machines and the world, to see that each is caught.
 //!

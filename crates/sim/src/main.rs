@@ -37,11 +37,11 @@ fn usage() -> ExitCode {
 }
 
 fn run_one(seed: u64, scale: Scale, prints: bool) -> ExitCode {
-    replay_on_panic(seed);
+    replay_on_panic(seed, scale);
     let scenario = Scenario::draw(seed, scale, None);
     println!("{scenario:#?}");
     let report = sim::run(scenario, prints);
-    print(&report);
+    print(&report, scale);
     if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -49,10 +49,11 @@ fn run_one(seed: u64, scale: Scale, prints: bool) -> ExitCode {
 fn sweep(from: u64, count: u64, scale: Scale) -> ExitCode {
     let mut failed = Vec::new();
     for seed in from..from + count {
-        replay_on_panic(seed);
+        replay_on_panic(seed, scale);
         // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
         let report = std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, None), false));
-        if !report.is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report)).is_none()) {
+        if !report.is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, scale)).is_none())
+        {
             failed.push(seed);
         }
     }
@@ -82,11 +83,11 @@ fn plants(count: u64, scale: Scale) -> ExitCode {
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print(report: &Report) {
+fn print(report: &Report, scale: Scale) {
     let Report { seed, violation, hash, events, operations, scans, faults, took } = report;
     let ((succeeded, asked), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
-        println!("{violation}\nreplay: cargo xtask sim --seed {seed}");
+        println!("{violation}\n{}", replay(*seed, scale));
     }
     println!(
         "seed {seed}: {succeeded} of {asked} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
@@ -94,8 +95,13 @@ fn print(report: &Report) {
 }
 
 /// Whatever a run panics with, the line that replays it is printed.
-fn replay_on_panic(seed: u64) {
+fn replay_on_panic(seed: u64, scale: Scale) {
     std::panic::set_hook(Box::new(move |panic| {
-        println!("{panic}\nreplay: cargo xtask sim --seed {seed}");
+        println!("{panic}\n{}", replay(seed, scale));
     }));
+}
+
+fn replay(seed: u64, scale: Scale) -> String {
+    let flag = if scale == Scale::SMALL { " --small" } else { "" };
+    format!("replay: cargo xtask sim --seed {seed}{flag}")
 }

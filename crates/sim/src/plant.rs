@@ -40,6 +40,8 @@ pub enum Plant {
     FullPageIsLast,
     /// The tombstones of a scan are taken for values.
     TombstonesShown,
+    /// Each page of a scan comes out of a snapshot of its own.
+    SnapshotPerPage,
     /// Stores do not let go of snapshots.
     SnapshotsKept,
     /// A command is answered twice.
@@ -50,7 +52,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -64,6 +66,11 @@ impl Plant {
         Self::ClockPerThread,
         Self::TombstoneDroppedEarly,
         Self::OneReplicaTooMany,
+        Self::ScanChecksIgnored,
+        Self::TakeoverSkips,
+        Self::FullPageIsLast,
+        Self::TombstonesShown,
+        Self::SnapshotPerPage,
         Self::SnapshotsKept,
         Self::TwoReplies,
         Self::NoReply,

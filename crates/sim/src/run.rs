@@ -6,8 +6,8 @@
 //!
 //! **Liveness.** Within bounded time every node serves; no hint is left, and what was acknowledged has been
 //! handed over without the help of anti-entropy; every quorum can be had at every node; after a repair all
-//! replicas agree, also of keys that nobody reads; every key can be read from all of them, and every range of
-//! each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
+//! replicas agree, also of keys that nobody reads; every key can be read from all of them, and every range of the
+//! cluster and of each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
 //! acknowledged is missing.
 
 use crate::check::{Violation, convergence, durability, handed_over, whole_ranges};
@@ -90,6 +90,10 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
 
 /// What each node holds of a key.
 type Held = Vec<(NodeIndex, Option<CellMeta>)>;
+
+fn newest(held: &Held) -> Option<CellMeta> {
+    held.iter().filter_map(|(_, meta)| *meta).max_by_key(|meta| meta.version)
+}
 
 fn at_node(held: &Held, node: NodeIndex) -> Option<CellMeta> {
     held.iter().find(|(at, _)| *at == node)?.1
@@ -302,12 +306,18 @@ impl World {
         Err(Violation::new("liveness", detail))
     }
 
-    /// Every node is asked for everything that it holds.
+    /// Every node is asked for everything, of the cluster and of itself.
     fn scan_all(&mut self) -> Result<(), Violation> {
+        let (nodes, majority, from) =
+            (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
         for node in self.nodes() {
             let held = self.held_of_all();
             let of_node = held.iter().filter_map(|(key, held)| Some((key.clone(), at_node(held, node)?)));
             self.must_scan(node, ScanScope::Node, Some(&of_node.collect()))?;
+            let of_all = held.iter().filter_map(|(key, held)| Some((key.clone(), newest(held)?)));
+            let all = ScanScope::Cluster(quorum(nodes, nodes, nodes));
+            self.must_scan(node, all, Some(&of_all.collect()))?;
+            self.must_scan(node, ScanScope::Cluster(quorum(majority, from, nodes)), None)?;
         }
         Ok(())
     }

@@ -273,6 +273,7 @@ impl Scenario {
             }
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
+            Plant::TakeoverSkips => return self.bring_out_takeovers(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -297,6 +298,19 @@ impl Scenario {
         self.hint_bytes_max = 200;
         self.cold_share = 0.3;
         self.delete_share = 0.0;
+    }
+
+    /// Long scans in which several nodes are sources, some of which die or stand still meanwhile.
+    fn bring_out_takeovers(&mut self) {
+        self.fault_kinds = vec![FaultKind::Kill, FaultKind::Pause, FaultKind::Partition];
+        self.nodes = 5;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.faults = self.faults.max(12);
+        self.keys = 60;
+        self.scans = self.scale.operations / 5;
+        self.pause_share = 0.2;
+        self.page_bytes_max = 256;
     }
 
     /// Whether disks are lost in this run.

@@ -11,6 +11,7 @@ pub mod monotonic_reads;
 pub mod no_resurrection;
 pub mod nothing_stored;
 pub mod one_reply;
+pub mod one_snapshot;
 pub mod quorum_reads;
 pub mod ranges;
 pub mod replica_sets;

@@ -124,6 +124,7 @@ mod tests {
             began: Nanos(0),
             least_wall: NOW,
             seen: seen.iter().map(see).collect(),
+            came: None,
             ended: Some((Nanos(9), ended)),
         }
     }

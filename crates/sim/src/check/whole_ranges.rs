@@ -61,6 +61,7 @@ mod tests {
             began: Nanos(0),
             least_wall: NOW,
             seen: seen.map(see).into_iter().collect(),
+            came: None,
             ended: Some((Nanos(9), ScanEnd::Complete)),
         };
         check(&scanned, &held.map(|meta| (key(), meta)).into_iter().collect(), NOW).is_ok()

@@ -48,6 +48,8 @@ pub struct Scanned {
     pub least_wall: WallTime,
     /// The entries that came, in their order.
     pub seen: Vec<Seen>,
+    /// When the first page came, and the last so far.
+    pub came: Option<(Nanos, Nanos)>,
     /// When it ended, and how.
     pub ended: Option<(Nanos, ScanEnd)>,
 }
@@ -129,11 +131,12 @@ impl Scans {
 
     /// Takes note of what the reply to a command for a page brought, unless the client has left: how the scan ended,
     /// if it did.
-    pub fn see(&mut self, id: ScanId, reply: &Reply) -> Option<ScanEnd> {
+    pub fn see(&mut self, id: ScanId, at: Nanos, reply: &Reply) -> Option<ScanEnd> {
         let scanned = self.open.contains(&id).then(|| &mut self.scans[id.0 as usize])?;
         match reply {
             Reply::Page { page, is_last } => {
                 scanned.seen.extend(entries(page));
+                scanned.came = Some((scanned.came.map_or(at, |(first, _)| first), at));
                 is_last.then_some(ScanEnd::Complete)
             }
             other => Some(ScanEnd::Failed { reason: format!("{other:?}") }),

@@ -25,14 +25,19 @@ impl Stored {
         self.by_node.remove(&node);
     }
 
+    /// What a node has made durable: of each key the versions that were the newest, and since when.
+    pub fn of(&self, node: NodeIndex) -> impl Iterator<Item = (&Key, &[(Nanos, Version)])> {
+        let keys = self.by_node.get(&node).into_iter().flatten();
+        keys.map(|(key, versions)| (key, &versions[..]))
+    }
+
     /// The newest version of each key that a node had made durable before `at`.
     pub fn newest_before(&self, node: NodeIndex, at: Nanos) -> BTreeMap<Key, Version> {
         let newest = |versions: &[(Nanos, Version)]| {
             let older = versions.partition_point(|(since, _)| *since < at);
             Some(versions[..older].last()?.1)
         };
-        let keys = self.by_node.get(&node).into_iter().flatten();
-        keys.filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
+        self.of(node).filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::Plant;
 use cluster::{
     Asker, Command, Cut, Effect, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder, PageContent,
-    PageRequest, PartitionSet, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, ScanAnswer,
-    ScanPart, ScanRequest, SnapshotId, StoreId, StoreRequest, StoreResponse,
+    PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, ScanAnswer, ScanPart,
+    ScanRequest, ScanRoles, SnapshotId, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
@@ -17,8 +17,10 @@ pub(crate) struct Planted {
     last: BTreeMap<Key, Cell>,
     /// Writes that were answered before they were durable.
     early: BTreeSet<(Asker, StoreId)>,
-    /// The partitions of which this node was the source in a scan.
-    sources: BTreeMap<SnapshotId, Option<PartitionSet>>,
+    /// Where scans went on when another took over, and in which roles.
+    resumed: BTreeMap<SnapshotId, (ScanRoles, Option<Cut>)>,
+    /// Pages asked of the store.
+    pages: u64,
     /// Commands answered.
     replies: u64,
 }
@@ -51,16 +53,30 @@ impl Planted {
     pub(crate) fn ask(&mut self, plant: Option<Plant>, request: &mut StoreRequest) -> Option<StoreResponse> {
         match (plant?, request) {
             (Plant::SnapshotsKept, StoreRequest::EndSnapshot { .. }) => Some(StoreResponse::SnapshotEnded),
-            (Plant::TakeoverSkips, StoreRequest::ReadPage(page)) if is_of_source(page) => {
-                let before = self.sources.insert(page.snapshot, page.partitions.clone());
-                if before.is_some_and(|before| before != page.partitions)
-                    && let Some(Cut::After(key)) = &page.range.from
-                {
-                    page.range.from = Some(Cut::After(next(key)));
-                }
+            (Plant::SnapshotPerPage, StoreRequest::ReadPage(page)) => {
+                self.pages += 1;
+                page.snapshot.number += self.pages << 32;
                 None
             }
             _ => None,
+        }
+    }
+
+    /// Has a planted bug change what is asked of a peer.
+    pub(crate) fn ask_peer(&mut self, plant: Option<Plant>, message: &mut Message) {
+        let (Some(Plant::TakeoverSkips), Message::Request { request: PeerRequest::Scan(part), .. }) =
+            (plant, message)
+        else {
+            return;
+        };
+        let resumed = self.resumed.entry(part.snapshot).or_insert_with(|| (part.roles.clone(), None));
+        if resumed.0 != part.roles {
+            *resumed = (part.roles.clone(), part.range.from.clone());
+        }
+        if let (_, Some(cut)) = resumed
+            && part.range.from.as_ref() == Some(cut)
+        {
+            part.range.from = Some(behind_next(cut));
         }
     }
 
@@ -166,13 +182,13 @@ const fn is_of_source(page: &PageRequest) -> bool {
     matches!(page.content, PageContent::Cells { versions_only: false, .. })
 }
 
-/// A key behind this one, and not far.
-fn next(key: &Key) -> Key {
-    let mut bytes = key.as_bytes().to_vec();
-    if let Some(last) = bytes.last_mut() {
+/// A cut behind this one, with a key or a few between them.
+fn behind_next(cut: &Cut) -> Cut {
+    let mut bytes = cut.key().as_bytes().to_vec();
+    if let (Cut::After(_), Some(last)) = (cut, bytes.last_mut()) {
         *last = last.saturating_add(1);
     }
-    Key::new(bytes.into()).expect("as long as another")
+    Cut::After(Key::new(bytes.into()).expect("as long as another"))
 }
 
 /// The page with empty values where it has tombstones.

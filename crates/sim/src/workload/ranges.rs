@@ -87,30 +87,27 @@ impl World {
         let place = self.serving_place(node)?;
         let least_wall = self.show_clocks(node).wall;
         let id = self.judge.scans.next_id();
-        let (began, seen) = (self.now, Vec::new());
         self.judge.scans.begin(Scanned {
             id,
             node,
             scan: scan.clone(),
-            began,
+            began: self.now,
             least_wall,
-            seen,
+            seen: Vec::new(),
+            came: None,
             ended: None,
         });
-        self.ask_for_page(place, id, Command::Scan { id, scan });
+        let request = self.judge.scans.call(id, self.now);
+        self.at(self.now, Event::Command(place, request, Command::Scan { id, scan }));
         Some((id, place))
     }
 
     /// A client wants the next page.
     pub(crate) fn pull_page(&mut self, place: Place, id: ScanId) {
         if self.process(place).is_some() && self.judge.scans.is_open(id) {
-            self.ask_for_page(place, id, Command::NextPage { id });
+            let request = self.judge.scans.call(id, self.now);
+            self.command(place, request, Command::NextPage { id });
         }
-    }
-
-    fn ask_for_page(&mut self, place: Place, id: ScanId, command: Command) {
-        let request = self.judge.scans.call(id, self.now);
-        self.at(self.now, Event::Command(place, request, command));
     }
 
     /// A client does not want more.

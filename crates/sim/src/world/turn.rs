@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    pub(super) fn command(&mut self, place: Place, id: RequestId, command: Command) {
+    pub(crate) fn command(&mut self, place: Place, id: RequestId, command: Command) {
         if self.process(place).is_none() {
             // It was told so when the process ended.
             return;
@@ -146,8 +146,9 @@ impl World {
         self.after(delay, event);
     }
 
-    fn send(&mut self, turn: &mut Turn, to: Destination, message: Message) {
-        let place = turn.place;
+    fn send(&mut self, turn: &mut Turn, to: Destination, mut message: Message) {
+        let (place, plant) = (turn.place, self.scenario.plant);
+        self.host(place.node).planted.ask_peer(plant, &mut message);
         if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
             let request =
                 StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: cluster::NodeSet::EMPTY };
@@ -156,7 +157,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let tag = process.member.tag;
         let effect = Effect::Send { to, message };
-        let sent = planted::send(self.scenario.plant, &effect, tag, &self.layout);
+        let sent = planted::send(plant, &effect, tag, &self.layout);
         let Effect::Send { message, .. } = effect else { unreachable!("just made") };
         match sent {
             Sent::AsItIs => turn.send(to, message),

@@ -1,0 +1,123 @@
+//! A scan of one node that is shorter than snapshots are kept shows one moment: there is a time between its begin and
+//! its first page at which the node held just what was seen.
+//!
+//! What a node has made durable without saying so, for it ended before, may have been there at any time. Keys whose
+//! values expire are left out: when they do is a matter of clocks.
+
+use super::Violation;
+use crate::Nanos;
+use crate::history::{Issue, Scanned, Stored};
+use cluster::Key;
+use std::collections::{BTreeMap, BTreeSet};
+use stdx::{CellKind, Version};
+
+/// Checks a scan of one node that has ended, and took less time than snapshots are kept.
+pub fn check(scanned: &Scanned, stored: &Stored, issue: &Issue) -> Result<(), Violation> {
+    let Some((first_came, _)) = scanned.came else { return Ok(()) };
+    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    let expires = |key| issue.range(key, ..).any(|(_, issued)| issued.expires_at.is_some());
+    let held: Vec<_> = (stored.of(scanned.node))
+        .filter(|(key, _)| scanned.went_past(key) && !expires(key))
+        .map(|(key, versions)| Held { key, versions, seen: seen.get(key).copied() })
+        .collect();
+    // Between two of these nothing changes.
+    let changes = held.iter().flat_map(|held| held.versions).map(|(since, _)| *since);
+    let mut moments: BTreeSet<Nanos> =
+        changes.filter(|since| (scanned.began..=first_came).contains(since)).collect();
+    moments.insert(scanned.began);
+    let shows = |at: &Nanos| held.iter().all(|held| held.may_show(*at, issue));
+    if moments.iter().any(shows) {
+        return Ok(());
+    }
+    let began = scanned.began;
+    let odd = held.iter().find(|held| !held.may_show(began, issue)).expect("else the begin is a moment");
+    let detail = format!(
+        "{:?} shows no one moment from {began} to {first_came}; at first not that of {:?} in {:?}, which was seen in {:?}",
+        scanned.id, odd.key, odd.versions, odd.seen
+    );
+    Err(Violation::new("one_snapshot", detail))
+}
+
+/// A key that a scan went past.
+struct Held<'a> {
+    key: &'a Key,
+    /// What the node has said that it made durable.
+    versions: &'a [(Nanos, Version)],
+    /// What the scan saw of it.
+    seen: Option<Version>,
+}
+
+impl Held<'_> {
+    /// Whether what was seen of the key may be what the node held at `at`.
+    fn may_show(&self, at: Nanos, issue: &Issue) -> bool {
+        let passed = self.versions.partition_point(|(since, _)| *since <= at);
+        let newest = self.versions[..passed].last().map(|(_, version)| *version);
+        let came_later = |version| self.versions[passed..].iter().any(|(_, later)| *later == version);
+        match (self.seen, newest) {
+            (Some(seen), newest) => newest <= Some(seen) && !came_later(seen),
+            (None, None) => true,
+            (None, Some(newest)) => {
+                let mut dead =
+                    issue.range(self.key, newest..).filter(|(_, cell)| cell.kind == CellKind::Tombstone);
+                dead.any(|(version, _)| !came_later(version))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{NOW, version};
+    use super::*;
+    use crate::history::{ScanEnd, Seen};
+    use bytes::Bytes;
+    use cluster::{KeyRange, NodeIndex, Scan, ScanId, ScanScope};
+    use stdx::Cell;
+
+    fn key(name: &'static str) -> Key {
+        Key::new(Bytes::from_static(name.as_bytes())).unwrap()
+    }
+
+    /// From 10 to 20 a scan had its first page; before and after, "a" and "b" changed, and "c" was deleted.
+    fn holds(seen: &[(&'static str, u64)]) -> bool {
+        let mut stored = Stored::default();
+        let mut issue = Issue::default();
+        for (name, at, number) in [("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("a", 12, 4), ("b", 14, 5)] {
+            stored.note(NodeIndex(0), key(name), Nanos(at), version(number));
+            issue.note(&key(name), &Cell::value(version(number), 3, Bytes::new())).unwrap();
+        }
+        stored.note(NodeIndex(0), key("c"), Nanos(16), version(6));
+        issue.note(&key("c"), &Cell::tombstone(version(6), 3)).unwrap();
+        let see = |&(name, number): &(&'static str, u64)| Seen {
+            key: key(name),
+            version: version(number),
+            value: Bytes::new(),
+        };
+        let scanned = Scanned {
+            id: ScanId(0),
+            node: NodeIndex(0),
+            scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
+            began: Nanos(10),
+            least_wall: NOW,
+            seen: seen.iter().map(see).collect(),
+            came: Some((Nanos(20), Nanos(30))),
+            ended: Some((Nanos(30), ScanEnd::Complete)),
+        };
+        check(&scanned, &stored, &issue).is_ok()
+    }
+
+    #[test]
+    fn what_was_there_at_one_time_is_let_pass() {
+        assert!(holds(&[("a", 1), ("b", 2), ("c", 3)]));
+        assert!(holds(&[("a", 4), ("b", 2), ("c", 3)]));
+        assert!(holds(&[("a", 4), ("b", 5), ("c", 3)]));
+        assert!(holds(&[("a", 4), ("b", 5)]));
+    }
+
+    #[test]
+    fn what_was_never_there_together_is_caught() {
+        assert!(!holds(&[("a", 1), ("b", 5), ("c", 3)]));
+        assert!(!holds(&[("a", 1), ("b", 2)]));
+        assert!(!holds(&[("a", 4), ("c", 3)]));
+    }
+}
