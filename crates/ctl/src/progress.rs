@@ -18,7 +18,8 @@ pub trait Observer {
     /// Called often, with numbers that never fall.
     fn on_progress(&mut self, progress: Progress);
 
-    /// Whether it is to end, leaving nothing half done. Asked often.
+    /// Whether it is to end, leaving nothing half done. Asked often by backups, restores and checks; exports and imports end
+    /// when their future is dropped.
     fn is_cancelled(&self) -> bool;
 }
 
