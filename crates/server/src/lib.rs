@@ -7,7 +7,8 @@
 //! **Mechanism.** One runtime for each core; a connection, its requests and its coordinator live on one of them
 //! and share nothing but the store and the version clock. The way of a request: socket, head check (`stream`),
 //! hyper, `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back. The
-//! control thread drives the node (`driver::presiding`).
+//! control thread drives the node (`driver::presiding`). Ranges and batches take the same way, page by page and piece
+//! by piece (`streaming`).
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
 

@@ -104,3 +104,64 @@ impl Outgoing {
         written - gathered
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// Writes all of `part`; more follows, or not.
+    async fn write(
+        outgoing: &mut Outgoing,
+        socket: &mut TcpStream,
+        vitals: &Vitals,
+        part: &[u8],
+        more_follows: bool,
+    ) {
+        vitals.more_follows.set(more_follows);
+        let mut written = 0;
+        while written < part.len() {
+            let rest = [IoSlice::new(&part[written..])];
+            let write = poll_fn(|context| outgoing.poll_write(socket, context, &rest, vitals)).await;
+            written += write.expect("the other side reads");
+        }
+        let flushed = poll_fn(|context| outgoing.poll_flush(socket, context, vitals)).await;
+        flushed.expect("the other side reads");
+    }
+
+    #[test]
+    fn everything_leaves_in_order_and_what_is_small_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let reader = std::thread::spawn(move || {
+            let mut came = Vec::new();
+            listener.accept().expect("a connection").0.read_to_end(&mut came).expect("it is closed well");
+            came
+        });
+        let mut sent = Vec::new();
+        tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime").block_on(
+            async {
+                let mut socket = TcpStream::connect(address).await.expect("it listens");
+                let (mut outgoing, vitals) = (Outgoing::default(), Vitals::default());
+                for round in 0..200_usize {
+                    let len = [1, 1_000, 100, 70_000, 3_000_000][round % 5] + round;
+                    let part: Vec<_> = (0..len).map(|at| (at + round) as u8).collect();
+                    let (gathered, more_follows) = (outgoing.bytes.len(), round % 7 != 0);
+                    write(&mut outgoing, &mut socket, &vitals, &part, more_follows).await;
+                    sent.extend_from_slice(&part);
+                    let is_gathered = more_follows && gathered + len <= GATHERED_BYTES_MAX;
+                    assert_eq!(
+                        outgoing.bytes.len(),
+                        if is_gathered { gathered + len } else { 0 },
+                        "round {round}"
+                    );
+                }
+                write(&mut outgoing, &mut socket, &vitals, b"end", false).await;
+            },
+        );
+        sent.extend_from_slice(b"end");
+        assert!(reader.join().expect("no panic") == sent);
+    }
+}

@@ -421,7 +421,7 @@ fn past_the_age_of_its_snapshot_a_range_goes_on_behind_its_last_key() {
     assert!(keys.is_sorted_by(|a, b| a < b), "no key is there twice");
     let unchanged = numbered(ENTRIES - 3, 1_000).map(|(key, value)| [key.as_bytes(), b"\n", &value].concat());
     assert!(chunks.iter().take(ENTRIES - 3).cloned().eq(unchanged), "what did not change is there once");
-    let changed: Vec<_> = chunks[ENTRIES - 3..].iter().map(|chunk| chunk.len()).collect();
+    let changed: Vec<_> = chunks[ENTRIES - 3..].iter().map(Vec::len).collect();
     // Overwritten, the deleted one left out, the last as it was, the new one.
     assert_eq!(changed, ["k000000\nnew".len(), 1_008, "kz\nnew".len()], "the rest is as it is by now");
     assert_eq!(open(&node), (0, 0));
