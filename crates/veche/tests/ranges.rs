@@ -2,6 +2,8 @@
 
 mod common;
 
+use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryEncoder, Format};
+use cluster::{Key, Lifetime};
 use common::http::{Connection, Response, bare, delete, put};
 use common::{Node, data_dir, eventually};
 use std::io::ErrorKind;
@@ -29,12 +31,26 @@ fn assert_head(head: &Response) {
     assert_eq!(head.header("content-length"), None, "{head:?}");
 }
 
-/// Stores what a range is to find.
+/// Stores what a range is to find, as one batch.
 #[track_caller]
 fn fill(connection: &mut Connection, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
-    for (id, value) in entries {
-        assert_eq!(connection.exchange(put(&id, value)).status, 201, "{id}");
+    let (mut encoder, mut body) = (EntryEncoder::new(Format::Binary), Vec::new());
+    let mut count = 0;
+    for (key, value) in entries {
+        let action = BatchAction::Put { value: value.into(), lifetime: Lifetime::Forever };
+        let entry = BatchEntry { key: Key::new(key.into_bytes().into()).expect("a short key"), action };
+        encoder.put_batch_entry(&entry, &mut body);
+        count += 1;
     }
+    let head = format!(
+        "POST /v0/entities HTTP/1.1\r\nHost: v\r\nContent-Type: application/vnd.veche.entries\r\n\
+         Accept: application/x-ndjson\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.send([head.as_bytes(), &body].concat());
+    assert_eq!(connection.head().status, 200);
+    let results = String::from_utf8(connection.chunks().concat()).expect("JSON is UTF-8");
+    assert_eq!(results.lines().filter(|line| line.contains("\"status\":201")).count(), count);
 }
 
 fn numbered(count: usize, value_len: usize) -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -300,7 +316,7 @@ fn assert_json_lines(body: &[u8]) {
 
 fn assert_binary(body: &[u8]) {
     assert!(body.starts_with(b"VECHEEN1"));
-    let mut decoder = api::entries::EntryDecoder::of_export(api::entries::Format::Binary, 1 << 20);
+    let mut decoder = EntryDecoder::of_export(Format::Binary, 1 << 20);
     decoder.feed(bytes::Bytes::copy_from_slice(body));
     let mut entries = 0;
     while decoder.next().expect("entries").is_some() {
@@ -344,10 +360,7 @@ fn readers_that_stop_take_bounded_memory() {
         let (_dir, data) = data_dir();
         let node = Node::start_with(&data, &["--threads", "2", "--memory", "64MiB"]);
         let mut connection = node.connect();
-        for batch in numbered(entries, value_len).collect::<Vec<_>>().chunks(16) {
-            connection.send(batch.iter().flat_map(|(id, value)| put(id, value)).collect::<Vec<_>>());
-            batch.iter().for_each(|_| assert_eq!(connection.response().status, 201));
-        }
+        fill(&mut connection, numbered(entries, value_len));
         // What one whole range leaves behind is not the readers'.
         connection.send(range("start=k"));
         assert_head(&connection.head());
@@ -375,10 +388,7 @@ fn a_range_is_one_snapshot_while_it_is_young() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);
     let mut connection = node.connect();
-    for batch in numbered(ENTRIES, 1_000).collect::<Vec<_>>().chunks(100) {
-        connection.send(batch.iter().flat_map(|(id, value)| put(id, value)).collect::<Vec<_>>());
-        batch.iter().for_each(|_| assert_eq!(connection.response().status, 201));
-    }
+    fill(&mut connection, numbered(ENTRIES, 1_000));
     let mut reader = node.connect();
     reader.send(range("start=k"));
     assert_head(&reader.head());
@@ -404,10 +414,7 @@ fn past_the_age_of_its_snapshot_a_range_goes_on_behind_its_last_key() {
     let (_dir, data) = data_dir();
     let node = Node::start_with(&data, &["--snapshot-age", "1s"]);
     let mut connection = node.connect();
-    for batch in numbered(ENTRIES, 1_000).collect::<Vec<_>>().chunks(100) {
-        connection.send(batch.iter().flat_map(|(id, value)| put(id, value)).collect::<Vec<_>>());
-        batch.iter().for_each(|_| assert_eq!(connection.response().status, 201));
-    }
+    fill(&mut connection, numbered(ENTRIES, 1_000));
     let mut reader = node.connect();
     reader.send(range("start=k"));
     assert_head(&reader.head());
