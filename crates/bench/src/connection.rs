@@ -15,7 +15,7 @@ const OUT_BYTES_KEPT: usize = 64 * 1024;
 const READS_PER_TURN: usize = 16;
 
 /// Why a connection is of no further use.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Lost {
     /// Closed or reset by the server.
     Broken,

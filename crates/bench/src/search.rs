@@ -89,9 +89,9 @@ impl RateSearch {
     fn trial_over(&mut self, held: bool) {
         self.has_failed_once = false;
         if held {
-            self.held = Some(self.rate)
+            self.held = Some(self.rate);
         } else {
-            self.failed = Some(self.rate)
+            self.failed = Some(self.rate);
         }
         match (self.held, self.failed) {
             (None, _) if self.rate == 1 => self.end(),

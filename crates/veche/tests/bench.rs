@@ -4,9 +4,10 @@ mod common;
 
 use common::{Node, data_dir, veche};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
 
 fn bench(node: SocketAddr, arguments: &[&str], dir: &Path) -> Output {
     let target = format!("http://{node}");
@@ -128,6 +129,44 @@ fn a_search_ends_in_a_report_and_runs_are_compared() {
     assert!(table.contains("B/A") && table.contains("knee/s") && table.contains("get p99.9"), "{table}");
     let page = std::fs::read_to_string(dir.path().join("both.html")).expect("the file is there");
     assert!(page.contains("max&lt;60s") || page.contains("max\\u003c60s"), "both commands are told");
+}
+
+/// A run of an hour at 500/s, once its first seconds are over.
+fn long_run(node: SocketAddr, dir: &Path) -> Child {
+    let target = format!("http://{node}");
+    let mut command = veche();
+    command.current_dir(dir).args(["bench", "--target", &target, "-k", "10", "-r", "500", "-d", "1h"]);
+    command.args(["--warmup", "0", "--json", "l.json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the binary is there")
+}
+
+/// Reads what `bench` shows up to a line that holds `part`.
+fn read_to(stderr: &mut impl BufRead, part: &str) {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(stderr.read_line(&mut line).expect("UTF-8") > 0, "it ended before {part:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_a_report_also_of_a_server_that_died() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut run = long_run(node.address, dir.path());
+    let mut stderr = BufReader::new(run.stderr.take().expect("piped"));
+    read_to(&mut stderr, "2 s ");
+    drop(node);
+    read_to(&mut stderr, "no connection");
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    // What it still shows must not keep it from ending.
+    std::io::copy(&mut stderr, &mut std::io::sink()).expect("the pipe");
+    let printed = text(&run.wait_with_output().expect("it ends"));
+    assert!(printed.contains("Interrupted") && printed.contains("Failed, no connection"), "{printed}");
+    let report = json(&dir.path().join("l.json"));
+    assert_eq!(report["interrupted"], true);
+    assert!(report["run"]["statuses"]["404"].as_u64().is_some_and(|answers| answers > 500), "{report}");
 }
 
 #[test]
