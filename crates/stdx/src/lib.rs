@@ -8,10 +8,12 @@
 //! * [`Instant`], [`WallTime`], [`Now`]: time as an argument;
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
+//! * [`histogram`]: counts of values by size;
 //! * [`BoundedQueue`]: a queue that says no.
 
 mod cell;
 pub mod codec;
+pub mod histogram;
 mod queue;
 mod rng;
 mod time;
