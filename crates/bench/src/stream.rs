@@ -55,7 +55,9 @@ pub fn stream(target: SocketAddr, path: &str, reading: Reading<'_>) -> io::Resul
     let mut socket = TcpStream::connect(target)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let begun = Instant::now();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n")?;
+    // In one piece: a server may answer and close before a second one is written.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes())?;
     let mut buffer = vec![0; READ_BYTES];
     let mut tail = Tail::default();
     let (mut bytes, head_bytes) = read_head(&mut socket, &mut buffer)?;
