@@ -257,7 +257,7 @@ impl Read {
         {
             return (*fault).into();
         }
-        if self.tally.would_do_with(self.busy) {
+        if self.tally.would_do_with(self.busy) || self.is_repair_busy() {
             return Failure::Overloaded { retry_after: context.limits.request_timeout };
         }
         let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());

@@ -20,7 +20,7 @@ use super::put::is_ahead;
 use super::straggler::Rest;
 use super::table::OperationId;
 use crate::places::Places;
-use crate::{Event, PeerAnswer, PeerRequest, Reply};
+use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
 use stdx::{Cell, CellKind, Now};
 
 /// A value up to this size is kept after the reply while an answer is still to come; a larger one is fetched
@@ -37,8 +37,10 @@ pub(super) struct Repair {
     open: Places,
     /// Who has stored it.
     stored: Places,
-    /// Who cannot.
+    /// Who cannot, ...
     failed: Places,
+    /// ... and of those who has only too much to do.
+    busy: Places,
     /// What each message holds.
     bytes: usize,
 }
@@ -113,6 +115,9 @@ impl Read {
             PeerAnswer::Written { .. } => self.repair.stored.insert(place),
             _ => self.repair.failed.insert(place),
         };
+        if is_busy(answer) {
+            self.repair.busy.insert(place);
+        }
     }
 
     /// Whether this replica has stored what it was sent, it will not say. Whether it was sent anything.
@@ -138,6 +143,11 @@ impl Read {
         for place in std::mem::take(&mut self.repair.open) {
             context.end_request(context.node(&self.subject, place), self.repair.bytes);
         }
+    }
+
+    /// Whether what was read is not answered only because replicas that lack it have too much to do to store it.
+    pub(super) fn is_repair_busy(&self) -> bool {
+        self.tally.is_reached() && !self.repair.busy.is_empty()
     }
 
     fn holders_needed(&self) -> u8 {
@@ -181,8 +191,12 @@ impl Read {
         let is_value = cell.meta.kind == CellKind::Value;
         let is_refused = node == context.member.me && is_ahead(context, now, cell.meta.version.hlc);
         let has_rounds = self.repair.round < WRITE_ROUNDS_MAX;
-        if is_refused || !has_rounds || context.can_write(node, bytes, is_value) != Availability::Ready {
+        let availability = context.can_write(node, bytes, is_value);
+        if is_refused || !has_rounds || availability != Availability::Ready {
             self.repair.failed.insert(place);
+            if availability == Availability::Busy {
+                self.repair.busy.insert(place);
+            }
             return false;
         }
         self.repair.open.insert(place);
@@ -200,6 +214,11 @@ impl Read {
             context.tell(Event::ReadRepaired { blocking });
         }
     }
+}
+
+/// Whether a replica did not do as asked for the time being.
+const fn is_busy(answer: &PeerAnswer) -> bool {
+    matches!(answer, PeerAnswer::Failed(PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. })))
 }
 
 impl Repair {

@@ -184,7 +184,7 @@ impl Reads {
         let cell = match reply {
             Reply::Found { cell, .. } => Some(cell),
             Reply::Missing { .. } => None,
-            Reply::Failed(failure) if will_pass(&failure) => {
+            Reply::Failed(Failure::Overloaded { .. }) => {
                 self.paused_until = Some(now + PAUSE);
                 self.to_do.push_back(key);
                 return Ok(());
@@ -195,15 +195,5 @@ impl Reads {
         self.done.insert(key.as_bytes().to_vec(), cell);
         self.since = (!self.is_done()).then_some(now);
         Ok(())
-    }
-}
-
-/// Whether a read failed only because somebody has too much to do: this node, or a replica that was to store what was
-/// read and that it lacks.
-const fn will_pass(failure: &Failure) -> bool {
-    match failure {
-        Failure::Overloaded { .. } => true,
-        Failure::NotEnoughReplicas { acks, ack, .. } => acks.got >= *ack,
-        _ => false,
     }
 }
