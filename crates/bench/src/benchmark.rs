@@ -61,8 +61,8 @@ pub struct Plan {
     pub preload: Option<Preload>,
     /// Does not count.
     pub warmup: Duration,
-    /// Is measured, after the warm-up.
-    pub duration: Duration,
+    /// Is measured, after the warm-up. `None`: until all requests were sent.
+    pub duration: Option<Duration>,
     /// Stop after so many requests.
     pub requests: Option<u64>,
     /// Check the bytes of values.
@@ -199,14 +199,17 @@ impl Runner<'_> {
             (None, Pacing::Closed) => "closed loop".to_owned(),
         };
         let WorkloadSpec { mix, keys, order, sizes, .. } = plan.workload;
+        let length = match (plan.duration, plan.requests) {
+            (Some(duration), _) => span(duration),
+            (None, requests) => format!("{} requests", grouped(requests.unwrap_or(0))),
+        };
         let mix = if plan.name == mix.to_string() { String::new() } else { format!("{mix}, ") };
         self.console.say(&format!(
-            "{}: {rate}, {}, {}; {mix}{} {order} keys, values of {sizes}; {} after {} of warm-up",
+            "{}: {rate}, {}, {}; {mix}{} {order} keys, values of {sizes}; {length} after {} of warm-up",
             plan.name,
             counted(plan.connections, "connection"),
             counted(plan.threads, "thread"),
             grouped(keys),
-            span(plan.duration),
             span(plan.warmup),
         ));
     }
@@ -280,7 +283,7 @@ impl Runner<'_> {
         })
     }
 
-    fn measure(&mut self, pacing: Pacing, duration: Duration) -> Result<Measured, BenchError> {
+    fn measure(&mut self, pacing: Pacing, duration: Option<Duration>) -> Result<Measured, BenchError> {
         let plan = self.plan;
         let lane = Lane {
             name: plan.name.clone(),
@@ -297,7 +300,7 @@ impl Runner<'_> {
         let begun = Instant::now();
         let console = &mut *self.console;
         let watch = Watch { stop: self.stop, each_second: &mut |second| console.second(second) };
-        let spec = plan.run_spec(lane, plan.warmup, Some(duration));
+        let spec = plan.run_spec(lane, plan.warmup, duration);
         let result = run_watched(&spec, watch)?.remove(0);
         let own = own.spent().map_err(BenchError::Process)?;
         let answers = result.recorder.answers_with_warmup().max(1) as f64;
@@ -329,9 +332,9 @@ impl Runner<'_> {
                     break;
                 }
             };
-            let duration = if is_long { self.plan.duration } else { plan.trial };
+            let duration = if is_long { self.plan.duration.unwrap_or(plan.trial) } else { plan.trial };
             self.console.say(&format!("{} requests/s for {}", grouped(rate), span(duration)));
-            let trial = match self.measure(Pacing::Rate(rate), duration) {
+            let trial = match self.measure(Pacing::Rate(rate), Some(duration)) {
                 Ok(measured) => {
                     let trial = Observed::of(&measured.result, rate).trial(&plan.goal, rate, is_long);
                     last = Some(measured);

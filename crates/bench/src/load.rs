@@ -98,9 +98,10 @@ impl LaneResult {
         self.per_second(self.recorder.answers())
     }
 
-    /// Answers a second that came while the run was measured.
+    /// Answers a second that came while the run was measured, but no more than were asked for in that time: neither late
+    /// answers after the end nor those that the warm-up had left behind make a rate look kept.
     pub fn arrived_per_second(&self) -> f64 {
-        self.per_second(self.recorder.arrived())
+        self.per_second(self.recorder.arrived().min(self.recorder.answers()))
     }
 
     fn per_second(&self, count: u64) -> f64 {

@@ -81,7 +81,7 @@ struct Load {
     /// How long to load before that
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Pace")]
     warmup: Duration,
-    /// Stop after so many requests
+    /// Stop after so many requests, in however long; with --duration, after that at the latest
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "find_max", help_heading = "Pace")]
     requests: Option<u64>,
     /// Connections, over all threads [default: 64, or the preset's]
@@ -206,7 +206,8 @@ impl Load {
         let preload = self.preload_keys(workload.sizes, workload.keys);
         let rate = self.rate.or(preset.map(|preset| Pacing::Rate(preset.rate)));
         let connections = self.connections.or(preset.map(|preset| preset.connections));
-        let seconds = preset.map(|preset| Duration::from_secs(preset.duration_s));
+        let of_preset = preset.map(|preset| Duration::from_secs(preset.duration_s));
+        let unless_counted = || self.requests.is_none().then(|| of_preset.unwrap_or(DURATION_DEFAULT));
         Ok(Plan {
             name: preset.map_or_else(|| workload.mix.to_string(), |preset| preset.name.to_owned()),
             command: command_line(),
@@ -221,7 +222,7 @@ impl Load {
             workload,
             preload: preload.map(|keys| Preload { keys, always: self.preload_again }),
             warmup: self.warmup,
-            duration: self.duration.or(seconds).unwrap_or(DURATION_DEFAULT),
+            duration: self.duration.or_else(unless_counted),
             requests: self.requests,
             verify: self.verify,
             search: self.find_max.clone().map(|goal| SearchPlan { goal, trial: self.trial }),

@@ -67,7 +67,7 @@ fn data_that_is_there_is_not_stored_again_and_is_checked() {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
     let address = node.address;
-    let load = ["--preload", "200", "-s", "10..50", "-n", "1000", "-d", "20s", "--warmup", "0", "--verify"];
+    let load = ["--preload", "200", "-s", "10..50", "-n", "1000", "--warmup", "0", "--verify"];
     let first = bench(address, &load, dir.path());
     assert!(text(&first).contains("Statuses: 200: 1,000"), "{first:?}");
     let second = bench(address, &load, dir.path());

@@ -65,7 +65,7 @@ fn plan(addresses: &[SocketAddr]) -> Plan {
         workload: WorkloadSpec { keys: 100, ..WorkloadSpec::default() },
         preload: None,
         warmup: Duration::from_millis(100),
-        duration: Duration::from_millis(300),
+        duration: Some(Duration::from_millis(300)),
         requests: None,
         verify: false,
         search: None,
@@ -123,7 +123,7 @@ fn bodies_are_checked_when_asked() {
 fn a_stop_ends_a_run_with_what_it_has() {
     let stop = Stop::default();
     stop.set();
-    let plan = Plan { duration: Duration::from_secs(3_600), ..plan(&[server(|_| OK)]) };
+    let plan = Plan { duration: Some(Duration::from_secs(3_600)), ..plan(&[server(|_| OK)]) };
     let report = benchmark(&plan, &stop, &mut Console::new(true)).unwrap();
     assert!(report.interrupted);
 }
@@ -152,7 +152,7 @@ fn a_search_ends_with_a_knee_and_a_report_of_the_working_point() {
         search: Some(search),
         pacing: Pacing::Rate(64),
         warmup: Duration::ZERO,
-        duration: Duration::from_millis(100),
+        duration: Some(Duration::from_millis(100)),
         ..plan(&[address])
     };
     let search = run(&plan).search.unwrap();

@@ -173,7 +173,7 @@ pub struct LaneReport {
     pub answers: u64,
     /// The same, a second.
     pub answers_per_s: f64,
-    /// Answers a second that came in that time, whenever they were asked for.
+    /// Answers a second that came in that time, no more than were asked for in it: the rate that was kept.
     pub arrived_per_s: f64,
     /// By status.
     pub statuses: BTreeMap<u16, u64>,
