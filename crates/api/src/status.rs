@@ -340,7 +340,7 @@ pub struct JobStatus {
     pub flushed_bytes: u64,
     /// Compactions finished.
     pub compactions: u64,
-    /// Size of the tables they wrote or moved.
+    /// Size of the tables they wrote.
     pub compacted_bytes: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::signals::Signals;
 use crate::sstable::{Table, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
-use crate::wal::{SegmentId, Spares, Wal};
+use crate::wal::{Meter, SegmentId, Spares, Wal};
 use crate::{Error, Options};
 use arc_swap::ArcSwap;
 use env::{DirLock, Env};
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     /// The segment that the last group went to.
     pub(crate) log_segment: AtomicU64,
     pub(crate) spares: Arc<Spares>,
+    pub(crate) wal_meter: Arc<Meter>,
     /// The next active memtable, made ahead: making a large one takes milliseconds.
     pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
     next_memtable_id: AtomicU64,
@@ -105,6 +106,7 @@ impl Engine {
             commit_queue: Mutex::new(parts.queue),
             log_segment: AtomicU64::new(parts.wal.segment().0),
             spares: parts.wal.spares(),
+            wal_meter: parts.wal.meter(),
             spare_memtable: Mutex::new(None),
             next_memtable_id: AtomicU64::new(parts.next_memtable_id),
             wal: Mutex::new(parts.wal),

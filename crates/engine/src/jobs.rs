@@ -162,7 +162,7 @@ impl Engine {
         if let Err(error) = installed {
             return Err(self.edit_failed(&edit, error));
         }
-        self.shared.counters.flushed(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+        self.shared.counters.flushed(&edit);
         self.shared.replayable.lock().released(floor);
         self.shared.lead().release(floor);
         Ok(())
@@ -186,6 +186,7 @@ impl Engine {
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
+                self.shared.counters.merged(compaction.job.plan(), &edit);
                 *slot = self.finish_compaction(&compaction, &edit)?;
                 Ok(Progress::Worked)
             }
@@ -212,7 +213,7 @@ impl Engine {
         if let Err(error) = installed {
             return Err(self.edit_failed(edit, error));
         }
-        self.shared.counters.compacted(edit.added.iter().map(|(_, meta)| meta.file_bytes).sum());
+        self.shared.counters.compacted(compaction.job.plan());
         Ok(None)
     }
 

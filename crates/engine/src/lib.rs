@@ -93,5 +93,5 @@ pub use pressure::Backlog;
 pub use read::TryGet;
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
-pub use stats::{JobStats, LevelStats, MemoryStats, Stats, WalStats};
+pub use stats::{JobStats, LevelStats, MemoryStats, StallStats, Stats, WalStats};
 pub use verify::{Verified, VerifyProgress, verify};

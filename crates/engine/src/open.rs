@@ -93,7 +93,7 @@ impl Engine {
             options.memtable_bytes().min((usable_bytes / MEMTABLE_SHARE).max(MEMTABLE_BYTES_MIN));
         let mut replay = Replay::new(memtable_bytes, options.local_end());
         let (wal, found) =
-            Wal::open(&env.fs, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
+            Wal::open(&env, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
                 replay.record(segment, cells);
                 Ok(())
             })?;

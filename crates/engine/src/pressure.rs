@@ -45,8 +45,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// 0 where writes run free, 1 where they are refused.
-    pub(crate) fn level(&self) -> f64 {
+    /// How far writes are slowed: 0 where they run free, 1 where they are refused.
+    pub fn level(&self) -> f64 {
         let ramp = |value: f64, from: f64, to: f64| ((value - from) / (to - from)).clamp(0.0, 1.0);
         ramp(self.buffered_fraction, BUFFERED_FREE, 1.0)
             .max(ramp(self.level0_fraction, LEVEL0_SLOW, LEVEL0_FULL))

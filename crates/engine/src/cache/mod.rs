@@ -27,7 +27,8 @@ mod hash;
 mod reservation;
 mod stats;
 
-pub use stats::{CacheStats, KindStats};
+pub(crate) use stats::FilterAnswer;
+pub use stats::{CacheStats, FilterStats, KindStats};
 
 use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, TableId};
 use hash::BlockHashBuilder;
@@ -146,6 +147,11 @@ impl BlockCache {
         self.counters.stats()
     }
 
+    /// What filters answered to lookups in the tables that use this cache.
+    pub fn filter_stats(&self) -> FilterStats {
+        self.counters.filter_stats()
+    }
+
     /// The block, when it is here; counts a hit or a miss.
     #[inline]
     pub(crate) fn get<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
@@ -164,6 +170,12 @@ impl BlockCache {
     #[inline]
     pub(crate) fn count_held_hit(&self, kind: BlockKind) {
         self.counters.count_lookup(kind, true);
+    }
+
+    /// Counts what a filter answered.
+    #[inline]
+    pub(crate) fn count_filter_answer(&self, answer: FilterAnswer) {
+        self.counters.count_answer(answer);
     }
 
     /// Keeps the block, unless another reader was faster: both read the same bytes.

@@ -20,15 +20,14 @@ mod queue;
 
 pub(crate) use queue::{CommitQueue, Pending};
 
-use crate::engine::{Engine, Shared};
+use crate::engine::Engine;
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
-use crate::{Batch, Durability, Error, Sequence};
+use crate::{Batch, Error, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stdx::Instant;
 
 /// So many bytes may wait to be committed before writes are refused, if the memory budget is not small...
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
@@ -65,7 +64,10 @@ impl Engine {
                 pending.insert();
                 self.shared.signals.commit.notify();
             }
-            Err(refused) => (refused.completion.expect("came with the batch"))(Err(refused.error)),
+            Err(refused) => {
+                self.shared.counters.refused(&refused.error);
+                (refused.completion.expect("came with the batch"))(Err(refused.error));
+            }
         }
     }
 
@@ -91,7 +93,10 @@ impl Engine {
                     record = back;
                     waited += self.make_room()?;
                 }
-                Err(refused) => return Err(refused.error),
+                Err(refused) => {
+                    self.shared.counters.refused(&refused.error);
+                    return Err(refused.error);
+                }
             }
         };
         pending.insert();
@@ -117,7 +122,11 @@ impl Engine {
     fn pause_before(&self, bytes: u64) -> Duration {
         let backlog = self.shared.backlog();
         let now = self.shared.env.clock.now().mono;
-        self.shared.pacer.lock().pause_before(bytes, &backlog, now)
+        let pause = self.shared.pacer.lock().pause_before(bytes, &backlog, now);
+        if !pause.is_zero() {
+            self.shared.counters.paused(pause);
+        }
+        pause
     }
 
     /// A blocking writer keeps the rate itself. Without workers it does the work that is owed instead.
@@ -134,6 +143,7 @@ impl Engine {
     fn make_room(&self) -> Result<Duration, Error> {
         if self.shared.signals.has_workers() {
             self.shared.signals.room.wait(BLOCKED_SLICE);
+            self.shared.counters.paused(BLOCKED_SLICE);
             return Ok(BLOCKED_SLICE);
         }
         self.step_commit()?;
@@ -225,14 +235,13 @@ impl Engine {
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
-        let timed = TimedAppend::begin(&self.shared);
         match wal.append(&records) {
             Ok(segment) => {
                 for pending in &group {
                     pending.target.logged_in(segment);
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
-                self.shared.counters.group(&group_size(&group), timed.took(&self.shared));
+                self.shared.counters.group(&group_size(&group));
                 self.publish(&group, last, &Ok(()));
                 Ok(true)
             }
@@ -283,23 +292,11 @@ impl Engine {
     }
 }
 
-/// Times appends that wait for the disk; the others are not worth reading the clock twice.
-struct TimedAppend(Option<Instant>);
-
-impl TimedAppend {
-    fn begin(shared: &Shared) -> Self {
-        Self((shared.options.durability == Durability::Sync).then(|| shared.env.clock.now().mono))
-    }
-
-    fn took(&self, shared: &Shared) -> Duration {
-        self.0.map_or(Duration::ZERO, |began| shared.env.clock.now().mono - began)
-    }
-}
-
 /// What a group amounts to.
 pub(crate) struct GroupSize {
     pub(crate) batches: u64,
     pub(crate) cells: u64,
+    pub(crate) data_bytes: u64,
     pub(crate) bytes: u64,
 }
 
@@ -307,6 +304,7 @@ fn group_size(group: &[Arc<Pending>]) -> GroupSize {
     GroupSize {
         batches: group.len() as u64,
         cells: group.iter().map(|pending| pending.record.cells() as u64).sum(),
+        data_bytes: group.iter().map(|pending| pending.record.data_bytes()).sum(),
         bytes: group.iter().map(|pending| pending.record.bytes().len() as u64).sum(),
     }
 }

@@ -77,6 +77,10 @@ impl CommitQueue {
         Self { waiting: Vec::new(), waiting_bytes: 0, last }
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }

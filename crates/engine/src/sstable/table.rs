@@ -12,7 +12,7 @@ use super::meta::{TableId, TableMeta};
 use super::window::Window;
 use super::{Lookup, Reading, Trash, Wait};
 use crate::Error;
-use crate::cache::{BlockCache, BlockKey};
+use crate::cache::{BlockCache, BlockKey, FilterAnswer};
 use bytes::Bytes;
 use env::{File, Fs, OpenMode};
 use std::borrow::Cow;
@@ -150,13 +150,34 @@ impl Table {
             return Ok(Lookup::Absent);
         }
         let partition = self.partition(root, top, at)?;
-        if let Some(filter) = partition.filter {
-            match self.reach::<FilterBlock>(root, at, filter, wait)? {
-                Some(filter) if filter.may_contain(hash) => {}
-                Some(_) => return Ok(Lookup::Absent),
-                None => return Ok(Lookup::WouldWait),
+        let Some(filter) = partition.filter else { return self.find(root, at, &partition, key, wait) };
+        match self.reach::<FilterBlock>(root, at, filter, wait)? {
+            Some(filter) if filter.may_contain(hash) => {}
+            Some(_) => {
+                self.cache.count_filter_answer(FilterAnswer::Negative);
+                return Ok(Lookup::Absent);
             }
+            None => return Ok(Lookup::WouldWait),
         }
+        let lookup = self.find(root, at, &partition, key, wait)?;
+        match lookup {
+            Lookup::Found(_) => self.cache.count_filter_answer(FilterAnswer::Positive),
+            Lookup::Absent => self.cache.count_filter_answer(FilterAnswer::FalsePositive),
+            Lookup::WouldWait => {}
+        }
+        Ok(lookup)
+    }
+
+    /// The cell of `key` in the partition `at`, past its filter.
+    #[inline]
+    fn find(
+        &self,
+        root: &Root,
+        at: usize,
+        partition: &Partition,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<Lookup, Error> {
         let Some(index) = self.reach::<IndexBlock>(root, at, partition.index, wait)? else {
             return Ok(Lookup::WouldWait);
         };
@@ -164,7 +185,7 @@ impl Table {
         if at == index.entries() {
             return Ok(Lookup::Absent);
         }
-        let extent = self.data_extent(&partition, &index, at)?;
+        let extent = self.data_extent(partition, &index, at)?;
         let Some(block) = self.load::<DataBlock>(root, extent, wait)? else { return Ok(Lookup::WouldWait) };
         Ok(lookup(block, key))
     }

@@ -30,6 +30,7 @@
 
 mod checksum;
 mod format;
+mod meter;
 mod names;
 pub mod record;
 mod recovery;
@@ -38,12 +39,13 @@ mod segment;
 mod spares;
 
 pub use format::{Epoch, Link, SegmentHeader, SegmentId};
+pub use meter::Meter;
 pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
 pub use spares::Spares;
 
 use crate::{Durability, Error, ErrorKind};
-use env::{File, Fs, OpenMode};
+use env::{Env, File, Fs, OpenMode};
 use format::{GROUP_HEADER_LEN, GroupHeader};
 use names::{SpareNumber, segment_path, spare_path, unfinished_path};
 use recovery::LastSegment;
@@ -91,6 +93,7 @@ pub struct Wal {
     dir: PathBuf,
     options: WalOptions,
     spares: Arc<Spares>,
+    meter: Arc<Meter>,
     /// Segments that take no more groups and were not released, oldest first.
     sealed: VecDeque<SegmentId>,
     /// The segment that takes groups. None after a full disk kept one from being made.
@@ -142,7 +145,7 @@ impl Wal {
     /// [`Error::Corrupt`] when what was durable is damaged or missing; errors of the file system, and of
     /// `replay`.
     pub fn open(
-        fs: &Arc<dyn Fs>,
+        env: &Env,
         dir: &Path,
         options: &WalOptions,
         floor: SegmentId,
@@ -151,6 +154,7 @@ impl Wal {
         if options.segment_bytes < SEGMENT_BYTES_MIN {
             return Err(Error::Invalid(format!("a segment has at least {SEGMENT_BYTES_MIN} bytes")));
         }
+        let fs = &env.fs;
         make_dir(&**fs, dir)?;
         let listing = recovery::list(&**fs, dir, floor)?;
         let (last, recovery) = recovery::recover(&**fs, dir, floor, &listing.live, replay)?;
@@ -167,6 +171,7 @@ impl Wal {
             dir: dir.to_owned(),
             options: *options,
             spares: Arc::new(spares),
+            meter: Arc::new(Meter::new(env.clock.clone())),
             sealed: listing.live.into(),
             active: None,
             tail: Tail::default(),
@@ -222,6 +227,11 @@ impl Wal {
         self.spares.clone()
     }
 
+    /// How it fares, also while somebody writes.
+    pub fn meter(&self) -> Arc<Meter> {
+        self.meter.clone()
+    }
+
     fn append_group(&mut self, records: &[&Record], bytes: u64) -> Result<SegmentId, Error> {
         let segment_bytes = self.options.segment_bytes;
         if self.active.as_ref().is_some_and(|segment| !segment.has_room(bytes, segment_bytes)) {
@@ -256,7 +266,7 @@ impl Wal {
         let path = segment_path(&self.dir, id);
         let file = self.make_file(&header, &path, bytes)?;
         self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
-        self.active = Some(Segment::new(id, header.epoch, path, file));
+        self.active = Some(Segment::new(id, header.epoch, path, file, self.meter()));
         self.next = SegmentId(id.0 + 1);
         Ok(())
     }
@@ -308,7 +318,7 @@ impl Wal {
     fn begin_again(&mut self, last: LastSegment) -> Result<(), Error> {
         let cut = last.file.set_len(last.len).and_then(|()| last.file.sync_data());
         cut.map_err(|error| Error::io("cut", &last.path, error))?;
-        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file));
+        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file, self.meter()));
         Ok(())
     }
 

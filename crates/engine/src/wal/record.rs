@@ -33,6 +33,7 @@ pub struct RecordBuilder {
     /// Empty until the first cell, then the header's room and the cells.
     bytes: Vec<u8>,
     cells: u32,
+    data_bytes: u64,
 }
 
 impl RecordBuilder {
@@ -47,6 +48,7 @@ impl RecordBuilder {
         self.begin();
         put_cell(&mut self.bytes, key, cell);
         self.cells += 1;
+        self.data_bytes += (key.len() + cell.value.len()) as u64;
     }
 
     /// Cells so far.
@@ -67,7 +69,7 @@ impl RecordBuilder {
         self.bytes[8..12].copy_from_slice(&self.cells.to_le_bytes());
         let crc = crc32c(&self.bytes[CHECKED_FROM..]);
         self.bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        Record { bytes: self.bytes, cells: self.cells }
+        Record { bytes: self.bytes, cells: self.cells, data_bytes: self.data_bytes }
     }
 
     fn begin(&mut self) {
@@ -82,6 +84,7 @@ impl RecordBuilder {
 pub struct Record {
     bytes: Vec<u8>,
     cells: u32,
+    data_bytes: u64,
 }
 
 impl Record {
@@ -98,6 +101,11 @@ impl Record {
     /// How many cells it has.
     pub fn cells(&self) -> usize {
         self.cells as usize
+    }
+
+    /// Keys and values of the cells, in bytes.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
     }
 
     /// The cells, in the order they were pushed.

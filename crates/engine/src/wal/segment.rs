@@ -5,6 +5,7 @@
 
 use super::checksum::Digest;
 use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, SEGMENT_HEADER_LEN, SegmentId};
+use super::meter::Meter;
 use super::record::Record;
 use crate::{Durability, Error, ErrorKind};
 use env::File;
@@ -20,6 +21,7 @@ pub(super) struct Segment {
     pub(super) epoch: Epoch,
     pub(super) path: PathBuf,
     file: Arc<dyn File>,
+    meter: Arc<Meter>,
     /// Where the next group goes.
     position: u64,
     /// Everything below is durable.
@@ -33,13 +35,20 @@ pub(super) struct Segment {
 
 impl Segment {
     /// A segment whose header is durable and behind which no group lies.
-    pub(super) fn new(id: SegmentId, epoch: Epoch, path: PathBuf, file: Arc<dyn File>) -> Self {
+    pub(super) fn new(
+        id: SegmentId,
+        epoch: Epoch,
+        path: PathBuf,
+        file: Arc<dyn File>,
+        meter: Arc<Meter>,
+    ) -> Self {
         let position = SEGMENT_HEADER_LEN as u64;
         Self {
             id,
             epoch,
             path,
             file,
+            meter,
             position,
             durable: position,
             written_back: position,
@@ -93,7 +102,7 @@ impl Segment {
     /// Makes everything below the position durable.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         if self.durable < self.position {
-            self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))?;
+            self.meter.sync(&*self.file).map_err(|error| Error::io("sync", &self.path, error))?;
             self.durable = self.position;
         }
         Ok(())
@@ -135,6 +144,7 @@ impl Segment {
         parts.extend(records.iter().map(|record| IoSlice::new(record.bytes())));
         (self.file.write_vectored_at(&parts, self.position))
             .map_err(|error| Error::io("write", &self.path, error))?;
+        self.meter.wrote(header.end() - self.position);
         self.position = header.end();
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
 use engine::Durability;
 use engine::wal::{SegmentId, WalOptions};
-use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsFs};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch};
 use std::sync::Arc;
 use stdx::Rng;
 
@@ -28,13 +28,13 @@ fn what_was_appended_is_replayed_in_order_over_many_segments() {
 #[test]
 fn a_group_of_more_records_than_one_system_call_takes_is_one_group() {
     let directory = tempfile::tempdir().unwrap();
-    let fs: Arc<dyn Fs> = Arc::new(OsFs::new());
+    let env = Env::os();
     let records: Vec<_> = (0..3_000).map(|number| record(number, 3)).collect();
     let mut replayed = 0;
     for _ in 0..2 {
         let count = &mut replayed;
         let (mut wal, recovery) =
-            engine::wal::Wal::open(&fs, directory.path(), &OPTIONS, SegmentId(0), &mut |_, cells| {
+            engine::wal::Wal::open(&env, directory.path(), &OPTIONS, SegmentId(0), &mut |_, cells| {
                 *count += cells.len();
                 Ok(())
             })

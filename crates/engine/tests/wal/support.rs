@@ -3,7 +3,7 @@
 use engine::wal::record::RecordBuilder;
 use engine::wal::{Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
 use engine::{Durability, Error, ErrorKind};
-use env::{Fs, MemFs};
+use env::{Env, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
@@ -44,9 +44,9 @@ impl Opened {
 }
 
 pub(crate) fn open(fs: impl Fs + 'static, options: &WalOptions, floor: SegmentId) -> Result<Opened, Error> {
-    let fs: Arc<dyn Fs> = Arc::new(fs);
+    let env = Env { fs: Arc::new(fs), clock: Arc::new(ManualClock::new(WallTime::EPOCH_2020)) };
     let mut replayed = Vec::new();
-    let (wal, recovery) = Wal::open(&fs, dir(), options, floor, &mut |id, cells| {
+    let (wal, recovery) = Wal::open(&env, dir(), options, floor, &mut |id, cells| {
         replayed.push((id, number_of(cells)));
         Ok(())
     })?;

@@ -1,0 +1,55 @@
+//! How long the disk takes to make the log durable, and how much is written to it.
+
+use env::{Clock, File};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::histogram::{Histogram, Snapshot};
+
+/// Figures of a log, from when it was opened. Written by whoever has the log in hands, read by anyone.
+pub struct Meter {
+    clock: Arc<dyn Clock>,
+    sync_nanos: Histogram,
+    written_bytes: AtomicU64,
+}
+
+impl Meter {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, sync_nanos: Histogram::new(), written_bytes: AtomicU64::new(0) }
+    }
+
+    /// How long each sync of a segment took that succeeded, in nanoseconds: mostly one for each group, and none
+    /// for those that need not be durable to be acknowledged.
+    pub fn sync_nanos(&self) -> Snapshot {
+        self.sync_nanos.snapshot()
+    }
+
+    /// Bytes of groups and of closing records, headers included.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Syncs `file`, and takes the time of it.
+    pub(super) fn sync(&self, file: &dyn File) -> io::Result<()> {
+        let began = self.clock.now().mono;
+        file.sync_data()?;
+        let took = self.clock.now().mono.saturating_since(began);
+        self.sync_nanos.record_alone(took.as_nanos() as u64);
+        Ok(())
+    }
+
+    pub(super) fn wrote(&self, bytes: u64) {
+        // No other thread has the log, so nothing is added in between.
+        let before = self.written_bytes.load(Ordering::Relaxed);
+        self.written_bytes.store(before + bytes, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter")
+            .field("sync_nanos", &self.sync_nanos)
+            .field("written_bytes", &self.written_bytes)
+            .finish_non_exhaustive()
+    }
+}
