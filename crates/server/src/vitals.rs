@@ -98,7 +98,7 @@ impl Vitals {
 
     fn stage(&self) -> Stage {
         if self.write_blocked.get() {
-            Stage::Writing
+            if self.responding.get() { Stage::Streaming } else { Stage::Writing }
         } else if self.handling.get() {
             if self.waits_for_body.get() { Stage::Body } else { Stage::Working }
         } else if self.position.get() == ReadPosition::InHead {
@@ -124,6 +124,8 @@ enum Stage {
     Body,
     Working,
     Writing,
+    /// As `Writing`, with more to come than is held.
+    Streaming,
 }
 
 /// What the sweep saw, and since when.
@@ -154,11 +156,12 @@ impl Watch {
             Stage::Head => (limits.head_time, Order::Refuse),
             Stage::Body => (limits.progress_time, Order::Refuse),
             Stage::Writing => (limits.progress_time, Order::Cut),
+            Stage::Streaming => (limits.reader_time, Order::Cut),
         };
         if seconds - self.since_seconds <= limit.as_secs() {
             return (self, None);
         }
-        let moves = matches!(stage, Stage::Body | Stage::Writing);
+        let moves = matches!(stage, Stage::Body | Stage::Writing | Stage::Streaming);
         if moves && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
             return (fresh, None);
         }
@@ -245,6 +248,7 @@ mod tests {
         head_time: Duration::from_secs(10),
         idle_time: Duration::from_secs(600),
         progress_time: Duration::from_secs(30),
+        reader_time: Duration::from_secs(120),
         hint_bytes_max: 1,
         drain_time: Duration::from_secs(8),
     };
@@ -285,6 +289,14 @@ mod tests {
         let vitals = Vitals::default();
         let ordered = ordered_at(&vitals, 100, |_, vitals| vitals.write_blocked.set(true));
         assert_eq!(ordered, Some((32, Order::Cut)));
+    }
+
+    #[test]
+    fn the_reader_of_a_stream_may_stop_for_longer() {
+        let vitals = Vitals::default();
+        vitals.responding.set(true);
+        let ordered = ordered_at(&vitals, 1_000, |_, vitals| vitals.write_blocked.set(true));
+        assert_eq!(ordered, Some((122, Order::Cut)));
     }
 
     #[test]
