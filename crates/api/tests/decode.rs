@@ -54,9 +54,12 @@ fn methods_are_actions() {
 
 #[test]
 fn other_methods_are_refused_with_those_allowed() {
-    for (target, allow) in
-        [("/v0/entity", "GET, HEAD, PUT, DELETE"), ("/v0/status", "GET, HEAD"), ("/v0/repair", "POST")]
-    {
+    for (target, allow) in [
+        ("/v0/entity", "GET, HEAD, PUT, DELETE"),
+        ("/v0/status", "GET, HEAD"),
+        ("/metrics", "GET, HEAD"),
+        ("/v0/repair", "POST"),
+    ] {
         let common = ["GET", "HEAD", "PUT", "DELETE", "POST"];
         let others = common.into_iter().filter(|method| !allow.split(", ").any(|allowed| allowed == *method));
         for method in others.chain(["PATCH", "OPTIONS", "TRACE", "BREW"]) {
@@ -78,7 +81,6 @@ fn unknown_paths_are_bad_requests() {
         "/v0/repair/",
         "/v0/entities/",
         "/v0/checkpoint/",
-        "/metrics",
         "//v0/entity",
         "/v0/%65ntity",
     ];
@@ -247,11 +249,14 @@ fn only_one_expectation_can_be_met() {
 }
 
 #[test]
-fn status_takes_no_parameters() {
+fn status_and_metrics_take_no_parameters() {
     let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(1)).ok();
     assert_eq!(decoded("GET", "/v0/status"), Some(Decoded::Status { is_head: false }));
     assert_eq!(decoded("HEAD", "/v0/status?"), Some(Decoded::Status { is_head: true }));
     assert_eq!(decoded("GET", "/v0/status?verbose=1"), None);
+    assert_eq!(decoded("GET", "/metrics"), Some(Decoded::Metrics { is_head: false }));
+    assert_eq!(decoded("HEAD", "/metrics?"), Some(Decoded::Metrics { is_head: true }));
+    assert_eq!(decoded("GET", "/metrics?name[]=veche_info"), None);
 }
 
 #[test]

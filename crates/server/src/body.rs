@@ -9,7 +9,7 @@
 //! written.
 
 use crate::budget::{ByteBudget, Taken};
-use crate::counters::Counters;
+use crate::counters::{Counters, Refusal};
 use crate::vitals::Vitals;
 use api::Problem;
 use bytes::Bytes;
@@ -86,7 +86,7 @@ impl RequestBody {
                 return Err(Problem::value_too_large(rules.value_bytes_max));
             }
             if !taken.take(bytes.len() as u64) {
-                rules.counters.count_refused();
+                rules.counters.count_refused(Refusal::Bodies);
                 return Err(no_room());
             }
             buffer.extend_from_slice(&bytes);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A budget of bytes.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
+    bytes: u64,
     left: AtomicU64,
 }
 
@@ -18,7 +19,12 @@ pub(crate) struct Taken {
 
 impl ByteBudget {
     pub(crate) fn new(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes) }
+        Self { bytes, left: AtomicU64::new(bytes) }
+    }
+
+    /// Bytes that are taken now.
+    pub(crate) fn taken(&self) -> u64 {
+        self.bytes - self.left.load(Ordering::Relaxed)
     }
 
     /// Begins to take bytes.
@@ -70,6 +76,7 @@ mod tests {
         let (mut a, mut b) = (budget.begin(), budget.begin());
         assert!(a.take(4) && b.take(6));
         assert!(!a.take(1));
+        assert_eq!(a.budget.taken(), 10);
         drop(b);
         assert!(a.take(6) && !a.take(1));
         drop(a);

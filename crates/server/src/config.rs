@@ -35,6 +35,8 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// How long connections are still accepted once the process was told to stop.
     pub drain_delay: Duration,
+    /// Whether what happens is recorded and told at `/metrics`.
+    pub metrics: bool,
     /// How long a range reads one snapshot; past that it goes on with a fresh one.
     pub snapshot_age: Duration,
     /// Bounds on what clients and peers can hold.
@@ -70,6 +72,8 @@ pub struct Limits {
     pub idle_time: Duration,
     /// A body or a response that moved less than [`Limits::PROGRESS_BYTES`] in this time ends its connection.
     pub progress_time: Duration,
+    /// The same of a response that is streamed: its reader may stop for a while, which costs a bounded buffer.
+    pub reader_time: Duration,
     /// Bytes that the hints for all peers together may take on disk, about.
     pub hint_bytes_max: u64,
     /// From the signal to stop to the end of the process, at most, without `drain_delay`.
@@ -97,6 +101,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(600),
             progress_time: Duration::from_secs(30),
+            reader_time: Duration::from_secs(600),
             hint_bytes_max: 1 << 30,
             drain_time: Duration::from_secs(8),
         }

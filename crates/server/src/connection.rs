@@ -11,12 +11,13 @@
 //! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers. A
 //! peer's connection leaves here before its first request, to become a link (`links::accept`).
 
+use crate::counters::Cut;
 use crate::links::accept;
 use crate::service::Service;
 use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
 use crate::vitals::{Order, Vitals};
-use api::Problem;
+use api::{Problem, RequestKind};
 use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -54,7 +55,7 @@ enum Ended {
     /// The client was too slow.
     TooSlow,
     /// Nothing more is to be said.
-    Cut,
+    Cut(Cut),
 }
 
 /// Serves a connection to its end, or until it turns out to be a peer's.
@@ -80,6 +81,11 @@ async fn serve_socket(
     let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&vitals));
     let stream = Rc::new(RefCell::new(stream));
     let ended = serve_http(&stream, thread, &vitals).await;
+    match ended {
+        Ended::Served | Ended::Broken => {}
+        Ended::TooSlow => thread.process.counters.count_cut(Cut::SlowRequest),
+        Ended::Cut(why) => thread.process.counters.count_cut(why),
+    }
     let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
     if stream.is_peer() {
         return Ok(Some(stream.into_parts()));
@@ -88,10 +94,13 @@ async fn serve_socket(
         return Ok(None);
     }
     let last_words = match ended {
-        Ended::Cut => return Ok(None),
+        Ended::Cut(_) => return Ok(None),
         Ended::TooSlow => Some(too_slow()),
         Ended::Served | Ended::Broken => stream.take_refusal(),
     };
+    if let Some(problem) = &last_words {
+        thread.recorder.answered(RequestKind::Other, problem.status());
+    }
     let lingers = last_words.is_some() || stream.may_get_more();
     close(stream.socket(), last_words, lingers).await?;
     Ok(None)
@@ -110,9 +119,10 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
     poll_fn(move |context| {
         vitals.wake_with(context.waker());
         match vitals.order() {
-            Some(Order::Cut) => return Poll::Ready(Ended::Cut),
+            Some(Order::Cut) if vitals.is_idle() => return Poll::Ready(Ended::Cut(Cut::Idle)),
+            Some(Order::Cut) => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             // In the midst of a response there is no telling.
-            Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut),
+            Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
             Some(Order::Finish) | None => {}
         }

@@ -1,78 +1,202 @@
 //! What happened, counted. Only what is rare is counted here: no request on its common way touches it.
 
 use api::RequestStatus;
-use cluster::{Event, Failure};
+use cluster::{Event, Failure, NodeIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since start. Relaxed: a reader may see them a little late.
+/// Why there was no room for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// As many connections are open as there may be.
+    Connections,
+    /// Bodies of requests take all the memory set aside for them.
+    Bodies,
+    /// As many ranges are open as are sent at once.
+    Ranges,
+    /// As many commands are under way as there may be, or the store can take no more.
+    Operations,
+}
+
+impl Refusal {
+    pub(crate) const ALL: [Self; 4] = [Self::Connections, Self::Bodies, Self::Ranges, Self::Operations];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Bodies => "bodies",
+            Self::Ranges => "ranges",
+            Self::Operations => "operations",
+        }
+    }
+}
+
+/// Why a client's connection was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It was silent for long.
+    Idle,
+    /// A request came too slowly.
+    SlowRequest,
+    /// A response was not taken, or what is answered already was not sent on.
+    Stalled,
+}
+
+impl Cut {
+    pub(crate) const ALL: [Self; 3] = [Self::Idle, Self::SlowRequest, Self::Stalled];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::SlowRequest => "slow_request",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
+/// A count since the start of the process. Relaxed: a reader may see it a little late.
 #[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts since start.
+#[derive(Debug)]
 pub(crate) struct Counters {
-    superseded: AtomicU64,
-    deadlines_passed: AtomicU64,
-    not_enough_replicas: AtomicU64,
-    refused: AtomicU64,
-    clock_ahead: AtomicU64,
-    hedged: AtomicU64,
-    repaired_before_reply: AtomicU64,
-    repaired_after_reply: AtomicU64,
-    hints_dropped: AtomicU64,
-    hints_delivered: AtomicU64,
-    repaired: AtomicU64,
+    pub(crate) superseded: Counter,
+    pub(crate) deadlines_passed: Counter,
+    pub(crate) not_enough_replicas: Counter,
+    pub(crate) hedged: Counter,
+    pub(crate) repaired_before_reply: Counter,
+    pub(crate) repaired_after_reply: Counter,
+    /// Connections of clients handed to a thread.
+    pub(crate) connections_accepted: Counter,
+    /// Ranges broken off after they had begun.
+    pub(crate) ranges_broken: Counter,
+    refused: [Counter; Refusal::ALL.len()],
+    cut: [Counter; Cut::ALL.len()],
+    /// By node.
+    peers: Box<[PeerEvents]>,
+}
+
+/// What happened with one peer.
+#[derive(Debug, Default)]
+pub(crate) struct PeerEvents {
+    pub(crate) hints_delivered: Counter,
+    pub(crate) repaired: Counter,
+    /// Writes of the peer that were refused, because its clock is too far ahead.
+    pub(crate) clock_ahead: Counter,
 }
 
 impl Counters {
+    /// Of a node among so many.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            superseded: Counter::default(),
+            deadlines_passed: Counter::default(),
+            not_enough_replicas: Counter::default(),
+            hedged: Counter::default(),
+            repaired_before_reply: Counter::default(),
+            repaired_after_reply: Counter::default(),
+            connections_accepted: Counter::default(),
+            ranges_broken: Counter::default(),
+            refused: Default::default(),
+            cut: Default::default(),
+            peers: (0..nodes).map(|_| PeerEvents::default()).collect(),
+        }
+    }
+
     pub(crate) fn count(&self, event: Event) {
-        let counter = match event {
-            Event::WriteSuperseded => &self.superseded,
-            Event::DeadlinePassed => &self.deadlines_passed,
-            Event::ClockAhead { .. } => &self.clock_ahead,
-            Event::Hedged => &self.hedged,
-            Event::ReadRepaired { blocking: true } => &self.repaired_before_reply,
-            Event::ReadRepaired { blocking: false } => &self.repaired_after_reply,
-            Event::HintDropped { .. } => &self.hints_dropped,
-            Event::HintDelivered { .. } => &self.hints_delivered,
-            Event::Repaired { .. } => &self.repaired,
-            // Counted by its reply.
-            Event::Refused => return,
+        match event {
+            Event::WriteSuperseded => self.superseded.count(),
+            Event::DeadlinePassed => self.deadlines_passed.count(),
+            Event::ClockAhead { node } => self.peer(node).clock_ahead.count(),
+            Event::Hedged => self.hedged.count(),
+            Event::ReadRepaired { blocking: true } => self.repaired_before_reply.count(),
+            Event::ReadRepaired { blocking: false } => self.repaired_after_reply.count(),
+            Event::HintDelivered { target } => self.peer(target).hints_delivered.count(),
+            Event::Repaired { node } => self.peer(node).repaired.count(),
+            // Refusals are counted by their replies, dropped hints by the ledger of hints.
+            Event::Refused | Event::HintDropped { .. } => {}
             Event::ClockBehind { issued } => {
                 tracing::warn!(
                     newest_version = ?issued.wall(),
                     "the wall clock is behind the newest version this node issued: it was set back"
                 );
-                return;
             }
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A command has failed.
     pub(crate) fn count_failure(&self, failure: &Failure) {
         match failure {
-            Failure::Overloaded { .. } => self.count_refused(),
-            Failure::NotEnoughReplicas { .. } => {
-                self.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
-            }
+            Failure::Overloaded { .. } => self.count_refused(Refusal::Operations),
+            Failure::NotEnoughReplicas { .. } => self.not_enough_replicas.count(),
             _ => {}
         }
     }
 
     /// There was no room for a request or a connection.
-    pub(crate) fn count_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_refused(&self, why: Refusal) {
+        self.refused[why as usize].count();
+    }
+
+    pub(crate) fn refused(&self, why: Refusal) -> u64 {
+        self.refused[why as usize].get()
+    }
+
+    /// A client's connection was ended by this node.
+    pub(crate) fn count_cut(&self, why: Cut) {
+        self.cut[why as usize].count();
+    }
+
+    pub(crate) fn cut(&self, why: Cut) -> u64 {
+        self.cut[why as usize].get()
+    }
+
+    /// What happened with this node.
+    pub(crate) fn peer(&self, node: NodeIndex) -> &PeerEvents {
+        &self.peers[node.as_usize()]
     }
 
     pub(crate) fn counts(&self) -> RequestStatus {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of_peers =
+            |count: fn(&PeerEvents) -> &Counter| self.peers.iter().map(|peer| count(peer).get()).sum();
         RequestStatus {
-            superseded: read(&self.superseded),
-            deadlines_passed: read(&self.deadlines_passed),
-            not_enough_replicas: read(&self.not_enough_replicas),
-            refused: read(&self.refused),
-            clock_ahead: read(&self.clock_ahead),
-            hedged: read(&self.hedged),
-            repaired_before_reply: read(&self.repaired_before_reply),
-            repaired_after_reply: read(&self.repaired_after_reply),
-            hints_delivered: read(&self.hints_delivered),
+            superseded: self.superseded.get(),
+            deadlines_passed: self.deadlines_passed.get(),
+            not_enough_replicas: self.not_enough_replicas.get(),
+            refused: self.refused.iter().map(Counter::get).sum(),
+            clock_ahead: of_peers(|peer| &peer.clock_ahead),
+            hedged: self.hedged.get(),
+            repaired_before_reply: self.repaired_before_reply.get(),
+            repaired_after_reply: self.repaired_after_reply.get(),
+            hints_delivered: of_peers(|peer| &peer.hints_delivered),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_adds_up_what_is_told_apart_here() {
+        let counters = Counters::new(3);
+        Refusal::ALL.into_iter().for_each(|why| counters.count_refused(why));
+        for node in [0, 2, 2].map(NodeIndex) {
+            counters.count(Event::HintDelivered { target: node });
+            counters.count(Event::ClockAhead { node });
+        }
+        let counts = counters.counts();
+        assert_eq!((counts.refused, counts.hints_delivered, counts.clock_ahead), (4, 3, 3));
+        assert_eq!(counters.peer(NodeIndex(2)).hints_delivered.get(), 2);
     }
 }

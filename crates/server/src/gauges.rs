@@ -1,11 +1,12 @@
-//! What is under way on all threads, for `status`.
+//! What is under way on all threads, for those who look at the node.
 
-use crate::links::{LinkCounters, LinkCounts};
+use crate::links::{LinkCounters, LinkCounts, PeerCounts};
+use cluster::NodeIndex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is under way on one I/O thread. Written by it; relaxed, so a reader may see it a little late.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Load {
     /// Connections, from the moment they are handed to the thread.
     pub(crate) connections: AtomicUsize,
@@ -24,8 +25,11 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    pub(crate) fn new(threads: usize) -> Self {
-        Self { threads: (0..threads).map(|_| Arc::default()).collect(), control_links: Arc::default() }
+    /// Of so many threads, in a node among so many.
+    pub(crate) fn new(threads: usize, nodes: usize) -> Self {
+        let links = || Arc::new(LinkCounters::new(nodes));
+        let load = || Load { connections: 0.into(), operations: 0.into(), links: links() };
+        Self { threads: (0..threads).map(|_| Arc::new(load())).collect(), control_links: links() }
     }
 
     pub(crate) fn of_thread(&self, number: u8) -> Arc<Load> {
@@ -40,6 +44,12 @@ impl Gauges {
     pub(crate) fn links(&self) -> LinkCounts {
         let threads = self.threads.iter().map(|load| load.links.counts());
         threads.fold(self.control_links.counts(), |sum, counts| sum + counts)
+    }
+
+    /// What passed over the links with one node.
+    pub(crate) fn links_with(&self, node: NodeIndex) -> PeerCounts {
+        let threads = self.threads.iter().map(|load| load.links.counts_with(node));
+        threads.fold(self.control_links.counts_with(node), |sum, counts| sum + counts)
     }
 
     pub(crate) fn connections(&self) -> u64 {

@@ -25,6 +25,7 @@ mod inbox;
 mod links;
 mod listener;
 mod local;
+mod metrics;
 mod outgoing;
 mod process;
 mod read_pool;

@@ -4,6 +4,7 @@
 //! of the connections. Each accepted connection goes to the thread with the fewest. Connections of clients are
 //! bounded; those of peers are not among them.
 
+use crate::counters::Refusal;
 use crate::error::ServerError;
 use crate::links::accept;
 use crate::process::Process;
@@ -125,12 +126,15 @@ fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>,
             let refused = refuse(stream, thread.mailbox(), Arc::clone(process), Rc::clone(refusals));
             tokio::task::spawn_local(refused);
         } else {
-            process.counters.count_refused();
+            process.counters.count_refused(Refusal::Connections);
         }
         return;
     }
     match stream.into_std() {
-        Ok(stream) => thread.serve(stream),
+        Ok(stream) => {
+            process.counters.connections_accepted.count();
+            thread.serve(stream);
+        }
         Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
     }
 }
@@ -147,7 +151,7 @@ async fn refuse(mut stream: TcpStream, thread: Mailbox, process: Arc<Process>, _
         }
         return;
     }
-    process.counters.count_refused();
+    process.counters.count_refused(Refusal::Connections);
     let problem =
         Problem::unavailable(RETRY_AFTER, "The node has as many connections as it takes. Try again.");
     let refused = async {

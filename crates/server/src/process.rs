@@ -7,6 +7,7 @@ use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
 use crate::gauges::Gauges;
 use crate::links::{Complaints, Resolver};
 use crate::local::Local;
+use crate::metrics::Metrics;
 use crate::streaming::room::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
@@ -28,6 +29,8 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
+    /// What is recorded, if anything is to be.
+    pub(crate) metrics: Option<Metrics>,
     pub(crate) body_budget: Arc<ByteBudget>,
     pub(crate) ranges: Arc<OpenRanges>,
     /// A checkpoint is made or removed.
@@ -61,8 +64,9 @@ impl Process {
             rules,
             clock: Arc::clone(&env.clock),
             started: env.clock.now().mono,
-            gauges: Gauges::new(config.threads),
-            counters: Counters::default(),
+            gauges: Gauges::new(config.threads, usize::from(nodes.get())),
+            counters: Counters::new(usize::from(nodes.get())),
+            metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),

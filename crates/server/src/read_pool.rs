@@ -6,13 +6,15 @@
 //! **Mechanism.** Two queues, one for points and one for pages, both bounded; what finds no room is refused.
 
 use crate::inbox::Inbox;
+use crate::metrics::ReadWaits;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
+use env::Clock;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use stdx::BoundedQueue;
+use stdx::{BoundedQueue, Instant, Now};
 use store::Store;
 
 /// Reads of a kind that may wait for a thread.
@@ -24,6 +26,14 @@ struct Read {
     id: StoreId,
     request: StoreRequest,
     answer_to: Arc<Inbox>,
+    came: Instant,
+}
+
+/// Reads that wait for a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadsWaiting {
+    pub(crate) points: usize,
+    pub(crate) pages: usize,
 }
 
 struct Queue {
@@ -38,6 +48,8 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
+    /// Where it is recorded how long reads waited, and the clock that tells it; `None`: it is not.
+    waits: Option<(Arc<ReadWaits>, Arc<dyn Clock>)>,
 }
 
 /// Threads that wait for the disk. They end when this is dropped.
@@ -48,9 +60,13 @@ pub(crate) struct ReadPool {
 
 impl ReadPool {
     /// A pool of `threads` threads that read from `store`.
-    pub(crate) fn start(store: &Store, threads: usize) -> io::Result<Self> {
+    pub(crate) fn start(
+        store: &Store,
+        threads: usize,
+        waits: Option<(Arc<ReadWaits>, Arc<dyn Clock>)>,
+    ) -> io::Result<Self> {
         let queue = Queue::new((threads / 2).max(1));
-        let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new() });
+        let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), waits });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let (shared, store) = (Arc::clone(&shared), store.clone());
@@ -60,15 +76,21 @@ impl ReadPool {
         Ok(pool)
     }
 
-    /// Answers `request` and leaves what it is in `answer_to`; a refusal when too many wait.
-    pub(crate) fn read(&self, id: StoreId, request: StoreRequest, answer_to: &Arc<Inbox>) {
-        let read = Read { id, request, answer_to: Arc::clone(answer_to) };
+    /// Answers `request`, which comes `now`, and leaves the answer in `answer_to`; a refusal when too many wait.
+    pub(crate) fn read(&self, now: Now, id: StoreId, request: StoreRequest, answer_to: &Arc<Inbox>) {
+        let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono };
         if self.shared.queue.lock().push(read) {
             self.shared.filled.notify_one();
         } else {
             let fault = StoreFault::Overloaded { retry_after: RETRY_AFTER };
             answer_to.put(vec![(id, StoreResponse::Failed(fault))]);
         }
+    }
+
+    /// What waits for a thread now.
+    pub(crate) fn waiting(&self) -> ReadsWaiting {
+        let queue = self.shared.queue.lock();
+        ReadsWaiting { points: queue.points.len(), pages: queue.pages.len() }
     }
 }
 
@@ -122,6 +144,9 @@ impl Shared {
         let mut was_page = false;
         while let Some(read) = self.next(was_page) {
             was_page = read.is_of_page();
+            if let Some((waits, clock)) = &self.waits {
+                waits.record(was_page, clock.now().mono.saturating_since(read.came));
+            }
             let response = store.answer_blocking(&read.request);
             read.answer_to.put(vec![(read.id, response)]);
         }
@@ -156,7 +181,7 @@ mod tests {
             true => StoreRequest::Scan { after: None, until: None, limit, values: true },
             false => StoreRequest::Read { key },
         };
-        Read { id: StoreId(number), request, answer_to: Arc::default() }
+        Read { id: StoreId(number), request, answer_to: Arc::default(), came: Instant::ZERO }
     }
 
     #[test]

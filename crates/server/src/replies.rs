@@ -4,17 +4,26 @@
 //! slab has grown. Whoever stops waiting leaves its slot to the reply, which frees it: an id names one request
 //! until its reply has come, as the coordinator asks.
 
+use api::RequestKind;
 use cluster::{Reply, RequestId};
 use slab::Slab;
 use std::task::{Poll, Waker};
+use stdx::Instant;
+
+/// A command that is under way: what it is counted as, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) kind: RequestKind,
+    pub(crate) at: Instant,
+}
 
 #[derive(Debug)]
 enum Slot {
     /// No reply yet; wake this one when it comes.
-    Waiting(Option<Waker>),
+    Waiting(Begun, Option<Waker>),
     Replied(Reply),
     /// Nobody waits any more.
-    Left,
+    Left(Begun),
 }
 
 /// See the module. The coordinator bounds how many wait.
@@ -25,20 +34,24 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// A slot for a request.
-    pub(crate) fn open(&mut self) -> RequestId {
-        RequestId(self.slots.insert(Slot::Waiting(None)) as u64)
+    pub(crate) fn open(&mut self, begun: Begun) -> RequestId {
+        RequestId(self.slots.insert(Slot::Waiting(begun, None)) as u64)
     }
 
-    /// The reply to `id` has come.
+    /// The reply to `id` has come; gives what it was opened with.
     ///
     /// # Panics
     /// When it has come before.
-    pub(crate) fn put(&mut self, id: RequestId, reply: Reply) {
+    pub(crate) fn put(&mut self, id: RequestId, reply: Reply) -> Begun {
         let slot = &mut self.slots[id.0 as usize];
         match std::mem::replace(slot, Slot::Replied(reply)) {
-            Slot::Waiting(waker) => waker.into_iter().for_each(Waker::wake),
-            Slot::Left => {
+            Slot::Waiting(begun, waker) => {
+                waker.into_iter().for_each(Waker::wake);
+                begun
+            }
+            Slot::Left(begun) => {
                 self.slots.remove(id.0 as usize);
+                begun
             }
             Slot::Replied(_) => panic!("a second reply to {id:?}"),
         }
@@ -46,7 +59,7 @@ impl Replies {
 
     /// Takes the reply to `id`, which ends the wait; `None` while there is none.
     pub(crate) fn take(&mut self, id: RequestId) -> Option<Reply> {
-        if let Slot::Waiting(_) = self.slots[id.0 as usize] {
+        if let Slot::Waiting(..) = self.slots[id.0 as usize] {
             return None;
         }
         match self.slots.remove(id.0 as usize) {
@@ -57,7 +70,7 @@ impl Replies {
 
     /// As [`Replies::take`]; leaves `waker` to be woken while there is none.
     pub(crate) fn poll(&mut self, id: RequestId, waker: &Waker) -> Poll<Reply> {
-        if let Slot::Waiting(waiting) = &mut self.slots[id.0 as usize] {
+        if let Slot::Waiting(_, waiting) = &mut self.slots[id.0 as usize] {
             match waiting {
                 Some(present) => present.clone_from(waker),
                 None => *waiting = Some(waker.clone()),
@@ -70,8 +83,8 @@ impl Replies {
     pub(crate) fn leave(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
-            Slot::Waiting(_) => *slot = Slot::Left,
-            Slot::Replied(_) | Slot::Left => {
+            Slot::Waiting(begun, _) => *slot = Slot::Left(*begun),
+            Slot::Replied(_) | Slot::Left(_) => {
                 self.slots.remove(id.0 as usize);
             }
         }
@@ -89,12 +102,13 @@ mod tests {
     fn a_slot_is_free_after_the_reply_and_its_taking_in_any_order() {
         let mut replies = Replies::default();
         let waker = Waker::noop();
-        let (waits, leaves_before, leaves_after) = (replies.open(), replies.open(), replies.open());
+        let begun = [1, 2, 3].map(|nanos| Begun { kind: RequestKind::Get, at: Instant::from_nanos(nanos) });
+        let [waits, leaves_before, leaves_after] = begun.map(|begun| replies.open(begun));
         assert_eq!(replies.poll(waits, waker), Poll::Pending);
         assert_eq!(replies.take(waits), None);
         replies.leave(leaves_before);
-        for id in [waits, leaves_before, leaves_after] {
-            replies.put(id, REPLY);
+        for (id, begun) in [waits, leaves_before, leaves_after].into_iter().zip(begun) {
+            assert_eq!(replies.put(id, REPLY), begun);
         }
         replies.leave(leaves_after);
         assert_eq!(replies.poll(waits, waker), Poll::Ready(REPLY));

@@ -9,10 +9,12 @@
 
 use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
+use crate::counters::Refusal;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
 use crate::driver::executing::{Execution, OpenScan};
 use crate::driver::presiding::FromThreads;
+use crate::metrics::{self, Recorder};
 use crate::process::Process;
 use crate::status;
 use crate::stream::CheckedStream;
@@ -21,7 +23,7 @@ use crate::streaming::batch::{BatchTerms, BegunBatch};
 use crate::streaming::range::{BegunRange, Form};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Range, ServingState};
+use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Range, RequestKind, ServingState};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -55,7 +57,7 @@ pub(crate) enum Handling {
     /// Nothing.
     Done(Option<HttpResponse>),
     /// The command is under way.
-    Executing { execution: Execution, asked: Asked, _under_way: UnderWay },
+    Executing { execution: Execution, asked: Asked, recorder: Rc<Recorder>, _under_way: UnderWay },
     /// There is a body, of the request or one that is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
@@ -66,9 +68,11 @@ impl Future for Handling {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match &mut *self {
             Self::Done(response) => response.take().expect("not polled after its end"),
-            Self::Executing { execution, asked, .. } => {
+            Self::Executing { execution, asked, recorder, .. } => {
                 let reply = ready!(Pin::new(execution).poll(context));
-                respond_with(api::encode(reply, asked), true)
+                let answer = api::encode(reply, asked);
+                recorder.answered(asked.action.into(), answer.response.status());
+                respond_with(answer, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
         }))
@@ -82,6 +86,7 @@ enum Begun<'a> {
     Range(&'a Rc<Driver<Coordinating>>, Range),
     Batch(&'a Rc<Driver<Coordinating>>, Batch),
     Checkpoint(Checkpoint),
+    Metrics { is_head: bool },
 }
 
 impl Service {
@@ -90,14 +95,16 @@ impl Service {
         self.vitals.requests.set(self.vitals.requests.get() + 1);
         let (parts, incoming) = request.into_parts();
         if incoming.is_end_stream() {
-            match self.begin(&parts) {
-                Ok(Begun::Answered(answer)) => return Handling::Done(Some(self.respond(answer, true))),
+            let answer = match self.begin(&parts) {
                 Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity),
-                Ok(Begun::Range(..) | Begun::Batch(..) | Begun::Checkpoint(..)) => {}
-                Err(problem) => {
-                    let answer = problem.to_answer(parts.method == Method::HEAD);
-                    return Handling::Done(Some(self.respond(answer, true)));
+                Ok(Begun::Answered(answer)) => Some(answer),
+                Ok(Begun::Range(..) | Begun::Batch(..) | Begun::Checkpoint(..) | Begun::Metrics { .. }) => {
+                    None
                 }
+                Err(problem) => Some(problem.to_answer(parts.method == Method::HEAD)),
+            };
+            if let Some(answer) = answer {
+                return Handling::Done(Some(self.respond(RequestKind::of(&parts), answer, true)));
             }
         }
         Handling::Long(Box::pin(Rc::clone(self).handle_long(parts, incoming)))
@@ -105,11 +112,17 @@ impl Service {
 
     /// Executes what has no body.
     fn execute(&self, driver: &Rc<Driver<Coordinating>>, entity: Entity) -> Handling {
+        let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
-        let mut execution = driver.execute(command);
+        let mut execution = driver.execute(kind, command);
         match execution.take_now() {
-            Some(reply) => Handling::Done(Some(self.respond(api::encode(reply, &asked), true))),
-            None => Handling::Executing { execution, asked, _under_way: UnderWay::begin(&self.vitals) },
+            Some(reply) => Handling::Done(Some(self.respond(kind, api::encode(reply, &asked), true))),
+            None => Handling::Executing {
+                execution,
+                asked,
+                recorder: Rc::clone(&self.thread.recorder),
+                _under_way: UnderWay::begin(&self.vitals),
+            },
         }
     }
 
@@ -134,7 +147,7 @@ impl Service {
                 problem.to_answer(parts.method == Method::HEAD)
             }
         };
-        self.respond(answer, body.is_ended())
+        self.respond(RequestKind::of(&parts), answer, body.is_ended())
     }
 
     async fn answer_whole(&self, begun: Begun<'_>, body: &mut RequestBody) -> Result<Answer, Problem> {
@@ -146,14 +159,19 @@ impl Service {
                     self.skip(body).await?;
                     Value::default()
                 };
+                let kind = entity.action.into();
                 let (command, asked) = entity.into_command(value.bytes);
-                let reply = driver.execute(command).await;
+                let reply = driver.execute(kind, command).await;
                 drop(value.taken);
                 Ok(api::encode(reply, &asked))
             }
             Begun::Checkpoint(checkpoint) => {
                 self.skip(body).await?;
                 checkpoint::answer(&self.thread.process, checkpoint).await
+            }
+            Begun::Metrics { is_head } => {
+                self.skip(body).await?;
+                Ok(metrics::answer(&self.thread.process, is_head).await)
             }
             Begun::Answered(answer) => {
                 self.skip(body).await?;
@@ -176,10 +194,16 @@ impl Service {
         let is_read = body.is_ended();
         let (begun, form) = match begun {
             Ok(begun) => begun,
-            Err(answer) => return self.respond(answer, is_read),
+            Err(answer) => return self.respond(RequestKind::Range, answer, is_read),
         };
-        let body = begun.into_body(form, &self.vitals, under_way);
-        self.stream(api::encode_range_head(&range), parts, ResponseBody::Range(Box::new(body)), is_read)
+        let body = begun.into_body(form, &self.thread.process, &self.vitals, under_way);
+        self.stream(
+            RequestKind::Range,
+            api::encode_range_head(&range),
+            parts,
+            ResponseBody::Range(Box::new(body)),
+            is_read,
+        )
     }
 
     async fn begin_range(
@@ -191,7 +215,7 @@ impl Service {
         self.skip(body).await.map_err(|problem| problem.to_answer(false))?;
         let process = &self.thread.process;
         let room = process.ranges.enter().ok_or_else(|| {
-            process.counters.count_refused();
+            process.counters.count_refused(Refusal::Ranges);
             Problem::unavailable(RETRY_AFTER, TOO_MANY_RANGES).to_answer(false)
         })?;
         let form = Form::of(range.format, range.coding).map_err(|error| {
@@ -218,6 +242,7 @@ impl Service {
             open: &self.thread.batches,
             stream: &self.stream,
             vitals: &self.vitals,
+            recorder: &self.thread.recorder,
             entries: batch.entries,
             results: batch.results,
             quorum: batch.quorum,
@@ -228,22 +253,31 @@ impl Service {
         match begun.first_result().await {
             Ok(()) => {
                 let body = begun.into_body(&self.vitals, under_way);
-                self.stream(api::encode_batch_head(&batch), parts, ResponseBody::Batch(Box::new(body)), true)
+                let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
+                self.stream(RequestKind::Batch, head, parts, body, true)
             }
-            Err(problem) => self.respond(problem.to_answer(false), false),
+            Err(problem) => self.respond(RequestKind::Batch, problem.to_answer(false), false),
         }
     }
 
     /// The response whose `body` is streamed. After it the connection goes on, or not.
-    fn stream(&self, head: Response<()>, parts: &Parts, body: ResponseBody, goes_on: bool) -> HttpResponse {
+    fn stream(
+        &self,
+        kind: RequestKind,
+        head: Response<()>,
+        parts: &Parts,
+        body: ResponseBody,
+        goes_on: bool,
+    ) -> HttpResponse {
         if parts.version < Version::HTTP_11
             && let Err(error) = self.stream.borrow_mut().begin_close_delimited()
         {
             let detail =
                 format!("The connection cannot be made to show whether the response is whole: {error}.");
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
-            return self.respond(problem.to_answer(false), false);
+            return self.respond(kind, problem.to_answer(false), false);
         }
+        self.thread.recorder.answered(kind, head.status());
         finish(head.map(|()| body), goes_on && self.vitals.order().is_none())
     }
 
@@ -254,6 +288,9 @@ impl Service {
         if let Ok(Decoded::Status { is_head }) = decoded {
             return Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)));
         }
+        if let Ok(Decoded::Metrics { is_head }) = decoded {
+            return Ok(Begun::Metrics { is_head });
+        }
         let starting = || Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment.");
         let driver = self.thread.driver().filter(|_| process.state() != ServingState::Starting);
         let driver = driver.ok_or_else(starting)?;
@@ -263,7 +300,7 @@ impl Service {
             Decoded::Batch(batch) => Ok(Begun::Batch(driver, batch)),
             Decoded::Checkpoint(checkpoint) => Ok(Begun::Checkpoint(checkpoint)),
             Decoded::Repair => begin_repair(process).map(Begun::Answered),
-            Decoded::Status { .. } => unreachable!("answered above"),
+            Decoded::Status { .. } | Decoded::Metrics { .. } => unreachable!("answered above"),
         }
     }
 
@@ -283,7 +320,8 @@ impl Service {
 
     /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
     /// hyper has yet to hear of it where the request came after the order.
-    fn respond(&self, answer: Answer, body_is_ended: bool) -> HttpResponse {
+    fn respond(&self, kind: RequestKind, answer: Answer, body_is_ended: bool) -> HttpResponse {
+        self.thread.recorder.answered(kind, answer.response.status());
         respond_with(answer, body_is_ended && self.vitals.order().is_none())
     }
 

@@ -59,11 +59,11 @@ fn links(process: &Process) -> LinkStatus {
         dialed: counts.dialed,
         accepted: counts.accepted,
         refused: process.refused_links.load(Ordering::Relaxed),
-        sent_messages: counts.messages_sent,
-        sent_bytes: counts.bytes_sent,
+        sent_messages: counts.all.messages_sent,
+        sent_bytes: counts.all.bytes_sent,
         write_calls: counts.write_calls,
-        received_messages: counts.messages_received,
-        received_bytes: counts.bytes_received,
+        received_messages: counts.all.messages_received,
+        received_bytes: counts.all.bytes_received,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::driver::coordinating::Coordinating;
 use crate::gauges::Load;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
+use crate::metrics::Recorder;
 use crate::process::Process;
 use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
@@ -53,6 +54,7 @@ pub(crate) struct Thread {
     pub(crate) batches: Rc<OpenBatches>,
     /// Where bytes pass on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
+    pub(crate) recorder: Rc<Recorder>,
     driver: OnceCell<Rc<Driver<Coordinating>>>,
     load: Arc<Load>,
     number: u8,
@@ -185,6 +187,7 @@ async fn run(
         connections: Rc::default(),
         batches: Rc::default(),
         read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
+        recorder: Rc::new(Recorder::new(process.metrics.as_ref().map(|metrics| metrics.of_thread(number)))),
         driver: OnceCell::new(),
         load,
         number,
@@ -206,7 +209,8 @@ impl Thread {
                 tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));
             }
             Message::Open(local, done) => {
-                let start = || Driver::of_thread(&self.process, &local, self.number, &self.load);
+                let start =
+                    || Driver::of_thread(&self.process, &local, self.number, &self.load, &self.recorder);
                 self.driver.get_or_init(start);
                 let _ = done.send(());
             }

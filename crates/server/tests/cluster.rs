@@ -67,6 +67,7 @@ impl Cluster {
             value_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
             snapshot_age: Duration::from_secs(60),
+            metrics: true,
             limits: Limits::default(),
         }
     }

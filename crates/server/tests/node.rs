@@ -39,6 +39,7 @@ fn config() -> Config {
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
         snapshot_age: Duration::from_secs(60),
+        metrics: true,
         limits: Limits::default(),
     }
 }
@@ -438,7 +439,7 @@ fn what_is_streamed_and_stands_still_is_cut_so_that_it_shows() {
     const VALUES: usize = 40;
     let second = Duration::from_secs(1);
     let server = start(
-        Config { limits: Limits { progress_time: second, ..Limits::default() }, ..config() },
+        Config { limits: Limits { progress_time: second, reader_time: second, ..Limits::default() }, ..config() },
         MemFs::new(),
     );
     let mut connection = Connection::open(server.address());

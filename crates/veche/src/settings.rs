@@ -95,6 +95,9 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_SNAPSHOT_AGE", value_name = "TIME")]
     #[serde(alias = "snapshot_age")]
     snapshot_age: Option<Span>,
+    /// Whether requests are counted and measured for GET /metrics [default: on]
+    #[arg(long, env = "VECHE_METRICS")]
+    metrics: Option<Switch>,
     /// How data on disk is compressed [default: lz4]
     #[arg(long, env = "VECHE_COMPRESSION")]
     compression: Option<Compression>,
@@ -120,6 +123,13 @@ enum AfterAbsence {
 enum Durability {
     Sync,
     Os,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -169,6 +179,7 @@ impl Settings {
             value_max: self.value_max.or(other.value_max),
             drain_delay: self.drain_delay.or(other.drain_delay),
             snapshot_age: self.snapshot_age.or(other.snapshot_age),
+            metrics: self.metrics.or(other.metrics),
             compression: self.compression.or(other.compression),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
@@ -219,6 +230,7 @@ impl Settings {
             request_timeout,
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
+            metrics: self.metrics != Some(Switch::Off),
             snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits: Limits { body_bytes_max, ..limits },
         })

@@ -13,6 +13,7 @@
 mod checkpoint;
 mod entities;
 mod if_none_match;
+mod kind;
 mod negotiation;
 mod query;
 
@@ -24,6 +25,7 @@ pub use entities::{Batch, Range};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
+pub use kind::RequestKind;
 use query::Parameters;
 use std::num::NonZeroU8;
 
@@ -33,9 +35,10 @@ const ENTITY_PARAMETERS: &[&str] = &["id", "ack", "from", "replicas", "ttl"];
 const ENTITIES_PATH: &str = "/v0/entities";
 const CHECKPOINT_PATH: &str = "/v0/checkpoint";
 const STATUS_PATH: &str = "/v0/status";
-const STATUS_METHODS: &str = "GET, HEAD";
+const READ_METHODS: &str = "GET, HEAD";
 const REPAIR_PATH: &str = "/v0/repair";
 const REPAIR_METHODS: &str = "POST";
+const METRICS_PATH: &str = "/metrics";
 
 /// What a request is held to.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,11 @@ pub enum Decoded {
     Checkpoint(Checkpoint),
     /// How the node is.
     Status {
+        /// The headers alone.
+        is_head: bool,
+    },
+    /// What the node counted and measured.
+    Metrics {
         /// The headers alone.
         is_head: bool,
     },
@@ -142,11 +150,12 @@ pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
         ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
         ENTITIES_PATH => entities::decode(parts, rules),
         CHECKPOINT_PATH => checkpoint::decode(parts).map(Decoded::Checkpoint),
-        STATUS_PATH => decode_status(parts),
+        STATUS_PATH => Ok(Decoded::Status { is_head: decode_plain_read(parts)? }),
+        METRICS_PATH => Ok(Decoded::Metrics { is_head: decode_plain_read(parts)? }),
         REPAIR_PATH => decode_repair(parts),
         _ => Err(Problem::bad_request(format!(
-            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {REPAIR_PATH} or \
-             {CHECKPOINT_PATH}."
+            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {METRICS_PATH}, {REPAIR_PATH} \
+             or {CHECKPOINT_PATH}."
         ))),
     }
 }
@@ -182,15 +191,16 @@ fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
     Ok(Entity { action, key, quorum, if_none_match })
 }
 
-fn decode_status(parts: &Parts) -> Result<Decoded, Problem> {
+/// A read of what the node says of itself; whether it is of the headers alone.
+fn decode_plain_read(parts: &Parts) -> Result<bool, Problem> {
     let is_head = match parts.method {
         Method::GET => false,
         Method::HEAD => true,
-        _ => return Err(Problem::method_not_allowed(STATUS_METHODS)),
+        _ => return Err(Problem::method_not_allowed(READ_METHODS)),
     };
     check_headers(parts, false)?;
     check_no_parameters(parts)?;
-    Ok(Decoded::Status { is_head })
+    Ok(is_head)
 }
 
 fn decode_repair(parts: &Parts) -> Result<Decoded, Problem> {

@@ -21,6 +21,7 @@ pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
 const CONTENT_TYPE_VALUE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_TYPE_JSON: HeaderValue = HeaderValue::from_static("application/json");
+const CONTENT_TYPE_METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 /// `"`, the version, `"`.
 const ETAG_LEN: usize = 2 * Version::ENCODED_LEN + 2;
@@ -82,6 +83,21 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
         response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(secs));
     }
     response.into()
+}
+
+/// The response to `GET /metrics`, in the text format of Prometheus.
+pub fn encode_metrics(text: String, is_head: bool) -> Answer {
+    let text_len = text.len();
+    let mut response = Response::new(if is_head { Bytes::new() } else { text.into() });
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_METRICS);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text_len));
+    response.into()
+}
+
+/// The response to `GET /metrics` of a node that keeps none.
+pub fn encode_no_metrics(is_head: bool) -> Answer {
+    let detail = "This node keeps no metrics. Start it with --metrics on.";
+    Problem::new(StatusCode::NOT_FOUND, detail).to_answer(is_head)
 }
 
 /// The response to `POST /v0/repair`.

@@ -9,9 +9,11 @@ use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::system::sysinfo;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::time::Duration;
 
 /// The slice of a thread that prefers short turns, in nanoseconds: the least that Linux takes.
 const SHORT_TURN_NANOS: u64 = 100_000;
@@ -90,6 +92,37 @@ pub fn resident_bytes() -> u64 {
     resident_pages(&statm).unwrap_or(0).saturating_mul(page_size() as u64)
 }
 
+/// What this process takes of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time of processors that it has used since its start, in itself and in the system on its behalf.
+    pub cpu: Duration,
+    /// Bytes of memory it has in use.
+    pub resident_bytes: u64,
+    /// Its threads.
+    pub threads: u64,
+    /// Files and sockets it has open.
+    pub open_files: u64,
+    /// How many of these it may have.
+    pub open_files_max: u64,
+}
+
+/// What this process takes of the machine now; 0 for what the system does not say. The more files are open the longer
+/// it takes.
+pub fn usage() -> Usage {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let listed = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+    Usage {
+        cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
+        resident_bytes: resident_bytes(),
+        threads: threads(&stat).unwrap_or(0),
+        // One of them is the list itself.
+        open_files: listed.saturating_sub(1),
+        open_files_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+    }
+}
+
 /// 64 bits of the system's entropy. Waits for the entropy pool of a machine that has just booted.
 ///
 /// # Panics
@@ -100,6 +133,12 @@ pub fn entropy_u64() -> u64 {
     // Requests of up to 256 bytes are answered whole (getrandom(2)).
     assert_eq!(filled, Ok(bytes.len()), "the kernel must give entropy");
     u64::from_ne_bytes(bytes)
+}
+
+/// The 20th field of `/proc/self/stat`, `num_threads`. The second, a name in brackets, may hold blanks and brackets.
+fn threads(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
 /// The second field of `/proc/self/statm`.
@@ -139,6 +178,22 @@ fn limit_in(file: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn what_the_process_takes_of_the_machine_is_told() {
+        let before = usage();
+        let file = fs::File::open("/proc/self/stat").unwrap();
+        let thread = std::thread::spawn(std::thread::park);
+        let with_both = usage();
+        assert!(with_both.threads > 1, "{with_both:?}");
+        assert!(with_both.open_files > 3 && with_both.open_files < with_both.open_files_max, "{with_both:?}");
+        assert!(with_both.cpu > before.cpu && with_both.resident_bytes > 1 << 12, "{with_both:?}");
+        thread.thread().unpark();
+        thread.join().unwrap();
+        drop(file);
+        assert_eq!(threads("1 (a) b (c) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21"), Some(20));
+        assert_eq!(threads("nonsense"), None);
+    }
 
     #[test]
     fn the_machine_has_memory_cores_files_and_entropy() {

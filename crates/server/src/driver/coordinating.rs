@@ -3,8 +3,10 @@
 use super::{Core, Driver, Machine};
 use crate::gauges::Load;
 use crate::local::Local;
+use crate::metrics::{QuorumKind, Recorder};
 use crate::process::Process;
-use crate::replies::Replies;
+use crate::replies::{Begun, Replies};
+use api::RequestKind;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Limits, LinkEvent, Message, NodeIndex, Origin,
     PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
@@ -23,6 +25,7 @@ const IDLE_LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(crate) struct Coordinating {
     coordinator: Coordinator,
     replies: Replies,
+    recorder: Rc<Recorder>,
     load: Arc<Load>,
     view: Arc<ClusterView>,
     me: NodeIndex,
@@ -38,6 +41,7 @@ impl Driver<Coordinating> {
         local: &Arc<Local>,
         number: u8,
         load: &Arc<Load>,
+        recorder: &Rc<Recorder>,
     ) -> Rc<Self> {
         let limits = Limits { request_timeout: process.config.request_timeout, ..Limits::default() };
         let member = local.member.clone();
@@ -46,6 +50,7 @@ impl Driver<Coordinating> {
         let machine = Coordinating {
             coordinator: Coordinator::new(member, number, limits, Arc::clone(&view), rng),
             replies: Replies::default(),
+            recorder: Rc::clone(recorder),
             load: Arc::clone(load),
             view,
             me,
@@ -57,17 +62,18 @@ impl Driver<Coordinating> {
     }
 
     /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
-    pub(super) fn submit(self: &Rc<Self>, command: Command) -> RequestId {
-        self.bring(|core, now| core.machine.submit(now, command))
+    pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> RequestId {
+        self.bring(|core, now| core.machine.submit(now, kind, command))
     }
 
     /// Gives commands to the coordinator, in order and in one turn.
     pub(super) fn submit_all(
         self: &Rc<Self>,
+        kind: RequestKind,
         commands: impl Iterator<Item = Command>,
         ids: &mut impl Extend<RequestId>,
     ) {
-        self.bring(|core, now| ids.extend(commands.map(|command| core.machine.submit(now, command))));
+        self.bring(|core, now| ids.extend(commands.map(|command| core.machine.submit(now, kind, command))));
     }
 
     /// Where replies are asked for.
@@ -113,8 +119,8 @@ impl Driver<Coordinating> {
 }
 
 impl Coordinating {
-    fn submit(&mut self, now: Now, command: Command) -> RequestId {
-        let id = self.replies.open();
+    fn submit(&mut self, now: Now, kind: RequestKind, command: Command) -> RequestId {
+        let id = self.replies.open(Begun { kind, at: now.mono });
         self.coordinator.submit(now, id, command);
         id
     }
@@ -145,13 +151,15 @@ impl Machine for Coordinating {
         self.coordinator.poll_timeout()
     }
 
-    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now, effect: Effect) {
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply } => {
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                 }
-                core.machine.replies.put(to, reply);
+                let quorum = QuorumKind::of(&reply);
+                let begun = core.machine.replies.put(to, reply);
+                core.machine.recorder.replied(begun, now.mono, quorum);
             }
             effect => unreachable!("a coordinator does not say {effect:?}"),
         }

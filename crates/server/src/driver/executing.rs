@@ -5,6 +5,7 @@
 
 use super::Driver;
 use super::coordinating::Coordinating;
+use api::RequestKind;
 use cluster::{Command, Failure, Page, Reply, RequestId, Scan, ScanId};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,9 +14,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 impl Driver<Coordinating> {
-    /// Carries out `command`. Submitted at once, not only when the future is polled.
-    pub(crate) fn execute(self: &Rc<Self>, command: Command) -> Execution {
-        Execution { waits_for: Some(self.submit(command)), driver: Rc::clone(self) }
+    /// Carries out `command`, counted as of this kind. Submitted at once, not only when the future is polled.
+    pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
+        Execution { waits_for: Some(self.submit(kind, command)), driver: Rc::clone(self) }
     }
 }
 
@@ -58,7 +59,7 @@ impl Drop for Execution {
     }
 }
 
-/// Commands under way, in the order in which they were given.
+/// Commands of entries of a batch, under way, in the order in which they were given.
 pub(crate) struct Executions {
     driver: Rc<Driver<Coordinating>>,
     wait_for: VecDeque<RequestId>,
@@ -72,7 +73,7 @@ impl Executions {
 
     /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.
     pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
-        self.driver.submit_all(commands, &mut self.wait_for);
+        self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.wait_for);
     }
 
     /// Hands `take` the replies that have come, in the order of their commands; pending when not even the first has.
@@ -124,7 +125,7 @@ impl OpenScan {
     /// Begins a scan: its first page is asked for.
     pub(crate) fn begin(driver: &Rc<Driver<Coordinating>>, scan: Scan) -> Self {
         let id = driver.next_scan();
-        let asked = Some(driver.execute(Command::Scan { id, scan }));
+        let asked = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
         Self { driver: Rc::clone(driver), id, is_open: true, asked }
     }
 
@@ -132,7 +133,8 @@ impl OpenScan {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Portion, Failure>> {
         assert!(self.is_open, "nothing is behind the last page");
         let (driver, id) = (&self.driver, self.id);
-        let asked = self.asked.get_or_insert_with(|| driver.execute(Command::NextPage { id }));
+        let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
+        let asked = self.asked.get_or_insert_with(next_page);
         let reply = ready!(Pin::new(asked).poll(context));
         self.asked = None;
         let portion = match reply {

@@ -96,7 +96,7 @@ impl<M: Machine> Driver<M> {
         begins_with: Vec<u8>,
     ) {
         let (read_half, write_half) = socket.into_split();
-        let serial = core.links.open(origin.link, write_half, begins_with);
+        let serial = core.links.open(origin, write_half, begins_with);
         let source = Source { origin, serial, socket: read_half, inbox };
         let reader = tokio::task::spawn_local(Rc::clone(self).read(source));
         core.links.ends(origin.link, LinkTask::Reads, reader.abort_handle());
@@ -149,7 +149,7 @@ impl<M: Machine> Driver<M> {
             let mut buffer = self.read_buffer.borrow_mut();
             let mut read = ReadBuf::new(&mut buffer);
             ready!(Pin::new(&mut source.socket).poll_read(context, &mut read))?;
-            self.counters.read(read.filled().len());
+            self.counters.read(source.origin.node, read.filled().len());
             source.inbox.feed(read.filled());
             Ok(read.filled().len()).into()
         })
@@ -178,7 +178,7 @@ impl<M: Machine> Driver<M> {
                 }
                 incoming = source.inbox.next().map_err(damaged)?;
             }
-            self.counters.received(messages);
+            self.counters.received(source.origin.node, messages);
             Ok(())
         })
     }

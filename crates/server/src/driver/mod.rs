@@ -130,7 +130,7 @@ impl<M: Machine> Driver<M> {
         }
         match self.local.store.try_answer(&request) {
             ReadNow::Done(response) => core.machine.handle_stored(now, id, response),
-            ReadNow::WouldWait => self.local.reads.read(id, request, &self.inbox),
+            ReadNow::WouldWait => self.local.reads.read(now, id, request, &self.inbox),
         }
     }
 

@@ -11,11 +11,12 @@
 use super::{Core, Driver, Machine};
 use crate::links::accept::Arrival;
 use crate::local::Local;
+use crate::metrics::Metrics;
 use crate::process::Process;
 use crate::thread::{self, Mailbox};
 use cluster::{
     Asker, ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeSet, Origin, PeerState, StoreId, StoreResponse,
+    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, StoreId, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -56,6 +57,8 @@ pub(crate) struct Presiding {
     accounted: Option<Instant>,
     /// It will be renewed later.
     account_is_due: bool,
+    /// What the account said last of the way to each node and back.
+    round_trips: Vec<Option<Duration>>,
     /// Links of coordinators that were let in, ...
     admitted: u64,
     /// ... and the nodes that they are of.
@@ -83,6 +86,7 @@ impl Driver<Presiding> {
             threads,
             accounted: None,
             account_is_due: false,
+            round_trips: vec![None; usize::from(local.member.layout.len())],
             admitted: 0,
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
@@ -239,6 +243,18 @@ fn tell_changes(member: &Member, before: &ClusterView, now: &ClusterView) {
     }
 }
 
+/// Records what is new. The account is renewed more often than heartbeats are sent, and to the nanosecond no two of
+/// them take alike.
+fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account: &NodeStatus) {
+    for peer in &account.peers {
+        let last = &mut last[peer.node.as_usize()];
+        if let Some(took) = peer.round_trip.filter(|took| Some(*took) != *last) {
+            *last = Some(took);
+            metrics.record_round_trip(peer.node, took);
+        }
+    }
+}
+
 impl Machine for Presiding {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.node.handle_stored(now, id, response);
@@ -288,7 +304,11 @@ impl Machine for Presiding {
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
-            *driver.local.account.lock() = Some(Arc::new(machine.node.status()));
+            let account = machine.node.status();
+            if let Some(metrics) = &driver.process.metrics {
+                record_round_trips(metrics, &mut machine.round_trips, &account);
+            }
+            *driver.local.account.lock() = Some(Arc::new(account));
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);

@@ -1,18 +1,28 @@
 //! What passes over the links of one thread.
 
+use cluster::NodeIndex;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What passed over the links of one thread. Written by it alone; relaxed, so a reader may see it a little late.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LinkCounters {
     dialed: AtomicU64,
     accepted: AtomicU64,
     write_calls: AtomicU64,
+    /// By the node at the other end.
+    peers: Box<[PeerCounters]>,
+}
+
+/// What passed over the links with one node.
+#[derive(Debug, Default)]
+struct PeerCounters {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     messages_sent: AtomicU64,
     messages_received: AtomicU64,
+    opened: AtomicU64,
+    dials_failed: AtomicU64,
 }
 
 /// A reading of [`LinkCounters`], or the sum of several.
@@ -23,46 +33,94 @@ pub(crate) struct LinkCounts {
     /// Open links that were accepted.
     pub(crate) accepted: u64,
     pub(crate) write_calls: u64,
+    /// Of all peers together.
+    pub(crate) all: PeerCounts,
+}
+
+/// What passed over the links with one node, or with several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeerCounts {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) messages_sent: u64,
     pub(crate) messages_received: u64,
+    /// Links opened, dialed or accepted.
+    pub(crate) opened: u64,
+    /// Dials that came to nothing.
+    pub(crate) dials_failed: u64,
 }
 
 impl LinkCounters {
+    /// Of links with so many nodes.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            dialed: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            write_calls: AtomicU64::new(0),
+            peers: (0..nodes).map(|_| PeerCounters::default()).collect(),
+        }
+    }
+
     /// So many links are open now.
     pub(crate) fn open(&self, dialed: usize, accepted: usize) {
         self.dialed.store(dialed as u64, Ordering::Relaxed);
         self.accepted.store(accepted as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn wrote(&self, bytes: usize) {
+    pub(crate) fn opened(&self, with: NodeIndex) {
+        add(&self.peer(with).opened, 1);
+    }
+
+    pub(crate) fn dial_failed(&self, to: NodeIndex) {
+        add(&self.peer(to).dials_failed, 1);
+    }
+
+    pub(crate) fn wrote(&self, to: NodeIndex, bytes: usize) {
         add(&self.write_calls, 1);
-        add(&self.bytes_sent, bytes as u64);
+        add(&self.peer(to).bytes_sent, bytes as u64);
     }
 
-    pub(crate) fn read(&self, bytes: usize) {
-        add(&self.bytes_received, bytes as u64);
+    pub(crate) fn read(&self, from: NodeIndex, bytes: usize) {
+        add(&self.peer(from).bytes_received, bytes as u64);
     }
 
-    pub(crate) fn sent(&self) {
-        add(&self.messages_sent, 1);
+    pub(crate) fn sent(&self, to: NodeIndex) {
+        add(&self.peer(to).messages_sent, 1);
     }
 
-    pub(crate) fn received(&self, messages: u64) {
-        add(&self.messages_received, messages);
+    pub(crate) fn received(&self, from: NodeIndex, messages: u64) {
+        add(&self.peer(from).messages_received, messages);
     }
 
     pub(crate) fn counts(&self) -> LinkCounts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LinkCounts {
-            dialed: read(&self.dialed),
-            accepted: read(&self.accepted),
-            write_calls: read(&self.write_calls),
+            dialed: self.dialed.load(Ordering::Relaxed),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            write_calls: self.write_calls.load(Ordering::Relaxed),
+            all: self.peers.iter().map(PeerCounters::counts).fold(PeerCounts::default(), PeerCounts::add),
+        }
+    }
+
+    /// What passed over the links with one node.
+    pub(crate) fn counts_with(&self, node: NodeIndex) -> PeerCounts {
+        self.peer(node).counts()
+    }
+
+    fn peer(&self, node: NodeIndex) -> &PeerCounters {
+        &self.peers[node.as_usize()]
+    }
+}
+
+impl PeerCounters {
+    fn counts(&self) -> PeerCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PeerCounts {
             bytes_sent: read(&self.bytes_sent),
             bytes_received: read(&self.bytes_received),
             messages_sent: read(&self.messages_sent),
             messages_received: read(&self.messages_received),
+            opened: read(&self.opened),
+            dials_failed: read(&self.dials_failed),
         }
     }
 }
@@ -75,10 +133,22 @@ impl Add for LinkCounts {
             dialed: self.dialed + other.dialed,
             accepted: self.accepted + other.accepted,
             write_calls: self.write_calls + other.write_calls,
+            all: self.all + other.all,
+        }
+    }
+}
+
+impl Add for PeerCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
             messages_sent: self.messages_sent + other.messages_sent,
             messages_received: self.messages_received + other.messages_received,
+            opened: self.opened + other.opened,
+            dials_failed: self.dials_failed + other.dials_failed,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! encoded into the thread's write buffer and written. Only what the socket did not take is copied for later.
 
 use super::counters::LinkCounters;
-use cluster::Message;
+use cluster::{Message, NodeIndex};
 use std::io;
 use std::rc::Rc;
 use stdx::Hlc;
@@ -21,6 +21,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// The writing side of an open link. Dropping it closes the link.
 pub(crate) struct Link {
+    peer: NodeIndex,
     pub(super) serial: u64,
     socket: Rc<OwnedWriteHalf>,
     outbox: Outbox,
@@ -52,14 +53,16 @@ pub(super) enum Flushed {
 }
 
 impl Link {
-    /// A link that begins with these bytes.
+    /// A link with `peer` that begins with these bytes.
     pub(super) fn new(
+        peer: NodeIndex,
         serial: u64,
         socket: OwnedWriteHalf,
         limits: OutboxLimits,
         begins_with: Vec<u8>,
     ) -> Self {
         Self {
+            peer,
             serial,
             socket: Rc::new(socket),
             outbox: Outbox::new(limits),
@@ -78,7 +81,7 @@ impl Link {
     /// Takes in a message, if there is room.
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
         if self.outbox.push(message).is_ok() {
-            counters.sent();
+            counters.sent(self.peer);
         }
     }
 
@@ -88,7 +91,7 @@ impl Link {
             if self.rest_begin < self.rest.len() {
                 match self.socket.try_write(&self.rest[self.rest_begin..]) {
                     Ok(bytes) => {
-                        counters.wrote(bytes);
+                        counters.wrote(self.peer, bytes);
                         self.rest_begin += bytes;
                         continue;
                     }
@@ -104,7 +107,7 @@ impl Link {
             self.outbox.fill(clock, buffer, WRITE_BYTES);
             let written = match self.socket.try_write(buffer) {
                 Ok(bytes) => {
-                    counters.wrote(bytes);
+                    counters.wrote(self.peer, bytes);
                     bytes
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,

@@ -21,9 +21,9 @@ mod talk;
 use crate::local::Local;
 use crate::process::Process;
 pub(crate) use address::{NotAnAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet};
+use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use complaints::Complaints;
-pub(crate) use counters::{LinkCounters, LinkCounts};
+pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 pub(crate) use link::LinkTask;
 use link::{Flushed, Link};
 use std::collections::BTreeMap;
@@ -102,6 +102,7 @@ impl Links {
 
     /// The dial of `node` has failed.
     pub(crate) fn dial_failed(&mut self, node: NodeIndex) {
+        self.counters.dial_failed(node);
         self.tried.insert(node);
         self.dialed[node.as_usize()] = Dialed::No;
     }
@@ -112,10 +113,12 @@ impl Links {
     }
 
     /// Takes in an open link, which begins with these bytes. Gives its serial number.
-    pub(crate) fn open(&mut self, at: Destination, socket: OwnedWriteHalf, begins_with: Vec<u8>) -> u64 {
+    pub(crate) fn open(&mut self, origin: Origin, socket: OwnedWriteHalf, begins_with: Vec<u8>) -> u64 {
+        let Origin { node: peer, link: at } = origin;
         self.serials += 1;
+        self.counters.opened(peer);
         let waits = !begins_with.is_empty();
-        let mut link = Link::new(self.serials, socket, self.limits, begins_with);
+        let mut link = Link::new(peer, self.serials, socket, self.limits, begins_with);
         link.waits = waits;
         if waits {
             self.waiting.push(at);

@@ -19,6 +19,7 @@ use crate::budget::Taken;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
 use crate::driver::executing::Executions;
+use crate::metrics::Recorder;
 use crate::service::UnderWay;
 use crate::stream::CheckedStream;
 use crate::vitals::Vitals;
@@ -78,6 +79,7 @@ pub(crate) struct BatchTerms<'a> {
     pub(crate) open: &'a Rc<OpenBatches>,
     pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
     pub(crate) vitals: &'a Rc<Vitals>,
+    pub(crate) recorder: &'a Rc<Recorder>,
     pub(crate) entries: Format,
     pub(crate) results: Format,
     pub(crate) quorum: Quorum,
@@ -95,7 +97,7 @@ pub(crate) struct BegunBatch {
 impl BegunBatch {
     /// Carries out the entries of `body` from now on.
     pub(crate) fn begin(body: RequestBody, terms: BatchTerms<'_>) -> Self {
-        let results = Rc::new(Results::new(terms.results));
+        let results = Rc::new(Results::new(terms.results, terms.recorder));
         let pump = Pump {
             decoder: EntryDecoder::new(terms.entries, terms.value_bytes_max),
             body: Some(body),

@@ -11,6 +11,7 @@ use super::encoded::EntryStream;
 use super::room::OpenRange;
 use super::{BrokenOff, Turns};
 use crate::driver::executing::{OpenScan, Portion};
+use crate::process::Process;
 use crate::service::UnderWay;
 use crate::vitals::Vitals;
 use api::entries::{Coding, Format};
@@ -19,6 +20,7 @@ use cluster::{Failure, Page};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The frames of a range.
@@ -31,6 +33,7 @@ pub(crate) struct RangeBody {
     is_last: bool,
     form: Form,
     turns: Turns,
+    process: Arc<Process>,
     _room: OpenRange,
 }
 
@@ -72,7 +75,13 @@ impl BegunRange {
     }
 
     /// The body of its response.
-    pub(crate) fn into_body(self, form: Form, vitals: &Rc<Vitals>, under_way: UnderWay) -> RangeBody {
+    pub(crate) fn into_body(
+        self,
+        form: Form,
+        process: &Arc<Process>,
+        vitals: &Rc<Vitals>,
+        under_way: UnderWay,
+    ) -> RangeBody {
         let Self { scan, first, room } = self;
         RangeBody {
             scan,
@@ -81,6 +90,7 @@ impl BegunRange {
             is_last: first.is_last,
             form,
             turns: Turns::begin(vitals, under_way),
+            process: Arc::clone(process),
             _room: room,
         }
     }
@@ -106,7 +116,10 @@ impl RangeBody {
             }
             match ready!(self.scan.poll_next(context)) {
                 Ok(Portion { page, is_last }) => (self.page, self.sent, self.is_last) = (page, 0, is_last),
-                Err(failure) => return Poll::Ready(Some(Err(broken_off(&failure)))),
+                Err(failure) => {
+                    self.process.counters.ranges_broken.count();
+                    return Poll::Ready(Some(Err(broken_off(&failure))));
+                }
             }
         }
     }

@@ -3,10 +3,12 @@
 //! Both are tasks of one thread; each wakes the other when there is something for it. How much waits here, the writer
 //! sees to.
 
-use api::Problem;
+use crate::metrics::Recorder;
 use api::entries::{EntryResult, Format, ResultEncoder};
+use api::{Problem, RequestKind};
 use bytes::Bytes;
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// Results leave in frames of so many bytes, at most.
@@ -15,6 +17,7 @@ const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Results between the pump and the response.
 pub(super) struct Results {
     state: RefCell<ResultsState>,
+    recorder: Rc<Recorder>,
 }
 
 struct ResultsState {
@@ -31,7 +34,7 @@ struct ResultsState {
 
 impl Results {
     /// None yet.
-    pub(super) fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format, recorder: &Rc<Recorder>) -> Self {
         let state = ResultsState {
             encoder: ResultEncoder::new(format),
             bytes: Vec::new(),
@@ -40,11 +43,12 @@ impl Results {
             reader: None,
             writer: None,
         };
-        Self { state: RefCell::new(state) }
+        Self { state: RefCell::new(state), recorder: Rc::clone(recorder) }
     }
 
     /// Writes a result.
     pub(super) fn put(&self, result: &EntryResult) {
+        self.recorder.answered(RequestKind::BatchEntry, result.status());
         let state = &mut *self.state.borrow_mut();
         state.encoder.put(result, &mut state.bytes);
     }
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_sent_in_frames_and_each_side_wakes_the_other() {
-        let results = Results::new(Format::Ndjson);
+        let results = Results::new(Format::Ndjson, &Rc::new(Recorder::new(None)));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_problem_with_the_first_entry_is_told_instead() {
-        let results = Results::new(Format::Binary);
+        let results = Results::new(Format::Binary, &Rc::new(Recorder::new(None)));
         let problem = Problem::bad_request("no");
         results.end(Err(problem.clone()));
         let mut context = Context::from_waker(Waker::noop());

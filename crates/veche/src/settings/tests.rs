@@ -32,7 +32,8 @@ fn every_setting_can_stand_in_the_file() {
         "listen = \"127.0.0.1:1\"\ndata = \"/d\"\ncluster = [\"http://127.0.0.1:1/\"]\n\
          self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
          peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
-         request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\nsnapshot-age = \"4s\"\ncompression = \"zstd\"\n\
+         request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\nsnapshot-age = \"4s\"\nmetrics = \"off\"\n\
+         compression = \"zstd\"\n\
          log-format = \"json\"\nlog = \"debug\"\n",
     );
     assert_eq!(all.logging(), (LogFormat::Json, "debug"));
@@ -42,6 +43,7 @@ fn every_setting_can_stand_in_the_file() {
     assert_eq!((config.secret.as_deref(), config.peer_listen), (Some("s"), "127.0.0.1:2".parse().ok()));
     assert_eq!(config.engine.durability, engine::Durability::Os);
     assert_eq!(config.engine.compression, engine::Compression::Zstd(3));
+    assert!(!config.metrics && Settings::default().resolve(&MACHINE).unwrap().metrics);
     assert_eq!((config.threads, config.value_bytes_max), (7, 1 << 20));
     assert_eq!(
         (config.request_timeout, config.drain_delay, config.snapshot_age),

@@ -1,0 +1,147 @@
+//! What requests are counted as.
+
+use super::{Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, REPAIR_PATH, STATUS_PATH};
+use http::Method;
+use http::request::Parts;
+
+/// What a request is counted as, whether it goes well or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestKind {
+    /// A read of one entity.
+    Get,
+    /// The same, of its headers alone.
+    Head,
+    /// A write of one entity.
+    Put,
+    /// A delete of one entity.
+    Delete,
+    /// A range, up to its first page.
+    Range,
+    /// A further page of a range. No request of its own.
+    RangePage,
+    /// A batch as a whole.
+    Batch,
+    /// One entry of a batch. No request of its own.
+    BatchEntry,
+    /// A checkpoint, made or removed.
+    Checkpoint,
+    /// The node's status.
+    Status,
+    /// The node's metrics.
+    Metrics,
+    /// A pass of anti-entropy.
+    Repair,
+    /// What none of the paths and methods is, or was refused before that was known.
+    Other,
+}
+
+impl RequestKind {
+    /// All kinds, in their order.
+    pub const ALL: [Self; 13] = [
+        Self::Get,
+        Self::Head,
+        Self::Put,
+        Self::Delete,
+        Self::Range,
+        Self::RangePage,
+        Self::Batch,
+        Self::BatchEntry,
+        Self::Checkpoint,
+        Self::Status,
+        Self::Metrics,
+        Self::Repair,
+        Self::Other,
+    ];
+
+    /// What a request with this head is. Asks for no more than path and method: the rest may be wrong.
+    pub fn of(parts: &Parts) -> Self {
+        let method = &parts.method;
+        let is_get = matches!(*method, Method::GET | Method::HEAD);
+        match parts.uri.path() {
+            ENTITY_PATH => match *method {
+                Method::GET => Self::Get,
+                Method::HEAD => Self::Head,
+                Method::PUT => Self::Put,
+                Method::DELETE => Self::Delete,
+                _ => Self::Other,
+            },
+            ENTITIES_PATH if *method == Method::GET => Self::Range,
+            ENTITIES_PATH if *method == Method::POST => Self::Batch,
+            CHECKPOINT_PATH if matches!(*method, Method::POST | Method::DELETE) => Self::Checkpoint,
+            STATUS_PATH if is_get => Self::Status,
+            METRICS_PATH if is_get => Self::Metrics,
+            REPAIR_PATH if *method == Method::POST => Self::Repair,
+            _ => Self::Other,
+        }
+    }
+
+    /// Its name where it is counted.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Head => "head",
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::Range => "range",
+            Self::RangePage => "range_page",
+            Self::Batch => "batch",
+            Self::BatchEntry => "batch_entry",
+            Self::Checkpoint => "checkpoint",
+            Self::Status => "status",
+            Self::Metrics => "metrics",
+            Self::Repair => "repair",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<Action> for RequestKind {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Get => Self::Get,
+            Action::Head => Self::Head,
+            Action::Put { .. } => Self::Put,
+            Action::Delete => Self::Delete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    #[test]
+    fn a_head_is_counted_by_path_and_method_however_wrong_the_rest() {
+        let kinds = [
+            ("GET", "/v0/entity?id=", RequestKind::Get),
+            ("HEAD", "/v0/entity", RequestKind::Head),
+            ("PUT", "/v0/entity?nonsense", RequestKind::Put),
+            ("DELETE", "/v0/entity?id=a", RequestKind::Delete),
+            ("PATCH", "/v0/entity?id=a", RequestKind::Other),
+            ("GET", "/v0/entities", RequestKind::Range),
+            ("POST", "/v0/entities", RequestKind::Batch),
+            ("PUT", "/v0/entities", RequestKind::Other),
+            ("POST", "/v0/checkpoint", RequestKind::Checkpoint),
+            ("DELETE", "/v0/checkpoint", RequestKind::Checkpoint),
+            ("HEAD", "/v0/status", RequestKind::Status),
+            ("GET", "/metrics?x=1", RequestKind::Metrics),
+            ("POST", "/metrics", RequestKind::Other),
+            ("POST", "/v0/repair", RequestKind::Repair),
+            ("GET", "/", RequestKind::Other),
+        ];
+        for (method, target, kind) in kinds {
+            let (parts, ()) = Request::builder().method(method).uri(target).body(()).unwrap().into_parts();
+            assert_eq!(RequestKind::of(&parts), kind, "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_listed_in_order_with_names_of_their_own() {
+        assert!(RequestKind::ALL.is_sorted_by(|a, b| a < b));
+        assert!(RequestKind::ALL.iter().enumerate().all(|(place, kind)| *kind as usize == place));
+        let mut names = RequestKind::ALL.map(RequestKind::name);
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|a, b| a < b), "a name is there twice");
+    }
+}

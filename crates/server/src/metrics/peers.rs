@@ -1,0 +1,176 @@
+//! The other nodes, what passes between them and this one, and the version clock.
+
+use super::Scene;
+use super::exposition::{Exposition, Family, SECONDS};
+use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, Standing};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stdx::{Hlc, WallTime};
+
+const STATES: [(&str, PeerState); 4] = [
+    ("unknown", PeerState::Unknown),
+    ("up", PeerState::Up),
+    ("suspected", PeerState::Suspected),
+    ("unreachable", PeerState::Unreachable),
+];
+
+const STANDINGS: [(&str, Standing); 3] = [
+    ("unsettled", Standing::Unsettled),
+    ("rebuilding", Standing::Rebuilding),
+    ("settled", Standing::Settled),
+];
+
+/// A peer, and what the node said last of it.
+struct Peer<'a> {
+    node: NodeIndex,
+    url: &'a str,
+    status: Option<PeerStatus>,
+}
+
+pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
+    let account = scene.local.and_then(|local| local.account.lock().clone());
+    let peers = peers(scene, account.as_ref());
+    states(out, &peers);
+    links(out, scene, &peers);
+    hints(out, scene, &peers);
+    repair(out, scene, &peers, account.as_deref());
+    clocks(out, scene, &peers);
+}
+
+/// All nodes but this one, once the store is open.
+fn peers<'a>(scene: &Scene<'a>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer<'a>> {
+    let Some(local) = scene.local else { return Vec::new() };
+    let status =
+        |node| account.and_then(|account| account.peers.iter().find(|peer| peer.node == node)).copied();
+    let nodes = (0..).map(NodeIndex).zip(local.member.layout.names());
+    nodes
+        .filter(|(node, _)| *node != local.member.me)
+        .map(|(node, url)| Peer { node, url, status: status(node) })
+        .collect()
+}
+
+/// A sample for each peer.
+fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -> u64) {
+    for peer in peers {
+        family.count(&[("peer", peer.url)], value(peer));
+    }
+}
+
+fn states(out: &mut Exposition, peers: &[Peer<'_>]) {
+    let mut family = out.gauge("veche_peer_state", "1 for the state a peer is in, 0 for the others.");
+    for peer in peers {
+        let state = peer.status.map_or(PeerState::Unknown, |status| status.state);
+        for (name, each) in STATES {
+            family.count(&[("peer", peer.url), ("state", name)], u64::from(each == state));
+        }
+    }
+}
+
+fn links(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
+    let Scene { process, metrics, .. } = scene;
+    let mut family = out.histogram("veche_peer_round_trip_seconds", "Time from a heartbeat to its answer.");
+    for peer in peers {
+        let round_trips = metrics.round_trips[peer.node.as_usize()].snapshot();
+        family.distribution(&[("peer", peer.url)], &round_trips, &SECONDS);
+    }
+    let with = |peer: &Peer<'_>| process.gauges.links_with(peer.node);
+    each(&mut out.counter("veche_peer_messages_sent_total", "Messages sent to a peer."), peers, |peer| {
+        with(peer).messages_sent
+    });
+    each(&mut out.counter("veche_peer_messages_received_total", "Messages of a peer."), peers, |peer| {
+        with(peer).messages_received
+    });
+    each(&mut out.counter("veche_peer_sent_bytes_total", "Bytes sent to a peer."), peers, |peer| {
+        with(peer).bytes_sent
+    });
+    each(
+        &mut out.counter("veche_peer_received_bytes_total", "Bytes that came from a peer."),
+        peers,
+        |peer| with(peer).bytes_received,
+    );
+    let help = "Links opened with a peer, by either side, those of all threads.";
+    each(&mut out.counter("veche_peer_links_opened_total", help), peers, |peer| with(peer).opened);
+    let help = "Dials to a peer that came to nothing.";
+    each(&mut out.counter("veche_peer_dials_failed_total", help), peers, |peer| with(peer).dials_failed);
+    let all = process.gauges.links();
+    out.gauge("veche_links", "Links with other nodes that are open, by who dialed.")
+        .count(&[("dialed_by", "self")], all.dialed)
+        .count(&[("dialed_by", "peer")], all.accepted);
+    let help = "Links refused here or by a peer because the nodes do not fit together.";
+    out.counter("veche_links_refused_total", help).count(&[], process.refused_links.load(Ordering::Relaxed));
+    out.counter("veche_link_write_calls_total", "Calls to the system that wrote to peers.")
+        .count(&[], all.write_calls);
+}
+
+fn hints(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
+    let Scene { process, local, .. } = scene;
+    let held = |peer: &Peer<'_>| local.map(|local| local.member.hints.held(peer.node)).unwrap_or_default();
+    let help = "Writes that a peer missed and this node keeps for it.";
+    each(&mut out.gauge("veche_hints", help), peers, |peer| held(peer).hints);
+    let help = "What the hints kept for a peer take on disk, about.";
+    each(&mut out.gauge("veche_hints_bytes", help), peers, |peer| held(peer).bytes);
+    out.gauge("veche_hints_bytes_max", "What the hints for all peers may take on disk, about.")
+        .count(&[], process.config.limits.hint_bytes_max);
+    let help = "Hinted writes that reached the peer they were kept for.";
+    each(&mut out.counter("veche_hints_delivered_total", help), peers, |peer| {
+        process.counters.peer(peer.node).hints_delivered.get()
+    });
+    let help = "Hints that found no room or were kept for too long; anti-entropy makes up for them.";
+    each(&mut out.counter("veche_hints_dropped_total", help), peers, |peer| {
+        local.map_or(0, |local| local.member.hints.dropped(peer.node))
+    });
+}
+
+fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: Option<&NodeStatus>) {
+    let standing = account.map(|account| account.standing);
+    let mut family =
+        out.gauge("veche_standing", "1 for what the node's answers to reads are worth, 0 for the others.");
+    for (name, each) in STANDINGS {
+        family.count(&[("standing", name)], u64::from(standing == Some(each)));
+    }
+    let counters = &scene.process.counters;
+    let help = "Cells that anti-entropy or rebuilding exchanged with a peer.";
+    each(&mut out.counter("veche_repaired_cells_total", help), peers, |peer| {
+        counters.peer(peer.node).repaired.get()
+    });
+    let under_way = account.and_then(|account| account.repair);
+    let (repairing, rebuilding) = match under_way {
+        None => (0, 0),
+        Some(pass) => (u64::from(!pass.rebuilding), u64::from(pass.rebuilding)),
+    };
+    out.gauge("veche_repair_running", "1 while a pass over all keys is under way, by its kind.")
+        .count(&[("kind", "repair")], repairing)
+        .count(&[("kind", "rebuild")], rebuilding);
+    let progress = under_way.map_or(0.0, |pass| f64::from(pass.permille) / 1e3);
+    out.gauge(
+        "veche_repair_progress_ratio",
+        "The part of the keys that the pass under way has passed, about.",
+    )
+    .value(&[], progress);
+    let ended = account.and_then(|account| account.repaired_at);
+    let ended = ended.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
+    let help = "When the last pass over all keys ended, in seconds since 1970; 0: none has since the start.";
+    out.gauge("veche_repair_ended_timestamp_seconds", help).value(&[], ended);
+}
+
+fn clocks(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
+    let help = "How far a peer's wall clock is ahead of this node's, less than 0 when it is behind.";
+    let mut family = out.gauge("veche_peer_clock_ahead_seconds", help);
+    for (peer, status) in peers.iter().filter_map(|peer| Some((peer, peer.status?))) {
+        family.value(&[("peer", peer.url)], status.clock_ahead_micros as f64 / 1e6);
+    }
+    let counters = &scene.process.counters;
+    let help = "Writes of a peer that were refused because its clock is too far ahead of this node's.";
+    each(&mut out.counter("veche_clock_refusals_total", help), peers, |peer| {
+        counters.peer(peer.node).clock_ahead.get()
+    });
+    let ahead = |hlc: fn(&HybridClock) -> Hlc| {
+        let of = |wall: WallTime| wall.micros_since_unix_epoch();
+        let micros = |hlc: Hlc| of(hlc.wall()).saturating_sub(of(scene.now.wall));
+        scene.local.map_or(0.0, |local| micros(hlc(&local.member.clock)) as f64 / 1e6)
+    };
+    let help = "How far the newest version issued is ahead of the wall clock; 0 when it is not.";
+    out.gauge("veche_clock_issued_ahead_seconds", help).value(&[], ahead(HybridClock::issued));
+    let help = "How far the durable bound of versions is ahead of the wall clock; 0 when it is not.";
+    out.gauge("veche_clock_bound_ahead_seconds", help).value(&[], ahead(HybridClock::bound));
+}

@@ -1,0 +1,147 @@
+//! What an I/O thread records of the requests on their way.
+//!
+//! **Promise.** No clock is read for it, nothing is locked, and no cache line is written that another thread writes:
+//! each thread has cells of its own, which whoever asks adds up.
+//!
+//! **Caveats.** A request is as long as the instants say that its thread had at hand: from the turn in which the
+//! coordinator got its command to the turn in which the reply came. A read that is answered from memory begins and ends in
+//! one turn, and counts as no time at all.
+
+use crate::replies::Begun;
+use api::RequestKind;
+use cluster::Reply;
+use http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::Instant;
+use stdx::histogram::Histogram;
+
+/// The statuses that are told apart, the most common first; what is none of them counts with 0.
+pub(super) const STATUSES: [u16; 21] =
+    [200, 201, 202, 404, 304, 400, 405, 406, 408, 413, 414, 415, 417, 431, 500, 501, 503, 504, 505, 507, 0];
+
+/// Whether an operation of several replicas reads or writes.
+pub(super) const QUORUM_KINDS: [&str; 2] = ["read", "write"];
+
+const KINDS: usize = RequestKind::ALL.len();
+
+/// What one I/O thread recorded. It alone writes. Aligned to two cache lines: processors fetch lines in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Recorded {
+    answers: [[AtomicU64; STATUSES.len()]; KINDS],
+    pub(super) took: [Histogram; KINDS],
+    /// By [`QUORUM_KINDS`].
+    pub(super) quorum_waits: [Histogram; 2],
+}
+
+impl Recorded {
+    pub(super) fn new() -> Self {
+        Self {
+            answers: [const { [const { AtomicU64::new(0) }; STATUSES.len()] }; KINDS],
+            took: [const { Histogram::new() }; KINDS],
+            quorum_waits: [const { Histogram::new() }; 2],
+        }
+    }
+
+    /// Answers of this kind with the status at this place of [`STATUSES`].
+    pub(super) fn answers(&self, kind: RequestKind, place: usize) -> u64 {
+        self.answers[kind as usize][place].load(Ordering::Relaxed)
+    }
+}
+
+/// Records what happens on one I/O thread, if anything is to be recorded.
+#[derive(Debug)]
+pub(crate) struct Recorder(Option<Arc<Recorded>>);
+
+impl Recorder {
+    pub(crate) fn new(into: Option<Arc<Recorded>>) -> Self {
+        Self(into)
+    }
+
+    /// A request of this kind is answered with `status`.
+    #[inline]
+    pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode) {
+        if let Some(recorded) = &self.0 {
+            let place = STATUSES.iter().position(|known| *known == status.as_u16());
+            let counter = &recorded.answers[kind as usize][place.unwrap_or(STATUSES.len() - 1)];
+            // One thread writes, so a load and a store will do.
+            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// A command is replied to.
+    #[inline]
+    pub(crate) fn replied(&self, begun: Begun, now: Instant, quorum: Option<QuorumKind>) {
+        if let Some(recorded) = &self.0 {
+            let nanos = now.as_nanos().saturating_sub(begun.at.as_nanos());
+            recorded.took[begun.kind as usize].record_alone(nanos);
+            if let Some(quorum) = quorum {
+                recorded.quorum_waits[quorum as usize].record_alone(nanos);
+            }
+        }
+    }
+}
+
+/// An operation of several replicas that has had its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuorumKind {
+    Read = 0,
+    Write = 1,
+}
+
+impl QuorumKind {
+    /// What the reply is to; `None`: to an operation of one replica, or it did not have its answers.
+    #[inline]
+    pub(crate) fn of(reply: &Reply) -> Option<Self> {
+        match reply {
+            Reply::Found { acks, .. } | Reply::Missing { acks } if acks.from > 1 => Some(Self::Read),
+            Reply::Written { acks, .. } if acks.from > 1 => Some(Self::Write),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::Acks;
+
+    #[test]
+    fn statuses_are_told_apart_and_the_rest_counted_together() {
+        let recorded = Arc::new(Recorded::new());
+        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        for status in [200, 404, 404, 418, 599] {
+            recorder.answered(RequestKind::Get, StatusCode::from_u16(status).unwrap());
+        }
+        let counts: Vec<_> = (0..STATUSES.len())
+            .map(|place| (STATUSES[place], recorded.answers(RequestKind::Get, place)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(counts, [(200, 1), (404, 2), (0, 2)]);
+        assert_eq!(recorded.answers(RequestKind::Put, 0), 0);
+    }
+
+    #[test]
+    fn only_what_several_replicas_answered_is_a_wait_for_a_quorum() {
+        let missing = |from| Reply::Missing { acks: Acks { got: 1, from } };
+        assert_eq!(
+            [1, 2, 3].map(|from| QuorumKind::of(&missing(from))),
+            [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
+        );
+        assert_eq!(QuorumKind::of(&Reply::Failed(cluster::Failure::DiskFull)), None);
+    }
+
+    #[test]
+    fn time_is_from_the_turn_of_the_command_to_that_of_the_reply() {
+        let recorded = Arc::new(Recorded::new());
+        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        let begun = Begun { kind: RequestKind::Put, at: Instant::from_nanos(100) };
+        recorder.replied(begun, Instant::from_nanos(350), Some(QuorumKind::Write));
+        recorder.replied(begun, Instant::from_nanos(100), None);
+        let took = recorded.took[RequestKind::Put as usize].snapshot();
+        assert_eq!((took.count(), took.sum()), (2, 250));
+        assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
+        Recorder::new(None).replied(begun, Instant::from_nanos(350), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests, and the room for them.
+
+use super::Scene;
+use super::exposition::{Exposition, SECONDS};
+use super::recorder::{QUORUM_KINDS, STATUSES};
+use crate::counters::{Cut, Refusal};
+use api::RequestKind;
+use stdx::histogram::{Histogram, Snapshot};
+
+/// What has a latency: it is one command of the coordinator.
+const TIMED: [RequestKind; 7] = [
+    RequestKind::Get,
+    RequestKind::Head,
+    RequestKind::Put,
+    RequestKind::Delete,
+    RequestKind::Range,
+    RequestKind::RangePage,
+    RequestKind::BatchEntry,
+];
+
+pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
+    answers(out, scene);
+    latencies(out, scene);
+    outcomes(out, scene);
+    connections(out, scene);
+    room(out, scene);
+    read_pool(out, scene);
+}
+
+fn answers(out: &mut Exposition, scene: &Scene<'_>) {
+    let mut family = out.counter("veche_requests_total", "Requests answered, by operation and status.");
+    for kind in RequestKind::ALL {
+        for (place, &status) in STATUSES.iter().enumerate() {
+            let count = scene.metrics.threads.iter().map(|thread| thread.answers(kind, place)).sum();
+            if count > 0 || is_usual(kind, status) {
+                let status = if status == 0 { "other".to_owned() } else { status.to_string() };
+                family.count(&[("operation", kind.name()), ("status", &status)], count);
+            }
+        }
+    }
+}
+
+/// Whether there is a sample from the start, so that the first answer is seen as a rise.
+fn is_usual(kind: RequestKind, status: u16) -> bool {
+    match kind {
+        RequestKind::Get | RequestKind::Head => matches!(status, 200 | 404 | 503 | 504),
+        RequestKind::Put | RequestKind::BatchEntry => matches!(status, 201 | 503 | 504),
+        RequestKind::Delete => matches!(status, 202 | 503 | 504),
+        RequestKind::Range | RequestKind::Batch | RequestKind::Status | RequestKind::Metrics => status == 200,
+        RequestKind::Other => status == 400,
+        RequestKind::Checkpoint | RequestKind::Repair | RequestKind::RangePage => false,
+    }
+}
+
+fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
+    let sum = |of: &dyn Fn(&super::Recorded) -> &Histogram| {
+        let mut sum = Snapshot::default();
+        scene.metrics.threads.iter().for_each(|thread| of(thread).add_to(&mut sum));
+        sum
+    };
+    let help = "Time from the end of a request to its answer, by operation; answers from memory count as 0.";
+    let mut family = out.histogram("veche_request_seconds", help);
+    for kind in TIMED {
+        let took = sum(&|thread| &thread.took[kind as usize]);
+        family.distribution(&[("operation", kind.name())], &took, &SECONDS);
+    }
+    let help = "Time until enough replicas had answered, where a key has more than one.";
+    let mut family = out.histogram("veche_quorum_wait_seconds", help);
+    for (place, name) in QUORUM_KINDS.into_iter().enumerate() {
+        let waits = sum(&|thread| &thread.quorum_waits[place]);
+        family.distribution(&[("operation", name)], &waits, &SECONDS);
+    }
+}
+
+fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
+    let counters = &scene.process.counters;
+    let mut refused =
+        out.counter("veche_refused_total", "What was refused for lack of room, by what had none.");
+    for why in Refusal::ALL {
+        refused.count(&[("reason", why.name())], counters.refused(why));
+    }
+    out.counter(
+        "veche_deadlines_passed_total",
+        "Operations that reached their deadline before their answers.",
+    )
+    .count(&[], counters.deadlines_passed.get());
+    out.counter("veche_not_enough_replicas_total", "Operations for which too few replicas answered.")
+        .count(&[], counters.not_enough_replicas.get());
+    out.counter("veche_writes_superseded_total", "Writes that found a greater version already there.")
+        .count(&[], counters.superseded.get());
+    out.counter("veche_reads_hedged_total", "Reads that asked one more replica because an answer was late.")
+        .count(&[], counters.hedged.get());
+    let help = "Reads whose answers differed, by when the older replicas were given the newest.";
+    out.counter("veche_read_repairs_total", help)
+        .count(&[("when", "before_reply")], counters.repaired_before_reply.get())
+        .count(&[("when", "after_reply")], counters.repaired_after_reply.get());
+    out.counter("veche_ranges_broken_total", "Ranges broken off after their first page had left.")
+        .count(&[], counters.ranges_broken.get());
+}
+
+fn connections(out: &mut Exposition, scene: &Scene<'_>) {
+    let Scene { process, .. } = scene;
+    let max = process.config.limits.connections_max as u64;
+    out.gauge("veche_connections", "Connections of clients that are open.")
+        .count(&[], process.gauges.connections());
+    out.gauge("veche_connections_max", "Connections of clients that may be open.").count(&[], max);
+    out.counter("veche_connections_accepted_total", "Connections of clients and peers taken in.")
+        .count(&[], process.counters.connections_accepted.get());
+    let mut cut =
+        out.counter("veche_connections_cut_total", "Connections of clients ended by the node, by reason.");
+    for why in Cut::ALL {
+        cut.count(&[("reason", why.name())], process.counters.cut(why));
+    }
+}
+
+fn room(out: &mut Exposition, scene: &Scene<'_>) {
+    let Scene { process, local, .. } = scene;
+    let operations_max = u64::from(cluster::Limits::default().operations_max) * process.config.threads as u64;
+    out.gauge("veche_operations", "Commands under way.").count(&[], process.gauges.operations());
+    out.gauge("veche_operations_max", "Commands that may be under way.").count(&[], operations_max);
+    out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.")
+        .count(&[], process.body_budget.taken());
+    out.gauge("veche_body_bytes_max", "Bytes of request bodies that may be held.")
+        .count(&[], process.config.limits.body_bytes_max);
+    out.gauge("veche_ranges_open", "Ranges that are being sent.").count(&[], process.ranges.count() as u64);
+    let snapshots = local.map_or(0, |local| local.store.open_snapshots() as u64);
+    out.gauge(
+        "veche_range_snapshots",
+        "Snapshots kept for pages to come, for ranges of this node and of others.",
+    )
+    .count(&[], snapshots);
+}
+
+fn read_pool(out: &mut Exposition, scene: &Scene<'_>) {
+    let waiting = scene.local.map(|local| local.reads.waiting()).unwrap_or_default();
+    out.gauge("veche_read_pool_waiting", "Reads that wait for a thread that may wait for the disk.")
+        .count(&[("kind", "point")], waiting.points as u64)
+        .count(&[("kind", "page")], waiting.pages as u64);
+    let waits = &scene.metrics.read_waits;
+    out.histogram(
+        "veche_read_pool_wait_seconds",
+        "How long reads waited for a thread that may wait for the disk.",
+    )
+    .distribution(&[("kind", "point")], &waits.points.snapshot(), &SECONDS)
+    .distribution(&[("kind", "page")], &waits.pages.snapshot(), &SECONDS);
+}

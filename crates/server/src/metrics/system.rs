@@ -1,0 +1,41 @@
+//! The process and its state.
+
+use super::Scene;
+use super::exposition::Exposition;
+use api::ServingState;
+
+/// The states of a node, by name.
+const STATES: [(&str, ServingState); 3] = [
+    ("starting", ServingState::Starting),
+    ("serving", ServingState::Serving),
+    ("draining", ServingState::Draining),
+];
+
+pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
+    let version = env!("CARGO_PKG_VERSION");
+    out.gauge("veche_build_info", "Always 1; the release is in its label.").count(&[("version", version)], 1);
+    let uptime = scene.now.mono.saturating_since(scene.process.started);
+    out.gauge("veche_uptime_seconds", "Time since the process started.").value(&[], uptime.as_secs_f64());
+    let state = scene.process.state();
+    let mut states = out.gauge("veche_state", "1 for the state the node is in, 0 for the others.");
+    for (name, each) in STATES {
+        states.count(&[("state", name)], u64::from(each == state));
+    }
+    usage(out);
+}
+
+fn usage(out: &mut Exposition) {
+    let usage = env::os_process::usage();
+    out.counter(
+        "veche_process_cpu_seconds_total",
+        "Processor time used by the process, system time included.",
+    )
+    .value(&[], usage.cpu.as_secs_f64());
+    out.gauge("veche_process_resident_bytes", "Memory that the process has in use.")
+        .count(&[], usage.resident_bytes);
+    out.gauge("veche_process_threads", "Threads of the process.").count(&[], usage.threads);
+    out.gauge("veche_process_open_files", "Files and sockets that the process has open.")
+        .count(&[], usage.open_files);
+    out.gauge("veche_process_open_files_max", "Files and sockets that the process may have open.")
+        .count(&[], usage.open_files_max);
+}
