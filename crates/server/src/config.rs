@@ -74,8 +74,6 @@ pub struct Limits {
     pub progress_time: Duration,
     /// The same of a response that is streamed: its reader may stop for a while, which costs a bounded buffer.
     pub reader_time: Duration,
-    /// The same of a response that is streamed: its reader may stop for a while, which costs a bounded buffer.
-    pub reader_time: Duration,
     /// Bytes that the hints for all peers together may take on disk, about.
     pub hint_bytes_max: u64,
     /// From the signal to stop to the end of the process, at most, without `drain_delay`.
@@ -103,7 +101,6 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(600),
             progress_time: Duration::from_secs(30),
-            reader_time: Duration::from_secs(600),
             reader_time: Duration::from_secs(600),
             hint_bytes_max: 1 << 30,
             drain_time: Duration::from_secs(8),
