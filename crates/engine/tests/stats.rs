@@ -108,9 +108,11 @@ fn three_writes_that_wait_are_one_group_and_one_sync() {
     assert_eq!((stats.queued_batches, stats.memory.queue_bytes), (0, 0));
     assert!(told.iter().all(|told| told.try_recv().expect("told").is_ok()));
 
-    put(&mut world, &engine, b"d", 10);
+    let writes = [b"d", b"e"].map(|key| write_of(&mut world, key, 10));
+    engine.write(batch_of(&writes)).expect("written");
     let stats = engine.stats();
-    assert_eq!(buckets(&stats.wal.group_cells), [(1, 1), (3, 1)]);
+    assert_eq!((stats.wal.groups, stats.wal.batches, stats.wal.cells), (2, 4, 5));
+    assert_eq!(buckets(&stats.wal.group_cells), [(2, 1), (3, 1)]);
     assert_eq!(stats.wal.sync_nanos.count(), 2);
 }
 
@@ -183,9 +185,13 @@ fn a_lookup_that_would_wait_is_counted_when_it_was_done() {
     let engine = world.open(&small_options());
     put(&mut world, &engine, b"key", 10);
     flush(&mut world, &engine, 0);
-    // Has the filter and the index cached, and then finds no data block without waiting.
-    assert_eq!(engine.get(b"key-absent").expect("get"), None);
+    assert_eq!(engine.get(b"kex").expect("get"), None);
     let before = engine.stats().filters.checked;
+    assert_eq!(
+        (before, engine.stats().cache.filter.misses),
+        (1, 1),
+        "the filter is in the cache, no block is"
+    );
     world.disk.set_cold(true);
     for _ in 0..3 {
         assert_eq!(engine.try_get(b"key").expect("get"), TryGet::WouldWait);
