@@ -439,7 +439,10 @@ fn what_is_streamed_and_stands_still_is_cut_so_that_it_shows() {
     const VALUES: usize = 40;
     let second = Duration::from_secs(1);
     let server = start(
-        Config { limits: Limits { progress_time: second, reader_time: second, ..Limits::default() }, ..config() },
+        Config {
+            limits: Limits { progress_time: second, reader_time: second, ..Limits::default() },
+            ..config()
+        },
         MemFs::new(),
     );
     let mut connection = Connection::open(server.address());
