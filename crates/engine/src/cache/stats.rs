@@ -139,13 +139,19 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
 
-    /// More threads than have stripes of their own, some at the same time.
+    const ROUNDS: u64 = 400_000;
+
+    /// More threads than have stripes of their own, each for longer than a turn on a processor.
     #[test]
     fn no_thread_loses_counts_of_another() {
         let counters = Counters::default();
+        let threads = (OWN_STRIPES + 4 * SHARED_STRIPES) as u64;
+        let start = Barrier::new(threads as usize);
         let count = || {
-            for _ in 0..1_000 {
+            start.wait();
+            for _ in 0..ROUNDS {
                 counters.count_lookup(BlockKind::Data, true);
                 counters.count_lookup(BlockKind::Index, false);
                 counters.count_answer(FilterAnswer::Negative);
@@ -153,12 +159,11 @@ mod tests {
                 counters.count_answer(FilterAnswer::Positive);
             }
         };
-        let threads = (OWN_STRIPES + 2 * SHARED_STRIPES) as u64;
         std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(count))));
         let (stats, filters) = (counters.stats(), counters.filter_stats());
-        assert_eq!((stats.data.hits, stats.index.misses), (threads * 1_000, threads * 1_000));
+        assert_eq!((stats.data.hits, stats.index.misses), (threads * ROUNDS, threads * ROUNDS));
         assert_eq!((stats.data.misses, stats.index.hits, stats.filter), (0, 0, KindStats::default()));
-        assert_eq!((filters.checked, filters.negatives), (threads * 3_000, threads * 1_000));
-        assert_eq!(filters.false_positives, threads * 1_000);
+        assert_eq!((filters.checked, filters.negatives), (threads * 3 * ROUNDS, threads * ROUNDS));
+        assert_eq!(filters.false_positives, threads * ROUNDS);
     }
 }
