@@ -4,17 +4,23 @@ use cluster::{Cut, Key, PageBuilder, PageContent, PageRequest, SnapshotId, Store
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, CellRef};
 
-/// Entries that are looked at for one page.
-const PASSED_MAX: usize = 5;
-
 /// See the module.
-#[derive(Default)]
-pub(crate) struct Snapshots(BTreeMap<SnapshotId, BTreeMap<Key, Cell>>);
+pub(crate) struct Snapshots {
+    kept: BTreeMap<SnapshotId, BTreeMap<Key, Cell>>,
+    /// Entries that are looked at for one page.
+    pub(crate) passed_max: usize,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Self { kept: BTreeMap::new(), passed_max: 5 }
+    }
+}
 
 impl Snapshots {
     /// The next page of a snapshot, which is taken of these cells if it is not kept.
     pub(crate) fn read(&mut self, cells: &BTreeMap<Key, Cell>, request: &PageRequest) -> StoreResponse {
-        let snapshot = self.0.entry(request.snapshot).or_insert_with(|| cells.clone());
+        let snapshot = self.kept.entry(request.snapshot).or_insert_with(|| cells.clone());
         let mut page = PageBuilder::with_capacity(0);
         let in_range = snapshot.iter().filter(|(key, _)| request.range.contains(key.as_bytes()));
         for (passed, (key, cell)) in in_range.enumerate() {
@@ -23,7 +29,7 @@ impl Snapshots {
             let shown = shown(cell, request.content).filter(|_| is_of_partitions);
             let len = page.bytes_len() + key.as_bytes().len() + 1 + shown.map_or(0, |cell| cell.value.len());
             let is_full = page.len() == request.limit.entries || len > request.limit.bytes;
-            if passed >= PASSED_MAX || shown.is_some() && !page.is_empty() && is_full {
+            if passed >= self.passed_max || shown.is_some() && !page.is_empty() && is_full {
                 return StoreResponse::Page { page: page.finish(), rest: Some(Cut::Before(key.clone())) };
             }
             if let Some(cell) = shown {
@@ -31,19 +37,19 @@ impl Snapshots {
             }
         }
         if request.goes_on_at().is_none() {
-            self.0.remove(&request.snapshot);
+            self.kept.remove(&request.snapshot);
         }
         StoreResponse::Page { page: page.finish(), rest: None }
     }
 
     /// Lets go of a snapshot.
     pub(crate) fn end(&mut self, id: SnapshotId) {
-        self.0.remove(&id);
+        self.kept.remove(&id);
     }
 
     /// How many are kept.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.kept.len()
     }
 }
 

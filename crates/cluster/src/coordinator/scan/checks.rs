@@ -7,14 +7,14 @@
 //! **Mechanism.** The checker is told the digest of what it should hold: of the sources' cells those of which it is a
 //! replica, by the cell's own `from`. It compares that with all that it holds. Mostly it is the same, and one
 //! digest is all that travels. Else it names what it holds, as much as goes into a page; if that is not all, it is asked
-//! for the rest.
+//! for the rest when the window wants it.
 //!
 //! **Caveats.** What was written with a smaller `from` than the scan's may be on the checker and not belong on the
 //! source. Such a key always differs and is read by itself: right, but slow for many of them.
 
 use super::desk::{Desk, Lost};
 use super::progress::Progress;
-use super::sources::is_answer;
+use super::sources::{Known, is_answer};
 use super::window::Terms;
 use crate::{
     Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, Partition, PartitionSet, RangeDigest, ScanPart,
@@ -40,9 +40,13 @@ impl Check {
         Self { node, partitions, range, is_done: false, progress: Progress::Idle }
     }
 
-    /// Whether all differences have been named.
-    pub(super) const fn is_done(&self) -> bool {
-        self.is_done
+    /// Up to where all differences have been named.
+    pub(super) fn known(&self) -> Known {
+        match &self.range.from {
+            _ if self.is_done => Known::All,
+            Some(from) => Known::To(from.clone()),
+            None => Known::Nothing,
+        }
     }
 
     /// Asks the checker, if it is time to.

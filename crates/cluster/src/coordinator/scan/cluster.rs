@@ -6,7 +6,7 @@
 //!
 //! **Mechanism.** Of each partition one replica is the source of cells, others check that they hold the same (`roles`).
 //! The sources send pages; up to where all of them are known, what they sent is a window (`window`). While it is
-//! checked, the sources read on. A participant that is lost, or late while the others would do without it, is left out
+//! checked, the sources read on. Where replicas differ much, a window is many pages. A participant that is lost, or late while the others would do without it, is left out
 //! from then on: what is not finished is forgotten, and the scan goes on, in new roles, behind the last window.
 //!
 //! **Caveats.** A participant that comes back has no part in this scan any more. Nodes take their snapshots when they are
@@ -15,10 +15,11 @@
 use super::super::peers::Availability;
 use super::desk::{Desk, Lost};
 use super::progress::Progress;
+use super::reads::Enough;
 use super::roles::{Cast, TooFew, participants, usable, would_do};
 use super::sizes::PageSizes;
 use super::sources::{Known, Source};
-use super::window::{Terms, Window};
+use super::window::{Finished, Terms, Window};
 use crate::{
     Acks, Event, Failure, KeyRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply, ScanAnswer,
     StoreFault,
@@ -259,22 +260,28 @@ impl ClusterScan {
         let is_enough = |window: &Window| {
             window.is_oversized() || self.entries_left.is_some_and(|left| window.len() as u64 >= left)
         };
-        if (reader_waits || self.reads_ahead) && !window.as_ref().is_some_and(is_enough) {
-            let limit = self.sizes.limit_of_cells(self.entries_left);
-            for source in &mut *sources {
-                source.ask(desk, &terms, limit)?;
+        let is_wanted = reader_waits || self.reads_ahead;
+        let cells = self.sizes.limit_of_cells(self.entries_left);
+        let reads_on = is_wanted && !window.as_ref().is_some_and(is_enough);
+        for source in &mut *sources {
+            // One that had to wait waits for its turn no longer than that.
+            if reads_on || source.progress.since().is_some() {
+                source.ask(desk, &terms, cells)?;
             }
+        }
+        let enough = Enough { cells, entries: self.entries_left };
+        if let Some(window) = window {
+            window.check(desk, &terms, enough)?;
         }
         if self.ready.is_some() {
             return Ok(false);
         }
         if let Some(window) = window {
-            window.advance(desk, &terms, self.quorum)?;
-            if window.is_done() {
-                self.finish_window();
-                return Ok(true);
+            if is_wanted {
+                window.read(desk, self.quorum, enough);
             }
-            return Ok(false);
+            let finished = window.take_done(enough);
+            return Ok(finished.map(|finished| self.finish(finished)).is_some());
         }
         let is_known = sources.iter().all(|source| *source.known() != Known::Nothing);
         if is_known {
@@ -284,14 +291,19 @@ impl ClusterScan {
         Ok(is_known)
     }
 
-    fn finish_window(&mut self) {
+    /// Makes a page of what is done of the window.
+    fn finish(&mut self, finished: Finished) {
         let Stage::Gathering(gathering) = &mut self.stage else {
             unreachable!("there is a window");
         };
-        let window = gathering.window.take().expect("there is a window");
-        self.reads_ahead = !window.is_oversized();
-        let end = window.end.clone();
-        let page = window.finish(self.at, self.entries_left);
+        if finished.is_whole {
+            gathering.window = None;
+        } else {
+            self.sizes.grow();
+        }
+        self.reads_ahead = !finished.is_oversized();
+        let end = finished.end.clone();
+        let page = finished.page(self.at, self.entries_left);
         self.entries_left = self.entries_left.map(|left| left - page.len() as u64);
         let is_last = end.is_none() || self.entries_left == Some(0);
         if let Some(end) = end {
@@ -390,11 +402,10 @@ impl Gathering {
 
 /// What all sources have sent up to where all of them are known.
 fn next_window(cast: &Cast, sources: &mut [Source], range: &KeyRange) -> Window {
-    let ends = sources.iter().filter_map(|source| match source.known() {
-        Known::To(cut) => Some(cut),
-        Known::Nothing | Known::All => None,
-    });
-    let end = ends.min().cloned();
+    let end = match sources.iter().map(Source::known).min() {
+        Some(Known::To(cut)) => Some(cut.clone()),
+        Some(Known::Nothing | Known::All) | None => None,
+    };
     let pages = sources.iter_mut().map(|source| source.take_until(end.as_ref())).collect();
     Window::new(cast, pages, range, end)
 }

@@ -10,8 +10,9 @@
 //! knows what is under way at which store, and lets go of the snapshots in the end. Pages begin small, so that the
 //! first one leaves at once, and grow. A reader that stops reading stops the scan: no more is read ahead than one page of
 //! each store. Entries of this node alone are in `local`, those of the cluster in `cluster`, with their `roles`,
-//! `sources`, `checks` and `window`s. Keys that replicas hold otherwise are read by ordinary reads, which stand in the
-//! table of operations with all others; they take a part of it at most, and wait while it is full.
+//! `sources`, `checks` and `window`s. Keys that replicas hold otherwise are read by ordinary reads (`reads`), which stand in
+//! the table of operations with all others; they take a part of it at most, and wait while it is full. However much
+//! replicas differ, no more of it is read than the next page needs, and no more is known of it than a few answers name.
 //!
 //! **Caveats.** A scan that is closed while a store reads for it is remembered until that answer has come: else the
 //! snapshot could be taken anew by what comes last.
@@ -22,6 +23,7 @@ mod desk;
 mod errands;
 mod local;
 mod progress;
+mod reads;
 mod roles;
 mod sizes;
 mod sources;

@@ -5,7 +5,7 @@
 
 use super::desk::{Desk, Lost};
 use super::progress::Progress;
-use super::window::Terms;
+use super::window::{Terms, take_until};
 use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanPart};
 
 /// See the module.
@@ -21,8 +21,8 @@ pub(super) struct Source {
     pub(super) progress: Progress,
 }
 
-/// Up to where it is known what a source holds behind all that was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Up to where it is known what a node holds, behind all that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Known {
     Nothing,
     To(Cut),
@@ -84,18 +84,26 @@ impl Source {
 
     /// Takes out what is before the end of a window; `None`: all of it.
     pub(super) fn take_until(&mut self, end: Option<&Cut>) -> Page {
-        let taken = match end {
-            None => self.page.len(),
-            Some(end) => self.page.partition_point(|key| !end.is_passed_by(key)),
-        };
         if let (Known::To(known), Some(end)) = (&self.known, end)
             && known <= end
         {
             self.known = Known::Nothing;
         }
-        let rest = self.page.part(taken..self.page.len());
-        let page = std::mem::replace(&mut self.page, rest);
-        if taken == page.len() { page } else { page.part(0..taken) }
+        match end {
+            None => std::mem::take(&mut self.page),
+            Some(end) => take_until(&mut self.page, end),
+        }
+    }
+}
+
+impl Known {
+    /// Whether it is known of this key.
+    pub(super) fn reaches(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::To(cut) => !cut.is_passed_by(key),
+            Self::All => true,
+        }
     }
 }
 

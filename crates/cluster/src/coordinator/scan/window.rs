@@ -3,22 +3,25 @@
 //! **Promise.** A window that is done has, of each key in it, the newest of what the participants of its partition hold.
 //!
 //! **Mechanism.** Every checker is asked whether it holds the same. What it holds otherwise, the sources may have missed:
-//! those keys are read as a user would read them, some at a time, and what was read takes the place of what the source
+//! those keys are read as a user would read them (`reads`), and what was read takes the place of what the source
 //! sent. So replicas that differ are repaired on the way, by the same rules as with any read.
+//!
+//! A window ends where the sources' pages do, but checkers may hold any number of keys in it that the sources lack: a
+//! source that missed much sends nothing, and all of the range is one window. So a window is done part by part. Checkers
+//! are asked on only while the keys that differ are fewer than a page has, and what was read is enough for a page at some
+//! time: up to there the window is finished, and what is behind stays.
 
 use super::checks::Check;
 use super::desk::{Desk, Lost};
-use super::progress::PAUSE;
+use super::reads::{Done, Enough, Reads};
 use super::roles::Cast;
 use super::sizes::PAGE_BYTES_MAX;
+use super::sources::Known;
 use crate::{
     Cut, Failure, Key, KeyRange, Page, PageBuilder, PageEntry, Quorum, Reply, ScanPart, ScanRequest,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
-
-/// Keys of one scan that are read at once.
-const READS_UNDER_WAY_MAX: usize = 16;
 
 /// What all requests of a scan have in common.
 #[derive(Clone, Copy, Debug)]
@@ -34,24 +37,22 @@ pub(super) struct Terms<'a> {
 #[derive(Debug)]
 pub(super) struct Window {
     /// Where the window ends; `None`: with the range.
-    pub(super) end: Option<Cut>,
+    end: Option<Cut>,
     /// What the sources sent.
     pub(super) pages: Vec<Page>,
     pub(super) checks: Vec<Check>,
     reads: Reads,
 }
 
-/// Keys that replicas hold otherwise.
-#[derive(Debug, Default)]
-struct Reads {
-    known: BTreeSet<Key>,
-    to_do: VecDeque<Key>,
-    under_way: BTreeMap<u64, Key>,
-    /// By the bytes of the key: what lives there, if anything does.
-    done: BTreeMap<Vec<u8>, Option<Cell>>,
-    /// Since when the next result is waited for.
-    since: Option<Instant>,
-    paused_until: Option<Instant>,
+/// What is done of a window.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Where it ends; `None`: with the range.
+    pub(super) end: Option<Cut>,
+    /// Whether nothing of the window is left.
+    pub(super) is_whole: bool,
+    pages: Vec<Page>,
+    read: Done,
 }
 
 impl Terms<'_> {
@@ -81,35 +82,50 @@ impl Window {
 
     /// Whether one of the pages is larger than pages are to be.
     pub(super) fn is_oversized(&self) -> bool {
-        self.pages.iter().any(|page| page.bytes().len() > PAGE_BYTES_MAX)
+        has_oversized(&self.pages)
     }
 
-    /// Sees that it will be done.
-    pub(super) fn advance(
+    /// Asks the checkers, if it is time to.
+    pub(super) fn check(
         &mut self,
         desk: &mut Desk<'_>,
         terms: &Terms<'_>,
-        quorum: Quorum,
+        enough: Enough,
     ) -> Result<(), Lost> {
+        let checked = self.checked();
+        let has_room = self.reads.len() < enough.cells.entries;
+        let holds_up_reads = !self.reads.has_to_do(&checked);
         for check in &mut self.checks {
-            check.ask(desk, terms, &self.pages)?;
+            let is_last = check.known() == checked;
+            if has_room || (is_last && holds_up_reads) || check.progress.since().is_some() {
+                check.ask(desk, terms, &self.pages)?;
+            }
         }
-        self.reads.advance(desk, quorum);
         Ok(())
     }
 
-    /// Whether all is known.
-    pub(super) fn is_done(&self) -> bool {
-        self.checks.iter().all(Check::is_done) && self.reads.is_done()
+    /// Has keys read, if it is time to.
+    pub(super) fn read(&mut self, desk: &mut Desk<'_>, quorum: Quorum, enough: Enough) {
+        self.reads.advance(desk, quorum, &self.checked(), enough);
+    }
+
+    /// What is done of it, if that is enough or all.
+    pub(super) fn take_done(&mut self, enough: Enough) -> Option<Finished> {
+        let (end, is_whole) = match self.reads.done_to(&self.checked(), enough) {
+            Known::Nothing => return None,
+            Known::To(cut) => (Some(cut), false),
+            Known::All => (self.end.clone(), true),
+        };
+        let pages = match &end {
+            Some(cut) if !is_whole => self.pages.iter_mut().map(|page| take_until(page, cut)).collect(),
+            _ => std::mem::take(&mut self.pages),
+        };
+        Some(Finished { end, is_whole, pages, read: self.reads.take_done() })
     }
 
     /// Has these keys read.
     pub(super) fn differ(&mut self, keys: Vec<Key>) {
-        for key in keys {
-            if self.reads.known.insert(key.clone()) {
-                self.reads.to_do.push_back(key);
-            }
-        }
+        self.reads.want(keys);
     }
 
     /// Takes the result of a read; why the scan has failed, if it has.
@@ -119,34 +135,48 @@ impl Window {
 
     /// Whether this read is wanted still.
     pub(super) fn wants_read(&self, serial: u64) -> bool {
-        self.reads.under_way.contains_key(&serial)
+        self.reads.awaits(serial)
     }
 
     /// Since when a result of a read is waited for.
     pub(super) const fn reading_since(&self) -> Option<Instant> {
-        self.reads.since
+        self.reads.since()
     }
 
     /// When reads that had to wait go on.
     pub(super) const fn reads_paused_until(&self) -> Option<Instant> {
-        self.reads.paused_until
+        self.reads.paused_until()
+    }
+
+    /// Up to where every checker has said what it holds.
+    fn checked(&self) -> Known {
+        self.checks.iter().map(Check::known).min().unwrap_or(Known::All)
+    }
+}
+
+impl Finished {
+    /// Whether it holds more than pages are to hold.
+    pub(super) fn is_oversized(&self) -> bool {
+        self.read.bytes > 2 * PAGE_BYTES_MAX || has_oversized(&self.pages)
     }
 
     /// What lives in it at `at`, so many entries at most.
-    pub(super) fn finish(mut self, at: WallTime, entries_max: Option<u64>) -> Page {
+    pub(super) fn page(mut self, at: WallTime, entries_max: Option<u64>) -> Page {
         let entries_max = entries_max.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let is_live = |entry: &PageEntry<'_>| entry.cell.meta.is_live_at(at);
-        if self.pages.len() <= 1 && self.reads.done.is_empty() {
+        if self.pages.len() <= 1 && self.read.cells.is_empty() {
             let page = self.pages.pop().unwrap_or_default();
             if page.entries().all(|entry| is_live(&entry)) {
                 return if page.len() > entries_max { page.part(0..entries_max) } else { page };
             }
             self.pages.push(page);
         }
+        let read = self.read.cells.iter();
+        let read: BTreeMap<&[u8], Option<&Cell>> =
+            read.map(|(key, cell)| (key.as_bytes(), cell.as_ref())).collect();
         let unread = self.pages.iter().flat_map(Page::entries);
-        let unread = unread.filter(|entry| !self.reads.done.contains_key(entry.key));
-        let read =
-            (self.reads.done.iter()).filter_map(|(key, cell)| Some((&key[..], cell.as_ref()?.as_ref())));
+        let unread = unread.filter(|entry| !read.contains_key(entry.key));
+        let read = read.iter().filter_map(|(key, cell)| Some((*key, (*cell)?.as_ref())));
         let mut entries: Vec<(&[u8], CellRef<'_>)> =
             unread.map(|entry| (entry.key, entry.cell)).chain(read).collect();
         entries.retain(|(_, cell)| cell.meta.is_live_at(at));
@@ -159,41 +189,14 @@ impl Window {
     }
 }
 
-impl Reads {
-    fn is_done(&self) -> bool {
-        self.to_do.is_empty() && self.under_way.is_empty()
-    }
+fn has_oversized(pages: &[Page]) -> bool {
+    pages.iter().any(|page| page.bytes().len() > PAGE_BYTES_MAX)
+}
 
-    fn advance(&mut self, desk: &mut Desk<'_>, quorum: Quorum) {
-        if self.paused_until.is_some_and(|until| desk.now.mono < until) {
-            return;
-        }
-        self.paused_until = None;
-        while self.under_way.len() < READS_UNDER_WAY_MAX
-            && let Some(key) = self.to_do.pop_front()
-        {
-            self.since.get_or_insert(desk.now.mono);
-            self.under_way.insert(desk.read(key.clone(), quorum), key);
-        }
-    }
-
-    fn take(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
-        let Some(key) = self.under_way.remove(&serial) else {
-            return Ok(());
-        };
-        let cell = match reply {
-            Reply::Found { cell, .. } => Some(cell),
-            Reply::Missing { .. } => None,
-            Reply::Failed(Failure::Overloaded { .. }) => {
-                self.paused_until = Some(now + PAUSE);
-                self.to_do.push_back(key);
-                return Ok(());
-            }
-            Reply::Failed(failure) => return Err(failure),
-            reply => unreachable!("a read was answered with {reply:?}"),
-        };
-        self.done.insert(key.as_bytes().to_vec(), cell);
-        self.since = (!self.is_done()).then_some(now);
-        Ok(())
-    }
+/// Takes out of a page what is before a cut.
+pub(super) fn take_until(page: &mut Page, cut: &Cut) -> Page {
+    let taken = page.partition_point(|key| !cut.is_passed_by(key));
+    let rest = page.part(taken..page.len());
+    let page = std::mem::replace(page, rest);
+    if taken == page.len() { page } else { page.part(0..taken) }
 }

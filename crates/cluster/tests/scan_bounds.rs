@@ -1,0 +1,109 @@
+//! However much replicas differ, a page of a range costs no more than a page: neither memory, nor reads, nor time until
+//! the first one.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{Command, Cut, KeyRange, Limits, Page, Reply, Scan, ScanId, ScanScope};
+use coordinator_support::{Cluster, TIMEOUT, key};
+use stdx::{Cell, Hlc, NodeTag, Version};
+
+const KEYS: usize = 6_000;
+const SCAN: ScanId = ScanId(1);
+/// Of one page, with the values of the reads that were under way when it was full.
+const PAGE_BYTES_MAX: usize = (128 << 10) + 16 * 1_100;
+
+/// Three nodes; the stores' pages hold as many keys as they may.
+fn cluster() -> Cluster {
+    let limits = Limits { request_timeout: TIMEOUT, reads_for_one_of_all: 0, ..Limits::default() };
+    let mut cluster = Cluster::new(3, limits, 1);
+    for host in &mut cluster.hosts {
+        host.snapshots.passed_max = usize::MAX;
+    }
+    cluster
+}
+
+fn cell(from: u8, value_len: usize) -> Cell {
+    let version = Version::new(Hlc::from_bits(1 << 12), NodeTag(100));
+    Cell::value(version, from, Bytes::from(vec![b'x'; value_len]))
+}
+
+fn fill(cluster: &mut Cluster, nodes: &[usize], keys: impl Iterator<Item = usize>, value_len: usize) {
+    for key in keys.map(|index| key(&format!("{index:06}"))) {
+        for node in nodes {
+            cluster.hosts[*node].cells.insert(key.clone(), cell(3, value_len));
+        }
+    }
+}
+
+fn begin(cluster: &mut Cluster, limit: Option<u64>) -> (Page, bool) {
+    let range = KeyRange { from: Some(Cut::Before(key("0"))), to: None };
+    let scan = Scan { range, limit, scope: ScanScope::Cluster(cluster.quorum(2, 3)) };
+    take(cluster, Command::Scan { id: SCAN, scan })
+}
+
+fn take(cluster: &mut Cluster, command: Command) -> (Page, bool) {
+    let request = cluster.submit(0, command);
+    cluster.settle();
+    match cluster.replies.remove(&request) {
+        Some(Reply::Page { page, is_last }) => (page, is_last),
+        reply => panic!("{reply:?} instead of a page"),
+    }
+}
+
+/// Reads the range to its end; how many entries it has. Each page, the one that is made ahead included, is checked for
+/// what it cost.
+fn read_all(cluster: &mut Cluster, reads_max: usize) -> usize {
+    let (mut seen, mut repaired) = (Vec::new(), cluster.hosts[0].cells.len());
+    let (mut page, mut is_last) = begin(cluster, None);
+    loop {
+        assert!(page.bytes().len() <= PAGE_BYTES_MAX, "{} bytes in a page", page.bytes().len());
+        let held = cluster.hosts[0].cells.len();
+        assert!(held - repaired <= reads_max, "{} keys were read at once", held - repaired);
+        repaired = held;
+        seen.extend((0..page.len()).map(|at| page.key(at)));
+        if is_last {
+            assert!(seen.is_sorted_by(|one, next| one < next));
+            return seen.len();
+        }
+        (page, is_last) = take(cluster, Command::NextPage { id: SCAN });
+    }
+}
+
+/// This node missed all of it, and is believed.
+#[test]
+fn pages_are_bounded_whatever_the_source_lacks() {
+    let mut cluster = cluster();
+    fill(&mut cluster, &[1, 2], 0..KEYS, 1_000);
+    assert_eq!(read_all(&mut cluster, 600), KEYS);
+}
+
+#[test]
+fn pages_are_bounded_whatever_the_source_lacks_of_small_entries() {
+    let mut cluster = cluster();
+    fill(&mut cluster, &[1, 2], 0..3 * KEYS, 1);
+    assert_eq!(read_all(&mut cluster, 2 * 4_200), 3 * KEYS);
+}
+
+/// Each has two thirds of it, and answers with a few keys at a time.
+#[test]
+fn pages_are_bounded_where_each_lacks_something() {
+    let mut cluster = cluster();
+    for host in &mut cluster.hosts {
+        host.snapshots.passed_max = 50;
+    }
+    fill(&mut cluster, &[0, 2], (0..KEYS).filter(|index| index % 3 == 0), 1_000);
+    fill(&mut cluster, &[1, 2], (0..KEYS).filter(|index| index % 3 == 1), 1_000);
+    fill(&mut cluster, &[0, 1], (0..KEYS).filter(|index| index % 3 == 2), 1_000);
+    assert_eq!(read_all(&mut cluster, 600), KEYS);
+}
+
+#[test]
+fn a_limit_of_one_reads_few_keys() {
+    let mut cluster = cluster();
+    fill(&mut cluster, &[1, 2], 0..KEYS, 10);
+    let (page, is_last) = begin(&mut cluster, Some(1));
+    assert_eq!((page.len(), is_last), (1, true));
+    let read = cluster.hosts[0].cells.len();
+    assert!(read <= 16, "{read} keys were read for one entry");
+}
