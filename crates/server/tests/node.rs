@@ -73,6 +73,16 @@ fn counted(server: &Server, name: &str) -> u64 {
     counter.split([',', '}']).next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
+/// The value of this sample at `/metrics`.
+#[track_caller]
+fn measured(server: &Server, sample: &str) -> f64 {
+    let answer = exchange(server, bare("GET", "/metrics"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let text = answer.text();
+    let value = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {sample}")).parse().expect("a number")
+}
+
 /// Holds file operations until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
@@ -176,8 +186,11 @@ fn a_node_that_recovers_says_so() {
     let status = exchange(&server, bare("GET", "/v0/status"));
     assert_eq!((status.status, status.header("retry-after")), (503, Some("1")));
     assert!(status.text().contains("\"state\":\"starting\""), "{}", status.text());
+    assert_eq!(measured(&server, "veche_state{state=\"starting\"}"), 1.0);
+    assert_eq!(measured(&server, "veche_requests_total{operation=\"get\",status=\"503\"}"), 1.0);
     gate.open();
     eventually("the node serves", || exchange(&server, bare("GET", "/v0/status")).status == 200);
+    assert_eq!(measured(&server, "veche_state{state=\"starting\"}"), 0.0);
     assert_eq!(exchange(&server, put("k", "v")).status, 201);
     server.stop().unwrap();
 }
@@ -246,6 +259,10 @@ fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
         assert_eq!(connection.response().text(), value(i), "k{i}");
     }
     assert!(disk.counters().counts().reads_would_wait > would_wait_before, "nothing had to wait");
+    assert!(measured(&server, "veche_read_pool_wait_seconds_count{kind=\"point\"}") > 0.0);
+    assert_eq!(measured(&server, "veche_read_pool_waiting{kind=\"point\"}"), 0.0);
+    let hot = measured(&server, "veche_request_seconds_count{operation=\"get\"}");
+    assert_eq!(hot, 400.0, "each of them was one request");
     server.stop().unwrap();
 }
 
@@ -383,7 +400,8 @@ fn one_connection_too_many_is_told_so() {
     refused.0.assert_closed();
     held.clear();
     eventually("there is room again", || exchange(&server, bare("GET", "/v0/status")).status == 200);
-    assert!(counted(&server, "refused") > 0);
+    let refused = measured(&server, "veche_refused_total{reason=\"connections\"}");
+    assert!(refused > 0.0 && refused == counted(&server, "refused") as f64);
     server.stop().unwrap();
 }
 
@@ -404,9 +422,12 @@ fn bodies_take_no_more_memory_than_is_set_aside() {
         }
         answer.status == 503
     });
-    assert!(counted(&server, "refused") > 0);
+    let refused = measured(&server, "veche_refused_total{reason=\"bodies\"}");
+    assert!(refused > 0.0 && refused == counted(&server, "refused") as f64);
+    assert!(measured(&server, "veche_body_bytes") > 0.0);
     drop(waiting);
     eventually("the budget came back", || exchange(&server, put("k", &half)).status == 201);
+    eventually("all of it", || measured(&server, "veche_body_bytes") == 0.0);
     assert_eq!(exchange(&server, get("waiting")).status, 404);
     server.stop().unwrap();
 }
@@ -431,6 +452,9 @@ fn slow_clients_are_told_and_idle_ones_closed() {
     }
     idle.assert_closed();
     assert_eq!(exchange(&server, get("k")).status, 404);
+    assert_eq!(measured(&server, "veche_connections_cut_total{reason=\"slow_request\"}"), 2.0);
+    assert_eq!(measured(&server, "veche_connections_cut_total{reason=\"idle\"}"), 1.0);
+    assert_eq!(measured(&server, "veche_requests_total{operation=\"other\",status=\"408\"}"), 2.0);
     server.stop().unwrap();
 }
 

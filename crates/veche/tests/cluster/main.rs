@@ -13,6 +13,7 @@ mod harness;
 mod history;
 mod linearizability;
 mod membership;
+mod metrics;
 mod missed;
 mod placement;
 mod quorums;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod exposition;
 pub(crate) mod http;
 
 use http::{Connection, Response};
