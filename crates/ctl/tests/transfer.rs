@@ -19,6 +19,8 @@ struct FakeNode<J> {
     judge: J,
     entries_seen: usize,
     stored: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// A refusal follows the last entry, as if more was to come.
+    refuses_more: bool,
 }
 
 /// What becomes of an entry.
@@ -28,9 +30,15 @@ enum Judgement {
     Refused(StatusCode),
     /// It is not answered, nor what follows.
     Hangup,
+    /// It is refused for now, the results end properly, and nothing is done of what follows.
+    Closed,
 }
 
 impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
+    fn new(judge: J) -> Self {
+        Self { judge, entries_seen: 0, stored: BTreeMap::new(), refuses_more: false }
+    }
+
     /// The body of the answer.
     fn answer(&mut self, body: Bytes) -> Vec<u8> {
         let mut entries = EntryDecoder::of_export(Format::Binary, 1 << 20);
@@ -43,6 +51,11 @@ impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
             let version = Version::new(Hlc::from_bits(1), NodeTag(1));
             let result = match (judgement, entry.action) {
                 (Judgement::Hangup, _) => return out,
+                (Judgement::Closed, _) => {
+                    results.put(&refused(StatusCode::SERVICE_UNAVAILABLE), &mut out);
+                    results.end(&mut out);
+                    return out;
+                }
                 (Judgement::Stored, BatchAction::Put { value, .. }) => {
                     self.stored.insert(key, value.to_vec());
                     EntryResult::Done { is_delete: false, version, superseded: false }
@@ -51,16 +64,21 @@ impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
                     self.stored.remove(&key);
                     EntryResult::Done { is_delete: true, version, superseded: false }
                 }
-                (Judgement::Refused(status), _) => {
-                    EntryResult::Failed { status, detail: "not now".into(), retry_after_secs: None }
-                }
+                (Judgement::Refused(status), _) => refused(status),
             };
             results.put(&result, &mut out);
         }
         entries.end().expect("a whole batch");
+        if self.refuses_more {
+            results.put(&refused(StatusCode::SERVICE_UNAVAILABLE), &mut out);
+        }
         results.end(&mut out);
         out
     }
+}
+
+fn refused(status: StatusCode) -> EntryResult {
+    EntryResult::Failed { status, detail: "not now".into(), retry_after_secs: None }
 }
 
 /// What an import of `lines` to such a node comes to, and what the node holds then.
@@ -68,8 +86,15 @@ fn import_lines(
     lines: &str,
     judge: impl FnMut(usize, &[u8]) -> Judgement + 'static,
 ) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
+    import_to(FakeNode::new(judge), lines)
+}
+
+fn import_to(
+    node: FakeNode<impl FnMut(usize, &[u8]) -> Judgement + 'static>,
+    lines: &str,
+) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
     let from = Box::new(std::io::Cursor::new(lines.to_owned().into_bytes()));
-    let node = Rc::new(RefCell::new(FakeNode { judge, entries_seen: 0, stored: BTreeMap::new() }));
+    let node = Rc::new(RefCell::new(node));
     let serving = Rc::clone(&node);
     let imported = with_server(
         move |request: Request<Incoming>| {
@@ -122,6 +147,40 @@ fn of_entries_of_one_key_the_last_counts_also_when_one_was_refused() {
         stored,
         BTreeMap::from([(b"a".to_vec(), b"last".to_vec()), (b"b".to_vec(), b"last".to_vec())])
     );
+}
+
+#[test]
+fn what_a_node_did_not_get_to_when_it_refused_the_rest_of_a_batch_is_sent_again() {
+    let lines = lines(&[("a", "1"), ("b", "first"), ("c", "3"), ("b", "last"), ("d", "4")]);
+    let (imported, stored) = import_lines(&lines, |seen, _| match seen {
+        1 => Judgement::Closed,
+        _ => Judgement::Stored,
+    });
+    assert_eq!((imported.entries, imported.sent_again, imported.unknown), (5, 4, 0), "{imported:?}");
+    assert!(imported.ended_early.is_none(), "{imported:?}");
+    assert_eq!((stored.len(), &stored[&b"b"[..]][..]), (4, &b"last"[..]), "in their order");
+}
+
+#[test]
+fn what_is_not_answered_after_a_refusal_that_was_not_the_last_word_is_unknown() {
+    let lines = lines(&[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")]);
+    let (imported, _) = import_lines(&lines, |seen, _| match seen {
+        0 => Judgement::Refused(StatusCode::SERVICE_UNAVAILABLE),
+        1 => Judgement::Stored,
+        _ => Judgement::Hangup,
+    });
+    assert_eq!(imported.unknown, 2, "{imported:?}");
+    assert!(matches!(imported.ended_early, Some(CtlError::BrokenOff { .. })), "{imported:?}");
+}
+
+#[test]
+fn a_refusal_behind_all_entries_ends_the_batch_and_not_the_import() {
+    let (imported, stored) = import_to(
+        FakeNode { refuses_more: true, ..FakeNode::new(|_, _| Judgement::Stored) },
+        &lines(&[("a", "1")]),
+    );
+    assert_eq!((imported.entries, imported.unknown, stored.len()), (1, 0, 1), "{imported:?}");
+    assert!(imported.ended_early.is_none(), "{imported:?}");
 }
 
 #[test]

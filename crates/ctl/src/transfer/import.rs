@@ -5,9 +5,10 @@
 //! sent again, until nothing is taken any more for a minute.
 //!
 //! **Mechanism.** Entries are sent in *rounds*, each a batch of the node's: while the node answers one, the next are under
-//! way, up to a limit. The first refusal ends the round: nothing more is sent, all that is under way is answered, and
-//! after a pause the next round begins with what was refused. But for entries whose key was written by a later one
-//! meanwhile: those would bury what is newer.
+//! way, up to a limit. The first refusal ends the round: nothing more is sent, and all that is under way is answered, or
+//! nothing of it is done: a node that has no room for the rest of a batch says so in its last result. After a pause the
+//! next round begins with what was refused, and then what the node did not get to. But for entries whose key was written by
+//! a later one meanwhile: those would bury what is newer.
 //!
 //! **Caveats.** Entries get new versions; their expiry stays. When the connection breaks, nobody knows which of the
 //! entries under way were written. To import the file again does no harm, if nobody else writes its keys.
@@ -162,10 +163,11 @@ impl Importer<'_> {
                 std::future::pending().await
             } => never,
         };
-        let Flight { under_way, refusal, refused, .. } = flight;
+        let Flight { under_way, refusal, refused, last_is_refusal, .. } = flight;
         let under_way = under_way.into_inner();
+        let mut again = refused.into_inner().into_entries();
         match answered {
-            Ok(()) if under_way.is_empty() => {}
+            Ok(()) if under_way.is_empty() || last_is_refusal.get() => again.extend(under_way),
             Ok(()) => {
                 self.imported.unknown = under_way.len() as u64;
                 let detail = format!("it left {} entries without an answer", under_way.len());
@@ -181,9 +183,8 @@ impl Importer<'_> {
                 return Err(error);
             }
         }
-        let refused = refused.into_inner().into_entries();
-        self.imported.sent_again += refused.len() as u64;
-        supply.put_back(refused);
+        self.imported.sent_again += again.len() as u64;
+        supply.put_back(again);
         Ok(refusal.into_inner())
     }
 
@@ -198,10 +199,14 @@ impl Importer<'_> {
         while let Some(piece) = answer.next().await? {
             results.feed(piece);
             while let Some(result) = results.next().map_err(|error| broken(error.to_string()))? {
-                let entry = flight
-                    .land()
-                    .ok_or_else(|| broken("it answers entries that it was not sent".to_owned()))?;
-                settle(&mut self.imported, entry, result, flight);
+                match flight.land() {
+                    Some(entry) => settle(&mut self.imported, entry, result, flight),
+                    None => match Refusal::of(&result) {
+                        // There was no room for what might have come.
+                        Some(refusal) => flight.end(refusal),
+                        None => return Err(broken("it answers entries that it was not sent".to_owned())),
+                    },
+                }
             }
             self.progress.entries_done = self.imported.entries;
             self.progress.bytes_done = flight.bytes_read.get().max(self.progress.bytes_done);
@@ -213,16 +218,16 @@ impl Importer<'_> {
 
 /// Counts the result of an entry.
 fn settle(imported: &mut Imported, entry: BatchEntry, result: EntryResult, flight: &Flight) {
+    let refusal = Refusal::of(&result);
+    flight.last_is_refusal.set(refusal.is_some());
+    if let Some(refusal) = refusal {
+        return flight.refuse(entry, refusal);
+    }
     match result {
         EntryResult::Done { superseded, .. } => {
             imported.entries += 1;
             imported.superseded += u64::from(superseded);
             imported.entries += flight.refused.borrow_mut().forget(&entry.key);
-        }
-        EntryResult::Failed { status, detail, retry_after_secs } if is_for_now(status.as_u16()) => {
-            let retry_after = retry_after_secs.map(|secs| Duration::from_secs(secs.into()));
-            flight
-                .refuse(entry, Refusal { status: status.as_u16(), retry_after, detail: detail.into_owned() });
         }
         EntryResult::Failed { status, detail, .. } => {
             imported.failed += 1;
@@ -282,6 +287,19 @@ struct Refusal {
     detail: String,
 }
 
+impl Refusal {
+    /// That of an entry; `None`: it was not refused, or for good.
+    fn of(result: &EntryResult) -> Option<Self> {
+        match result {
+            EntryResult::Failed { status, detail, retry_after_secs } if is_for_now(status.as_u16()) => {
+                let retry_after = retry_after_secs.map(|secs| Duration::from_secs(secs.into()));
+                Some(Self { status: status.as_u16(), retry_after, detail: detail.clone().into_owned() })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What was sent in a round, and not answered or refused. Shared by whoever sends and whoever takes the answers.
 #[derive(Default)]
 struct Flight {
@@ -289,6 +307,8 @@ struct Flight {
     bytes: Cell<usize>,
     refused: RefCell<Refused>,
     refusal: RefCell<Option<Refusal>>,
+    /// The last result was a refusal. If results end with it, it is of all entries behind it too.
+    last_is_refusal: Cell<bool>,
     /// There is more room, or the round is to end.
     changed: Notify,
     /// So much of the file was read when the last entry was sent.
@@ -319,6 +339,11 @@ impl Flight {
 
     fn refuse(&self, entry: BatchEntry, refusal: Refusal) {
         self.refused.borrow_mut().push(entry);
+        self.end(refusal);
+    }
+
+    /// Nothing more is sent.
+    fn end(&self, refusal: Refusal) {
         *self.refusal.borrow_mut() = Some(refusal);
         self.changed.notify_one();
     }
