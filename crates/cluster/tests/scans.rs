@@ -317,10 +317,9 @@ impl Run {
             assert_eq!(self.values.get(&cell.value), Some(&key), "never written, seed {seed}");
             assert!(self.cluster.issued.contains(&cell), "never written so, seed {seed}");
             reading.seen.push((key.clone(), cell.meta.version));
-            let stays = !reading.is_local
-                && 2 * self.quorum.ack() > self.quorum.from()
-                && cell.meta.from >= self.quorum.from();
-            if stays {
+            // So many hold it, of the replicas that the next scan reads.
+            let holders = self.quorum.ack().min(cell.meta.from);
+            if !reading.is_local && self.quorum.ack() + holders > self.quorum.from() {
                 self.acknowledged.push((key, cell.meta.version, self.quorum));
             }
         }

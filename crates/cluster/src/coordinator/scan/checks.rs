@@ -10,7 +10,8 @@
 //! for the rest when the window wants it.
 //!
 //! **Caveats.** What was written with a smaller `from` than the scan's may be on the checker and not belong on the
-//! source. Such a key always differs and is read by itself: right, but slow for many of them.
+//! source: such a key always differs. Or it is on the source and does not belong on the checker, which then has nothing to
+//! say about it. Both are read by themselves: right, but slow for many of them.
 
 use super::desk::{Desk, Lost};
 use super::progress::Progress;

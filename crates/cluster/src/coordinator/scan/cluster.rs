@@ -21,8 +21,8 @@ use super::sizes::PageSizes;
 use super::sources::{Known, Source};
 use super::window::{Finished, Terms, Window};
 use crate::{
-    Acks, Event, Failure, KeyRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply, ScanAnswer,
-    StoreFault,
+    Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
+    ScanAnswer, StoreFault,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -285,7 +285,7 @@ impl ClusterScan {
         }
         let is_known = sources.iter().all(|source| *source.known() != Known::Nothing);
         if is_known {
-            *window = Some(next_window(cast, sources, &self.range));
+            *window = Some(next_window(&desk.context.member.layout, cast, sources, &self.range));
             self.sizes.grow();
         }
         Ok(is_known)
@@ -401,13 +401,13 @@ impl Gathering {
 }
 
 /// What all sources have sent up to where all of them are known.
-fn next_window(cast: &Cast, sources: &mut [Source], range: &KeyRange) -> Window {
+fn next_window(layout: &Layout, cast: &Cast, sources: &mut [Source], range: &KeyRange) -> Window {
     let end = match sources.iter().map(Source::known).min() {
         Some(Known::To(cut)) => Some(cut.clone()),
         Some(Known::Nothing | Known::All) | None => None,
     };
     let pages = sources.iter_mut().map(|source| source.take_until(end.as_ref())).collect();
-    Window::new(cast, pages, range, end)
+    Window::new(layout, cast, pages, range, end)
 }
 
 /// A participant did not do its part: it has too much to do for now, or cannot.

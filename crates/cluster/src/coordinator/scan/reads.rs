@@ -1,7 +1,8 @@
-//! Keys of a window that replicas hold otherwise, read one by one as a user would read them.
+//! Keys of a window of which the participants do not settle what is shown, read one by one as a user would read them.
 //!
 //! **Promise.** What was read is enough for a page, or all there is, and not much more: the values of those reads that
-//! were under way when it became enough. What is known of keys beyond is no more than the checkers' last answers named.
+//! were under way when it became enough. Of keys beyond, no more are known than the sources' pages have, and the
+//! checkers' last answers named.
 //!
 //! **Mechanism.** Keys are read in their order, and only up to where every checker has said what it holds: no key before
 //! those that were read can come to light. So what was read makes a page up to the first key that was not.

@@ -5,7 +5,7 @@
 
 use super::super::context::Context;
 use super::super::peers::Availability;
-use crate::{Layout, NodeIndex, PartitionSet, Quorum, ScanRoles};
+use crate::{Layout, NodeIndex, Partition, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
 /// So many casts are kept.
@@ -48,6 +48,19 @@ impl Cast {
         };
         let parts = roles.order.iter().map(part).filter(|part| !part.is_empty()).collect();
         Ok(Self { roles, parts })
+    }
+
+    /// Whether fewer of those that have a part are to hold a cell, by the cell's own `from`, than have to hold what was
+    /// read, so that it stays: they alone cannot say whether it does.
+    pub(super) fn are_strangers_to(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
+        if from >= self.roles.from {
+            return false;
+        }
+        let partition = Partition::of(key, layout.partitions());
+        let replicas = &layout.preference_list(partition)[..usize::from(from)];
+        let participants = self.roles.participants(layout, partition);
+        let holders = participants.filter(|node| replicas.contains(node)).count();
+        holders < usize::from(from.min(self.roles.ack))
     }
 
     /// Whether `node` has a part.
@@ -110,14 +123,14 @@ pub(super) fn would_do(layout: &Layout, quorum: Quorum, is_in: impl Fn(NodeIndex
 
 /// How many take part in the partition of which the fewest do.
 fn least_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
-    let count = |partition| roles.participants(layout, crate::Partition(partition)).count() as u8;
+    let count = |partition| roles.participants(layout, Partition(partition)).count() as u8;
     (0..layout.partitions()).map(count).min().expect("a layout has partitions")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Partition, QuorumChoice};
+    use crate::QuorumChoice;
     use std::num::NonZeroU8;
 
     const PARTITIONS: u32 = 32;

@@ -1,10 +1,14 @@
 //! Windows: what all sources have sent up to a cut, until it is known to be the newest.
 //!
-//! **Promise.** A window that is done has, of each key in it, the newest of what the participants of its partition hold.
+//! **Promise.** A window that is done has, of each key in it, the newest of what the participants of its partition hold; and as
+//! many replicas hold that as hold what any read shows.
 //!
 //! **Mechanism.** Every checker is asked whether it holds the same. What it holds otherwise, the sources may have missed:
 //! those keys are read as a user would read them (`reads`), and what was read takes the place of what the source
 //! sent. So replicas that differ are repaired on the way, by the same rules as with any read.
+//!
+//! What was written to fewer replicas than the scan reads may be on the source, and the others that are to hold it have no
+//! say here. Then nobody has said that it is where a later read cannot miss it, and such a key is read too.
 //!
 //! A window ends where the sources' pages do, but checkers may hold any number of keys in it that the sources lack: a
 //! source that missed much sends nothing, and all of the range is one window. So a window is done part by part. Checkers
@@ -18,7 +22,7 @@ use super::roles::Cast;
 use super::sizes::PAGE_BYTES_MAX;
 use super::sources::Known;
 use crate::{
-    Cut, Failure, Key, KeyRange, Page, PageBuilder, PageEntry, Quorum, Reply, ScanPart, ScanRequest,
+    Cut, Failure, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanPart, ScanRequest,
 };
 use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
@@ -65,14 +69,24 @@ impl Terms<'_> {
 
 impl Window {
     /// That of these pages in this range, which ends with the window.
-    pub(super) fn new(cast: &Cast, pages: Vec<Page>, range: &KeyRange, end: Option<Cut>) -> Self {
+    pub(super) fn new(
+        layout: &Layout,
+        cast: &Cast,
+        pages: Vec<Page>,
+        range: &KeyRange,
+        end: Option<Cut>,
+    ) -> Self {
         let checkers = cast.parts.iter().filter(|part| !part.checked.is_empty());
         let to = end.clone().or_else(|| range.to.clone());
         let range = KeyRange { from: range.from.clone(), to };
         let checks =
             checkers.map(|part| Check::new(part.node, part.checked.clone(), range.clone())).collect();
-        let pages = pages.into_iter().filter(|page| !page.is_empty()).collect();
-        Self { end, pages, checks, reads: Reads::default() }
+        let pages: Vec<Page> = pages.into_iter().filter(|page| !page.is_empty()).collect();
+        let mut reads = Reads::default();
+        for page in &pages {
+            reads.want(unsure(layout, cast, page));
+        }
+        Self { end, pages, checks, reads }
     }
 
     /// How many cells the sources sent.
@@ -187,6 +201,13 @@ impl Finished {
         entries.into_iter().for_each(|(key, cell)| page.push(key, cell));
         page.finish()
     }
+}
+
+/// The keys of which the participants cannot say whether what the source holds stays.
+fn unsure(layout: &Layout, cast: &Cast, page: &Page) -> impl Iterator<Item = Key> {
+    let is_unsure = |entry: &PageEntry<'_>| cast.are_strangers_to(layout, entry.key, entry.cell.meta.from);
+    let unsure = page.entries().enumerate().filter(move |(_, entry)| is_unsure(entry));
+    unsure.map(|(at, _)| page.key(at))
 }
 
 fn has_oversized(pages: &[Page]) -> bool {

@@ -1,0 +1,83 @@
+//! What a range of a majority has shown, a read that begins later finds: also what was written to fewer replicas than the
+//! range is read from, and to fewer of these than were asked to hold it.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{Command, Cut, Key, KeyRange, Limits, NodeIndex, PeerState, Reply, Scan, ScanId, ScanScope};
+use coordinator_support::{Cluster, TIMEOUT, key};
+use stdx::{Cell, Hlc, NodeTag, Version};
+
+/// What of a key a range at node 0 shows, and what a read finds after that at the others; with 2 of 3.
+fn show_and_read(key: &Key, cells: &[(usize, Cell)]) -> (Option<Version>, Option<Version>) {
+    let limits = Limits { request_timeout: TIMEOUT, reads_for_one_of_all: 0, ..Limits::default() };
+    let mut cluster = Cluster::new(3, limits, 1);
+    for (node, cell) in cells {
+        cluster.hosts[*node].cells.insert(key.clone(), cell.clone());
+    }
+    let quorum = cluster.quorum(2, 3);
+    let range = KeyRange { from: Some(Cut::Before(key.clone())), to: None };
+    let scan = Scan { range, limit: None, scope: ScanScope::Cluster(quorum) };
+    let request = cluster.submit(0, Command::Scan { id: ScanId(1), scan });
+    cluster.settle();
+    let shown = match cluster.replies.remove(&request) {
+        Some(Reply::Page { page, is_last: true }) => (!page.is_empty()).then(|| page.cell(0).meta.version),
+        reply => panic!("{reply:?} instead of a page"),
+    };
+    // It is read from the others as long as they are enough.
+    cluster.hosts[1].view.peers[0].state = PeerState::Suspected;
+    cluster.publish(1);
+    let request = cluster.submit(1, Command::Get { key: key.clone(), quorum });
+    cluster.settle();
+    let found = match cluster.replies.remove(&request) {
+        Some(Reply::Found { cell, .. }) => Some(cell.meta.version),
+        Some(Reply::Missing { .. }) => None,
+        reply => panic!("{reply:?} to a read"),
+    };
+    (shown, found)
+}
+
+fn cell(at: u64, from: u8) -> Cell {
+    Cell::value(version(at), from, Bytes::from_static(b"value"))
+}
+
+fn version(at: u64) -> Version {
+    Version::new(Hlc::from_bits(at << 12), NodeTag(100))
+}
+
+/// A key with this preference list.
+fn key_with(list: [u8; 3]) -> Key {
+    let limits = Limits::default();
+    let layout = Cluster::new(3, limits, 1).layout;
+    let list = list.map(NodeIndex);
+    let mut keys = (0..1_000).map(|index| key(&format!("k{index}")));
+    keys.find(|key| layout.preference_list(layout.partition_of(key))[..3] == list).expect("one of many")
+}
+
+#[test]
+fn what_is_on_the_source_alone() {
+    // Whichever of the others has a say: it belongs on one that has none, or on the one that has.
+    for list in [[0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1]] {
+        let (shown, found) = show_and_read(&key_with(list), &[(0, cell(5, 2))]);
+        assert_eq!((shown, found), (Some(version(5)), Some(version(5))), "with {list:?}");
+    }
+}
+
+#[test]
+fn what_is_where_it_does_not_belong() {
+    for list in [[1, 2, 0], [2, 1, 0]] {
+        let (shown, found) = show_and_read(&key_with(list), &[(0, cell(5, 2))]);
+        assert!(found >= shown, "{shown:?} was shown, {found:?} found, with {list:?}");
+    }
+}
+
+/// The range shows nothing, since it was deleted: nothing stays what is shown.
+#[test]
+fn what_was_deleted_on_the_source_alone() {
+    for list in [[0, 2, 1], [0, 1, 2], [2, 0, 1]] {
+        let tombstone = Cell::tombstone(version(9), 2);
+        let old = cell(1, 3);
+        let (shown, found) = show_and_read(&key_with(list), &[(0, tombstone), (1, old.clone()), (2, old)]);
+        assert_eq!((shown, found), (None, None), "with {list:?}");
+    }
+}
