@@ -1,31 +1,55 @@
-//! When the node was last alive, and what becomes of its data when that is too long ago.
+//! Up to when the node has heard of all deletes, and what becomes of its data when that is too long ago.
 //!
-//! **Promise.** A node of several that was away longer than its tombstones are kept does not simply come back with
-//! its data: its peers may have dropped deletes that it never heard of, and it would bring the deleted back. It
-//! refuses to start until an operator says what happened meanwhile ([`AfterAbsence`](crate::AfterAbsence)).
+//! **Promise.** A node of several that has not heard of its peers' deletes for longer than its tombstones are kept does
+//! not simply come back with its data: the peers may have dropped deletes that it never heard of, and it would bring
+//! the deleted back. It refuses to start until an operator says what happened meanwhile
+//! ([`AfterAbsence`](crate::AfterAbsence)). Absences between which nothing was caught up with add up.
 //!
-//! **Mechanism.** The file `alive` holds the time of the last start or of the last [`Alive::note`], which the host
-//! calls about hourly. Where data is to be set aside, the shard is renamed to `stale-...`, durably, before anything
-//! else is changed. What is left is an identity without data, in whose place another is drawn, so that peers
-//! notice. And as long as there is a `stale-...` and nothing was remembered since, the node is one that is being
-//! rebuilt, not one of a new cluster: nodes that were all told to set their data aside must not agree to be empty.
+//! **Mechanism.** The file `alive` holds a time: of all deletes before it the node has heard. The host has it moved every
+//! few minutes ([`Alive::advance`]); opening the directory does not move it, nor does it ever go back. Whether it may
+//! move is seen from what the node remembers:
+//!
+//! * A node that is not settled lacks what it is being filled with. The time stays: for a copy, that which came with it.
+//! * A node that was away for no longer than [`RESTART_MAX`], which counts from the time in the file and not from its last
+//!   stop, has what it missed from hints, which are handed over before it is ready. The time moves at once, whatever
+//!   repair is owed: hints that it drops for a peer that stays down are that peer's lack and not its own, so a healthy
+//!   node is never held back by one that is gone.
+//! * Any other owes its peers a repair from its start on, durably, and is *behind* until it has exchanged all with them.
+//!   One peer that cannot be reached is not waited for where there are others: it missed the deletes, so a majority of
+//!   the other replicas holds each that was acknowledged, and of the two of three it needs to ask one. A node that was
+//!   filled after the loss of its data owes that repair too.
+//!
+//! So a node that starts after eight days, stops a minute later and starts again eight days later was away for sixteen.
+//!
+//! Where data is to be set aside, the shard is renamed to `stale-...`, durably, before anything else is changed. What is
+//! left is an identity without data, in whose place another is drawn, so that peers notice. And as long as there is a
+//! `stale-...` and nothing was remembered since, the node is one that is being rebuilt, not one of a new cluster: nodes
+//! that were all told to set their data aside must not agree to be empty.
 //!
 //! **Caveats.** What was set aside is kept until the operator removes it; it can be renamed back to `shard-000`. A
-//! wall clock that is far ahead makes a node refuse to start for nothing.
+//! wall clock that is far ahead makes a node refuse to start for nothing, or hides what it misses until then. A node that
+//! is up and cut off from all others is taken for one that hears them, and of a restart's hints those are not waited for
+//! that a peer holds which cannot be reached: the regular passes of anti-entropy bring both, long before the grace
+//! period has ended if the nodes meet in time. A key written for five nodes or more may have been deleted where only the
+//! one peer that was not waited for and others that were not asked know it; the next passes find it.
 
 use crate::directory::SHARD;
 use crate::error::StoreError;
 use crate::sealed::{self, number};
-use cluster::{NodeRecord, Standing};
+use cluster::{NodeRecord, NodeSet, Standing};
 use env::Fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stdx::{NodeTag, WallTime};
 
 /// A node may have been away for so long and still come back with its data: the grace period of tombstones less a
 /// day, in which it hears of what it missed.
 pub const AWAY_MAX_DEFAULT: Duration = Duration::from_secs(9 * 24 * 3600);
+
+/// A node that was away for no longer was restarted: hints bring what it missed. Far less than they are kept, and than
+/// the grace period of tombstones is longer than [`AWAY_MAX_DEFAULT`].
+pub(crate) const RESTART_MAX: Duration = Duration::from_secs(6 * 3600);
 
 const FILE: &str = "alive";
 const HEADER: &str = "veche-alive 1";
@@ -36,30 +60,75 @@ pub(crate) struct Alive {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     /// One writer at a time: the name it writes under is always the same.
-    writing: Mutex<()>,
+    state: Mutex<Hearing>,
+}
+
+/// Whether the node has heard of what it missed.
+enum Hearing {
+    All,
+    /// Not before it has exchanged all with these peers.
+    Behind(NodeSet),
 }
 
 impl Alive {
     pub(crate) fn new(fs: Arc<dyn Fs>, dir: &Path) -> Self {
-        Self { fs, dir: dir.to_owned(), writing: Mutex::default() }
+        Self { fs, dir: dir.to_owned(), state: Mutex::new(Hearing::All) }
     }
 
-    /// Makes durable that the node is alive at `wall`.
+    /// The node begins without what it missed, of which `peers` may know.
+    pub(crate) fn begin_behind(&self, peers: NodeSet) {
+        *self.lock() = Hearing::Behind(peers);
+    }
+
+    /// Makes durable that the node has heard of all deletes before `wall`, if it has, being one that remembers `record`.
+    pub(crate) fn advance(&self, wall: WallTime, record: &NodeRecord) -> Result<(), StoreError> {
+        let mut hearing = self.lock();
+        if hearing.is_of_all(record) {
+            *hearing = Hearing::All;
+            self.raise(wall)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable that there is no delete before `wall` that the node should hear of.
     pub(crate) fn note(&self, wall: WallTime) -> Result<(), StoreError> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        sealed::replace(&*self.fs, &self.dir, FILE, &text(wall))
+        let _turn = self.lock();
+        self.raise(wall)
+    }
+
+    /// Up to when the data has heard of all deletes that is taken at `now` from a node that remembers `record`.
+    pub(crate) fn heard_to(&self, now: WallTime, record: &NodeRecord) -> Result<WallTime, StoreError> {
+        let hears_all = self.lock().is_of_all(record);
+        Ok(self.find()?.filter(|alive| !hears_all || *alive > now).unwrap_or(now))
     }
 
     /// How long the node was away at `now`; `None` if it was never noted to be alive.
     pub(crate) fn away_for(&self, now: WallTime) -> Result<Option<Duration>, StoreError> {
+        let missed =
+            |alive: WallTime| now.micros_since_unix_epoch().saturating_sub(alive.micros_since_unix_epoch());
+        Ok(self.find()?.map(|alive| Duration::from_micros(missed(alive))))
+    }
+
+    fn find(&self) -> Result<Option<WallTime>, StoreError> {
         let path = self.dir.join(FILE);
         if !self.fs.exists(&path).map_err(StoreError::io("look for", &path))? {
             return Ok(None);
         }
         let bytes = sealed::read(&*self.fs, &path)?;
-        let alive = decode(&bytes).map_err(|detail| StoreError::AliveCorrupt { path, detail })?;
-        let away = now.micros_since_unix_epoch().saturating_sub(alive.micros_since_unix_epoch());
-        Ok(Some(Duration::from_micros(away)))
+        decode(&bytes).map(Some).map_err(|detail| StoreError::AliveCorrupt { path, detail })
+    }
+
+    /// A wall clock that was set back must not make an absence of what was heard since.
+    fn raise(&self, wall: WallTime) -> Result<(), StoreError> {
+        if self.find()?.is_some_and(|alive| alive >= wall) {
+            return Ok(());
+        }
+        sealed::replace(&*self.fs, &self.dir, FILE, &text(wall))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hearing> {
+        // What is under the lock is whole after each statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renames the shard of the node of this tag, durably. Returns where it is kept.
@@ -78,6 +147,19 @@ impl Alive {
         let was_set_aside = names.iter().any(|name| name.starts_with(STALE));
         let standing = if was_set_aside { Standing::Rebuilding } else { Standing::Unsettled };
         Ok(NodeRecord { standing, ..NodeRecord::default() })
+    }
+}
+
+impl Hearing {
+    fn is_of_all(&self, record: &NodeRecord) -> bool {
+        let has_exchanged = match self {
+            Self::All => true,
+            Self::Behind(peers) => {
+                let open = record.repair_owed.intersection(*peers).len();
+                open == 0 || (open == 1 && peers.len() > 1)
+            }
+        };
+        has_exchanged && record.standing == Standing::Settled
     }
 }
 

@@ -3,10 +3,12 @@
 //! **Promise.** A checkpoint holds all that was acknowledged before it was asked for. It is laid out as a data directory,
 //! under `checkpoints/` in the node's own, and is there whole or is not taken for one: its identity is the last file to
 //! come and the first to go. It belongs to the process that made it: when the directory is opened again, those that
-//! were left behind are removed. There is a limit to how many are kept.
+//! were left behind are removed. There is a limit to how many are kept. Whoever asks for one may give it its name, and so
+//! find it again when the answer is lost.
 //!
 //! **Mechanism.** The engine links its tables, so a checkpoint takes neither time nor space at first. It is meant to be
-//! copied elsewhere and then removed. The checkpoint of a node with peers also says when it was made, and carries a
+//! copied elsewhere and then removed. The checkpoint of a node with peers also says up to when it
+//! has heard of all deletes, and carries a
 //! mark that keeps a copy of it from being opened before it was decided what it is to be (see `restored`).
 //!
 //! **Caveats.** What compaction would free stays on the disk for as long as a checkpoint holds it.
@@ -15,17 +17,21 @@ use crate::alive::Alive;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{self, Identity};
+use crate::node_record;
 use crate::restored::{self, Copied};
 use engine::Engine;
 use env::{Env, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use stdx::WallTime;
 
 /// So many checkpoints are kept at most.
 pub const CHECKPOINTS_MAX: usize = 4;
 
 const DIR: &str = "checkpoints";
+/// The longest name of a checkpoint, in bytes.
+const NAME_BYTES_MAX: usize = 255;
 
 /// A checkpoint that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,24 +48,30 @@ pub(crate) struct Checkpoints {
     /// Where they are.
     dir: PathBuf,
     identity: Identity,
+    /// Of a node with peers.
+    alive: Option<Arc<Alive>>,
     /// How many this process has made. One is made or removed at a time.
     made: Mutex<u64>,
 }
 
 impl Checkpoints {
     /// Those of the data directory `data`, which has this identity.
-    pub(crate) fn new(env: Env, data: &Path, identity: Identity) -> Self {
-        Self { env, dir: data.join(DIR), identity, made: Mutex::default() }
+    pub(crate) fn new(env: Env, data: &Path, identity: Identity, alive: Option<Arc<Alive>>) -> Self {
+        Self { env, dir: data.join(DIR), identity, alive, made: Mutex::default() }
     }
 
-    /// Makes one of what `engine` holds.
-    pub(crate) fn make(&self, engine: &Engine) -> Result<Checkpoint, StoreError> {
+    /// Makes one of what `engine` holds, of this name or of one that is drawn.
+    pub(crate) fn make(&self, engine: &Engine, name: Option<&str>) -> Result<Checkpoint, StoreError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.count()? >= CHECKPOINTS_MAX {
+        if let Some(name) = name {
+            self.check_is_free(name)?;
+        }
+        if self.names()?.len() >= CHECKPOINTS_MAX {
             return Err(StoreError::TooManyCheckpoints { path: self.dir.clone(), max: CHECKPOINTS_MAX });
         }
         *made += 1;
-        let name = format!("{}-{made}", self.env.clock.now().wall.micros_since_unix_epoch());
+        let drawn = || format!("{}-{made}", self.env.clock.now().wall.micros_since_unix_epoch());
+        let name = name.map_or_else(drawn, str::to_owned);
         let path = self.dir.join(&name);
         if let Err(error) = self.fill(&path, engine) {
             if let Err(left) = self.discard(&path) {
@@ -81,16 +93,39 @@ impl Checkpoints {
         Ok(true)
     }
 
+    /// Those that are kept, by their names; also what is left of one that could not be removed.
+    pub(crate) fn list(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        let _turn = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names()?;
+        names.sort_unstable();
+        Ok(names.into_iter().map(|name| Checkpoint { path: self.dir.join(&name), name }).collect())
+    }
+
+    fn check_is_free(&self, name: &str) -> Result<(), StoreError> {
+        if !is_name(name) {
+            return Err(StoreError::NotACheckpointName { name: name.to_owned() });
+        }
+        let path = self.dir.join(name);
+        if exists(&*self.env.fs, &path)? { Err(StoreError::CheckpointExists { path }) } else { Ok(()) }
+    }
+
     fn fill(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
         directory::create(fs, path)?;
         if self.identity.membership.has_peers() {
             restored::mark(fs, path, Copied::Undecided)?;
             // Before the data is taken: what is in it is not older.
-            Alive::new(Arc::clone(&self.env.fs), path).note(self.env.clock.now().wall)?;
+            Alive::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
         }
         engine.checkpoint(&path.join(SHARD))?;
         self.identity.store(fs, path)
+    }
+
+    /// The data of a node that is behind has not heard of all deletes before this moment.
+    fn heard_to(&self, engine: &Engine) -> Result<WallTime, StoreError> {
+        let now = self.env.clock.now().wall;
+        let record = node_record::find(engine)?.map(|(record, _)| record).unwrap_or_default();
+        self.alive.as_ref().map_or(Ok(now), |alive| alive.heard_to(now, &record))
     }
 
     /// Removes what is at `path`; from the first step on it is no checkpoint any more.
@@ -101,10 +136,10 @@ impl Checkpoints {
         fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir))
     }
 
-    fn count(&self) -> Result<usize, StoreError> {
+    fn names(&self) -> Result<Vec<String>, StoreError> {
         match self.env.fs.read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            names => names.map(|names| names.len()).map_err(StoreError::io("list", &self.dir)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names.map_err(StoreError::io("list", &self.dir)),
         }
     }
 }
@@ -126,10 +161,11 @@ fn exists(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
     fs.exists(path).map_err(StoreError::io("look for", path))
 }
 
-/// Whether a checkpoint can have this name, which may come from outside: two numbers. It leads nowhere else then.
+/// Whether a checkpoint can have this name, which may come from outside: letters, digits, `-`, `_` and `.`, which is not
+/// the first. It leads nowhere else then.
 fn is_name(name: &str) -> bool {
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    name.split_once('-').is_some_and(|(micros, number)| is_number(micros) && is_number(number))
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_part)
 }
 
 #[cfg(test)]
@@ -138,9 +174,12 @@ mod tests {
 
     #[test]
     fn only_names_of_checkpoints_are_names() {
-        assert!(is_name("1767225600000000-1"));
+        for name in ["1767225600000000-1", "backup-1767225600000000-00c0ffee", "a.b_c"] {
+            assert!(is_name(name), "{name:?}");
+        }
+        let too_long = "a".repeat(NAME_BYTES_MAX + 1);
         for name in
-            ["", "-", "1-", "-1", "..", "../1-1", "1-1/..", "1-1/", "/1-1", "1-1-1", "1-1\0", "\u{661}-1"]
+            ["", ".", "..", ".a", "../1-1", "1-1/..", "1-1/", "/1-1", "a b", "1-1\0", "\u{661}-1", &too_long]
         {
             assert!(!is_name(name), "{name:?}");
         }

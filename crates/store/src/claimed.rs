@@ -1,6 +1,6 @@
 //! Opening a data directory: whose it is, whether its data may come back, and what is in it.
 
-use crate::alive::Alive;
+use crate::alive::{Alive, RESTART_MAX};
 use crate::checkpoints::{self, Checkpoints};
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
@@ -11,7 +11,7 @@ use crate::node_record;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
-use cluster::NodeRecord;
+use cluster::{NodeRecord, NodeSet, Standing};
 use engine::{Engine, Recovery};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
@@ -81,6 +81,8 @@ pub struct Claimed {
     restored: Option<AfterRestore>,
     snapshot_age: Duration,
     alive: Option<Arc<Alive>>,
+    /// For how long it may have missed deletes; `None`: for no time that is known of, or that counts.
+    missed: Option<Duration>,
     lock: Box<dyn DirLock>,
 }
 
@@ -103,10 +105,13 @@ impl Claimed {
         let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let mut kept = Identity::find(fs, dir, &membership, holds_data)?.filter(|_| holds_data);
         let restored = restored::find(fs, dir)?;
-        let mut set_aside = None;
+        let (mut set_aside, mut missed) = (None, None);
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
             let absence = Absence { dir, now, away_max, after_absence, restored };
-            set_aside = absence.end(alive, identity.tag)?;
+            (set_aside, missed) = match absence.end(alive, identity.tag)? {
+                Back::After(missed) => (None, missed),
+                Back::Without(set_aside) => (Some(set_aside), None),
+            };
             kept = kept.filter(|_| set_aside.is_none());
         }
         if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
@@ -122,7 +127,19 @@ impl Claimed {
             alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
         }
         let dir = dir.to_owned();
-        Ok(Self { env, dir, engine, identity, is_new, set_aside, restored, snapshot_age, alive, lock })
+        Ok(Self {
+            env,
+            dir,
+            engine,
+            identity,
+            is_new,
+            set_aside,
+            restored,
+            snapshot_age,
+            alive,
+            missed,
+            lock,
+        })
     }
 
     /// Recovers what is in it. Whoever calls starts the engine's workers.
@@ -130,8 +147,19 @@ impl Claimed {
     /// # Errors
     /// [`StoreError`]: corrupt, or refused by the operating system.
     pub fn open(self) -> Result<(Store, Opened), StoreError> {
-        let Self { env, dir, engine, identity, is_new, set_aside, restored, snapshot_age, alive, lock } =
-            self;
+        let Self {
+            env,
+            dir,
+            engine,
+            identity,
+            is_new,
+            set_aside,
+            restored,
+            snapshot_age,
+            alive,
+            missed,
+            lock,
+        } = self;
         let fs = &*env.fs;
         checkpoints::remove_left(fs, &dir)?;
         let options = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
@@ -149,16 +177,29 @@ impl Claimed {
             tag: identity.tag,
             record_versions: Arc::new(versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
-            checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone())),
+            checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             alive,
             _lock: Arc::from(lock),
         };
+        let peers = restored::peers_of(&identity.membership);
+        let is_late = missed.is_some_and(|missed| missed > RESTART_MAX);
+        let found = record.clone();
         if let Some(after) = restored {
             record = after.record(record, &identity.membership);
+        }
+        if is_late && record.standing == Standing::Settled {
+            record = owing(record, peers);
+        }
+        if record != found {
             store.remember(&record)?;
         }
-        if !is_new {
-            store.note_alive(env.clock.now().wall)?;
+        if let Some(alive) = &store.alive {
+            if missed.is_none() {
+                alive.note(env.clock.now().wall)?;
+            }
+            if is_late || record.standing != Standing::Settled {
+                alive.begin_behind(peers);
+            }
         }
         if let Some(after) = restored {
             restored::forget(fs, &dir)?;
@@ -166,6 +207,21 @@ impl Claimed {
         }
         Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
     }
+}
+
+/// `record` of a node that owes these peers a repair.
+fn owing(record: NodeRecord, peers: NodeSet) -> NodeRecord {
+    let repair_owed = record.repair_owed.union(peers);
+    let is_new = repair_owed != record.repair_owed;
+    NodeRecord { revision: record.revision + u64::from(is_new), repair_owed, ..record }
+}
+
+/// How a node comes back.
+enum Back {
+    /// With its data, without what was deleted for so long. `None`: it was never noted, or nothing was, as it was told.
+    After(Option<Duration>),
+    /// Without its data, which is kept here.
+    Without(PathBuf),
 }
 
 /// A node with peers comes back with data, or with a copy of it.
@@ -178,16 +234,17 @@ struct Absence<'a> {
 }
 
 impl Absence<'_> {
-    /// Does with the data what is to be done with it after so long. Returns where it is kept if it was set aside.
-    fn end(&self, alive: &Alive, tag: NodeTag) -> Result<Option<PathBuf>, StoreError> {
+    /// Does with the data what is to be done with it after so long.
+    fn end(&self, alive: &Alive, tag: NodeTag) -> Result<Back, StoreError> {
         let away_max = self.restored.map_or(self.away_max, |after| after.age_max(self.away_max));
-        let Some(away) = alive.away_for(self.now)?.filter(|away| *away >= away_max) else { return Ok(None) };
+        let missed = alive.away_for(self.now)?;
+        let Some(away) = missed.filter(|away| *away >= away_max) else { return Ok(Back::After(missed)) };
         let away_days = away.as_secs() / (24 * 3600);
         match self.restored.map_or(self.after_absence, AfterRestore::after_absence) {
             AfterAbsence::Refuse => Err(StoreError::AwayTooLong { path: self.dir.to_owned(), away_days }),
             AfterAbsence::Keep => {
                 tracing::warn!(away_days, "the node comes back with its data, as it was told");
-                Ok(None)
+                Ok(Back::After(None))
             }
             AfterAbsence::Rebuild => {
                 let stale = alive.set_aside(tag, self.now)?;
@@ -197,7 +254,7 @@ impl Absence<'_> {
                     "the data is set aside, as the node was told, and it is filled from its peers; remove what \
                      is kept when it is not needed any more"
                 );
-                Ok(Some(stale))
+                Ok(Back::Without(stale))
             }
         }
     }

@@ -89,6 +89,20 @@ pub enum StoreError {
         /// How many are kept at most.
         max: usize,
     },
+    /// A checkpoint was to be made under a name that one has.
+    #[error("there is a checkpoint {} already; give another name, or remove it first", path.display())]
+    CheckpointExists {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// A checkpoint was to be made under a name that none can have.
+    #[error(
+        "{name:?} is no name of a checkpoint; it has 1 to 255 letters, digits, -, _ and ., and does not begin with ."
+    )]
+    NotACheckpointName {
+        /// What was given.
+        name: String,
+    },
     /// There is data, but nothing says whose.
     #[error(
         "{} is missing although its directory holds data; restore it from a backup of this node, or move the data directory away",

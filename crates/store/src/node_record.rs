@@ -16,7 +16,7 @@ use env::Clock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use stdx::codec::{Reader, Truncated, put_varint};
-use stdx::{Hlc, NodeTag, WallTime};
+use stdx::{Hlc, NodeTag, Version, WallTime};
 
 /// The only version of the format so far.
 const FORMAT: u8 = 1;
@@ -31,16 +31,21 @@ pub(crate) fn load(
     tag: NodeTag,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<NodeRecord>, RecordVersions), StoreError> {
-    let Some(cell) = engine.get(NODE_RECORD)? else {
+    let Some((record, version)) = find(engine)? else {
         let last = Last { revision: 0, hlc: Hlc::ZERO };
         return Ok((None, RecordVersions { clock, last: Mutex::new(last) }));
     };
-    let record = decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })?;
-    let version = cell.meta.version;
     // Of equal clock values the greater tag wins, and this may be a copy of what another one stored.
     let hlc = if version.tag == tag { version.hlc } else { version.hlc.next() };
     let last = Last { revision: record.revision, hlc };
     Ok((Some(record), RecordVersions { clock, last: Mutex::new(last) }))
+}
+
+/// The record in `engine`, and its version.
+pub(crate) fn find(engine: &Engine) -> Result<Option<(NodeRecord, Version)>, StoreError> {
+    let Some(cell) = engine.get(NODE_RECORD)? else { return Ok(None) };
+    let record = decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })?;
+    Ok(Some((record, cell.meta.version)))
 }
 
 /// Gives versions to records.

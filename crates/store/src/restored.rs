@@ -8,9 +8,9 @@
 //!   filled from its peers, like those of a node that lost its disk. What was copied is a head start for that, and the
 //!   only copy of keys that no other node held, as long as the peers surely keep the deletes made since: the copy must
 //!   be younger than half of the time after which a node that was away does not come back with its data, so that the
-//!   other half is left to be filled in. An older copy is set aside, and the node begins empty.
-//! * [`AfterRestore::Keep`]: no node went on. All were restored together. The identity is kept, the node is alive again,
-//!   and owes all peers a repair, for no two checkpoints are of quite the same moment.
+//!   other half is left to be filled in; until it is filled its age goes on to count from the checkpoint. An older copy is set aside, and the node begins empty.
+//! * [`AfterRestore::Keep`]: no node went on. All were restored together. The identity is kept, there is no delete it
+//!   could have missed, and it owes all peers a repair, for no two checkpoints are of quite the same moment.
 //!
 //! **Mechanism.** The file `copied` comes with each checkpoint of a node with peers and says "undecided". The decision
 //! replaces that. It is carried out when the directory is next opened, and the file goes last, so that a crash in
@@ -24,8 +24,7 @@
 //! it among those that hold what it acknowledged, and believe it: a quorum of reads may then miss acknowledged writes,
 //! and deletes that the peers have forgotten come back. Nor are checkpoints compared that are restored together: they
 //! should be made within days of each other, and a delete made in the moments between them may be lost where all are
-//! restored after the grace period of tombstones. While a node that was restored cannot reach its peers for days, its
-//! head start grows old as the data of a node does that is up but cut off.
+//! restored after the grace period of tombstones.
 
 use crate::alive::Alive;
 use crate::claimed::AfterAbsence;
@@ -169,7 +168,8 @@ impl AfterRestore {
     }
 }
 
-fn peers_of(membership: &Membership) -> NodeSet {
+/// All nodes but the one itself.
+pub(crate) fn peers_of(membership: &Membership) -> NodeSet {
     let is_peer = |name: &String| Some(name) != membership.own.as_ref();
     let nodes = (0..NODES_MAX as u8).map(NodeIndex).zip(&membership.nodes);
     nodes.filter(|(_, name)| is_peer(name)).map(|(node, _)| node).collect()

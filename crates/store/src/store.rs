@@ -6,7 +6,7 @@ use crate::claimed::{Claimed, Opened, StoreOptions};
 use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
-use crate::node_record::RecordVersions;
+use crate::node_record::{self, RecordVersions};
 use crate::pages::{self, Filled};
 use crate::scan;
 use crate::snapshots::Snapshots;
@@ -157,13 +157,17 @@ impl Store {
         self.snapshots.len()
     }
 
-    /// Makes durable that the node is alive at `wall`, by which it is seen at the next start how long it was away. To
-    /// be called about hourly; a node on its own has no need of it, and writes nothing.
+    /// Makes durable that the node has heard of all deletes up to `wall`, if what it remembers says so: by that it is
+    /// seen at the next start what it missed. To be called every few minutes once the node is ready, that is, once the
+    /// hints for it are applied; a node on its own has no need of it, and writes nothing.
     ///
     /// # Errors
-    /// [`StoreError::Io`]: the file cannot be written. What was noted before stays.
+    /// [`StoreError`]: the file cannot be written, or what the node remembers not be read. What was noted before stays.
     pub fn note_alive(&self, wall: WallTime) -> Result<(), StoreError> {
-        self.alive.as_ref().map_or(Ok(()), |alive| alive.note(wall))
+        match (&self.alive, node_record::find(&self.engine)?) {
+            (Some(alive), Some((record, _))) => alive.advance(wall, &record),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a checkpoint of all that was acknowledged before the call: a directory to be copied and then removed. One
@@ -173,7 +177,23 @@ impl Store {
     /// [`StoreError::TooManyCheckpoints`] when [`CHECKPOINTS_MAX`](crate::CHECKPOINTS_MAX) are kept; else what the engine
     /// or the operating system refused. Then there is no checkpoint, and the store goes on.
     pub fn checkpoint(&self) -> Result<Checkpoint, StoreError> {
-        self.checkpoints.make(&self.engine)
+        self.checkpoints.make(&self.engine, None)
+    }
+
+    /// The same, under a name that the caller has drawn, and so knows whatever becomes of the answer.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`]; [`StoreError::CheckpointExists`], [`StoreError::NotACheckpointName`].
+    pub fn checkpoint_named(&self, name: &str) -> Result<Checkpoint, StoreError> {
+        self.checkpoints.make(&self.engine, Some(name))
+    }
+
+    /// The checkpoints that are kept, by their names. Waits for one that is being made.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn list_checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        self.checkpoints.list()
     }
 
     /// Removes the checkpoint of this name. Returns whether there was one; any text is asked for safely. Waits for the

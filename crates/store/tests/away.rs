@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::Standing;
+use cluster::{NodeRecord, Standing, StoreRequest};
 use common::{DATA, carry_out, env, hints_for, key, nodes, options, read, value, version, write};
 use env::{Clock, Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,13 @@ use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Opened, Store, StoreErro
 
 const SEEDS: u64 = 32;
 const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const START: WallTime = WallTime::EPOCH_2020;
 
 fn peers() -> Membership {
-    Membership::of(vec!["http://a:1".to_owned(), "http://b:1".to_owned()])
+    let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
+    Membership::of(nodes.to_vec()).seen_by("http://b:1")
 }
 
 fn open_at(
@@ -30,12 +33,23 @@ fn open_at(
     Store::open(Env { fs, clock }, Path::new(DATA), options)
 }
 
+/// What a node remembers that lacks nothing but what it owes a repair for.
+fn settled(revision: u64, repair_owed: &[u8]) -> NodeRecord {
+    let standing = Standing::Settled;
+    NodeRecord { revision, standing, repair_owed: nodes(repair_owed), ..NodeRecord::default() }
+}
+
+fn remember(store: &Store, record: NodeRecord) {
+    carry_out(store, &StoreRequest::Remember { record });
+}
+
 /// A disk with data of a node of tag 1, last noted to be alive at `alive`.
 fn disk_of(membership: Membership, alive: WallTime) -> MemFs {
     let disk = MemFs::new();
     let (store, opened) = open_at(Arc::new(disk.clone()), 1, membership, START).unwrap();
     assert!(opened.is_new && opened.set_aside.is_none());
     carry_out(&store, &write(key(b"a"), value(1, b"old")));
+    remember(&store, settled(1, &[]));
     store.note_alive(alive).unwrap();
     drop(store);
     disk.kill()
@@ -82,18 +96,84 @@ fn unless_it_is_told_what_happened_meanwhile_it_refuses_to_start_and_changes_not
 
 #[test]
 fn a_node_that_was_not_away_so_long_keeps_its_data() {
-    let noted = START.saturating_add(3600 * SECOND);
+    let noted = START.saturating_add(HOUR);
     let disk = disk_of(peers(), noted);
-    let mut back = noted;
-    for tag in 2..5 {
-        back = back.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
-        let (store, opened) = open_at(Arc::new(disk.clone()), tag, peers(), back).unwrap();
-        assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
-        assert_eq!(opened.identity.tag, NodeTag(1));
-        assert_eq!(opened.record.standing, Standing::Unsettled);
+    let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
+    let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
+    assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
+    assert_eq!((opened.identity.tag, opened.record), (NodeTag(1), settled(2, &[0, 2])), "it owes a repair");
+}
+
+#[test]
+fn absences_add_up_until_the_node_has_exchanged_all_with_its_peers() {
+    for (still_owed, is_fresh) in [(&[0, 2][..], false), (&[0][..], true), (&[][..], true)] {
+        let disk = disk_of(peers(), START);
+        let back = START.saturating_add(DAY * 8);
+        let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
+        store.note_alive(back).unwrap();
+        remember(&store, settled(opened.record.revision + 1, still_owed));
+        store.note_alive(back).unwrap();
+        drop(store);
+        let (store, opened) = open_at(Arc::new(disk), 3, peers(), back.saturating_add(DAY * 8)).unwrap();
+        assert_eq!(opened.set_aside.is_none(), is_fresh, "{still_owed:?}");
+        assert_eq!(holds_old(&store), is_fresh, "{still_owed:?}");
     }
-    let (store, _) = open_at(Arc::new(disk), 9, peers(), START).unwrap();
-    assert!(holds_old(&store), "a clock that was set back");
+}
+
+#[test]
+fn the_only_peer_is_waited_for() {
+    let two = Membership::of(peers().nodes[..2].to_vec()).seen_by("http://b:1");
+    let disk = disk_of(two.clone(), START);
+    let back = START.saturating_add(DAY * 8);
+    let (store, opened) = open_at(Arc::new(disk.clone()), 2, two.clone(), back).unwrap();
+    assert_eq!(opened.record.repair_owed, nodes(&[0]));
+    store.note_alive(back).unwrap();
+    drop(store);
+    let (_, opened) = open_at(Arc::new(disk), 3, two, back.saturating_add(DAY * 8)).unwrap();
+    assert!(opened.set_aside.is_some());
+}
+
+#[test]
+fn a_node_that_is_not_settled_stays_as_old_as_its_data() {
+    let disk = disk_of(peers(), START);
+    let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
+    remember(&store, NodeRecord { standing: Standing::Rebuilding, ..settled(2, &[]) });
+    store.note_alive(START.saturating_add(DAY)).unwrap();
+    drop(store);
+    let (store, opened) =
+        open_at(Arc::new(disk), 3, peers(), START.saturating_add(AWAY_MAX_DEFAULT)).unwrap();
+    assert!(!holds_old(&store) && opened.set_aside.is_some());
+}
+
+#[test]
+fn a_node_that_is_well_is_never_held_back_by_peers_that_stay_down() {
+    let disk = disk_of(peers(), START);
+    let mut now = START;
+    for start in 0..4 {
+        let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), now).expect("it was well");
+        assert!(holds_old(&store) && opened.set_aside.is_none(), "start {start}");
+        for _ in 0..9 * 24 {
+            // It dropped hints for both.
+            remember(&store, settled(opened.record.revision + 1, &[0, 2]));
+            now = now.saturating_add(HOUR);
+            store.note_alive(now).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_hides_no_absence() {
+    let noted = START.saturating_add(DAY);
+    let disk = disk_of(peers(), noted);
+    let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
+    store.note_alive(START).unwrap();
+    assert!(holds_old(&store));
+    drop(store);
+    let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
+    let (_, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
+    assert!(opened.set_aside.is_none(), "what was noted is not forgotten");
+    let (_, opened) = open_at(Arc::new(disk), 2, peers(), back.saturating_add(SECOND)).unwrap();
+    assert!(opened.set_aside.is_some());
 }
 
 #[test]
@@ -118,7 +198,7 @@ fn another_cluster_is_refused_before_anything_is_set_aside() {
     let disk = disk_of(peers(), START);
     let later = START.saturating_add(AWAY_MAX_DEFAULT * 2);
     let mut others = peers();
-    others.nodes.push("http://c:1".to_owned());
+    others.nodes.push("http://d:1".to_owned());
     let refused = open_at(Arc::new(disk.clone()), 2, others, later).err().expect("another list");
     assert!(matches!(refused, StoreError::IdentityMismatch { .. }), "{refused}");
     assert_eq!(stale_of(&disk), Vec::<PathBuf>::new());
@@ -167,8 +247,8 @@ fn what_is_remembered_since_counts_more_than_what_was_set_aside() {
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
     let mut record = opened.record;
     (record.revision, record.standing) = (1, Standing::Settled);
-    carry_out(&store, &cluster::StoreRequest::Remember { record: record.clone() });
-    let hint = cluster::StoreRequest::KeepHints { key: key(b"h"), version: version(1), targets: nodes(&[1]) };
+    remember(&store, record.clone());
+    let hint = StoreRequest::KeepHints { key: key(b"h"), version: version(1), targets: nodes(&[1]) };
     carry_out(&store, &hint);
     drop(store);
     let (store, opened) = open_at(Arc::new(disk.kill()), 3, peers(), back).unwrap();

@@ -124,6 +124,26 @@ fn so_many_are_kept_and_each_is_removed_by_its_name() {
 }
 
 #[test]
+fn one_may_be_named_by_whoever_asks_for_it_and_all_are_listed() {
+    let disk = MemFs::new();
+    let store = filled(disk.clone());
+    assert_eq!(store.list_checkpoints().unwrap(), []);
+    let named = store.checkpoint_named("mine").unwrap();
+    assert_eq!(named.path, Path::new(DATA).join("checkpoints/mine"));
+    let drawn = store.checkpoint().unwrap();
+    assert_eq!(store.list_checkpoints().unwrap(), [drawn, named]);
+    let refused = store.checkpoint_named("mine").unwrap_err();
+    assert!(matches!(refused, StoreError::CheckpointExists { .. }), "{refused}");
+    for name in ["", "..", "../mine", ".mine"] {
+        let refused = store.checkpoint_named(name).unwrap_err();
+        assert!(matches!(refused, StoreError::NotACheckpointName { .. }), "{refused}");
+    }
+    assert_eq!(names(&disk).len(), 2);
+    assert!(store.remove_checkpoint("mine").unwrap());
+    store.checkpoint_named("mine").unwrap();
+}
+
+#[test]
 fn checkpoints_end_with_the_process_that_made_them() {
     let disk = MemFs::new();
     let store = filled(disk.clone());

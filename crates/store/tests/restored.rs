@@ -16,7 +16,8 @@ use store::{
 
 const SEEDS: u64 = 16;
 const MADE_AT: WallTime = WallTime::EPOCH_2020;
-const YOUNG: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_secs(3600);
+const YOUNG: Duration = HOUR;
 /// A copy of this age is no head start any more.
 const OLD: Duration = Duration::from_secs(AWAY_MAX_DEFAULT.as_secs() / 2);
 
@@ -191,4 +192,19 @@ fn a_stop_anywhere_in_deciding_leaves_it_undecided_or_decided() {
             return;
         }
     }
+}
+
+/// It was opened as a head start, stopped before it was filled, and comes back when the peers have forgotten deletes.
+#[test]
+fn a_head_start_that_was_not_filled_does_not_come_back_after_the_grace_period() {
+    let disk = copied();
+    let age = OLD - HOUR;
+    prepare(&disk, age, AfterRestore::Rebuild);
+    let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
+    assert_eq!(opened.record.standing, Standing::Rebuilding);
+    store.note_alive(MADE_AT.saturating_add(age)).unwrap();
+    drop(store);
+    // Down for less than nine days; what it holds is thirteen days old, and tombstones are kept for ten.
+    let refused = open_after(Arc::new(disk), age + AWAY_MAX_DEFAULT - HOUR, 2).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, StoreError::AwayTooLong { away_days: 13, .. }), "{refused}");
 }

@@ -31,7 +31,7 @@ const ARRIVAL_TIME: Duration = Duration::from_secs(1);
 /// When no coordinator of a peer has come for so long, all have.
 const LINKING_PAUSE: Duration = Duration::from_millis(20);
 /// How often the store notes that the node is alive.
-const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(60 * 60);
+const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// How often snapshots that ranges have kept for too long are looked for.
 const EXPIRE_SNAPSHOTS_EVERY: Duration = Duration::from_secs(1);
 /// The node's account of itself, for operators, is no older than this and what happened last.
@@ -158,6 +158,10 @@ impl Driver<Presiding> {
     async fn note_alive(self: Rc<Self>) {
         loop {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
+            if !self.look(|core| core.machine.node.is_ready()) {
+                // Peers may still hold hints for it.
+                continue;
+            }
             let (store, wall) = (self.local.store.clone(), self.process.clock.now().wall);
             let noted = tokio::task::spawn_blocking(move || store.note_alive(wall)).await;
             if let Ok(Err(error)) = noted {
