@@ -9,6 +9,7 @@ mod big;
 mod cluster;
 mod cost;
 mod measure;
+mod metrics;
 mod range;
 mod servers;
 mod table;
@@ -46,6 +47,9 @@ struct Options {
     /// Only the rows of ranges and batches.
     #[arg(long, conflicts_with_all = ["only_big", "cluster"])]
     range: bool,
+    /// Only the rows of what metrics cost.
+    #[arg(long, conflicts_with_all = ["big", "only_big", "cluster", "range"])]
+    metrics_cost: bool,
     /// Skip the second, unpinned table.
     #[arg(long)]
     pinned_only: bool,
@@ -127,6 +131,11 @@ fn benchmark(options: &Options) -> Outcome<()> {
         cluster::rows(options, &home, &mut table)?;
     } else if options.range {
         range::rows(options, &home, &layouts, &mut table)?;
+    } else if options.metrics_cost {
+        for layout in layouts {
+            table.section(layout.title);
+            metrics::rows(options, &home, layout, &mut table)?;
+        }
     } else if !options.only_big {
         for layout in layouts {
             table.section(layout.title);

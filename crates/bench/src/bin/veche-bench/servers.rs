@@ -95,12 +95,25 @@ impl Home {
         durability: Durability,
         memory: Option<&str>,
     ) -> Outcome<Server> {
+        self.veche_with(name, layout, durability, memory, &[])
+    }
+
+    /// As [`Home::veche`], with further flags.
+    pub(crate) fn veche_with(
+        &self,
+        name: &str,
+        layout: Layout,
+        durability: Durability,
+        memory: Option<&str>,
+        flags: &[String],
+    ) -> Outcome<Server> {
         let address = free_address()?;
         let data = self.data(name);
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string(), threads(layout)];
         args.push(format!("--data={}", data.display()));
         args.push(format!("--durability={}", durability.flag()));
         args.extend(memory.map(|memory| format!("--memory={memory}")));
+        args.extend_from_slice(flags);
         self.start(name, &self.veche, &args, layout, address)
     }
 

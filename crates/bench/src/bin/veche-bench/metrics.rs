@@ -1,0 +1,67 @@
+//! What it costs to count and measure: the same server with `--metrics on` and off, in turns.
+
+use crate::measure::{Load, measure, preload};
+use crate::servers::{Durability, Home, Layout};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::keys::KeyOrder;
+use bench::process::Server;
+use bench::stats::ratio;
+use bench::{Operation, Pacing};
+
+const VALUE_BYTES: usize = 100;
+const CONNECTIONS: usize = 64;
+const OPERATIONS: [Operation; 2] = [Operation::Get, Operation::Put];
+/// The most that metrics may cost.
+const COST_MAX: f64 = 1.02;
+
+/// Processor time by request, a round each.
+#[derive(Clone, Debug, Default)]
+struct Costs {
+    on: Vec<f64>,
+    off: Vec<f64>,
+}
+
+/// Measures, and adds the rows.
+pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+    let start = |metrics: &str| -> Outcome<Server> {
+        let name = format!("metrics-{metrics}-{}", layout.server_threads);
+        let flags = [format!("--metrics={metrics}")];
+        let server = home.veche_with(&name, layout, Durability::Sync, None, &flags)?;
+        preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
+        Ok(server)
+    };
+    let (on, off) = (start("on")?, start("off")?);
+    let mut costs = [Costs::default(), Costs::default()];
+    for round in 0..options.rounds() {
+        for (operation, costs) in OPERATIONS.into_iter().zip(&mut costs) {
+            let mut turns = [(&on, &mut costs.on), (&off, &mut costs.off)];
+            if round % 2 == 1 {
+                turns.reverse();
+            }
+            for (server, costs) in turns {
+                let load = Load {
+                    operation,
+                    connections: CONNECTIONS,
+                    pacing: Pacing::Closed,
+                    keys: options.keys(),
+                    value_bytes: VALUE_BYTES,
+                    seed: round as u64,
+                };
+                costs.push(measure(server, layout, options.seconds(), &[load])?.cpu_us);
+            }
+            if let (Some(on), Some(off)) = (costs.on.last(), costs.off.last()) {
+                println!(
+                    "  round {round}: {:<4} on {on:>6.2} off {off:>6.2} us CPU/request",
+                    operation.name()
+                );
+            }
+        }
+    }
+    for (operation, costs) in OPERATIONS.into_iter().zip(&costs) {
+        let name =
+            format!("{} x{CONNECTIONS}: CPU/request, metrics on / off", operation.name().to_uppercase());
+        table.row(&name, Target::AtMost(COST_MAX), ratio(&costs.on, &costs.off), String::new());
+    }
+    Ok(())
+}
