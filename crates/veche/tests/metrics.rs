@@ -266,7 +266,7 @@ fn what_the_format_does_not_allow_is_found() {
         format!("{family}a{{x=\"1\",x=\"2\"}} 1\n"),
         format!("{family}a{{x=\"\\t\"}} 1\n"),
         format!("{family}a 1\n{family}a{{x=\"1\"}} 1\n"),
-        format!("# TYPE a counter\na 1\n"),
+        "# TYPE a counter\na 1\n".to_owned(),
         format!("{histogram}h 1\n"),
         format!("{histogram}h_bucket{{le=\"1\"}} 1\nh_sum 1\nh_count 1\n"),
         format!("{histogram}h_bucket{{le=\"1\"}} 2\nh_bucket{{le=\"+Inf\"}} 1\nh_sum 1\nh_count 1\n"),
