@@ -6,17 +6,20 @@
 //!
 //! **Mechanism.** Of each partition one replica is the source of cells, others check that they hold the same (`roles`).
 //! The sources send pages; up to where all of them are known, what they sent is a window (`window`). While it is
-//! checked, the sources read on. Where replicas differ much, a window is many pages. A participant that is lost, or late while the others would do without it, is left out
-//! from then on: what is not finished is forgotten, and the scan goes on, in new roles, behind the last window.
+//! checked, the sources read on. Where replicas differ much, a window is many pages.
 //!
-//! **Caveats.** A participant that comes back has no part in this scan any more. Nodes take their snapshots when they are
-//! first asked, not all at one time.
+//! A participant that is lost, or late while the others would do without it, is left out: what is not finished is forgotten,
+//! and the scan goes on, in new roles, behind the last page. Some seconds later it can take the place of another one, so
+//! that a long scan outlives what befalls its nodes one after the other.
+//!
+//! **Caveats.** A node that comes back has no part again before another one is left out. Nodes take their snapshots when
+//! they are first asked, not all at one time.
 
 use super::super::peers::Availability;
 use super::desk::{Desk, Lost};
 use super::progress::Progress;
 use super::reads::Enough;
-use super::roles::{Cast, TooFew, participants, usable, would_do};
+use super::roles::{Cast, TooFew, participants, usable, usable_soon, would_do};
 use super::sizes::PageSizes;
 use super::sources::{Known, Source};
 use super::window::{Finished, Terms, Window};
@@ -24,12 +27,15 @@ use crate::{
     Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
     ScanAnswer, StoreFault,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, WallTime};
 
 /// Of the time that a participant has, after so much another one takes its place.
 const REPLACED_AFTER: u32 = 4;
+/// Who was left out may take part again after this.
+const BACK_AFTER: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Debug)]
@@ -47,8 +53,8 @@ pub(super) struct ClusterScan {
     /// ... and what comes after it.
     failed: Option<Failure>,
     reads_ahead: bool,
-    /// Who is lost.
-    left_out: NodeSet,
+    /// Who has no part until when.
+    left_out: BTreeMap<NodeIndex, Instant>,
     /// Why the last participant was lost.
     fault: Option<StoreFault>,
 }
@@ -93,7 +99,7 @@ impl ClusterScan {
             ready: None,
             failed: None,
             reads_ahead: true,
-            left_out: NodeSet::EMPTY,
+            left_out: BTreeMap::new(),
             fault: None,
         };
         scan.begin(desk)?;
@@ -178,12 +184,12 @@ impl ClusterScan {
         let Stage::Gathering(gathering) = &self.stage else {
             return;
         };
-        self.fault = lost.fault.or(self.fault.take());
-        self.left_out.insert(lost.node);
         if !gathering.cast.has_part(lost.node) {
             return;
         }
-        let order = self.order(desk);
+        self.fault = lost.fault.or(self.fault.take());
+        self.left_out.insert(lost.node, desk.now.mono + BACK_AFTER);
+        let order = self.not_left_out(desk, usable_soon(desk.context));
         match desk.context.casts.find(&desk.context.member.layout, order, self.quorum) {
             Ok(cast) => self.stage = Stage::Gathering(Box::new(Gathering::new(cast, &self.range))),
             Err(too_few) => {
@@ -208,7 +214,7 @@ impl ClusterScan {
             .filter(|(_, progress)| waits(*progress, timeout / REPLACED_AFTER))
             .map(|(node, _)| node)
             .collect();
-        let order = self.order(desk);
+        let order = self.not_left_out(desk, usable(desk.context));
         let others_do = |late: NodeIndex| {
             would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))
         };
@@ -320,7 +326,8 @@ impl ClusterScan {
     /// Fails because of nodes that have not answered in time.
     fn run_out_of_time(&mut self, desk: &mut Desk<'_>, late: NodeSet, is_busy: bool) {
         desk.context.tell(Event::DeadlinePassed);
-        let order = self.order(desk).into_iter().filter(|node| !late.contains(*node)).collect();
+        let mut order = self.not_left_out(desk, usable(desk.context));
+        order.retain(|node| !late.contains(*node));
         let participants = participants(&desk.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
             Failure::Overloaded { retry_after: desk.context.limits.request_timeout }
@@ -329,10 +336,10 @@ impl ClusterScan {
         });
     }
 
-    /// Those that can be asked now and were not lost, the best first.
-    fn order(&self, desk: &Desk<'_>) -> Vec<NodeIndex> {
-        let order = usable(desk.context).into_iter();
-        order.filter(|node| !self.left_out.contains(*node)).collect()
+    /// Those of these nodes that may have a part.
+    fn not_left_out(&self, desk: &Desk<'_>, mut order: Vec<NodeIndex>) -> Vec<NodeIndex> {
+        order.retain(|node| self.left_out.get(node).is_none_or(|until| *until <= desk.now.mono));
+        order
     }
 
     fn failure(&self, too_few: TooFew) -> Failure {

@@ -104,9 +104,18 @@ impl Part {
 
 /// Those of all nodes that can be asked now, the best first.
 pub(super) fn usable(context: &Context) -> Vec<NodeIndex> {
-    let is_ready = |node: &NodeIndex| context.can_read(*node) == Availability::Ready;
-    let mut order: Vec<_> = context.member.layout.nodes().filter(is_ready).collect();
-    order.sort_by_key(|node| context.read_rank(*node));
+    order_of(context, |availability| availability == Availability::Ready)
+}
+
+/// The same, and behind them those that only have too much to do for now.
+pub(super) fn usable_soon(context: &Context) -> Vec<NodeIndex> {
+    order_of(context, |availability| matches!(availability, Availability::Ready | Availability::Busy))
+}
+
+fn order_of(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
+    let mut order: Vec<_> =
+        context.member.layout.nodes().filter(|node| is_usable(context.can_read(*node))).collect();
+    order.sort_by_key(|node| (context.can_read(*node) != Availability::Ready, context.read_rank(*node)));
     order
 }
 
