@@ -86,9 +86,12 @@ impl Errands {
         Some(node)
     }
 
-    /// A store has come to the end of what it was asked for, and keeps nothing.
-    pub(super) const fn let_go(&mut self, node: NodeIndex) {
-        self.kept.remove(node);
+    /// A store has come to the end of what it was asked for, and keeps nothing; unless something else is under way there,
+    /// which may take the snapshot anew.
+    pub(super) fn let_go(&mut self, node: NodeIndex) {
+        if self.under_way.iter().all(|errand| errand.node != node) {
+            self.kept.remove(node);
+        }
     }
 
     /// The link to a peer has ended: no answer will come, and the snapshot there ends by its age.
