@@ -1,9 +1,12 @@
 //! Threads that wait for the disk, so that no I/O thread does.
 //!
-//! **Promise.** A read of one key never waits behind pages of ranges, however many ranges are open: at most half of the
-//! threads read pages, and what waits for the others is served first.
+//! **Promise.** A read of one key finds a thread however many ranges are open: at most half of the threads read pages, and
+//! of what waits, points come first. Nor do points keep pages from being read, of which repair and hints are made as
+//! ranges are: one that waits and has a thread to go to lets at most [`POINTS_BEFORE_PAGE_MAX`] of them pass.
 //!
 //! **Mechanism.** Two queues, one for points and one for pages, both bounded; what finds no room is refused.
+//!
+//! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
 use crate::inbox::Inbox;
 use crate::metrics::ReadWaits;
@@ -19,6 +22,8 @@ use store::Store;
 
 /// Reads of a kind that may wait for a thread.
 const READS_WAITING_MAX: usize = 4_096;
+/// So many points pass a page that waits, while a thread may read it.
+const POINTS_BEFORE_PAGE_MAX: u32 = 8;
 /// What a read is told that finds no room.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -42,6 +47,8 @@ struct Queue {
     /// Threads that read pages.
     paging: usize,
     paging_max: usize,
+    /// Points that have passed the page that comes next.
+    points_passed: u32,
     closed: bool,
 }
 
@@ -109,7 +116,7 @@ impl Drop for ReadPool {
 impl Queue {
     fn new(paging_max: usize) -> Self {
         let reads = || BoundedQueue::new(READS_WAITING_MAX);
-        Self { points: reads(), pages: reads(), paging: 0, paging_max, closed: false }
+        Self { points: reads(), pages: reads(), paging: 0, paging_max, points_passed: 0, closed: false }
     }
 
     /// `false`: there is no room.
@@ -119,16 +126,16 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<Read> {
-        if let Some(point) = self.points.pop() {
-            return Some(point);
+        // Where no more may read pages, one of those that do takes the next when it is done.
+        let may_page = self.paging < self.paging_max && !self.pages.is_empty();
+        if may_page && (self.points.is_empty() || self.points_passed == POINTS_BEFORE_PAGE_MAX) {
+            self.paging += 1;
+            self.points_passed = 0;
+            return self.pages.pop();
         }
-        if self.paging == self.paging_max {
-            // One of those that read pages takes the next when it is done.
-            return None;
-        }
-        let page = self.pages.pop()?;
-        self.paging += 1;
-        Some(page)
+        let point = self.points.pop()?;
+        self.points_passed += u32::from(may_page);
+        Some(point)
     }
 }
 
@@ -197,6 +204,26 @@ mod tests {
         assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point finds a thread all the same");
         queue.paging -= 1;
         assert_eq!(queue.pop().map(|read| read.id.0), Some(2));
+    }
+
+    #[test]
+    fn points_without_end_let_a_page_through_now_and_then() {
+        let mut queue = Queue::new(1);
+        assert!(queue.push(read(1, true)) && queue.push(read(2, true)));
+        let mut points_before_page = |is_page_done: bool| {
+            queue.paging -= usize::from(is_page_done);
+            let mut points = 0;
+            loop {
+                assert!(queue.push(read(10, false)), "there are always points");
+                match queue.pop().expect("something waits") {
+                    point if !point.is_of_page() => points += 1,
+                    page => return (points, page.id.0),
+                }
+                assert!(points < 100, "pages starve");
+            }
+        };
+        assert_eq!(points_before_page(false), (POINTS_BEFORE_PAGE_MAX, 1));
+        assert_eq!(points_before_page(true), (POINTS_BEFORE_PAGE_MAX, 2));
     }
 
     #[test]
