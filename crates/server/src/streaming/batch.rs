@@ -141,14 +141,18 @@ pub(crate) struct BatchBody {
 
 impl BatchBody {
     pub(super) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
-        ready!(self.turns.poll(context));
-        let polled = self.results.poll_frame(context);
-        if let Poll::Ready(Some(frame)) = &polled {
-            self.turns.count(frame.len());
-        }
-        let polled = polled.map(|frame| frame.map(Ok));
+        let polled = self.poll_frame(context);
         self.turns.note(&polled);
         polled
+    }
+
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        ready!(self.turns.poll(context));
+        let frame = ready!(self.results.poll_frame(context));
+        if let Some(frame) = &frame {
+            self.turns.count(frame.len());
+        }
+        Poll::Ready(frame.map(Ok))
     }
 }
 
