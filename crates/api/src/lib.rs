@@ -25,8 +25,9 @@ pub use decode::{
     Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Range, RequestKind, Rules, decode_head,
 };
 pub use encode::{
-    Answer, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_metrics,
-    encode_no_metrics, encode_range_failure, encode_range_head, encode_repair_begun, encode_status,
+    Answer, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
+    encode_metrics, encode_no_metrics, encode_range_failure, encode_range_head, encode_repair_begun,
+    encode_status,
 };
 pub use head_check::{HeadCheck, HeadLimits, Verdict};
 pub use problem::Problem;

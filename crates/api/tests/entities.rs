@@ -187,7 +187,7 @@ fn parameters_are_known_and_given_once() {
 fn other_methods_are_refused_with_those_allowed() {
     for (target, allow, others) in [
         ("/v0/entities?start=a", "GET, POST", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]),
-        ("/v0/checkpoint", "POST, DELETE", ["GET", "HEAD", "PUT", "PATCH", "OPTIONS"]),
+        ("/v0/checkpoint", "GET, HEAD, POST, DELETE", ["PUT", "PATCH", "OPTIONS", "TRACE", "BREW"]),
     ] {
         for method in others {
             let problem = decode_head(&parts(method, target, &[]), &rules()).expect_err("not allowed");
@@ -370,12 +370,16 @@ fn checkpoints_are_made_and_removed() {
         Ok(Decoded::Checkpoint(checkpoint)) => checkpoint,
         other => panic!("{method} {target}: {other:?}"),
     };
-    assert_eq!(decoded("POST", "/v0/checkpoint"), Checkpoint::Make);
+    assert_eq!(decoded("POST", "/v0/checkpoint"), Checkpoint::Make { name: None });
+    let make = Checkpoint::Make { name: Some("backup-1".to_owned()) };
+    assert_eq!(decoded("POST", "/v0/checkpoint?name=backup-1"), make);
+    assert_eq!(decoded("GET", "/v0/checkpoint"), Checkpoint::List { is_head: false });
+    assert_eq!(decoded("HEAD", "/v0/checkpoint"), Checkpoint::List { is_head: true });
+    assert_eq!(status_with("GET", "/v0/checkpoint?name=a", &[]), 400);
     let remove = Checkpoint::Remove { name: "2026-11-21_a.1".to_owned() };
     assert_eq!(decoded("DELETE", "/v0/checkpoint?name=2026%2D11-21_a.1"), remove);
-    assert_eq!(status_with("POST", "/v0/checkpoint?name=a", &[]), 400);
+    assert_eq!(status_with("DELETE", "/v0/checkpoint", &[]), 400);
     for query in [
-        "",
         "?name",
         "?name=",
         "?name=..",

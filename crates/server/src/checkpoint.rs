@@ -1,9 +1,10 @@
-//! `POST` and `DELETE` of `/v0/checkpoint`: on a thread that may wait for the disk, one at a time.
+//! `GET`, `POST` and `DELETE` of `/v0/checkpoint`: on a thread that may wait for the disk, one at a time.
 
 use crate::local::Local;
 use crate::process::Process;
 use api::{Answer, Checkpoint, Problem};
 use http::StatusCode;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,16 +29,27 @@ pub(crate) async fn answer(process: &Arc<Process>, asked: Checkpoint) -> Result<
 }
 
 fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
-    match asked {
-        Checkpoint::Make => {
-            let made = local.store.checkpoint().map_err(problem_of)?;
-            let path = std::path::absolute(&made.path).unwrap_or(made.path);
-            Ok(api::encode_checkpoint(&made.name, &path.to_string_lossy()))
+    let done = match asked {
+        Checkpoint::List { is_head } => local.store.list_checkpoints().map(|kept| {
+            let kept: Vec<_> = kept.into_iter().map(|kept| (kept.name, absolute(kept.path))).collect();
+            api::encode_checkpoints(&kept, *is_head)
+        }),
+        Checkpoint::Make { name } => {
+            let made = match name {
+                Some(name) => local.store.checkpoint_named(name),
+                None => local.store.checkpoint(),
+            };
+            made.map(|made| api::encode_checkpoint(&made.name, &absolute(made.path)))
         }
         Checkpoint::Remove { name } => {
-            local.store.remove_checkpoint(name).map(api::encode_checkpoint_removed).map_err(problem_of)
+            local.store.remove_checkpoint(name).map(api::encode_checkpoint_removed)
         }
-    }
+    };
+    done.map_err(problem_of)
+}
+
+fn absolute(path: PathBuf) -> String {
+    std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn problem_of(error: StoreError) -> Problem {
@@ -46,6 +58,12 @@ fn problem_of(error: StoreError) -> Problem {
             let path = path.display();
             let detail = format!("{max} checkpoints are kept in {path}, the most there may be. Remove one.");
             Problem::unavailable(TOO_MANY_RETRY_AFTER, detail)
+        }
+        StoreError::CheckpointExists { path } => {
+            let path = path.display();
+            let detail =
+                format!("There is a checkpoint {path} already. Give another name, or remove it first.");
+            Problem::new(StatusCode::CONFLICT, detail)
         }
         StoreError::Engine(engine::Error::Full { .. }) => Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,

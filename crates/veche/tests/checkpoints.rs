@@ -4,7 +4,7 @@ mod common;
 
 use common::http::bare;
 use common::{Node, data_dir};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 #[test]
@@ -24,6 +24,16 @@ fn checkpoints_are_made_and_removed() {
     assert!(!path.exists());
     remove(name).assert_problem(404, "no checkpoint");
     remove("..").assert_problem(400, "name");
+    let named = "POST /v0/checkpoint?name=mine HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n";
+    let made = node.exchange(named);
+    assert_eq!(made.status, 201, "{made:?}");
+    let made: Value = serde_json::from_slice(&made.body).expect("JSON");
+    assert_eq!(made["name"], "mine");
+    node.exchange(named).assert_problem(409, "already");
+    let listed: Value =
+        serde_json::from_slice(&node.exchange(bare("GET", "/v0/checkpoint")).body).expect("JSON");
+    assert_eq!(listed, json!({ "checkpoints": [made] }));
+    assert_eq!(remove("mine").status, 202);
     let kept: Vec<_> =
         std::iter::repeat_with(|| node.exchange(post)).take_while(|made| made.status == 201).collect();
     assert_eq!(kept.len(), 4, "there is a limit");

@@ -1,4 +1,4 @@
-//! Checkpoints: `POST` and `DELETE` on `/v0/checkpoint`.
+//! Checkpoints: `GET`, `POST` and `DELETE` on `/v0/checkpoint`.
 
 use super::query::Parameters;
 use super::{check_headers, check_no_parameters};
@@ -6,7 +6,7 @@ use crate::Problem;
 use http::Method;
 use http::request::Parts;
 
-const METHODS: &str = "POST, DELETE";
+const METHODS: &str = "GET, HEAD, POST, DELETE";
 const PARAMETERS: &[&str] = &["name"];
 
 /// The longest name of a checkpoint, in bytes.
@@ -15,35 +15,50 @@ const NAME_BYTES_MAX: usize = 255;
 /// What is to be done with checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checkpoint {
+    /// List those that are kept.
+    List {
+        /// The headers alone.
+        is_head: bool,
+    },
     /// Make one.
-    Make,
+    Make {
+        /// Its name: letters, digits, `-`, `_` and `.`, which is not the first; `None`: the node draws one.
+        name: Option<String>,
+    },
     /// Remove this one.
     Remove {
-        /// Its name: letters, digits, `-`, `_` and `.`, which is not the first.
+        /// Its name.
         name: String,
     },
 }
 
 pub(super) fn decode(parts: &Parts) -> Result<Checkpoint, Problem> {
     match parts.method {
-        Method::POST => {
+        Method::GET | Method::HEAD => {
             check_headers(parts, false)?;
             check_no_parameters(parts)?;
-            Ok(Checkpoint::Make)
+            Ok(Checkpoint::List { is_head: parts.method == Method::HEAD })
         }
-        Method::DELETE => {
-            check_headers(parts, false)?;
-            let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), PARAMETERS)?;
-            let name = parameters.text("name")?.unwrap_or_default();
-            let name = name_of(&name).ok_or_else(|| {
-                Problem::bad_request(
-                    "The parameter name is not that of a checkpoint. Use the one that its answer had.",
-                )
-            })?;
-            Ok(Checkpoint::Remove { name })
-        }
+        Method::POST => Ok(Checkpoint::Make { name: given_name(parts)? }),
+        Method::DELETE => match given_name(parts)? {
+            Some(name) => Ok(Checkpoint::Remove { name }),
+            None => Err(Problem::bad_request("The parameter name is missing. Say which one: ?name=<name>.")),
+        },
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
+}
+
+/// The name that a request gives.
+fn given_name(parts: &Parts) -> Result<Option<String>, Problem> {
+    check_headers(parts, false)?;
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), PARAMETERS)?;
+    let Some(name) = parameters.text("name")? else { return Ok(None) };
+    name_of(&name).map(Some).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "The parameter name is not that of a checkpoint. Use 1 to {NAME_BYTES_MAX} letters, digits, -, _ and ., \
+             which is not the first."
+        ))
+    })
 }
 
 /// A name that is one file's, in whatever directory it is looked for.

@@ -23,7 +23,7 @@ pub enum RequestKind {
     Batch,
     /// One entry of a batch. No request of its own.
     BatchEntry,
-    /// A checkpoint, made or removed.
+    /// A checkpoint, made or removed, or the list of them.
     Checkpoint,
     /// The node's status.
     Status,
@@ -67,7 +67,7 @@ impl RequestKind {
             },
             ENTITIES_PATH if *method == Method::GET => Self::Range,
             ENTITIES_PATH if *method == Method::POST => Self::Batch,
-            CHECKPOINT_PATH if matches!(*method, Method::POST | Method::DELETE) => Self::Checkpoint,
+            CHECKPOINT_PATH if is_get || matches!(*method, Method::POST | Method::DELETE) => Self::Checkpoint,
             STATUS_PATH if is_get => Self::Status,
             METRICS_PATH if is_get => Self::Metrics,
             REPAIR_PATH if *method == Method::POST => Self::Repair,
@@ -122,6 +122,7 @@ mod tests {
             ("GET", "/v0/entities", RequestKind::Range),
             ("POST", "/v0/entities", RequestKind::Batch),
             ("PUT", "/v0/entities", RequestKind::Other),
+            ("GET", "/v0/checkpoint", RequestKind::Checkpoint),
             ("POST", "/v0/checkpoint", RequestKind::Checkpoint),
             ("DELETE", "/v0/checkpoint", RequestKind::Checkpoint),
             ("HEAD", "/v0/status", RequestKind::Status),

@@ -39,14 +39,31 @@ pub fn encode_range_failure(failure: Failure) -> Answer {
 
 /// A checkpoint, as it is told.
 #[derive(Serialize)]
-struct Made<'a> {
+struct Kept<'a> {
     name: &'a str,
     path: &'a str,
 }
 
+/// Those of a node.
+#[derive(Serialize)]
+struct AllKept<'a> {
+    checkpoints: Vec<Kept<'a>>,
+}
+
+/// The answer to `GET /v0/checkpoint`: the names of those that are kept, and where they are.
+pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> Answer {
+    let checkpoints = kept.iter().map(|(name, path)| Kept { name, path }).collect();
+    let document = serde_json::to_vec(&AllKept { checkpoints }).expect("strings are JSON");
+    let document_len = document.len();
+    let mut response = Response::new(if is_head { Bytes::new() } else { document.into() });
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+    response.into()
+}
+
 /// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
 pub fn encode_checkpoint(name: &str, path: &str) -> Answer {
-    let document = serde_json::to_vec(&Made { name, path }).expect("strings are JSON");
+    let document = serde_json::to_vec(&Kept { name, path }).expect("strings are JSON");
     let mut response = Response::new(Bytes::from(document));
     *response.status_mut() = StatusCode::CREATED;
     let document_len = response.body().len();

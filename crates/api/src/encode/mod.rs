@@ -14,7 +14,8 @@ use std::time::Duration;
 use stdx::{Cell, Version};
 
 pub use entities::{
-    encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_range_failure, encode_range_head,
+    encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
+    encode_range_failure, encode_range_head,
 };
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
