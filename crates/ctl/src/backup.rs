@@ -1,11 +1,18 @@
 //! Backing up a node that runs.
 //!
 //! **Promise.** All that was acknowledged before [`back_up`] was called is in the backup; of what was written later, all up
-//! to one moment. The node goes on meanwhile. Its checkpoint is removed in the end, also when the backup fails or is ended; where
-//! this process is killed, by the next backup to the same repository.
+//! to one moment. The node goes on meanwhile. Its checkpoint is removed in the end, also when the backup fails or is ended;
+//! where this process is killed or the node's answer is lost, by the next backup to the same repository.
+//!
+//! **Mechanism.** The name of the checkpoint is drawn here, and noted in the repository before the node is asked for it. The
+//! note goes when the node has said that there is no such checkpoint.
+//!
+//! **Caveats.** A node may take up the request for a checkpoint only after it was told to remove it: when this process was
+//! killed in between, and the request lay unread. Such a checkpoint stays until the node is started anew; a node lists what it
+//! keeps.
 
 use crate::error::CtlError;
-use crate::node::Node;
+use crate::node::{Node, NodeCheckpoint};
 use crate::progress::Observer;
 use crate::repository::{Removed, Repository, Taken};
 use env::Env;
@@ -37,10 +44,10 @@ pub async fn back_up(
 ) -> Result<BackedUp, CtlError> {
     let repository = Repository::open_or_create(env, dir)?;
     if let Some(left) = repository.held()? {
-        node.remove_checkpoint(&left.name).await?;
+        node.remove_checkpoint(&left).await?;
         repository.forget_held()?;
     }
-    let checkpoint = node.make_checkpoint().await?;
+    let checkpoint = hold(env, node, &repository).await?;
     let taken = take(env, node, &repository, &checkpoint, observer);
     let removed = node.remove_checkpoint(&checkpoint.name).await;
     let checkpoint_left = match removed {
@@ -59,14 +66,38 @@ pub async fn back_up(
     Ok(BackedUp { taken, removed, backups: repository.backups()?.len(), checkpoint_left })
 }
 
+/// Has the node make a checkpoint, which is noted before.
+async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeCheckpoint, CtlError> {
+    let name = draw_name(env);
+    repository.note_held(&name)?;
+    let error = match node.make_checkpoint(&name).await {
+        Ok(checkpoint) => return Ok(checkpoint),
+        Err(error) => error,
+    };
+    let is_none_there = match &error {
+        CtlError::Refused { .. } | CtlError::Unreachable { .. } => true,
+        // That it is not there now does not say that it will not be.
+        _ => matches!(node.remove_checkpoint(&name).await, Ok(true)),
+    };
+    if is_none_there {
+        repository.forget_held()?;
+    }
+    Err(error)
+}
+
+/// A name that no other checkpoint has.
+fn draw_name(env: &Env) -> String {
+    let micros = env.clock.now().wall.micros_since_unix_epoch();
+    format!("backup-{micros}-{:016x}", env::os_process::entropy_u64())
+}
+
 fn take(
     env: &Env,
     node: &Node,
     repository: &Repository,
-    checkpoint: &crate::NodeCheckpoint,
+    checkpoint: &NodeCheckpoint,
     observer: &mut dyn Observer,
 ) -> Result<Taken, CtlError> {
-    repository.note_held(checkpoint)?;
     let path = &checkpoint.path;
     env.fs.read_dir(path).map_err(|source| {
         let (node, path) = (node.to_string(), path.clone());

@@ -15,20 +15,42 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
+/// What a node is asked for, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    Make(String),
+    Remove(String),
+}
+
 /// A backup of a node whose checkpoints are all at `path`; and what the node was asked.
 fn back_up_node(
     disk: &MemFs,
     path: &str,
     observer: &mut dyn Observer,
-) -> (Result<BackedUp, CtlError>, Vec<String>) {
+) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
+    let path = path.to_owned();
+    back_up_answered(disk, observer, move |name| format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}"))
+}
+
+/// The same of a node that answers with `made` when it has made the checkpoint of a name.
+fn back_up_answered(
+    disk: &MemFs,
+    observer: &mut dyn Observer,
+    made: impl Fn(&str) -> String + Clone + 'static,
+) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
     let asked = Rc::new(RefCell::new(Vec::new()));
-    let (log, answer) = (Rc::clone(&asked), format!("{{\"name\":\"c7\",\"path\":\"{path}\"}}"));
+    let log = Rc::clone(&asked);
     let respond = move |request: Request<Incoming>| {
-        log.borrow_mut().push(format!("{} {}", request.method(), request.uri()));
+        let target = request.uri().to_string();
+        let name = target.strip_prefix("/v0/checkpoint?name=").expect("a name").to_owned();
         let (status, body) = match *request.method() {
-            Method::POST => (StatusCode::CREATED, answer.clone()),
+            Method::POST => (StatusCode::CREATED, made(&name)),
             _ => (StatusCode::ACCEPTED, String::new()),
         };
+        log.borrow_mut().push(match *request.method() {
+            Method::POST => Asked::Make(name),
+            _ => Asked::Remove(name),
+        });
         let response = Response::builder().status(status).body(Full::new(Bytes::from(body)));
         async { Ok(response.expect("a response")) }
     };
@@ -36,6 +58,19 @@ fn back_up_node(
     let done =
         with_server(respond, async |node| back_up(&env, &node, Path::new(BACKUPS), None, observer).await);
     (done, asked.take())
+}
+
+/// The name of the one checkpoint that was made, and removed in the end.
+#[track_caller]
+fn made_and_removed(asked: &[Asked]) -> &str {
+    match asked {
+        [Asked::Make(made), Asked::Remove(removed)] if made == removed => made,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn noted(disk: &MemFs) -> bool {
+    disk.exists(&Path::new(BACKUPS).join("checkpoint")).unwrap()
 }
 
 /// A disk with the directory of a node, which serves as a checkpoint.
@@ -47,17 +82,14 @@ fn disk() -> MemFs {
     disk
 }
 
-const MADE: &str = "POST /v0/checkpoint";
-const REMOVED: &str = "DELETE /v0/checkpoint?name=c7";
-
 #[test]
 fn it_is_removed_when_the_backup_is_there() {
     let disk = disk();
     let (done, asked) = back_up_node(&disk, DATA, &mut ());
     let done = done.expect("all is well");
     assert!(done.checkpoint_left.is_none() && done.backups == 1);
-    assert_eq!(asked, [MADE, REMOVED]);
-    assert!(!disk.exists(&Path::new(BACKUPS).join("checkpoint")).unwrap());
+    made_and_removed(&asked);
+    assert!(!noted(&disk));
 }
 
 #[test]
@@ -66,7 +98,7 @@ fn it_is_removed_when_it_cannot_be_read_here() {
     let error = done.expect_err("it is not there");
     assert!(matches!(error, CtlError::OutOfReach { .. }), "{error}");
     assert!(error.to_string().contains("do this on the node's machine"), "{error}");
-    assert_eq!(asked, [MADE, REMOVED]);
+    made_and_removed(&asked);
 }
 
 #[test]
@@ -80,7 +112,7 @@ fn it_is_removed_when_the_backup_is_ended() {
     }
     let (done, asked) = back_up_node(&disk(), DATA, &mut Ended);
     assert!(matches!(done, Err(CtlError::Cancelled)), "{done:?}");
-    assert_eq!(asked, [MADE, REMOVED]);
+    made_and_removed(&asked);
 }
 
 #[test]
@@ -96,9 +128,34 @@ fn one_that_a_killed_backup_left_is_removed_by_the_next() {
     }
     let disk = disk();
     let mut killed = Killed(&disk, None);
-    back_up_node(&disk, DATA, &mut killed).0.expect("all is well");
+    let (done, asked) = back_up_node(&disk, DATA, &mut killed);
+    done.expect("all is well");
+    let name = made_and_removed(&asked);
     let left = killed.1.expect("there was progress");
     let (done, asked) = back_up_node(&left, DATA, &mut ());
     done.expect("all is well");
-    assert_eq!(asked, [REMOVED, MADE, REMOVED]);
+    assert_eq!(asked[0], Asked::Remove(name.to_owned()));
+    assert_ne!(made_and_removed(&asked[1..]), name);
+}
+
+#[test]
+fn one_whose_answer_nobody_heard_is_removed_by_the_next() {
+    let disk = disk();
+    // The backup is killed while the node makes what it was asked for.
+    let at_kill = Rc::new(RefCell::new(None));
+    let (left, running) = (Rc::clone(&at_kill), disk.clone());
+    let (done, asked) = back_up_answered(&disk, &mut (), move |_| {
+        *left.borrow_mut() = Some(running.kill());
+        "{\"name".to_owned()
+    });
+    let error = done.expect_err("the answer is cut");
+    assert!(matches!(error, CtlError::BrokenOff { .. }), "{error}");
+    let name = made_and_removed(&asked).to_owned();
+    assert!(!noted(&disk), "the node had it, and has removed it");
+    let left = at_kill.take().expect("the node was asked");
+    assert!(noted(&left));
+    let (done, asked) = back_up_node(&left, DATA, &mut ());
+    done.expect("all is well");
+    assert_eq!(asked[0], Asked::Remove(name));
+    made_and_removed(&asked[1..]);
 }

@@ -5,7 +5,7 @@ use crate::error::CtlError;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::Empty;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const REMOVE_MAX: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A checkpoint that a node keeps until it is told to remove it, or ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct NodeCheckpoint {
     /// By which it is removed.
     pub name: String,
@@ -26,13 +26,14 @@ pub struct NodeCheckpoint {
 }
 
 impl Node {
-    /// Has the node make a checkpoint.
+    /// Has the node make a checkpoint of this name, of letters, digits and `-`.
     ///
     /// # Errors
-    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
-    pub async fn make_checkpoint(&self) -> Result<NodeCheckpoint, CtlError> {
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`]: there is none; [`CtlError::BrokenOff`]: there may be one, now
+    /// or later.
+    pub async fn make_checkpoint(&self, name: &str) -> Result<NodeCheckpoint, CtlError> {
         let request =
-            self.request(Method::POST, TARGET).body(Empty::<Bytes>::new()).expect("a valid request");
+            self.request(Method::POST, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
         let mut answer = self.send(request, CHECKPOINT_MAX).await?.expect(StatusCode::CREATED).await?;
         let text = answer.text(ANSWER_BYTES_MAX).await?;
         serde_json::from_slice(&text).map_err(|_| CtlError::BrokenOff {
@@ -44,11 +45,10 @@ impl Node {
     /// Has the node remove a checkpoint. Returns whether it had it.
     ///
     /// # Errors
-    /// As [`Node::make_checkpoint`].
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
     pub async fn remove_checkpoint(&self, name: &str) -> Result<bool, CtlError> {
-        let target = format!("{TARGET}?name={}", crate::percent::encode(name.as_bytes()));
         let request =
-            self.request(Method::DELETE, &target).body(Empty::<Bytes>::new()).expect("a valid request");
+            self.request(Method::DELETE, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
         let answer = self.send(request, REMOVE_MAX).await?;
         match answer.status() {
             StatusCode::ACCEPTED => Ok(true),
@@ -56,4 +56,8 @@ impl Node {
             _ => Err(answer.into_refusal().await),
         }
     }
+}
+
+fn target(name: &str) -> String {
+    format!("{TARGET}?name={}", crate::percent::encode(name.as_bytes()))
 }
