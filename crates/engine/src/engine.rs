@@ -4,6 +4,7 @@ use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
 use crate::compaction::Debt;
 use crate::disk::DiskGuard;
+use crate::held::Held;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::paths::Paths;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     /// The next active memtable, made ahead: making a large one takes milliseconds.
     pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
     next_memtable_id: AtomicU64,
+    /// What left the view and is not freed.
+    pub(crate) held: Held,
     pub(crate) pacer: Mutex<Pacer>,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
@@ -108,6 +111,7 @@ impl Engine {
             spares: parts.wal.spares(),
             wal_meter: parts.wal.meter(),
             spare_memtable: Mutex::new(None),
+            held: Held::default(),
             next_memtable_id: AtomicU64::new(parts.next_memtable_id),
             wal: Mutex::new(parts.wal),
             pacer: Mutex::new(Pacer::default()),

@@ -163,6 +163,7 @@ impl Engine {
             return Err(self.edit_failed(&edit, error));
         }
         self.shared.counters.flushed(&edit);
+        self.shared.held.flushed(&flush.source.memtable);
         self.shared.replayable.lock().released(floor);
         self.shared.lead().release(floor);
         Ok(())

@@ -61,6 +61,7 @@ pub mod compaction;
 mod disk;
 mod engine;
 mod error;
+mod held;
 pub mod iter;
 mod jobs;
 pub mod manifest;

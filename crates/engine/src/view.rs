@@ -2,7 +2,7 @@
 //!
 //! A [`View`] never changes. Whoever rotates a memtable, finishes a flush or finishes a compaction makes a
 //! new one and puts it in place; readers keep the one they began with, and with it the memtables and tables
-//! it names.
+//! it names. What they hold of memtables that are gone from the view is in the account of [`held`](crate::held).
 
 use crate::Sequence;
 use crate::manifest::Levels;

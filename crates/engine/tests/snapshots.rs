@@ -139,3 +139,30 @@ fn the_options_do_not_matter() {
         run(seed, &random_options(&mut rng));
     }
 }
+
+#[test]
+fn a_memtable_is_in_the_account_until_its_last_reader_is_gone() {
+    let mut world = World::new(1);
+    let engine = world.open(&small_options());
+    let held = || engine.stats().memory.held_bytes;
+    let mut write_and_flush = || {
+        engine.write(batch_of(&[world.random_write(KEYS)])).expect("write");
+        engine.flush().expect("flush");
+    };
+    write_and_flush();
+    assert_eq!(held(), 0, "nobody holds it");
+    let (older, newer) = (engine.snapshot(), engine.snapshot());
+    let cursor = older.cursor();
+    write_and_flush();
+    let one = held();
+    assert!(one > 0, "the memtable that was active when they were taken");
+    let last = engine.snapshot();
+    write_and_flush();
+    assert!(held() > one && engine.stats().memory.used_bytes() > held());
+    drop((older, last));
+    assert_eq!(held(), one, "both of the others hold it");
+    drop(newer);
+    assert_eq!(held(), one, "a cursor holds what its snapshot did");
+    drop(cursor);
+    assert_eq!(held(), 0);
+}

@@ -3,7 +3,7 @@
 //! **Promise.** All pages that name a snapshot come out of one moment, as long as it is kept: until its range was read
 //! to the end, until whoever scans lets go of it, or until it is too old. A reader that stalls holds back memory and
 //! files of the engine for no longer than that; then its scan goes on in a fresh snapshot, behind the last key that it
-//! was given. There is a limit to how many are kept.
+//! was given. There is a limit to how many are kept, and to how much of memory they hold.
 //!
 //! **Mechanism.** A page *borrows* a cursor: one that stands where the page is to begin if there is one, else a new one
 //! that is to be sought. Two pages of one snapshot may be read at once, as a node does that is source and checker in the
@@ -13,7 +13,9 @@
 //! its place in the snapshot, which is still there.
 //!
 //! Age is looked at when a snapshot is asked for, when a cursor comes back, and whenever the host says
-//! ([`Snapshots::expire`]): what is in use when it grows too old is dropped when it comes back.
+//! ([`Snapshots::expire`]): what is in use when it grows too old is dropped when it comes back. When snapshots hold more
+//! of memory than the engine says they should, the oldest are dropped as if they were too old: ranges begun at different
+//! times hold one memtable after the other.
 //!
 //! **Caveats.** Dropping the last snapshot that holds a memtable frees it on the thread that drops it.
 
@@ -153,8 +155,17 @@ impl Snapshots {
         _ended = table.kept.remove(&id);
     }
 
-    /// Drops those that are too old, and of the others the cursors that stand idle.
-    pub(crate) fn expire(&self) {
+    /// Drops those that are too old, of the others the cursors that stand idle, and the oldest while all hold too much.
+    pub(crate) fn expire(&self, engine: &Engine) {
+        self.drop_aged();
+        while engine.held_bytes() > engine.held_bytes_max()
+            && let Some(oldest) = self.take_oldest()
+        {
+            drop(oldest);
+        }
+    }
+
+    fn drop_aged(&self) {
         let now = self.clock.now().mono;
         let _too_old: Vec<_>;
         let mut _idle = Vec::new();
@@ -168,6 +179,12 @@ impl Snapshots {
     /// How many are kept.
     pub(crate) fn len(&self) -> usize {
         self.lock().kept.len()
+    }
+
+    fn take_oldest(&self) -> Option<Kept> {
+        let mut table = self.lock();
+        let oldest = table.kept.iter().min_by_key(|(_, kept)| kept.serial).map(|(id, _)| *id)?;
+        table.kept.remove(&oldest)
     }
 
     fn take_if_too_old(&self, table: &mut Table, id: SnapshotId, now: Instant) -> Option<Kept> {

@@ -146,10 +146,10 @@ impl Store {
         WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
     }
 
-    /// Lets go of the snapshots that have been kept for too long. To be called about once a second: what a reader that
+    /// Lets go of the snapshots that have been kept for too long, or hold too much of memory. To be called about once a second: what a reader that
     /// stalls holds back is given free by nothing else.
     pub fn expire_snapshots(&self) {
-        self.snapshots.expire();
+        self.snapshots.expire(&self.engine);
     }
 
     /// How many snapshots are kept for pages to come.

@@ -117,6 +117,35 @@ fn a_snapshot_that_is_too_old_is_dropped_and_the_range_goes_on_in_a_fresh_one() 
 }
 
 #[test]
+fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let first = |number| request(number, EVERYTHING, few(1), NOW);
+    let rest = |number| request(number, EVERYTHING.rest(Cut::Before(key(b"b"))), few(1), NOW);
+    let write_at = |clock: u64| {
+        carry_out(&store, &write(key(b"a"), Cell::value(version(clock), 1, vec![7; 1 << 20].into())));
+        carry_out(
+            &store,
+            &write(key(b"b"), Cell::value(version(clock), 1, clock.to_be_bytes().to_vec().into())),
+        );
+    };
+    let bytes_max = store.engine().held_bytes_max();
+    let mut rounds = 0;
+    while store.engine().held_bytes() <= bytes_max {
+        rounds += 1;
+        write_at(rounds);
+        page(&store, &first(rounds));
+        store.engine().flush().unwrap();
+    }
+    write_at(rounds + 1);
+    store.expire_snapshots();
+    assert!(store.engine().held_bytes() <= bytes_max);
+    assert_eq!(store.open_snapshots() as u64, rounds - 1, "no more than must be");
+    let seen = |number| entries(&page(&store, &rest(number)).0).remove(0).1.meta.version;
+    assert_eq!(seen(rounds), version(rounds), "the newest is kept");
+    assert_eq!(seen(1), version(rounds + 1), "the oldest goes on afresh");
+}
+
+#[test]
 fn no_more_snapshots_are_kept_than_there_may_be() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for name in [b"a", b"b"] {

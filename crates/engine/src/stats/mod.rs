@@ -63,6 +63,8 @@ pub struct MemoryStats {
     pub budget_bytes: u64,
     /// Memtables, the one that is ready to be the next included.
     pub memtable_bytes: u64,
+    /// Memtables that were flushed and that snapshots hold.
+    pub held_bytes: u64,
     /// Blocks in the cache: data, indexes, filters.
     pub cache_bytes: u64,
     /// What is kept for each table outside the cache.
@@ -74,7 +76,7 @@ pub struct MemoryStats {
 impl MemoryStats {
     /// All parts together.
     pub fn used_bytes(&self) -> u64 {
-        self.memtable_bytes + self.cache_bytes + self.table_bytes + self.queue_bytes
+        self.memtable_bytes + self.held_bytes + self.cache_bytes + self.table_bytes + self.queue_bytes
     }
 }
 
@@ -222,6 +224,7 @@ impl Engine {
             memory: MemoryStats {
                 budget_bytes: shared.options.memory_bytes,
                 memtable_bytes: view.memtable_bytes() + spare_bytes,
+                held_bytes: self.held_bytes(),
                 cache_bytes: shared.cache.bytes(),
                 table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
                 queue_bytes,
