@@ -4,7 +4,7 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Cut, KeyRange, Limits, Page, Reply, Scan, ScanId, ScanScope};
+use cluster::{Command, Cut, KeyRange, Limits, Page, Quorum, Reply, Scan, ScanId, ScanScope};
 use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
@@ -13,10 +13,10 @@ const SCAN: ScanId = ScanId(1);
 /// Of one page, with the values of the reads that were under way when it was full.
 const PAGE_BYTES_MAX: usize = (128 << 10) + 16 * 1_100;
 
-/// Three nodes; the stores' pages hold as many keys as they may.
-fn cluster() -> Cluster {
+/// The stores' pages hold as many keys as they may.
+fn cluster(nodes: u8) -> Cluster {
     let limits = Limits { request_timeout: TIMEOUT, reads_for_one_of_all: 0, ..Limits::default() };
-    let mut cluster = Cluster::new(3, limits, 1);
+    let mut cluster = Cluster::new(nodes, limits, 1);
     for host in &mut cluster.hosts {
         host.snapshots.passed_max = usize::MAX;
     }
@@ -38,8 +38,13 @@ fn fill(cluster: &mut Cluster, nodes: &[usize], keys: impl Iterator<Item = usize
 
 fn begin(cluster: &mut Cluster, limit: Option<u64>) -> (Page, bool) {
     let range = KeyRange { from: Some(Cut::Before(key("0"))), to: None };
-    let scan = Scan { range, limit, scope: ScanScope::Cluster(cluster.quorum(2, 3)) };
+    let scan = Scan { range, limit, scope: ScanScope::Cluster(majority(cluster)) };
     take(cluster, Command::Scan { id: SCAN, scan })
+}
+
+fn majority(cluster: &Cluster) -> Quorum {
+    let nodes = cluster.layout.len();
+    cluster.quorum(nodes / 2 + 1, nodes)
 }
 
 fn take(cluster: &mut Cluster, command: Command) -> (Page, bool) {
@@ -73,14 +78,14 @@ fn read_all(cluster: &mut Cluster, reads_max: usize) -> usize {
 /// This node missed all of it, and is believed.
 #[test]
 fn pages_are_bounded_whatever_the_source_lacks() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(3);
     fill(&mut cluster, &[1, 2], 0..KEYS, 1_000);
     assert_eq!(read_all(&mut cluster, 600), KEYS);
 }
 
 #[test]
 fn pages_are_bounded_whatever_the_source_lacks_of_small_entries() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(3);
     fill(&mut cluster, &[1, 2], 0..3 * KEYS, 1);
     assert_eq!(read_all(&mut cluster, 2 * 4_200), 3 * KEYS);
 }
@@ -88,7 +93,7 @@ fn pages_are_bounded_whatever_the_source_lacks_of_small_entries() {
 /// Each has two thirds of it, and answers with a few keys at a time.
 #[test]
 fn pages_are_bounded_where_each_lacks_something() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(3);
     for host in &mut cluster.hosts {
         host.snapshots.passed_max = 50;
     }
@@ -98,9 +103,19 @@ fn pages_are_bounded_where_each_lacks_something() {
     assert_eq!(read_all(&mut cluster, 600), KEYS);
 }
 
+/// This node has nothing, one that checks names much at once, and another one, which holds other keys, one after the other.
+#[test]
+fn no_page_goes_beyond_the_slowest_checker() {
+    let mut cluster = cluster(5);
+    cluster.hosts[2].snapshots.passed_max = 1;
+    fill(&mut cluster, &[1, 3, 4], (0..KEYS).filter(|index| index / 10 % 2 == 0), 1_000);
+    fill(&mut cluster, &[2, 3, 4], (0..KEYS).filter(|index| index / 10 % 2 == 1), 1_000);
+    assert_eq!(read_all(&mut cluster, 600), KEYS);
+}
+
 #[test]
 fn a_limit_of_one_reads_few_keys() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(3);
     fill(&mut cluster, &[1, 2], 0..KEYS, 10);
     let (page, is_last) = begin(&mut cluster, Some(1));
     assert_eq!((page.len(), is_last), (1, true));
