@@ -19,6 +19,9 @@ use stdx::CellRef;
 
 /// No page has more bytes, whatever limit is asked for, but for one entry that alone is larger.
 const PAGE_BYTES_MAX: usize = 1 << 20;
+/// A page begins with room for so many bytes and doubles it as it grows: most are far shorter than they may be, and keep
+/// the room they have for as long as they are on their way.
+const PAGE_BYTES_START: usize = 4 << 10;
 /// So many entries are passed over for one page.
 const PASSED_ENTRIES_MAX: usize = 16 << 10;
 /// So many bytes are passed over for one page; one entry may pass this.
@@ -43,7 +46,7 @@ pub(crate) fn seek(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), E
 /// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at.
 pub(crate) fn fill(cursor: &mut impl Cursor, request: &PageRequest) -> Result<Filled, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
-    let mut page = PageBuilder::with_capacity(limit.bytes);
+    let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
     let mut passed = Passed::default();
     while let Some((key, cell)) = cursor.entry() {
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
