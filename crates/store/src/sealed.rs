@@ -68,6 +68,19 @@ pub(crate) fn number<T: std::str::FromStr>(line: Option<&str>, name: &str) -> Re
     digits.parse().map_err(|_| format!("{digits:?} is not a number of {name:?}"))
 }
 
+/// That `decode` refuses these bytes with any bit flipped and cut short anywhere.
+#[cfg(test)]
+pub(crate) fn assert_finds_damage<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, String>) {
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&flipped).is_err(), "bit {bit}");
+    }
+    for len in 0..bytes.len() {
+        assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
+    }
+}
+
 fn crc32c(bytes: &[u8]) -> u32 {
     // The algorithm has 32 bits; the function's type has room for the longest it knows.
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
