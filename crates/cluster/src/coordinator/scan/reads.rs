@@ -170,3 +170,31 @@ impl Done {
             || entries.is_some_and(|entries| self.live >= entries)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn key(name: &'static str) -> Key {
+        Key::new(Bytes::from_static(name.as_bytes())).expect("a key")
+    }
+
+    fn before(name: &'static str) -> Known {
+        Known::To(Cut::Before(key(name)))
+    }
+
+    #[test]
+    fn what_is_done_ends_before_the_next_read_and_before_what_is_not_checked() {
+        let enough = Enough { cells: ScanLimit { entries: 1, bytes: 100 }, entries: None };
+        let mut reads = Reads::default();
+        reads.done.insert(key("a"), None);
+        reads.want([key("c")]);
+        assert_eq!(reads.done_to(&before("b"), enough), before("b"));
+        assert_eq!(reads.done_to(&before("d"), enough), before("c"));
+        assert_eq!(reads.done_to(&Known::All, enough), before("c"));
+        // One that had to wait comes before what was read: it is needed.
+        reads.want([key("0")]);
+        assert_eq!(reads.done_to(&Known::All, enough), Known::Nothing);
+    }
+}
