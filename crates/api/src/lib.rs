@@ -9,6 +9,8 @@
 //!    understand differently;
 //! 2. [`decode_head`] makes a [`Decoded`] of the head; a body follows with [`Entity::into_command`];
 //! 3. [`encode`] makes an [`Answer`] of the coordinator's reply, and [`Problem::to_answer`] of what went wrong;
+//!    Of a [`PlainRequest`] the first three have shorter ways without the library, with the same meaning:
+//!    [`HeadCheck::peek_plain`], [`decode_plain`], [`encode_http1`];
 //! 4. the bodies of ranges and batches are streams of [`entries`].
 //!
 //! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of bodies are the
@@ -23,13 +25,14 @@ mod status;
 
 pub use decode::{
     Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Range, RequestKind, Rules, decode_head,
+    decode_plain,
 };
 pub use encode::{
-    Answer, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
-    encode_metrics, encode_no_metrics, encode_range_failure, encode_range_head, encode_repair_begun,
-    encode_status,
+    Answer, HttpDate, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed,
+    encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics, encode_range_failure,
+    encode_range_head, encode_repair_begun, encode_status,
 };
-pub use head_check::{HeadCheck, HeadLimits, Verdict};
+pub use head_check::{HeadCheck, HeadLimits, PlainRequest, Verdict};
 pub use problem::Problem;
 pub use status::{
     ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,

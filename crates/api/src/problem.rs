@@ -120,18 +120,7 @@ impl Problem {
 
     /// The response as bytes, for a connection that ends with it.
     pub fn to_http1_bytes(&self) -> Bytes {
-        let answer = self.to_answer(false);
-        let mut out = Vec::with_capacity(512);
-        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status.as_u16(), self.title()).as_bytes());
-        for (name, value) in answer.response.headers() {
-            out.extend_from_slice(name.as_str().as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value.as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(b"connection: close\r\n\r\n");
-        out.extend_from_slice(answer.response.body());
-        out.into()
+        self.to_answer(false).to_last_http1_bytes()
     }
 
     fn title(&self) -> &'static str {

@@ -15,6 +15,7 @@ mod entities;
 mod if_none_match;
 mod kind;
 mod negotiation;
+mod plain;
 mod query;
 
 use crate::Problem;
@@ -26,6 +27,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
+pub use plain::decode_plain;
 use query::Parameters;
 use std::num::NonZeroU8;
 
@@ -173,7 +175,14 @@ fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
     if verb == Verb::Put {
         check_value_headers(parts, rules)?;
     }
-    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), ENTITY_PARAMETERS)?;
+    let entity = entity_of(verb, parts.uri.query().unwrap_or_default(), rules)?;
+    let if_none_match = if is_read { if_none_match(parts)? } else { None };
+    Ok(Entity { if_none_match, ..entity })
+}
+
+/// What method and query say.
+fn entity_of(verb: Verb, query: &str, rules: &Rules) -> Result<Entity, Problem> {
+    let parameters = Parameters::parse(query, ENTITY_PARAMETERS)?;
     let action = match verb {
         Verb::Put => Action::Put { lifetime: parameters.lifetime()? },
         _ if parameters.has_lifetime() => {
@@ -187,8 +196,7 @@ fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
     };
     let quorum = parameters.quorum(rules)?;
     let key = parameters.key()?;
-    let if_none_match = if is_read { if_none_match(parts)? } else { None };
-    Ok(Entity { action, key, quorum, if_none_match })
+    Ok(Entity { action, key, quorum, if_none_match: None })
 }
 
 /// A read of what the node says of itself; whether it is of the headers alone.

@@ -4,6 +4,7 @@
 //! a write met a greater version. The answer to a `HEAD` has the headers of the answer to the `GET`.
 
 mod entities;
+mod http1;
 
 use crate::{Action, Asked, Problem, ServingState, Status};
 use bytes::Bytes;
@@ -17,6 +18,7 @@ pub use entities::{
     encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
     encode_range_failure, encode_range_head,
 };
+pub use http1::{HttpDate, encode_http1};
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
@@ -50,24 +52,67 @@ impl From<Response<Bytes>> for Answer {
 
 /// The response to what was asked.
 pub fn encode(reply: Reply, asked: &Asked) -> Answer {
-    let is_head = asked.action == Action::Head;
+    match outcome(reply, asked) {
+        Ok((head, body)) => head.into_response(body).into(),
+        Err(problem) => problem.to_answer(asked.action == Action::Head),
+    }
+}
+
+/// The head of a response that tells of an entity.
+#[derive(Clone, Copy, Debug)]
+struct EntityHead {
+    status: StatusCode,
+    version: Version,
+    acks: Acks,
+    superseded: bool,
+    /// Where there is a value, its length.
+    value_len: Option<usize>,
+}
+
+/// What is answered, head and body.
+fn outcome(reply: Reply, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> {
     match reply {
-        Reply::Found { cell, acks } => encode_found(cell, acks, asked).into(),
+        Reply::Found { cell, acks } => Ok(found(cell, acks, asked)),
         Reply::Missing { acks } => {
             let detail = "There is no such key: it was never written, was deleted, or has expired.";
-            Problem::new(StatusCode::NOT_FOUND, detail).with_acks(acks).to_answer(is_head)
+            Err(Problem::new(StatusCode::NOT_FOUND, detail).with_acks(acks))
         }
         Reply::Written { version, superseded, acks } => {
             let is_delete = asked.action == Action::Delete;
             let status = if is_delete { StatusCode::ACCEPTED } else { StatusCode::CREATED };
-            let mut response = respond(status, Bytes::new(), version, acks);
-            if superseded {
-                response.headers_mut().insert(VECHE_SUPERSEDED, HeaderValue::from_static("1"));
-            }
-            response.into()
+            Ok((EntityHead { status, version, acks, superseded, value_len: None }, Bytes::new()))
         }
         Reply::Page { .. } => unreachable!("pages answer scans: see encode_range_head"),
-        Reply::Failed(failure) => problem_of(failure, asked.operation()).to_answer(is_head),
+        Reply::Failed(failure) => Err(problem_of(failure, asked.operation())),
+    }
+}
+
+fn found(cell: Cell, acks: Acks, asked: &Asked) -> (EntityHead, Bytes) {
+    let version = cell.meta.version;
+    let head = EntityHead { status: StatusCode::OK, version, acks, superseded: false, value_len: None };
+    if asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version)) {
+        return (EntityHead { status: StatusCode::NOT_MODIFIED, ..head }, Bytes::new());
+    }
+    let head = EntityHead { value_len: Some(cell.value.len()), ..head };
+    (head, if asked.action == Action::Head { Bytes::new() } else { cell.value })
+}
+
+impl EntityHead {
+    /// See `append_http1`, which says the same.
+    fn into_response(self, body: Bytes) -> Response<Bytes> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(ETAG, etag(self.version));
+        headers.insert(VECHE_ACKS, acks_value(self.acks));
+        if self.superseded {
+            headers.insert(VECHE_SUPERSEDED, HeaderValue::from_static("1"));
+        }
+        if let Some(len) = self.value_len {
+            headers.insert(CONTENT_TYPE, CONTENT_TYPE_VALUE);
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        response
     }
 }
 
@@ -118,27 +163,6 @@ pub(crate) fn acks_value(acks: Acks) -> HeaderValue {
     }
 }
 
-fn encode_found(cell: Cell, acks: Acks, asked: &Asked) -> Response<Bytes> {
-    let version = cell.meta.version;
-    if asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version)) {
-        return respond(StatusCode::NOT_MODIFIED, Bytes::new(), version, acks);
-    }
-    let value_len = cell.value.len();
-    let body = if asked.action == Action::Head { Bytes::new() } else { cell.value };
-    let mut response = respond(StatusCode::OK, body, version, acks);
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_VALUE);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(value_len));
-    response
-}
-
-fn respond(status: StatusCode, body: Bytes, version: Version, acks: Acks) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(ETAG, etag(version));
-    response.headers_mut().insert(VECHE_ACKS, acks_value(acks));
-    response
-}
-
 /// A version as text: 32 hexadecimal digits in lower case.
 pub(crate) fn version_digits(version: Version) -> [u8; 2 * Version::ENCODED_LEN] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -151,9 +175,13 @@ pub(crate) fn version_digits(version: Version) -> [u8; 2 * Version::ENCODED_LEN]
 }
 
 fn etag(version: Version) -> HeaderValue {
+    HeaderValue::from_bytes(&etag_text(version)).expect("hexadecimal digits in quotes are a header value")
+}
+
+fn etag_text(version: Version) -> [u8; ETAG_LEN] {
     let mut text = [b'"'; ETAG_LEN];
     text[1..ETAG_LEN - 1].copy_from_slice(&version_digits(version));
-    HeaderValue::from_bytes(&text).expect("hexadecimal digits in quotes are a header value")
+    text
 }
 
 /// What failed.

@@ -13,6 +13,16 @@ const TARGET_BYTES_MAX: usize = 32 << 10;
 /// The greatest length of a body; beyond it arithmetic on lengths might overflow in some reader.
 const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// A head that may pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Judged<'a> {
+    pub(super) method: &'a str,
+    pub(super) target: &'a str,
+    pub(super) framing: Framing,
+    /// Of HTTP/1.1, and without a header that any reader of these requests looks at, but for `Host` and a length.
+    pub(super) is_plain: bool,
+}
+
 /// What follows a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Framing {
@@ -41,10 +51,12 @@ struct Findings<'a> {
     host: Option<&'a [u8]>,
     has_keep_alive: bool,
     has_close: bool,
+    /// There is a header that may mean something to a reader of these requests.
+    has_special: bool,
 }
 
 /// Judges `head`, which ends with its empty line.
-pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Framing, Problem> {
+pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Judged<'_>, Problem> {
     let mut headers = [MaybeUninit::<Header<'_>>::uninit(); HeadLimits::HEADERS_MAX];
     let mut request = Request::new(&mut []);
     let parsed = ParserConfig::default().parse_request_with_uninit_headers(
@@ -57,13 +69,15 @@ pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Framing, Problem>
         Ok(_) => return Err(Problem::bad_request("The request is malformed: its head ends too early.")),
         Err(error) => return Err(problem_of(error, limits)),
     }
-    check_target(request.path.unwrap_or_default())?;
+    let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    check_target(target)?;
     let findings = Findings::of(request.headers)?;
     let is_http_11 = request.version == Some(1);
     check_host(findings.host, is_http_11)?;
     // What follows a CONNECT is a tunnel to the library; here is none, so nothing may follow.
-    let is_last = findings.is_last(is_http_11) || request.method == Some("CONNECT");
-    Ok(Framing { body: findings.body(is_http_11)?, is_last })
+    let is_last = findings.is_last(is_http_11) || method == "CONNECT";
+    let framing = Framing { body: findings.body(is_http_11)?, is_last };
+    Ok(Judged { method, target, framing, is_plain: is_http_11 && !findings.has_special })
 }
 
 impl<'a> Findings<'a> {
@@ -78,14 +92,16 @@ impl<'a> Findings<'a> {
                 10 if header.name.eq_ignore_ascii_case("connection") => {
                     findings.has_keep_alive |= has_token(header.value, b"keep-alive");
                     findings.has_close |= has_token(header.value, b"close");
+                    findings.has_special |= !header.value.eq_ignore_ascii_case(b"keep-alive");
                 }
                 14 if header.name.eq_ignore_ascii_case("content-length") => {
                     set_once(&mut findings.content_length, header.value, TWO_LENGTHS)?;
                 }
                 17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
                     set_once(&mut findings.transfer_encoding, header.value, TWO_CODINGS)?;
+                    findings.has_special = true;
                 }
-                _ => {}
+                _ => findings.has_special |= !is_without_meaning(header.name),
             }
         }
         Ok(findings)
@@ -111,6 +127,21 @@ impl<'a> Findings<'a> {
     fn is_last(&self, is_http_11: bool) -> bool {
         self.has_close || (!is_http_11 && !self.has_keep_alive)
     }
+}
+
+/// Whether a header says nothing about a request for one entity, to whoever reads it. Those that common clients send.
+fn is_without_meaning(name: &str) -> bool {
+    let known: &[&str] = match name.len() {
+        6 => &["accept", "pragma", "origin"],
+        7 => &["referer"],
+        10 => &["user-agent", "keep-alive", "tracestate"],
+        11 => &["traceparent"],
+        12 => &["content-type"],
+        13 => &["cache-control"],
+        15 => &["accept-encoding", "accept-language"],
+        _ => &[],
+    };
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 const TWO_HOSTS: &str = "The request has more than one Host header. Send one.";
@@ -246,7 +277,8 @@ mod tests {
     use super::*;
 
     fn judged(head: &str) -> Result<Framing, u16> {
-        judge(head.as_bytes(), HeadLimits::default()).map_err(|problem| problem.status().as_u16())
+        let judged = judge(head.as_bytes(), HeadLimits::default());
+        judged.map(|judged| judged.framing).map_err(|problem| problem.status().as_u16())
     }
 
     fn body(headers: &str) -> Result<Body, u16> {
@@ -276,6 +308,35 @@ mod tests {
         assert_eq!(is_last("1.0", ""), Ok(true));
         assert_eq!(is_last("1.0", "Connection: foo\r\n"), Ok(true));
         assert_eq!(is_last("1.0", "Connection: keep-alive\r\n"), Ok(false));
+    }
+
+    #[test]
+    fn heads_with_headers_of_a_meaning_are_not_plain() {
+        let is_plain = |version: &str, header: &str| {
+            let head = format!("GET /v0/entity?id=k HTTP/{version}\r\nHost: h\r\n{header}\r\n");
+            judge(head.as_bytes(), HeadLimits::default()).expect("a good head").is_plain
+        };
+        for header in
+            ["", "ACCEPT: */*\r\n", "connection: Keep-Alive\r\n", "User-Agent: a\r\nAccept-Encoding: b\r\n"]
+        {
+            assert!(is_plain("1.1", header), "{header}");
+            assert!(!is_plain("1.0", header), "{header}");
+        }
+        let special = [
+            "If-None-Match: *",
+            "If-Match: *",
+            "If-Unmodified-Since: x",
+            "Expect: 100-continue",
+            "Connection: close",
+            "Connection: keep-alive, Upgrade",
+            "Upgrade: h2c",
+            "Transfer-Encoding: chunked",
+            "Content-Range: bytes 0-1/2",
+            "X-Other: 1",
+        ];
+        for header in special {
+            assert!(!is_plain("1.1", &format!("{header}\r\n")), "{header}");
+        }
     }
 
     #[test]

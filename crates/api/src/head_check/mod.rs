@@ -18,12 +18,14 @@
 mod chunked;
 mod head;
 mod lines;
+mod plain;
 
 use crate::Problem;
 use chunked::Chunked;
 use head::{Body, Framing};
 use http::StatusCode;
 use lines::Lines;
+pub use plain::PlainRequest;
 
 /// Empty lines before a request line that are let pass; some senders end a body with one too many.
 const EMPTY_LINES_MAX: usize = 4;
@@ -68,6 +70,8 @@ pub struct HeadCheck {
     state: State,
     /// The present request is the last on this connection.
     is_last: bool,
+    /// Heads that passed.
+    heads_passed: u64,
 }
 
 #[derive(Debug)]
@@ -99,7 +103,7 @@ impl HeadCheck {
     /// When `limits.headers_max` is greater than [`HeadLimits::HEADERS_MAX`].
     pub fn new(limits: HeadLimits) -> Self {
         assert!(limits.headers_max <= HeadLimits::HEADERS_MAX, "the HTTP library takes no more headers");
-        Self { limits, state: State::Head(Lines::default()), is_last: false }
+        Self { limits, state: State::Head(Lines::default()), is_last: false, heads_passed: 0 }
     }
 
     /// Judges `waiting`: all bytes that were read from the socket and did not pass yet, in order.
@@ -133,10 +137,15 @@ impl HeadCheck {
         matches!(self.state, State::Head(_))
     }
 
+    /// How many requests have passed, as far as their heads.
+    pub const fn heads_passed(&self) -> u64 {
+        self.heads_passed
+    }
+
     fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
         match &mut self.state {
             State::Head(lines) => match find_head(lines, waiting, self.limits)? {
-                Some(head) => Ok(self.enter(head.len(), head::judge(head, self.limits)?)),
+                Some(head) => Ok(self.enter(head.len(), head::judge(head, self.limits)?.framing)),
                 None => Ok(Step::NeedMore),
             },
             State::Sized { left } => {
@@ -151,6 +160,7 @@ impl HeadCheck {
 
     /// Goes on to the body of the head that passes.
     fn enter(&mut self, head_len: usize, Framing { body, is_last }: Framing) -> Step {
+        self.heads_passed += 1;
         self.is_last = is_last;
         match body {
             Body::None => return Step::End(head_len),

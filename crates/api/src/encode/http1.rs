@@ -1,0 +1,189 @@
+//! Responses as the bytes of HTTP/1.1.
+//!
+//! **Promise.** The bytes are those that the HTTP library makes of the same [`Answer`]: the same fields in the same
+//! order. What is answered most, values and versions, is written without a map of headers between.
+
+use super::{Answer, EntityHead, etag_text, outcome};
+use crate::{Action, Asked};
+use bytes::Bytes;
+use cluster::{Acks, Reply};
+use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+
+/// A time as the `Date` header has it (RFC 9110, section 5.6.7).
+pub type HttpDate = [u8; 29];
+
+const CLOSE: &[u8] = b"connection: close\r\n";
+
+/// Appends to `out` the head of the response to what was asked; its status, and the body that is to follow it. After it
+/// the connection goes on, or not.
+pub fn encode_http1(
+    reply: Reply,
+    asked: &Asked,
+    goes_on: bool,
+    date: &HttpDate,
+    out: &mut Vec<u8>,
+) -> (StatusCode, Bytes) {
+    let answered = match outcome(reply, asked) {
+        Ok((head, body)) => {
+            head.append_http1(out);
+            (head.status, body)
+        }
+        Err(problem) => {
+            let answer = problem.to_answer(asked.action == Action::Head);
+            answer.append_http1(out);
+            (answer.response.status(), answer.response.into_body())
+        }
+    };
+    if !goes_on {
+        out.extend_from_slice(CLOSE);
+    }
+    out.extend_from_slice(b"date: ");
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"\r\n\r\n");
+    answered
+}
+
+impl EntityHead {
+    /// See `into_response`, which says the same.
+    fn append_http1(self, out: &mut Vec<u8>) {
+        append_status(out, self.status, None);
+        append_field(out, "etag", &etag_text(self.version));
+        append_acks(out, self.acks);
+        if self.superseded {
+            append_field(out, "veche-superseded", b"1");
+        }
+        if self.value_len.is_some() {
+            append_field(out, "content-type", super::CONTENT_TYPE_VALUE.as_bytes());
+        }
+        append_length(out, self.value_len.unwrap_or(0));
+    }
+}
+
+impl Answer {
+    /// Appends the head, but for the empty line behind it.
+    pub(crate) fn append_http1(&self, out: &mut Vec<u8>) {
+        append_status(out, self.response.status(), self.reason);
+        let headers = self.response.headers();
+        for (name, value) in headers {
+            append_field(out, name.as_str(), value.as_bytes());
+        }
+        if !headers.contains_key(CONTENT_LENGTH) {
+            append_length(out, self.response.body().len());
+        }
+    }
+
+    /// The whole response, for a connection that ends with it.
+    pub(crate) fn to_last_http1_bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        self.append_http1(&mut out);
+        out.extend_from_slice(CLOSE);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(self.response.body());
+        out.into()
+    }
+}
+
+fn append_status(out: &mut Vec<u8>, status: StatusCode, reason: Option<&'static str>) {
+    if status == StatusCode::OK {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason.or(status.canonical_reason()).unwrap_or("Error").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_acks(out: &mut Vec<u8>, acks: Acks) {
+    out.extend_from_slice(b"veche-acks: ");
+    append_number(out, usize::from(acks.got));
+    out.push(b'/');
+    append_number(out, usize::from(acks.from));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_length(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(b"content-length: ");
+    append_number(out, len);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_number(out: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        append_number(out, number / 10);
+    }
+    out.push(b'0' + (number % 10) as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::Failure;
+    use proptest::prelude::*;
+    use stdx::{Cell, Hlc, NodeTag, Version};
+
+    const DATE: &HttpDate = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+    /// The head, parsed: status line and fields.
+    fn parse(bytes: &[u8]) -> Vec<String> {
+        let text = std::str::from_utf8(bytes).expect("text");
+        let mut lines: Vec<_> =
+            text.strip_suffix("\r\n\r\n").expect("a head").split("\r\n").map(String::from).collect();
+        lines[1..].sort();
+        lines
+    }
+
+    fn replies() -> impl Strategy<Value = Reply> {
+        let acks = (1..=7u8, 1..=7u8).prop_map(|(got, from)| Acks { got, from });
+        let version =
+            any::<(u64, u64)>().prop_map(|(hlc, tag)| Version::new(Hlc::from_bits(hlc), NodeTag(tag)));
+        let value = prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
+        prop_oneof![
+            (version.clone(), acks.clone(), value).prop_map(|(version, acks, value)| Reply::Found {
+                cell: Cell::value(version, 1, value),
+                acks
+            }),
+            acks.clone().prop_map(|acks| Reply::Missing { acks }),
+            (version, acks.clone(), any::<bool>()).prop_map(|(version, acks, superseded)| Reply::Written {
+                version,
+                superseded,
+                acks
+            }),
+            acks.prop_map(|acks| {
+                Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, maybe_stored: true })
+            }),
+            Just(Reply::Failed(Failure::DiskFull)),
+        ]
+    }
+
+    fn asked() -> impl Strategy<Value = Asked> {
+        let lifetime = cluster::Lifetime::Forever;
+        let actions = vec![Action::Get, Action::Head, Action::Put { lifetime }, Action::Delete];
+        prop::sample::select(actions).prop_map(|action| Asked { action, if_none_match: None })
+    }
+
+    proptest! {
+        #[test]
+        fn the_bytes_say_what_the_response_says(reply in replies(), asked in asked(), goes_on in any::<bool>()) {
+            let mut out = Vec::new();
+            let (status, body) = encode_http1(reply.clone(), &asked, goes_on, DATE, &mut out);
+            let answer = super::super::encode(reply, &asked);
+            prop_assert_eq!((status, &body), (answer.response.status(), answer.response.body()));
+            let mut expected = Vec::new();
+            answer.append_http1(&mut expected);
+            if !goes_on {
+                expected.extend_from_slice(CLOSE);
+            }
+            expected.extend_from_slice(b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n");
+            prop_assert_eq!(parse(&out), parse(&expected));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Plain requests: whole, and with nothing in them that takes an HTTP library to understand.
+//!
+//! **Promise.** What is a plain request here would have passed the check, to its last byte, and nothing else is. Its
+//! headers have no meaning: method, target and body say all.
+
+use super::head::{self, Body};
+use super::lines::Lines;
+use super::{HeadCheck, State, find_head};
+
+/// A request that is there whole and is plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainRequest<'a> {
+    /// Its method, as it stands.
+    pub method: &'a str,
+    /// Its target, as it stands.
+    pub target: &'a str,
+    /// Its body, of a known length.
+    pub body: &'a [u8],
+    /// How many bytes it has in all.
+    pub len: usize,
+}
+
+impl HeadCheck {
+    /// The plain request that `waiting` begins with, the bytes that [`HeadCheck::check`] would be given. The check is
+    /// where it was: they may still be given to it, or passed over with [`HeadCheck::pass_over`].
+    #[inline]
+    pub fn peek_plain<'a>(&self, waiting: &'a [u8]) -> Option<PlainRequest<'a>> {
+        if !self.awaits_head() {
+            return None;
+        }
+        let head = find_head(&mut Lines::default(), waiting, self.limits).ok()??;
+        let judged = head::judge(head, self.limits).ok()?;
+        let body_len = match judged.framing.body {
+            Body::None => 0,
+            Body::Sized(len) => usize::try_from(len).ok()?,
+            Body::Chunked => return None,
+        };
+        let body = waiting[head.len()..].get(..body_len)?;
+        let is_plain = judged.is_plain && !judged.framing.is_last;
+        is_plain.then_some(PlainRequest {
+            method: judged.method,
+            target: judged.target,
+            body,
+            len: head.len() + body_len,
+        })
+    }
+
+    /// The plain request that was seen last will not be given to the check: what waits begins behind it.
+    ///
+    /// # Panics
+    /// In the midst of a request.
+    pub fn pass_over(&mut self) {
+        assert!(self.awaits_head(), "plain requests are seen between requests");
+        self.state = State::Head(Lines::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HeadLimits, Verdict};
+    use proptest::prelude::*;
+
+    fn peek(text: &str) -> Option<(String, String, String, usize)> {
+        let check = HeadCheck::new(HeadLimits::default());
+        let request = check.peek_plain(text.as_bytes())?;
+        let body = String::from_utf8_lossy(request.body).into_owned();
+        Some((request.method.to_owned(), request.target.to_owned(), body, request.len))
+    }
+
+    #[test]
+    fn a_plain_request_is_whole() {
+        let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+        let seen = Some(("PUT".to_owned(), "/v0/entity?id=k".to_owned(), "abc".to_owned(), put.len()));
+        assert_eq!(peek(put), seen);
+        assert_eq!(peek(&format!("{put}GET /")), seen);
+        for len in 0..put.len() {
+            assert_eq!(peek(&put[..len]), None, "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_plain_would_have_passed(
+            begin in "(\r\n){0,1}(GET|PUT|DELETE|CONNECT|G T) /[a-z%?=#]{0,6} HTTP/1\\.[01]\r\n",
+            headers in prop::collection::vec(
+                "(Host: h|Host: h|Accept: a|Content-Length: [0-3]|Transfer-Encoding: chunked|Connection: (close|keep-alive)|X: y|: )\r\n",
+                0..5,
+            ),
+            rest in "[a-c\r\n]{0,6}",
+        ) {
+            let text = format!("{begin}{}\r\n{rest}", headers.concat());
+            if let Some((.., len)) = peek(&text) {
+                let mut check = HeadCheck::new(HeadLimits::default());
+                prop_assert_eq!(check.check(&text.as_bytes()[..len]), Verdict::Pass(len));
+                prop_assert!(check.awaits_head() && check.heads_passed() == 1);
+            }
+        }
+    }
+}
