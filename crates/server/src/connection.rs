@@ -7,7 +7,7 @@
 //! A node that stops answers a request that is on its way: a connection that has not had one yet, or on which one
 //! has begun, is given a moment for it. Others are closed once they are idle.
 //!
-//! **Mechanism.** hyper serves the connection until it is done with it: at the client's wish, at its end, or at
+//! **Mechanism.** Plain requests are answered by the stream itself. hyper serves the connection otherwise, until it is done with it: at the client's wish, at its end, or at
 //! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers. A
 //! peer's connection leaves here before its first request, to become a link (`links::accept`).
 
@@ -125,6 +125,11 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
             Some(Order::Finish) | None => {}
+        }
+        // Plain requests are answered without hyper, which is not woken while there is nothing else.
+        if let Err(error) = ready!(stream.borrow_mut().poll_plain(context)) {
+            tracing::debug!(%error, "a connection broke");
+            return Poll::Ready(Ended::Broken);
         }
         if let Poll::Ready(served) = Pin::new(&mut connection).poll(context) {
             return Poll::Ready(after(served));

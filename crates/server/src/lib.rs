@@ -18,6 +18,7 @@ mod checkpoint;
 mod config;
 mod connection;
 mod counters;
+mod date;
 mod driver;
 mod error;
 mod gauges;

@@ -62,7 +62,8 @@ impl Outgoing {
         Poll::Ready(Ok(()))
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing is gathered.
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 

@@ -360,7 +360,7 @@ fn finish(mut response: HttpResponse, goes_on: bool) -> HttpResponse {
 pub(crate) struct UnderWay(Rc<Vitals>);
 
 impl UnderWay {
-    fn begin(vitals: &Rc<Vitals>) -> Self {
+    pub(crate) fn begin(vitals: &Rc<Vitals>) -> Self {
         vitals.handling.set(true);
         Self(Rc::clone(vitals))
     }

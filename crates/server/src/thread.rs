@@ -4,6 +4,7 @@
 //! for the disk. A connection belongs to one thread for as long as it lives.
 
 use crate::connection;
+use crate::date::DateCache;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
 use crate::gauges::Load;
@@ -55,6 +56,9 @@ pub(crate) struct Thread {
     /// Where bytes pass on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
     pub(crate) recorder: Rc<Recorder>,
+    /// Where responses are written that need no library.
+    pub(crate) write_buffer: RefCell<Vec<u8>>,
+    pub(crate) date: DateCache,
     driver: OnceCell<Rc<Driver<Coordinating>>>,
     load: Arc<Load>,
     number: u8,
@@ -188,6 +192,8 @@ async fn run(
         batches: Rc::default(),
         read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
         recorder: Rc::new(Recorder::new(process.metrics.as_ref().map(|metrics| metrics.of_thread(number)))),
+        write_buffer: RefCell::default(),
+        date: DateCache::default(),
         driver: OnceCell::new(),
         load,
         number,

@@ -10,6 +10,9 @@
 //! **Mechanism.** The stream is shared by hyper's handle on it and by the connection, which takes it over when
 //! hyper is done. Bytes pass through a buffer of the thread: to copy what a request takes costs little, and
 //! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
+//! Between requests, what is plain is answered without hyper (`plain`).
+
+mod plain;
 
 use crate::links::accept;
 use crate::outgoing::Outgoing;
@@ -17,6 +20,7 @@ use crate::thread::Thread;
 use crate::vitals::{ReadPosition, Vitals};
 use api::{HeadCheck, HeadLimits, Problem, Verdict};
 use hyper::rt::ReadBufCursor;
+use plain::PlainPath;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -35,6 +39,9 @@ pub(crate) struct CheckedStream {
     state: InputState,
     refusal: Option<Problem>,
     outgoing: Outgoing,
+    /// hyper has written what it has not flushed.
+    is_unflushed: bool,
+    plain: PlainPath,
     /// The end of the connection would be taken for the end of the response.
     resets: bool,
     /// Nothing has passed yet.
@@ -76,6 +83,8 @@ impl CheckedStream {
             state: InputState::Open,
             refusal: None,
             outgoing: Outgoing::default(),
+            is_unflushed: false,
+            plain: PlainPath::default(),
             resets: false,
             is_at_start: true,
             thread,
@@ -228,11 +237,14 @@ impl CheckedStream {
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.is_unflushed = true;
         self.outgoing.poll_write(&mut self.socket, context, parts, &self.vitals)
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.outgoing.poll_flush(&mut self.socket, context, &self.vitals)
+        ready!(self.outgoing.poll_flush(&mut self.socket, context, &self.vitals))?;
+        self.is_unflushed = false;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,0 +1,317 @@
+//! The plain path: requests for one entity that are answered without the HTTP library.
+//!
+//! **Promise.** A request gets the same answer here as from the library, in its place among the others: requests of
+//! one connection are carried out and answered one after the other. Whatever is not plain goes to the library as it
+//! came.
+//!
+//! **Mechanism.** While the library rests (it has answered all that has passed to it, and nothing waits to be written),
+//! the connection reads here. The head check says whether a whole plain request is there, `api` what it means and how
+//! it is answered; between these the driver is asked, as the service asks it. Answers of pipelined requests leave in
+//! one write. A reply that does not come at once, or a client that does not read, is waited for before more is read.
+//!
+//! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
+//! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
+
+use super::{CheckedStream, Held, InputState};
+use crate::driver::executing::Execution;
+use crate::service::UnderWay;
+use crate::thread::Thread;
+use api::{Asked, HttpDate, ServingState};
+use bytes::{Buf, Bytes};
+use cluster::{Command, Reply};
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is read at once. A request with a larger value is not plain: what came of it is copied once more.
+const READ_BYTES: usize = 16 << 10;
+/// Answers that leave together, about; and the largest value that is copied to leave with them.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// So many requests of one connection are answered before it is another's turn.
+const TURN_REQUESTS_MAX: usize = 64;
+
+/// What the plain path of a connection owes its client.
+#[derive(Default)]
+pub(super) struct PlainPath {
+    /// The request that was taken last, while its reply has not come.
+    executing: Option<Executing>,
+    unsent: Unsent,
+    /// Requests that were taken.
+    requests: u64,
+}
+
+/// A command that is under way.
+struct Executing {
+    execution: Execution,
+    asked: Asked,
+    _under_way: UnderWay,
+}
+
+/// Answers that the socket did not take yet: what is left of heads and small values, and of a large value behind.
+#[derive(Default)]
+struct Unsent {
+    answers: Bytes,
+    value: Bytes,
+}
+
+/// A plain request that was understood.
+struct Taken {
+    command: Command,
+    asked: Asked,
+    len: usize,
+}
+
+impl CheckedStream {
+    /// Answers plain requests as they come. Ready when the library is to be asked what is next, or when the connection
+    /// is broken.
+    pub(crate) fn poll_plain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut turn_left = TURN_REQUESTS_MAX;
+        loop {
+            ready!(self.poll_owed(context))?;
+            if !self.is_plain_turn() {
+                return Poll::Ready(Ok(()));
+            }
+            if turn_left == 0 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let has_answered = match self.held.bytes.is_empty() {
+                true => ready!(self.poll_answer_socket(context, &mut turn_left))?,
+                false => self.answer_held(context, &mut turn_left)?,
+            };
+            // What is not plain is the library's, and the end of the stream.
+            if !has_answered {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Whether the next request may be taken here.
+    fn is_plain_turn(&self) -> bool {
+        let nothing_was_judged = self.held.bytes.is_empty() || (self.held.is_news && self.held.passed == 0);
+        self.state == InputState::Open
+            && self.vitals.order().is_none()
+            && self.check.awaits_head()
+            && nothing_was_judged
+            && self.library_rests()
+    }
+
+    fn library_rests(&self) -> bool {
+        !self.is_unflushed
+            && self.outgoing.is_empty()
+            && !self.vitals.handling.get()
+            && self.vitals.requests.get() == self.check.heads_passed() + self.plain.requests
+    }
+
+    /// Reads once, and answers what is plain; whether anything was. What is not is held.
+    fn poll_answer_socket(
+        &mut self,
+        context: &mut Context<'_>,
+        turn_left: &mut usize,
+    ) -> Poll<io::Result<bool>> {
+        let thread = Rc::clone(&self.thread);
+        let mut buffer = thread.read_buffer.borrow_mut();
+        let mut read = ReadBuf::new(&mut buffer[..READ_BYTES]);
+        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
+        if polled.is_pending() {
+            self.note_position();
+        }
+        ready!(polled)?;
+        let bytes = read.filled();
+        if bytes.is_empty() {
+            self.state = InputState::AtEnd;
+            return Poll::Ready(Ok(false));
+        }
+        self.vitals.moved(bytes.len());
+        let answered = self.answer(bytes, context, turn_left)?;
+        if answered < bytes.len() {
+            self.held = Held { bytes: bytes[answered..].to_vec(), passed: 0, is_news: true };
+        }
+        Poll::Ready(Ok(answered > 0))
+    }
+
+    /// The same with what is held.
+    fn answer_held(&mut self, context: &mut Context<'_>, turn_left: &mut usize) -> io::Result<bool> {
+        let mut held = std::mem::take(&mut self.held);
+        let answered = self.answer(&held.bytes, context, turn_left)?;
+        if answered < held.bytes.len() {
+            held.bytes.drain(..answered);
+            self.held = held;
+        }
+        Ok(answered > 0)
+    }
+
+    /// Answers the plain requests that `bytes` begin with, up to the first whose reply does not come at once; how many
+    /// bytes they were.
+    fn answer(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_>,
+        turn_left: &mut usize,
+    ) -> io::Result<usize> {
+        let thread = Rc::clone(&self.thread);
+        let mut answers = thread.write_buffer.borrow_mut();
+        answers.clear();
+        let (mut answered, mut value, mut date) = (0, Bytes::new(), None);
+        while *turn_left > 0
+            && answers.len() <= ANSWER_BYTES_MAX
+            && value.is_empty()
+            && self.plain.executing.is_none()
+            && let Some(taken) = self.take(&thread, &bytes[answered..])
+        {
+            *turn_left -= 1;
+            answered += taken.len;
+            if let Some((reply, asked)) = self.begin(&thread, taken) {
+                let date = date.get_or_insert_with(|| date_now(&thread));
+                value = append(&thread, reply, &asked, true, date, &mut answers);
+            }
+        }
+        self.send(context, &answers, value)?;
+        Ok(answered)
+    }
+
+    /// Takes the plain request that `bytes` begin with, if they do.
+    fn take(&mut self, thread: &Thread, bytes: &[u8]) -> Option<Taken> {
+        if bytes.is_empty() || thread.driver().is_none() || thread.process.state() == ServingState::Starting {
+            return None;
+        }
+        let request = self.check.peek_plain(bytes)?;
+        let entity = api::decode_plain(&request, &thread.process.rules)?;
+        let value = if entity.takes_value() { Bytes::copy_from_slice(request.body) } else { Bytes::new() };
+        let (command, asked) = entity.into_command(value);
+        self.check.pass_over();
+        self.is_at_start = false;
+        self.plain.requests += 1;
+        self.vitals.requests.set(self.vitals.requests.get() + 1);
+        Some(Taken { command, asked, len: request.len })
+    }
+
+    /// Gives the command to the driver. The reply, if it is there at once.
+    fn begin(&mut self, thread: &Thread, taken: Taken) -> Option<(Reply, Asked)> {
+        let driver = thread.driver().expect("without it nothing is taken");
+        let Taken { command, asked, .. } = taken;
+        let mut execution = driver.execute(asked.action.into(), command);
+        let reply = execution.take_now();
+        if reply.is_none() {
+            let under_way = UnderWay::begin(&self.vitals);
+            self.plain.executing = Some(Executing { execution, asked, _under_way: under_way });
+            return None;
+        }
+        reply.map(|reply| (reply, asked))
+    }
+
+    /// Pays what is owed: what the socket did not take, then the reply that is under way.
+    fn poll_owed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_unsent(context))?;
+            let Some(executing) = &mut self.plain.executing else {
+                return Poll::Ready(Ok(()));
+            };
+            let reply = ready!(Pin::new(&mut executing.execution).poll(context));
+            let Executing { asked, .. } = self.plain.executing.take().expect("it was there a moment ago");
+            // A connection that is to finish ends with this answer, as it would with the library's.
+            let goes_on = self.vitals.order().is_none();
+            if !goes_on {
+                self.state = InputState::Stopped;
+                self.held = Held::default();
+            }
+            let thread = Rc::clone(&self.thread);
+            let mut answers = thread.write_buffer.borrow_mut();
+            answers.clear();
+            let value = append(&thread, reply, &asked, goes_on, &date_now(&thread), &mut answers);
+            self.send(context, &answers, value)?;
+        }
+    }
+
+    fn poll_unsent(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.plain.unsent.is_empty() {
+            let mut unsent = std::mem::take(&mut self.plain.unsent);
+            let polled = self.poll_send_once(context, &unsent.answers, &unsent.value);
+            if let Poll::Ready(Ok(written)) = polled {
+                unsent.advance(written);
+            }
+            self.plain.unsent = unsent;
+            ready!(polled)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends answers, and a large value behind them. What the socket does not take at once is owed.
+    fn send(&mut self, context: &mut Context<'_>, answers: &[u8], value: Bytes) -> io::Result<()> {
+        if answers.is_empty() {
+            return Ok(());
+        }
+        let written = match self.poll_send_once(context, answers, &value) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => 0,
+        };
+        if written < answers.len() + value.len() {
+            let mut unsent = Unsent { answers: Bytes::new(), value };
+            let rest = &answers[written.min(answers.len())..];
+            unsent.advance(written.saturating_sub(answers.len()));
+            unsent.answers = Bytes::copy_from_slice(rest);
+            self.plain.unsent = unsent;
+        }
+        Ok(())
+    }
+
+    /// Writes once; how many bytes, at least 1.
+    fn poll_send_once(
+        &mut self,
+        context: &mut Context<'_>,
+        answers: &[u8],
+        value: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let socket = Pin::new(&mut self.socket);
+        let polled = match value.is_empty() {
+            true => socket.poll_write(context, answers),
+            false => socket.poll_write_vectored(context, &[IoSlice::new(answers), IoSlice::new(value)]),
+        };
+        self.vitals.write_blocked.set(polled.is_pending());
+        let written = ready!(polled)?;
+        self.vitals.moved(written);
+        if written == 0 {
+            Poll::Ready(Err(io::ErrorKind::WriteZero.into()))
+        } else {
+            Poll::Ready(Ok(written))
+        }
+    }
+}
+
+impl Unsent {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.value.is_empty()
+    }
+
+    /// So much of it was written.
+    fn advance(&mut self, written: usize) {
+        let answers = written.min(self.answers.len());
+        self.answers.advance(answers);
+        self.value.advance(written - answers);
+    }
+}
+
+/// Appends an answer. What is to leave behind it, if it is too large to be copied.
+fn append(
+    thread: &Thread,
+    reply: Reply,
+    asked: &Asked,
+    goes_on: bool,
+    date: &HttpDate,
+    answers: &mut Vec<u8>,
+) -> Bytes {
+    let (status, body) = api::encode_http1(reply, asked, goes_on, date, answers);
+    thread.recorder.answered(asked.action.into(), status);
+    if body.len() > ANSWER_BYTES_MAX {
+        return body;
+    }
+    answers.extend_from_slice(&body);
+    Bytes::new()
+}
+
+fn date_now(thread: &Thread) -> HttpDate {
+    thread.date.at(thread.process.clock.now().wall)
+}
