@@ -61,6 +61,11 @@ impl Connection {
         Ok(Self { stream, unread: Vec::new() })
     }
 
+    /// Another hold on the same socket, to send by while this one reads.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(Self { stream: self.stream.try_clone()?, unread: Vec::new() })
+    }
+
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("the node takes the request");
