@@ -269,7 +269,8 @@ impl Service {
         body: ResponseBody,
         goes_on: bool,
     ) -> HttpResponse {
-        if parts.version < Version::HTTP_11
+        let knows_chunks = parts.version >= Version::HTTP_11;
+        if !knows_chunks
             && let Err(error) = self.stream.borrow_mut().begin_close_delimited()
         {
             let detail =
@@ -278,7 +279,7 @@ impl Service {
             return self.respond(kind, problem.to_answer(false), false);
         }
         self.thread.recorder.answered(kind, head.status());
-        finish(head.map(|()| body), goes_on && self.vitals.order().is_none())
+        finish(head.map(|()| body), goes_on && knows_chunks && self.vitals.order().is_none())
     }
 
     /// What the head alone tells.

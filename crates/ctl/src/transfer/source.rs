@@ -135,7 +135,9 @@ impl Reader {
 
     fn end(&mut self, stream: Stream) -> Result<(), Stop> {
         let Stream { unzstd, entries } = stream;
-        let mut entries = entries.ok_or_else(|| self.stop("it is empty; an export of no entries is not"))?;
+        let mut entries = entries.ok_or_else(|| {
+            self.stop("it is empty, which only an NDJSON export of no entries is, or a file that was cut")
+        })?;
         match entries.end() {
             Err(error) => Err(self.broken(&error)),
             Ok(()) if unzstd.as_ref().is_none_or(Unzstd::may_end) => Ok(()),

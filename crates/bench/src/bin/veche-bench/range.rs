@@ -123,12 +123,12 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
     beside_ranges_row(options, &server, layout, table)
 }
 
-/// Reads every key once, so that every block is in the cache.
+/// Reads until every block is in the cache.
 fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
     let mut left = options.range_keys() as f64;
     let mut seed = 0;
     while left > 0.0 {
-        // Uniform reads: three times as many as keys leave no block of a dozen entries out.
+        // Of blocks of a dozen entries, as many uniform reads as there are keys leave out one in e^12.
         let sample = measure(server, layout, 2.0, &[load(options, Operation::Get, Pacing::Closed, seed)])?;
         left -= sample.answers as f64;
         seed += 1;
