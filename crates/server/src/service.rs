@@ -270,9 +270,7 @@ impl Service {
         goes_on: bool,
     ) -> HttpResponse {
         let knows_chunks = parts.version >= Version::HTTP_11;
-        if !knows_chunks
-            && let Err(error) = self.stream.borrow_mut().begin_close_delimited()
-        {
+        if !knows_chunks && let Err(error) = self.stream.borrow_mut().begin_close_delimited() {
             let detail =
                 format!("The connection cannot be made to show whether the response is whole: {error}.");
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
