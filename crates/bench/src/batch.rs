@@ -29,11 +29,16 @@ pub struct Batch {
 impl Batch {
     /// So many writes of values of this size, in the binary format, to keys uniform over `keys`.
     pub fn of_writes(entries: u64, keys: u64, value_bytes: usize, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        Self::of_keys((0..entries).map(|_| KeyNumber(rng.below(keys))), value_bytes)
+    }
+
+    /// Writes of values of this size to these keys.
+    pub fn of_keys(keys: impl Iterator<Item = KeyNumber>, value_bytes: usize) -> Self {
         let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
-        let (mut rng, mut encoder, mut body) =
-            (Rng::new(seed), EntryEncoder::new(Format::Binary), Vec::new());
-        for _ in 0..entries {
-            let number = KeyNumber(rng.below(keys));
+        let (mut encoder, mut body, mut entries) = (EntryEncoder::new(Format::Binary), Vec::new(), 0);
+        for number in keys {
+            entries += 1;
             let mut value = Vec::with_capacity(value_bytes);
             values.append(number, &mut value);
             let key = Key::new(Bytes::copy_from_slice(&number.stored())).expect("16 bytes are a key");

@@ -4,6 +4,7 @@ use crate::measure::{Load, measure, preload};
 use crate::servers::{Durability, Home, Layout};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome, batch};
+use bench::batch::Batch;
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::{CpuMeter, Server, resident};
 use bench::stats::{ratio, rounds};
@@ -29,6 +30,8 @@ const RANGES: usize = 4;
 const RANGE_PACE: u64 = 50_000_000;
 /// The part of the top rate at which point reads are measured.
 const CALM: f64 = 0.5;
+/// The big data set is stored in batches of about so many entries.
+const BATCH_ENTRIES: u64 = 200_000;
 /// How often the first chunk is waited for.
 const FIRST_CHUNKS: u64 = 9;
 
@@ -252,7 +255,7 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     let (name, layout) = ("range-big", Layout::PINNED);
     let keys = NonZeroU64::new(options.big_keys()).ok_or("no keys")?;
     let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
-    preload(&server, layout, KeyOrder::Scattered, keys.get(), VALUE_BYTES)?;
+    store_in_batches(&server, keys.get())?;
     server.kill()?;
     let mut waits = Vec::new();
     for number in 0..FIRST_CHUNKS {
@@ -269,6 +272,16 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     }
     let note = format!("ms, {FIRST_CHUNKS} starts, each in another place; page cache dropped");
     table.row("first chunk in the middle of 10 GB, cold", Target::AtMost(20.0), rounds(&waits), note);
+    Ok(())
+}
+
+/// Stores every key once, scattered: so the last of them are in every part of the range.
+fn store_in_batches(server: &Server, keys: u64) -> Outcome<()> {
+    let parts = keys.div_ceil(BATCH_ENTRIES).max(1);
+    for part in 0..parts {
+        let numbers = (part..keys).step_by(usize::try_from(parts)?).map(KeyNumber);
+        Batch::of_keys(numbers, VALUE_BYTES).send(server.address())?;
+    }
     Ok(())
 }
 
