@@ -36,7 +36,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::AbortHandle;
 
 /// Entries of a batch under way, at most, ...
-const ENTRIES_UNDER_WAY_MAX: usize = 1_024;
+const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
 /// ... and their bytes, but for one entry that alone is larger.
 const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
 /// Entries under way in all batches of a thread together: half of what its coordinator takes.

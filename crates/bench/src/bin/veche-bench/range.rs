@@ -31,7 +31,9 @@ const RANGE_PACE: u64 = 50_000_000;
 /// The part of the top rate at which point reads are measured.
 const CALM: f64 = 0.5;
 /// The big data set is stored in batches of about so many entries.
-const BATCH_ENTRIES: u64 = 200_000;
+const BATCH_ENTRIES: u64 = 50_000;
+/// A batch is sent so often before that is given up.
+const TRIES_MAX: u32 = 60;
 /// How often the first chunk is waited for.
 const FIRST_CHUNKS: u64 = 9;
 
@@ -280,7 +282,16 @@ fn store_in_batches(server: &Server, keys: u64) -> Outcome<()> {
     let parts = keys.div_ceil(BATCH_ENTRIES).max(1);
     for part in 0..parts {
         let numbers = (part..keys).step_by(usize::try_from(parts)?).map(KeyNumber);
-        Batch::of_keys(numbers, VALUE_BYTES).send(server.address())?;
+        let batch = Batch::of_keys(numbers, VALUE_BYTES);
+        let mut tries = 0;
+        // A node that cannot keep up refuses for a while; what was done already is done again.
+        while let Err(error) = batch.send(server.address()) {
+            tries += 1;
+            if tries == TRIES_MAX {
+                return Err(error.into());
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
     }
     Ok(())
 }
