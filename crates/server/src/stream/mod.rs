@@ -179,19 +179,11 @@ impl CheckedStream {
     ) -> Poll<io::Result<bool>> {
         let thread = Rc::clone(&self.thread);
         let mut buffer = thread.read_buffer.borrow_mut();
-        let len = out.remaining().min(buffer.len());
-        let mut read = ReadBuf::new(&mut buffer[..len]);
-        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
-        if polled.is_pending() {
-            self.note_position();
-        }
-        ready!(polled)?;
-        let bytes = read.filled();
+        let room = out.remaining().min(buffer.len());
+        let bytes = ready!(self.poll_socket(context, &mut buffer[..room]))?;
         if bytes.is_empty() {
-            self.state = InputState::AtEnd;
             return Poll::Ready(Ok(false));
         }
-        self.vitals.moved(bytes.len());
         if self.is_at_start && self.held.bytes.is_empty() && accept::is_peer(bytes) {
             self.state = InputState::Peer;
             self.held.bytes = bytes.to_vec();
@@ -209,6 +201,26 @@ impl CheckedStream {
             self.held = Held { bytes: bytes[passed..].to_vec(), passed: 0, is_news: passed > 0 };
         }
         Poll::Ready(Ok(passed > 0))
+    }
+
+    /// Reads once; nothing: the client has closed its side.
+    fn poll_socket<'a>(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &'a mut [u8],
+    ) -> Poll<io::Result<&'a [u8]>> {
+        let mut read = ReadBuf::new(buffer);
+        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
+        if polled.is_pending() {
+            self.note_position();
+        }
+        ready!(polled)?;
+        let len = read.filled().len();
+        if len == 0 {
+            self.state = InputState::AtEnd;
+        }
+        self.vitals.moved(len);
+        Poll::Ready(Ok(&buffer[..len]))
     }
 
     /// How many bytes pass.

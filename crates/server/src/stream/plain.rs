@@ -24,7 +24,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
 /// What is read at once. A request with a larger value is not plain: what came of it is copied once more.
 const READ_BYTES: usize = 16 << 10;
@@ -114,18 +114,10 @@ impl CheckedStream {
     ) -> Poll<io::Result<bool>> {
         let thread = Rc::clone(&self.thread);
         let mut buffer = thread.read_buffer.borrow_mut();
-        let mut read = ReadBuf::new(&mut buffer[..READ_BYTES]);
-        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
-        if polled.is_pending() {
-            self.note_position();
-        }
-        ready!(polled)?;
-        let bytes = read.filled();
+        let bytes = ready!(self.poll_socket(context, &mut buffer[..READ_BYTES]))?;
         if bytes.is_empty() {
-            self.state = InputState::AtEnd;
             return Poll::Ready(Ok(false));
         }
-        self.vitals.moved(bytes.len());
         let answered = self.answer(bytes, context, turn_left)?;
         if answered < bytes.len() {
             self.held = Held { bytes: bytes[answered..].to_vec(), passed: 0, is_news: true };
