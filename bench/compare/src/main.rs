@@ -4,24 +4,15 @@
 //! stores take turns within a round, and a result is the median of the rounds' ratios. All options of all
 //! stores are printed. See `bench/README.md`.
 
-mod cgroup;
-mod fjall_store;
-mod report;
-mod rocks;
-mod rocks_sys;
-mod scenario;
-mod store;
-mod veche;
-mod workload;
-
+use bench::cgroup::{self, MemoryLimit};
 use bench::machine::Machine;
 use clap::Parser;
-use report::Results;
-use scenario::Scenario;
+use compare::report::Results;
+use compare::scenario::{self, Scenario};
+use compare::store::{Kind, Outcome};
+use compare::workload::{self, Job, JobReport};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use store::{Kind, Outcome};
-use workload::{Job, JobReport};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -123,7 +114,7 @@ fn compare(options: &Options) -> Outcome<()> {
 }
 
 fn run_child(mut job: Job, scenario: &Scenario) -> Outcome<JobReport> {
-    let limit = scenario.memory_bytes.map(cgroup::MemoryLimit::new).transpose();
+    let limit = scenario.memory_bytes.map(|bytes| MemoryLimit::new("compare", bytes)).transpose();
     let limit = limit.unwrap_or_else(|error| {
         println!("  no memory cgroup ({error}): only the cache is small, the page cache is not");
         None

@@ -13,7 +13,7 @@ type Phase = BTreeMap<Kind, Vec<f64>>;
 
 /// All results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Results {
+pub struct Results {
     machine: Machine,
     options: String,
     stores: BTreeMap<String, BTreeMap<Kind, String>>,
@@ -22,17 +22,17 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(crate) fn new(machine: Machine, options: String) -> Self {
+    pub fn new(machine: Machine, options: String) -> Self {
         Self { machine, options, stores: BTreeMap::new(), rates: BTreeMap::new() }
     }
 
     /// The machine and the options, as text.
-    pub(crate) fn heading(&self) -> String {
+    pub fn heading(&self) -> String {
         format!("{}\n{}\n", self.machine, self.options)
     }
 
     /// Adds what one store did in one round.
-    pub(crate) fn add(&mut self, scenario: &str, kind: Kind, round: u64, report: JobReport) {
+    pub fn add(&mut self, scenario: &str, kind: Kind, round: u64, report: JobReport) {
         if round == 0 {
             self.stores.entry(scenario.to_owned()).or_default().insert(kind, report.description);
         }
@@ -47,7 +47,7 @@ impl Results {
     }
 
     /// A scenario as a table, with the options of all stores.
-    pub(crate) fn table(&self, scenario: &str) -> String {
+    pub fn table(&self, scenario: &str) -> String {
         let mut out = String::new();
         for (kind, description) in self.stores.get(scenario).into_iter().flatten() {
             writeln!(out, "  {}: {description}", kind.name()).expect("a String takes all");

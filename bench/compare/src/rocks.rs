@@ -21,7 +21,7 @@ const BACKGROUND: [&CStr; 4] = [
 ];
 
 /// An open RocksDB.
-pub(crate) struct Rocks {
+pub struct Rocks {
     db: *mut sys::rocksdb_t,
     options: *mut sys::rocksdb_options_t,
     table: *mut sys::rocksdb_block_based_table_options_t,
@@ -37,7 +37,7 @@ unsafe impl Send for Rocks {}
 unsafe impl Sync for Rocks {}
 
 impl Rocks {
-    pub(crate) fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
+    pub fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
         let path = CString::new(dir.as_os_str().as_bytes())?;
         let block_bytes = settings.block_bytes.unwrap_or(OWN_BLOCK_BYTES);
         // SAFETY: every pointer comes from the matching `create` just before, and is destroyed once, in `drop`.

@@ -9,21 +9,21 @@ const QUICK_PART: u64 = 50;
 
 /// A data set with its memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Scenario {
+pub struct Scenario {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// How many.
-    pub(crate) keys: u64,
+    pub keys: u64,
     /// How long each value is; half of it compresses away.
-    pub(crate) value_bytes: usize,
+    pub value_bytes: usize,
     /// Memtables, cache, blocks.
-    pub(crate) settings: Settings,
+    pub settings: Settings,
     /// All memory of the process, page cache included, where a cgroup can bound it.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
 }
 
 /// All scenarios: in cache, and larger than memtable, cache and memory.
-pub(crate) fn all(block_bytes: Option<u32>, quick: bool) -> Vec<Scenario> {
+pub fn all(block_bytes: Option<u32>, quick: bool) -> Vec<Scenario> {
     let part = if quick { QUICK_PART } else { 1 };
     let settings = |memtable: u64, cache: u64| Settings {
         sync: false,

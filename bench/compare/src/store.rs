@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A store's own error, whatever it is.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Calls a scan makes for each entry, in order of keys.
-pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
 /// A store that is open.
-pub(crate) trait Store: Send + Sync {
+pub trait Store: Send + Sync {
     /// Writes one entry; returns when it is as durable as [`Settings::sync`] says.
     fn put(&self, key: &[u8], value: &[u8]) -> Outcome<()>;
 
@@ -40,7 +40,7 @@ pub(crate) trait Store: Send + Sync {
 /// The stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The engine of this repository.
     Veche,
     /// RocksDB, the system's library.
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Opens the store in `dir`, which is made if it is not there.
-    pub(crate) fn open(self, dir: &Path, settings: &Settings) -> Outcome<Arc<dyn Store>> {
+    pub fn open(self, dir: &Path, settings: &Settings) -> Outcome<Arc<dyn Store>> {
         std::fs::create_dir_all(dir)?;
         Ok(match self {
             Self::Veche => Arc::new(crate::veche::Veche::open(dir, settings)?),
@@ -61,7 +61,7 @@ impl Kind {
     }
 
     /// Its name in the report.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Veche => "veche",
             Self::Rocksdb => "rocksdb",
@@ -72,23 +72,23 @@ impl Kind {
 
 /// What all stores are given alike.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// A write returns after `fdatasync`; else when the operating system has it.
-    pub(crate) sync: bool,
+    pub sync: bool,
     /// Of one memtable; there may be [`MEMTABLES`].
-    pub(crate) memtable_bytes: u64,
+    pub memtable_bytes: u64,
     /// Of the cache for data, index and filter blocks.
-    pub(crate) cache_bytes: u64,
+    pub cache_bytes: u64,
     /// Of a data block before compression. `None`: each store's own default.
-    pub(crate) block_bytes: Option<u32>,
+    pub block_bytes: Option<u32>,
 }
 
 /// Memtables that may exist at a time.
-pub(crate) const MEMTABLES: usize = 4;
+pub const MEMTABLES: usize = 4;
 /// Bits of filter for each key.
-pub(crate) const FILTER_BITS: u32 = 10;
+pub const FILTER_BITS: u32 = 10;
 /// Threads that flush and compact.
-pub(crate) const BACKGROUND_THREADS: usize = 2;
+pub const BACKGROUND_THREADS: usize = 2;
 
 const POLL: Duration = Duration::from_millis(5);
 /// Background work may rest for a moment between two jobs.
@@ -96,7 +96,7 @@ const QUIET_POLLS: u32 = 20;
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
 /// Waits until `is_idle` has held for [`QUIET_POLLS`] in a row.
-pub(crate) fn wait_until_quiet(mut is_idle: impl FnMut() -> bool) -> Outcome<()> {
+pub fn wait_until_quiet(mut is_idle: impl FnMut() -> bool) -> Outcome<()> {
     let begun = Instant::now();
     let mut quiet = 0;
     while quiet < QUIET_POLLS {

@@ -27,28 +27,28 @@ const LOOK_EVERY: u64 = 16;
 
 /// What a child process is told to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
-    pub(crate) kind: Kind,
-    pub(crate) dir: PathBuf,
-    pub(crate) scenario: Scenario,
+pub struct Job {
+    pub kind: Kind,
+    pub dir: PathBuf,
+    pub scenario: Scenario,
     /// Of each phase that is bounded by time.
-    pub(crate) seconds: f64,
-    pub(crate) seed: u64,
+    pub seconds: f64,
+    pub seed: u64,
     /// The cgroup to join.
-    pub(crate) cgroup: Option<PathBuf>,
+    pub cgroup: Option<PathBuf>,
 }
 
 /// What it answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct JobReport {
+pub struct JobReport {
     /// The store's options.
-    pub(crate) description: String,
+    pub description: String,
     /// Phase and operations a second.
-    pub(crate) rates: Vec<(String, f64)>,
+    pub rates: Vec<(String, f64)>,
 }
 
 /// Does all phases of a job.
-pub(crate) fn run(job: &Job) -> Outcome<JobReport> {
+pub fn run(job: &Job) -> Outcome<JobReport> {
     let mut bench = Bench { job, rates: Vec::new(), description: String::new() };
     bench.fresh("sequential", false, |bench, store| {
         bench.fill("fill-sequential", store, KeyOrder::Sequential)

@@ -23,6 +23,7 @@
 pub mod affinity;
 pub mod batch;
 mod benchmark;
+pub mod cgroup;
 mod client;
 mod clock;
 mod connection;
@@ -39,6 +40,7 @@ pub mod report;
 pub mod response;
 pub mod schedule;
 pub mod search;
+pub mod shell;
 pub mod stats;
 mod stop;
 pub mod stream;

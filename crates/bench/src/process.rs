@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
+/// How long a server that was asked to end may take.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// CPU time of a process from a moment on.
 #[derive(Debug)]
@@ -112,11 +114,44 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     }
 }
 
+/// What a process had the disk do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskBytes {
+    /// Fetched from the disk: what came out of the page cache is not in it.
+    pub read: u64,
+    /// Handed over to be written, also if it was not yet.
+    pub written: u64,
+}
+
+impl DiskBytes {
+    /// Reads `/proc/<pid>/io`.
+    ///
+    /// # Errors
+    /// When there is no such process, or it is another user's.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        match (field("read_bytes:"), field("write_bytes:")) {
+            (Some(read), Some(written)) => Ok(Self { read, written }),
+            _ => Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no read_bytes"))),
+        }
+    }
+
+    /// What came since `before`.
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            read: self.read.saturating_sub(before.read),
+            written: self.written.saturating_sub(before.written),
+        }
+    }
+}
+
 /// A server process that this one started.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    ends_itself: bool,
 }
 
 impl Server {
@@ -137,7 +172,14 @@ impl Server {
         let child = while_pinned(cores, || command.spawn()).map_err(|error| {
             io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
         })?;
-        Ok(Self { child, address })
+        Ok(Self { child, address, ends_itself: false })
+    }
+
+    /// From now on it is asked to end when it is dropped, and killed only when it does not: as a server needs that has
+    /// processes of its own to end.
+    #[must_use]
+    pub fn ending_itself(self) -> Self {
+        Self { ends_itself: true, ..self }
     }
 
     /// Where it listens.
@@ -155,11 +197,23 @@ impl Server {
     /// # Errors
     /// [`ErrorKind::TimedOut`] after `limit`; [`ErrorKind::BrokenPipe`] when the process ended.
     pub fn wait_until_ready(&mut self, limit: Duration) -> io::Result<Duration> {
+        self.wait_until(limit, |address| {
+            fetch(address, "GET", "/v0/status", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
+        })
+    }
+
+    /// Waits until `is_ready` says so of its address, and asks again and again. Returns how long that took.
+    ///
+    /// # Errors
+    /// As [`Server::wait_until_ready`].
+    pub fn wait_until(
+        &mut self,
+        limit: Duration,
+        is_ready: impl Fn(SocketAddr) -> bool,
+    ) -> io::Result<Duration> {
         let begun = Instant::now();
         loop {
-            if fetch(self.address, "GET", "/v0/status", b"", PROBE_TIMEOUT)
-                .is_ok_and(|answer| answer.status == 200)
-            {
+            if is_ready(self.address) {
                 return Ok(begun.elapsed());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -188,6 +242,14 @@ impl Server {
         self.signal(Signal::CONT)
     }
 
+    /// For [`END_WITHIN`] at most.
+    fn wait_for_end(&mut self) {
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END_WITHIN {
+            std::thread::sleep(PROBE_PAUSE);
+        }
+    }
+
     fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -204,6 +266,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.ends_itself && self.signal(Signal::TERM).is_ok() {
+            self.wait_for_end();
+        }
         // Both fail only for a process that was reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -226,6 +291,8 @@ mod tests {
         let pid = std::process::id();
         let memory = resident(pid).unwrap();
         assert!(memory.now > 0 && memory.peak >= memory.anonymous);
+        let disk = DiskBytes::of(pid).unwrap();
+        assert_eq!(disk.since(disk), DiskBytes::default());
         let meter = CpuMeter::start(pid).unwrap();
         let before = meter.spent().unwrap();
         let mut sum = 0u64;

@@ -8,15 +8,20 @@ mod batch;
 mod big;
 mod cluster;
 mod cost;
+mod data;
+mod large;
 mod measure;
 mod metrics;
+mod presets;
 mod range;
+mod scrape;
 mod servers;
+mod sustained;
 mod table;
 mod tail;
 
 use bench::machine::Machine;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
@@ -32,8 +37,10 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Benchmarks veche over HTTP against a bare hyper server.
 #[derive(Clone, Debug, Parser)]
 struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// A smoke run: seconds instead of minutes, numbers without meaning.
-    #[arg(long)]
+    #[arg(long, global = true)]
     quick: bool,
     /// Also the rows on 10 GB.
     #[arg(long)]
@@ -54,10 +61,10 @@ struct Options {
     #[arg(long)]
     pinned_only: bool,
     /// Rounds of each measurement.
-    #[arg(long)]
+    #[arg(long, global = true)]
     rounds: Option<usize>,
     /// Seconds of each measurement in a round.
-    #[arg(long)]
+    #[arg(long, global = true)]
     seconds: Option<f64>,
     /// Keys of the small data set.
     #[arg(long)]
@@ -72,17 +79,28 @@ struct Options {
     #[arg(long, default_value_t = 10_000)]
     tail_writes: u64,
     /// Where data directories and logs go; a directory of its own is made in it and removed at the end.
-    #[arg(long, default_value = "target/bench-data")]
+    #[arg(long, global = true, default_value = "target/bench-data")]
     dir: PathBuf,
     /// The server; by default the one beside this program.
-    #[arg(long)]
+    #[arg(long, global = true)]
     veche: Option<PathBuf>,
     /// The floor; by default the one beside this program.
-    #[arg(long)]
+    #[arg(long, global = true)]
     floor: Option<PathBuf>,
     /// Also write the table to this file, as JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: Option<PathBuf>,
+}
+
+/// Benchmarks of their own, instead of the rows over HTTP.
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Writes for a long time at half the rate that can be held.
+    Sustained(sustained::Arguments),
+    /// Reads of more data than memory, against RocksDB behind the same HTTP shell.
+    Large(large::Arguments),
+    /// Every preset of `veche bench`, on one page.
+    Presets(presets::Arguments),
 }
 
 impl Options {
@@ -126,7 +144,13 @@ fn benchmark(options: &Options) -> Outcome<()> {
         layouts.push(servers::Layout::UNPINNED);
     }
     let home = servers::Home::make(options)?;
-    if options.cluster {
+    if let Some(command) = &options.command {
+        match command {
+            Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
+            Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
+            Command::Presets(arguments) => presets::run(options, arguments, &home)?,
+        }
+    } else if options.cluster {
         table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
         cluster::rows(options, &home, &mut table)?;
     } else if options.range {

@@ -7,7 +7,7 @@ use bench::process::{CpuMeter, Server};
 use bench::recorder::micros;
 use bench::report::LaneReport;
 use bench::values::Sizes;
-use bench::{Lane, Mix, Operation, Pacing, RunSpec, WorkloadSpec, run};
+use bench::{Lane, LaneResult, Mix, Operation, Pacing, RunSpec, Stop, Watch, WorkloadSpec, run, run_watched};
 use std::time::{Duration, Instant};
 
 const PRELOAD_CONNECTIONS: usize = 64;
@@ -53,6 +53,7 @@ pub(crate) struct Sample {
     /// With those of the warm-up.
     pub(crate) answers: u64,
     pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     /// The part of one core that the generator used: near 1, it and not the server was measured.
@@ -71,19 +72,32 @@ pub(crate) fn measure_all(
     seconds: f64,
     loads: &[Load],
 ) -> Outcome<Sample> {
+    let duration = Duration::try_from_secs_f64(seconds)?;
+    let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
+    Ok(measure_watched(servers, layout, duration, loads, watch)?.0)
+}
+
+/// As [`measure_all`], while somebody looks on; with everything that the first lane recorded.
+pub(crate) fn measure_watched(
+    servers: &[Server],
+    layout: Layout,
+    duration: Duration,
+    loads: &[Load],
+    watch: Watch<'_>,
+) -> Outcome<(Sample, LaneResult)> {
     let spec = RunSpec {
         targets: vec![servers[0].address().into()],
         threads: layout.generator_threads,
         cores: layout.generator_cores.to_vec(),
         warmup: WARMUP,
-        duration: Some(Duration::try_from_secs_f64(seconds)?),
+        duration: Some(duration),
         lanes: loads.iter().map(|load| load.lane(load.operation.name())).collect(),
     };
     let meters = servers.iter().map(|server| CpuMeter::start(server.pid()));
     let meters = meters.collect::<Result<Vec<_>, _>>()?;
     let own_cpu = CpuMeter::start(std::process::id())?;
     let begun = Instant::now();
-    let results = run(&spec)?;
+    let mut results = run_watched(&spec, watch)?;
     let own_spent = own_cpu.spent()?;
     let server_spent = meters.iter().map(CpuMeter::spent).sum::<Result<Duration, _>>()?;
     for (load, result) in loads.iter().zip(&results) {
@@ -93,17 +107,45 @@ pub(crate) fn measure_all(
         }
     }
     let answers: u64 = results.iter().map(|result| result.recorder.answers_with_warmup()).sum();
-    let first = &results[0];
-    Ok(Sample {
+    let first = results.swap_remove(0);
+    let latency = first.recorder.latency();
+    let quantile_us = |quantile| micros(latency.value_at_quantile(quantile));
+    let sample = Sample {
         cpu_us: server_spent.as_secs_f64() * 1e6 / answers.max(1) as f64,
         answers: first.recorder.answers_with_warmup(),
         per_second: first.answers_per_second(),
-        p99_us: micros(first.recorder.latency().value_at_quantile(0.99)),
-        p999_us: micros(first.recorder.latency().value_at_quantile(0.999)),
+        p50_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+        p999_us: quantile_us(0.999),
         generator_busy: own_spent.as_secs_f64()
             / begun.elapsed().as_secs_f64()
             / layout.generator_threads as f64,
-    })
+    };
+    Ok((sample, first))
+}
+
+/// Reads some keys, and fails unless every one has the value that was stored.
+pub(crate) fn verify(server: &Server, layout: Layout, load: Load, requests: u64) -> Outcome<()> {
+    let mut lane = load.lane("verify");
+    (lane.requests, lane.verify) = (Some(requests), true);
+    let result = run(&counted_run(server, layout, lane))?.remove(0);
+    let found = result.recorder.with_status(load.operation.expected_status());
+    if found == requests && result.recorder.wrong_values() == 0 {
+        return Ok(());
+    }
+    Err(format!("{} has lost what was stored:\n{}", server.address(), LaneReport::new(&result)).into())
+}
+
+/// A run that ends when its lane has sent all its requests.
+fn counted_run(server: &Server, layout: Layout, lane: Lane) -> RunSpec {
+    RunSpec {
+        targets: vec![server.address().into()],
+        threads: layout.generator_threads,
+        cores: layout.generator_cores.to_vec(),
+        warmup: Duration::ZERO,
+        duration: None,
+        lanes: vec![lane],
+    }
 }
 
 /// Stores every key once.
@@ -126,15 +168,7 @@ pub(crate) fn preload(
     lane.workload.order = order;
     lane.requests = Some(keys);
     lane.retry = true;
-    let spec = RunSpec {
-        targets: vec![server.address().into()],
-        threads: layout.generator_threads,
-        cores: layout.generator_cores.to_vec(),
-        warmup: Duration::ZERO,
-        duration: None,
-        lanes: vec![lane],
-    };
-    let result = run(&spec)?.remove(0);
+    let result = run(&counted_run(server, layout, lane))?.remove(0);
     println!("  preload of {}: {:.0} PUT/s", server.address(), result.answers_per_second());
     if result.recorder.with_status(Operation::Put.expected_status()) == keys {
         Ok(())

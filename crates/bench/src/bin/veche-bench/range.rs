@@ -1,19 +1,16 @@
 //! Ranges: how fast they leave, what they take, how soon they begin, and what they cost others.
 
+use crate::data::{forget_pages, store_in_batches};
 use crate::measure::{Load, measure, preload};
 use crate::servers::{Durability, Home, Layout};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome, batch};
-use bench::batch::Batch;
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::{CpuMeter, Server, resident};
 use bench::stats::{ratio, rounds};
 use bench::stream::{Reading, Streamed, stream};
 use bench::{Operation, Pacing};
-use rustix::fs::{Advice, fadvise};
-use std::fs::{self, File};
 use std::num::NonZeroU64;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,10 +27,6 @@ const RANGES: usize = 4;
 const RANGE_PACE: u64 = 50_000_000;
 /// The part of the top rate at which point reads are measured.
 const CALM: f64 = 0.5;
-/// The big data set is stored in batches of about so many entries.
-const BATCH_ENTRIES: u64 = 50_000;
-/// A batch is sent so often before that is given up.
-const TRIES_MAX: u32 = 60;
 /// How often the first chunk is waited for.
 const FIRST_CHUNKS: u64 = 9;
 
@@ -257,7 +250,7 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     let (name, layout) = ("range-big", Layout::PINNED);
     let keys = NonZeroU64::new(options.big_keys()).ok_or("no keys")?;
     let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
-    store_in_batches(&server, keys.get())?;
+    store_in_batches(&server, keys.get(), VALUE_BYTES)?;
     server.kill()?;
     let mut waits = Vec::new();
     for number in 0..FIRST_CHUNKS {
@@ -274,39 +267,6 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     }
     let note = format!("ms, {FIRST_CHUNKS} starts, each in another place; page cache dropped");
     table.row("first chunk in the middle of 10 GB, cold", Target::AtMost(20.0), rounds(&waits), note);
-    Ok(())
-}
-
-/// Stores every key once, scattered: so the last of them are in every part of the range.
-fn store_in_batches(server: &Server, keys: u64) -> Outcome<()> {
-    let parts = keys.div_ceil(BATCH_ENTRIES).max(1);
-    for part in 0..parts {
-        let numbers = (part..keys).step_by(usize::try_from(parts)?).map(KeyNumber);
-        let batch = Batch::of_keys(numbers, VALUE_BYTES);
-        let mut tries = 0;
-        // A node that cannot keep up refuses for a while; what was done already is done again.
-        while let Err(error) = batch.send(server.address()) {
-            tries += 1;
-            if tries == TRIES_MAX {
-                return Err(error.into());
-            }
-            std::thread::sleep(Duration::from_secs(1));
-        }
-    }
-    Ok(())
-}
-
-/// Has the system forget what it keeps in memory of the files below `dir`.
-fn forget_pages(dir: &Path) -> Outcome<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            forget_pages(&path)?;
-        } else if let Ok(file) = File::open(&path) {
-            file.sync_all()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-        }
-    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The servers under test: their command lines, their places, their end.
 
 use crate::{Options, Outcome};
+use bench::cgroup::MemoryLimit;
 use bench::fetch;
 use bench::process::Server;
 use serde_json::Value;
@@ -107,6 +108,46 @@ impl Home {
         memory: Option<&str>,
         flags: &[String],
     ) -> Outcome<Server> {
+        let (address, args) = self.veche_args(name, layout, durability, memory, flags)?;
+        self.start(name, &self.veche, &args, layout, address)
+    }
+
+    /// As [`Home::veche`], inside a cgroup.
+    pub(crate) fn veche_inside(
+        &self,
+        limit: &MemoryLimit,
+        name: &str,
+        layout: Layout,
+        memory: &str,
+    ) -> Outcome<Server> {
+        let (address, args) = self.veche_args(name, layout, Durability::Sync, Some(memory), &[])?;
+        let (shell, args) = limit.command(&self.veche, &args);
+        self.start(name, &shell, &args, layout, address)
+    }
+
+    /// Starts another server that takes `--listen` and `--data`, inside a cgroup.
+    pub(crate) fn other_inside(
+        &self,
+        limit: &MemoryLimit,
+        name: &str,
+        layout: Layout,
+        program: &Path,
+        flags: &[String],
+    ) -> Outcome<Server> {
+        let address = free_address()?;
+        let place = [format!("--listen={address}"), format!("--data={}", self.data(name).display())];
+        let (shell, args) = limit.command(program, &[flags, &place].concat());
+        self.start(name, &shell, &args, layout, address)
+    }
+
+    fn veche_args(
+        &self,
+        name: &str,
+        layout: Layout,
+        durability: Durability,
+        memory: Option<&str>,
+        flags: &[String],
+    ) -> Outcome<(SocketAddr, Vec<String>)> {
         let address = free_address()?;
         let data = self.data(name);
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string(), threads(layout)];
@@ -114,7 +155,7 @@ impl Home {
         args.push(format!("--durability={}", durability.flag()));
         args.extend(memory.map(|memory| format!("--memory={memory}")));
         args.extend_from_slice(flags);
-        self.start(name, &self.veche, &args, layout, address)
+        Ok((address, args))
     }
 
     /// Starts a cluster of new nodes, and waits until all of them serve.
@@ -168,6 +209,11 @@ impl Home {
             format!("{name}: {error}\n{said}")
         })?;
         Ok(server)
+    }
+
+    /// Where everything of this run is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Where the data of the node `name` is.

@@ -3,6 +3,8 @@
 use bench::machine::Machine;
 use bench::stats::Rounds;
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The side of the target on which a ratio must lie.
@@ -52,11 +54,18 @@ pub(crate) struct Table {
     options: String,
     section: String,
     rows: Vec<Row>,
+    /// What rows are made of, by name, for whoever reads the JSON.
+    details: BTreeMap<String, Value>,
 }
 
 impl Table {
     pub(crate) fn new(machine: Machine, options: String) -> Self {
-        Self { machine, options, section: String::new(), rows: Vec::new() }
+        Self { machine, options, section: String::new(), rows: Vec::new(), details: BTreeMap::new() }
+    }
+
+    /// Keeps what rows are made of.
+    pub(crate) fn keep(&mut self, name: &str, details: Value) {
+        self.details.insert(name.to_owned(), details);
     }
 
     /// The rows that follow belong to this section.

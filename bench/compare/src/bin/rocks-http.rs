@@ -1,0 +1,186 @@
+//! RocksDB behind the HTTP shell of the benchmarks: what veche is held against where data is larger than memory.
+//!
+//! `load` stores the benchmark's keys and values, and lets compaction settle; `serve` answers reads of them.
+//! A read that misses the cache waits for the disk: either on the I/O thread that the connection belongs to, or with
+//! `--reads pool` on one of tokio's threads for work that blocks. Which is better depends on the disk, so both are here.
+
+use bench::keys::{KeyOrder, KeyPicker, KeySpace};
+use bench::shell::{Answer, Shell, found, key_of, not_found};
+use bench::units::parse_bytes;
+use bench::values::{Sizes, Values};
+use bytes::Bytes;
+use clap::{Args, Parser, ValueEnum};
+use compare::rocks::Rocks;
+use compare::store::{Outcome, Settings, Store};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use stdx::Rng;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const BATCH: usize = 100;
+
+/// RocksDB over HTTP.
+#[derive(Parser)]
+enum Command {
+    /// Store the benchmark's data, settle, end.
+    Load(Load),
+    /// Answer `GET /v0/entity?id=`.
+    Serve(Serve),
+}
+
+#[derive(Args)]
+struct Place {
+    /// Directory of the data.
+    #[arg(long)]
+    data: PathBuf,
+    /// Cache and memtables share this as those of veche do with the same `--memory`.
+    #[arg(long, value_parser = parse_bytes)]
+    memory: u64,
+    /// Of a data block before compression; without it RocksDB's own default.
+    #[arg(long)]
+    block_bytes: Option<u32>,
+}
+
+#[derive(Args)]
+struct Load {
+    #[command(flatten)]
+    place: Place,
+    /// How many.
+    #[arg(long)]
+    keys: u64,
+    /// Of each value.
+    #[arg(long)]
+    value_bytes: usize,
+}
+
+#[derive(Args)]
+struct Serve {
+    #[command(flatten)]
+    place: Place,
+    /// Address to listen on.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// I/O threads.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Who waits for the disk.
+    #[arg(long, value_enum, default_value_t = Reads::Inline)]
+    reads: Reads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Reads {
+    /// The I/O thread.
+    Inline,
+    /// A thread of tokio's pool.
+    Pool,
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse() {
+        Command::Load(load) => load.run(),
+        Command::Serve(serve) => serve.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rocks-http: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Place {
+    fn open(&self) -> Outcome<Rocks> {
+        let as_veche = engine::Options { memory_bytes: self.memory, ..engine::Options::default() };
+        let settings = Settings {
+            sync: false,
+            memtable_bytes: as_veche.memtable_bytes(),
+            cache_bytes: as_veche.cache_bytes(),
+            block_bytes: self.block_bytes,
+        };
+        let rocks = Rocks::open(&self.data, &settings)?;
+        println!("rocksdb: {}", rocks.describe());
+        Ok(rocks)
+    }
+}
+
+impl Load {
+    fn run(&self) -> Outcome<()> {
+        let rocks = self.place.open()?;
+        let values = Values::of_all_runs(Sizes::Fixed(self.value_bytes));
+        let mut picker = KeyPicker::new(KeyOrder::Scattered, KeySpace::new(self.keys), Rng::new(1));
+        let mut left = self.keys;
+        while left > 0 {
+            let count = left.min(BATCH as u64);
+            let entry = |_| {
+                let (key, mut value) = (picker.for_write(), Vec::with_capacity(self.value_bytes));
+                values.append(key, &mut value);
+                (key.stored().to_vec(), value)
+            };
+            rocks.put_batch(&(0..count).map(entry).collect::<Vec<_>>())?;
+            left -= count;
+        }
+        rocks.settle()
+    }
+}
+
+impl Serve {
+    fn run(&self) -> Outcome<()> {
+        let served = Arc::new(Served { rocks: Arc::new(self.place.open()?), reads: self.reads });
+        let shell = Shell { threads: self.threads, ..Shell::default() };
+        shell.serve(self.listen, &served).map(|never| match never {})?;
+        Ok(())
+    }
+}
+
+/// What is answered from.
+struct Served {
+    rocks: Arc<Rocks>,
+    reads: Reads,
+}
+
+impl Answer for Served {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let Some(key) = key_of(&request) else { return Response::default() };
+        if *request.method() != Method::GET {
+            return failed(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let value = match self.reads {
+            Reads::Inline => read(&self.rocks, key),
+            Reads::Pool => {
+                let (rocks, key) = (self.rocks.clone(), Box::<[u8]>::from(key));
+                let reading = tokio::task::spawn_blocking(move || read(&rocks, &key));
+                reading.await.unwrap_or_else(|panic| Err(panic.into()))
+            }
+        };
+        match value {
+            Ok(value) => value.map_or_else(not_found, found),
+            Err(error) => {
+                eprintln!("a read failed: {error}");
+                failed(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+}
+
+fn read(rocks: &Rocks, key: &[u8]) -> Outcome<Option<Bytes>> {
+    let mut found = None;
+    rocks.get(key, &mut |value| found = Some(Bytes::copy_from_slice(value)))?;
+    Ok(found)
+}
+
+fn failed(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,292 @@
+//! Reads of much more data than memory, against RocksDB behind the same HTTP shell.
+//!
+//! Both stores get the same keys and values, are settled and closed. Then each is opened in a cgroup of its own that bounds
+//! all its memory, page cache included, and they are read in turns, while the other one rests. RocksDB gets the way of
+//! serving reads that is best for it on this disk: see [`WAYS`].
+//!
+//! **Caveats.** Values are half compressible, so a gigabyte of data is little more than half of that on disk. Both
+//! caches are as large as [`Arguments::memory`] gives; what the cgroup has beyond that is page cache.
+
+use crate::data::{forget_pages, require_room, settle, store_in_batches};
+use crate::measure::{Load, Sample, measure, verify};
+use crate::scrape::Scrape;
+use crate::servers::{Home, Layout};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::cgroup::MemoryLimit;
+use bench::keys::KEY_LEN;
+use bench::process::{DiskBytes, Server};
+use bench::stats::{ratio, rounds};
+use bench::units::{bytes, parse_bytes};
+use bench::{Operation, Pacing};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const LAYOUT: Layout = Layout::PINNED;
+const VECHE: &str = "large-veche";
+const ROCKS: &str = "large-rocks";
+const VALUE_BYTES: usize = 1024;
+const CONNECTIONS: usize = 64;
+/// The part of the slower one's top rate at which latencies are measured.
+const CALM: f64 = 0.5;
+/// Reads whose bytes are checked before anything is measured.
+const VERIFIED: u64 = 2_000;
+/// The part by which tables may be larger than what is in them, while they are made.
+const SPACE_AMPLIFICATION: f64 = 1.3;
+const SETTLE_PATIENCE: Duration = Duration::from_secs(1_800);
+
+/// How RocksDB may serve reads: a name, I/O threads, and who waits for the disk.
+const WAYS: [(&str, usize, &str); 3] = [
+    ("inline, one I/O thread", 1, "inline"),
+    ("inline, an I/O thread for each connection", CONNECTIONS, "inline"),
+    ("a pool of threads behind one I/O thread", 1, "pool"),
+];
+
+/// What both get.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// All memory of a store's process, page cache included [default: 2GiB]
+    #[arg(long)]
+    limit: Option<String>,
+    /// `--memory` of veche, and the same division of it for RocksDB [default: 1GiB]
+    #[arg(long)]
+    memory: Option<String>,
+    /// RocksDB with its own default size of data blocks instead of that of veche
+    #[arg(long)]
+    own_blocks: bool,
+    /// RocksDB behind HTTP
+    #[arg(long, default_value = "bench/compare/target/release/rocks-http")]
+    rocks: PathBuf,
+}
+
+/// The size of veche's data blocks.
+const BLOCK_BYTES: u32 = 16 << 10;
+
+/// Everything that stays the same.
+struct Contest<'a> {
+    options: &'a Options,
+    arguments: &'a Arguments,
+    home: &'a Home,
+    limit_bytes: u64,
+    memory: String,
+    keys: u64,
+}
+
+/// A server in its cgroup. The server comes first: a cgroup with processes in it cannot be removed.
+struct Confined {
+    server: Server,
+    _limit: MemoryLimit,
+}
+
+/// What one side gave in one round.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// As fast as it answers.
+    top: Sample,
+    /// At a constant rate.
+    calm: Sample,
+    read_bytes: f64,
+}
+
+/// Measures, and adds the rows.
+pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+    if !arguments.rocks.is_file() {
+        return Err(format!("{} is not there: build bench/compare first", arguments.rocks.display()).into());
+    }
+    let [limit, memory] = if options.quick { ["256MiB", "64MiB"] } else { ["2GiB", "1GiB"] };
+    let contest = Contest {
+        options,
+        arguments,
+        home,
+        limit_bytes: parse_bytes(arguments.limit.as_deref().unwrap_or(limit))?,
+        memory: arguments.memory.clone().unwrap_or_else(|| memory.to_owned()),
+        keys: options.big_keys(),
+    };
+    let data_bytes = contest.keys as f64 * (KEY_LEN + VALUE_BYTES) as f64;
+    require_room(home.dir(), (2.0 * data_bytes * SPACE_AMPLIFICATION) as u64)?;
+    table.section(&format!(
+        "GET at random over {}, {CONNECTIONS} connections, in a cgroup of {}; {}",
+        bytes(data_bytes),
+        bytes(contest.limit_bytes as f64),
+        LAYOUT.title
+    ));
+    contest.load_veche()?;
+    contest.load_rocks()?;
+    let way = contest.better_way()?;
+    let rocks = contest.rocks(way)?;
+    let veche = contest.veche()?;
+    contest.compare(&veche.server, &rocks.server, way, table)
+}
+
+impl Contest<'_> {
+    fn load_veche(&self) -> Outcome<()> {
+        let veche = self.veche()?;
+        store_in_batches(&veche.server, self.keys, VALUE_BYTES)?;
+        settle(&veche.server, SETTLE_PATIENCE)?;
+        // What is still in memtables is in the log, and becomes tables when it is opened again.
+        drop(veche);
+        let veche = self.veche()?;
+        settle(&veche.server, SETTLE_PATIENCE)?;
+        drop(veche);
+        forget_pages(&self.home.data(VECHE))
+    }
+
+    fn load_rocks(&self) -> Outcome<()> {
+        let limit = self.limit("load")?;
+        let data = self.home.data(ROCKS);
+        let mut args = vec!["load".to_owned(), format!("--data={}", data.display())];
+        args.extend([format!("--keys={}", self.keys), format!("--value-bytes={VALUE_BYTES}")]);
+        args.extend(self.rocks_flags());
+        let (shell, args) = limit.command(&self.arguments.rocks, &args);
+        let status = Command::new(shell).args(args).stdin(Stdio::null()).status()?;
+        if !status.success() {
+            return Err(format!("loading RocksDB: {status}").into());
+        }
+        forget_pages(&data)
+    }
+
+    /// The way of serving reads by which RocksDB answers most of them.
+    fn better_way(&self) -> Outcome<usize> {
+        let mut rates = Vec::new();
+        for (way, (name, ..)) in WAYS.iter().enumerate() {
+            let rocks = self.rocks(way)?;
+            self.warm(&rocks.server)?;
+            let top = self.reads(&rocks.server, Pacing::Closed, 0)?;
+            println!("  RocksDB, {name}: {:.0} GET/s, {:.1} us CPU", top.per_second, top.cpu_us);
+            rates.push(top.per_second);
+            drop(rocks);
+            forget_pages(&self.home.data(ROCKS))?;
+        }
+        let best = (0..WAYS.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]));
+        Ok(best.expect("there is a way"))
+    }
+
+    fn compare(&self, veche: &Server, rocks: &Server, way: usize, table: &mut Table) -> Outcome<()> {
+        let sides = [veche, rocks];
+        let mut tops = Vec::new();
+        for server in sides {
+            verify(server, LAYOUT, self.load(Pacing::Closed, 7), VERIFIED)?;
+            self.warm(server)?;
+            tops.push(self.reads(server, Pacing::Closed, 0)?.per_second);
+        }
+        let calm = Pacing::Rate(((tops[0].min(tops[1]) * CALM) as u64).max(1));
+        println!("  latencies at {calm:?}");
+        let mut measured: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
+        for round in 0..self.options.rounds() {
+            for turn in 0..sides.len() {
+                let side = (turn + round) % sides.len();
+                let one = self.round(sides[side], calm, round as u64 + 1)?;
+                println!(
+                    "  round {round}: {:<8} {:>7.0}/s {:>6.2} us CPU, {:>6.0} B of disk a GET; p50 {:.0} p99 {:.0} us",
+                    ["veche", "RocksDB"][side],
+                    one.top.per_second,
+                    one.top.cpu_us,
+                    one.read_bytes,
+                    one.calm.p50_us,
+                    one.calm.p99_us
+                );
+                measured[side].push(one);
+            }
+        }
+        let cache = Scrape::of(veche)?.sum("veche_cache_bytes", "");
+        let note = format!("RocksDB: {}; veche's cache holds {}", WAYS[way].0, bytes(cache));
+        add_rows(table, &measured, calm, note);
+        Ok(())
+    }
+
+    fn round(&self, server: &Server, calm: Pacing, seed: u64) -> Outcome<Round> {
+        let before = DiskBytes::of(server.pid())?;
+        let top = self.reads(server, Pacing::Closed, seed)?;
+        let read = DiskBytes::of(server.pid())?.since(before).read;
+        let calm = self.reads(server, calm, seed)?;
+        Ok(Round { top, calm, read_bytes: read as f64 / top.answers.max(1) as f64 })
+    }
+
+    /// Reads until cache and page cache are as full as they will be.
+    fn warm(&self, server: &Server) -> Outcome<()> {
+        let mut left = 3.0 * self.limit_bytes as f64;
+        for seed in 100.. {
+            let before = DiskBytes::of(server.pid())?;
+            self.reads(server, Pacing::Closed, seed)?;
+            let read = DiskBytes::of(server.pid())?.since(before).read as f64;
+            left -= read;
+            // Data that is all in memory is as warm as it gets.
+            if left <= 0.0 || read < self.limit_bytes as f64 / 1_000.0 || self.options.quick {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn reads(&self, server: &Server, pacing: Pacing, seed: u64) -> Outcome<Sample> {
+        measure(server, LAYOUT, self.options.seconds(), &[self.load(pacing, seed)])
+    }
+
+    fn load(&self, pacing: Pacing, seed: u64) -> Load {
+        Load {
+            operation: Operation::Get,
+            connections: CONNECTIONS,
+            pacing,
+            keys: self.keys,
+            value_bytes: VALUE_BYTES,
+            seed,
+        }
+    }
+
+    fn veche(&self) -> Outcome<Confined> {
+        let limit = self.limit("veche")?;
+        let server = self.home.veche_inside(&limit, VECHE, LAYOUT, &self.memory)?;
+        Ok(Confined { server, _limit: limit })
+    }
+
+    fn rocks(&self, way: usize) -> Outcome<Confined> {
+        let (_, threads, reads) = WAYS[way];
+        let limit = self.limit("rocks")?;
+        let mut flags = vec!["serve".to_owned(), format!("--threads={threads}"), format!("--reads={reads}")];
+        flags.extend(self.rocks_flags());
+        let server = self.home.other_inside(&limit, ROCKS, LAYOUT, &self.arguments.rocks, &flags)?;
+        Ok(Confined { server, _limit: limit })
+    }
+
+    fn rocks_flags(&self) -> Vec<String> {
+        let blocks = (!self.arguments.own_blocks).then(|| format!("--block-bytes={BLOCK_BYTES}"));
+        std::iter::once(format!("--memory={}", self.memory)).chain(blocks).collect()
+    }
+
+    fn limit(&self, name: &str) -> Outcome<MemoryLimit> {
+        let made = MemoryLimit::new(&format!("bench-{name}"), self.limit_bytes);
+        made.map_err(|error| format!("no memory cgroup: {error}; without one this measures nothing").into())
+    }
+}
+
+fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: String) {
+    let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
+    let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
+        let [one, other] = [&above, &below].map(|values| rounds(values).map_or(f64::NAN, |all| all.median));
+        table.row(measure, target, ratio(&above, &below), format!("{unit}: {one:.1} / {other:.1}"));
+    };
+    let both = |value: fn(&Round) -> f64| [of(veche, value), of(rocks, value)];
+    let [ours, theirs] = both(|round| round.top.cpu_us);
+    row(
+        "GET: requests/s, veche / RocksDB",
+        Target::AtLeast(1.0),
+        both(|round| round.top.per_second),
+        &format!("{note}; 1/s"),
+    );
+    row("GET: CPU/request, RocksDB / veche", Target::None, [theirs, ours], "us");
+    row("GET: bytes from disk, veche / RocksDB", Target::None, both(|round| round.read_bytes), "bytes");
+    let at = format!("{calm:?}; us");
+    row(
+        "GET at half the slower's rate: p50, veche / RocksDB",
+        Target::None,
+        both(|round| round.calm.p50_us),
+        &at,
+    );
+    row(
+        "GET at half the slower's rate: p99, veche / RocksDB",
+        Target::None,
+        both(|round| round.calm.p99_us),
+        &at,
+    );
+}

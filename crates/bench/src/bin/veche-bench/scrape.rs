@@ -1,0 +1,70 @@
+//! What a node tells of itself at `/metrics`.
+
+use crate::Outcome;
+use bench::fetch;
+use bench::process::Server;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// All samples of a moment, in the text format of Prometheus.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrape(String);
+
+impl Scrape {
+    /// Asks a node.
+    pub(crate) fn of(server: &Server) -> Outcome<Self> {
+        let answer = fetch(server.address(), "GET", "/metrics", b"", TIMEOUT)?;
+        match answer.status {
+            200 => Ok(Self(String::from_utf8(answer.body)?)),
+            status => Err(format!("/metrics is answered with {status}").into()),
+        }
+    }
+
+    /// The sum of the samples of this name whose labels hold `label`; 0 without any.
+    pub(crate) fn sum(&self, name: &str, label: &str) -> f64 {
+        let value = |line: &str| {
+            let rest = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']))?;
+            let (labels, value) = rest.rsplit_once(' ')?;
+            labels.contains(label).then_some(value)?.parse::<f64>().ok()
+        };
+        self.0.lines().filter_map(value).sum()
+    }
+
+    /// What compaction has still to rewrite.
+    pub(crate) fn debt_bytes(&self) -> f64 {
+        self.sum("veche_compaction_debt_bytes", "")
+    }
+
+    /// Flushes and compactions so far.
+    pub(crate) fn jobs(&self) -> u64 {
+        (self.sum("veche_flushes_total", "") + self.sum("veche_compactions_total", "")) as u64
+    }
+
+    /// Bytes of keys and values that were accepted.
+    pub(crate) fn accepted_bytes(&self) -> f64 {
+        self.sum("veche_accepted_bytes_total", "")
+    }
+
+    /// Bytes written to the log, to new tables and by compaction.
+    pub(crate) fn written_bytes(&self) -> [f64; 3] {
+        ["veche_wal_written_bytes_total", "veche_flushed_bytes_total", "veche_compaction_written_bytes_total"]
+            .map(|name| self.sum(name, ""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_summed_by_name_and_label() {
+        let text = "# TYPE veche_level_tables gauge\nveche_level_tables{level=\"0\"} 3\n\
+                    veche_level_tables{level=\"1\"} 4\nveche_level_tables_max 100\nveche_debt 1.5e3\n";
+        let scrape = Scrape(text.to_owned());
+        assert_eq!(scrape.sum("veche_level_tables", ""), 7.0);
+        assert_eq!(scrape.sum("veche_level_tables", "level=\"0\""), 3.0);
+        assert_eq!(scrape.sum("veche_debt", ""), 1500.0);
+        assert_eq!(scrape.sum("veche_nothing", ""), 0.0);
+    }
+}
