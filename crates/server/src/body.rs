@@ -8,8 +8,9 @@
 //! buffer of their own, of the announced length where that is known: the system gives its pages as they are
 //! written.
 
+use crate::admission::Admission;
 use crate::budget::{ByteBudget, Taken};
-use crate::counters::{Counters, Refusal};
+use crate::counters::Refusal;
 use crate::vitals::Vitals;
 use api::Problem;
 use bytes::Bytes;
@@ -22,7 +23,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 /// A body of unknown length begins with a buffer of this size.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub(crate) struct Value {
 pub(crate) struct BodyRules<'a> {
     pub(crate) value_bytes_max: usize,
     pub(crate) budget: &'a Arc<ByteBudget>,
-    pub(crate) counters: &'a Counters,
+    pub(crate) admission: &'a Admission,
 }
 
 /// The body of a request, read once.
@@ -86,8 +86,7 @@ impl RequestBody {
                 return Err(Problem::value_too_large(rules.value_bytes_max));
             }
             if !taken.take(bytes.len() as u64) {
-                rules.counters.count_refused(Refusal::Bodies);
-                return Err(no_room());
+                return Err(rules.admission.refuse(Refusal::Bodies));
             }
             buffer.extend_from_slice(&bytes);
             // Let hyper have its buffer back before it reads on.
@@ -160,12 +159,5 @@ impl Drop for RequestBody {
 fn cut_short() -> Problem {
     Problem::bad_request(
         "The body ended before it was complete, or its chunks are malformed. Nothing was stored. Send it again.",
-    )
-}
-
-pub(crate) fn no_room() -> Problem {
-    Problem::unavailable(
-        Duration::from_secs(1),
-        "The bodies of requests under way take all the memory set aside for them. Nothing was stored. Try again.",
     )
 }

@@ -80,7 +80,6 @@ pub(crate) struct Counters {
     pub(crate) connections_accepted: Counter,
     /// Ranges broken off after they had begun.
     pub(crate) ranges_broken: Counter,
-    refused: [Counter; Refusal::ALL.len()],
     cut: [Counter; Cut::ALL.len()],
     /// By node.
     peers: Box<[PeerEvents]>,
@@ -107,7 +106,6 @@ impl Counters {
             repaired_after_reply: Counter::default(),
             connections_accepted: Counter::default(),
             ranges_broken: Counter::default(),
-            refused: Default::default(),
             cut: Default::default(),
             peers: (0..nodes).map(|_| PeerEvents::default()).collect(),
         }
@@ -137,19 +135,9 @@ impl Counters {
     /// A command has failed.
     pub(crate) fn count_failure(&self, failure: &Failure) {
         match failure {
-            Failure::Overloaded { .. } => self.count_refused(Refusal::Operations),
             Failure::NotEnoughReplicas { .. } => self.not_enough_replicas.count(),
             _ => {}
         }
-    }
-
-    /// There was no room for a request or a connection.
-    pub(crate) fn count_refused(&self, why: Refusal) {
-        self.refused[why as usize].count();
-    }
-
-    pub(crate) fn refused(&self, why: Refusal) -> u64 {
-        self.refused[why as usize].get()
     }
 
     /// A client's connection was ended by this node.
@@ -166,14 +154,15 @@ impl Counters {
         &self.peers[node.as_usize()]
     }
 
-    pub(crate) fn counts(&self) -> RequestStatus {
+    /// All counts; so many were refused for lack of room.
+    pub(crate) fn counts(&self, refused: u64) -> RequestStatus {
         let of_peers =
             |count: fn(&PeerEvents) -> &Counter| self.peers.iter().map(|peer| count(peer).get()).sum();
         RequestStatus {
             superseded: self.superseded.get(),
             deadlines_passed: self.deadlines_passed.get(),
             not_enough_replicas: self.not_enough_replicas.get(),
-            refused: self.refused.iter().map(Counter::get).sum(),
+            refused,
             clock_ahead: of_peers(|peer| &peer.clock_ahead),
             hedged: self.hedged.get(),
             repaired_before_reply: self.repaired_before_reply.get(),
@@ -190,12 +179,11 @@ mod tests {
     #[test]
     fn the_status_adds_up_what_is_told_apart_here() {
         let counters = Counters::new(3);
-        Refusal::ALL.into_iter().for_each(|why| counters.count_refused(why));
         for node in [0, 2, 2].map(NodeIndex) {
             counters.count(Event::HintDelivered { target: node });
             counters.count(Event::ClockAhead { node });
         }
-        let counts = counters.counts();
+        let counts = counters.counts(4);
         assert_eq!((counts.refused, counts.hints_delivered, counts.clock_ahead), (4, 3, 3));
         assert_eq!(counters.peer(NodeIndex(2)).hints_delivered.get(), 2);
     }

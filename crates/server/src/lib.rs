@@ -12,6 +12,7 @@
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
 
+mod admission;
 mod body;
 mod budget;
 mod checkpoint;

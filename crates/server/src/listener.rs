@@ -9,7 +9,6 @@ use crate::error::ServerError;
 use crate::links::accept;
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
-use api::Problem;
 use socket2::{Domain, Socket, Type};
 use std::convert::Infallible;
 use std::io;
@@ -34,7 +33,6 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const PEER_TIME: Duration = Duration::from_millis(200);
 /// Connections that are being refused at once; beyond, they are dropped.
 const REFUSALS_MAX: usize = 64;
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Binds `address`; waits a moment for a process that is about to leave it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
@@ -126,7 +124,7 @@ fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>,
             let refused = refuse(stream, thread.mailbox(), Arc::clone(process), Rc::clone(refusals));
             tokio::task::spawn_local(refused);
         } else {
-            process.counters.count_refused(Refusal::Connections);
+            process.admission.count(Refusal::Connections);
         }
         return;
     }
@@ -151,9 +149,7 @@ async fn refuse(mut stream: TcpStream, thread: Mailbox, process: Arc<Process>, _
         }
         return;
     }
-    process.counters.count_refused(Refusal::Connections);
-    let problem =
-        Problem::unavailable(RETRY_AFTER, "The node has as many connections as it takes. Try again.");
+    let problem = process.admission.refuse(Refusal::Connections);
     let refused = async {
         stream.write_all(&problem.to_http1_bytes()).await?;
         stream.shutdown().await?;

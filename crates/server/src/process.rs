@@ -1,5 +1,6 @@
 //! What the threads of a node share.
 
+use crate::admission::Admission;
 use crate::budget::ByteBudget;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -29,6 +30,7 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
+    pub(crate) admission: Admission,
     /// What is recorded, if anything is to be.
     pub(crate) metrics: Option<Metrics>,
     pub(crate) body_budget: Arc<ByteBudget>,
@@ -66,6 +68,7 @@ impl Process {
             started: env.clock.now().mono,
             gauges: Gauges::new(config.threads, usize::from(nodes.get())),
             counters: Counters::new(usize::from(nodes.get())),
+            admission: Admission::new(config.threads),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
             ranges: Arc::default(),

@@ -40,8 +40,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-const TOO_MANY_RANGES: &str =
-    "As many ranges are open as the node sends at once. Try again after the time in Retry-After.";
 
 type HttpResponse = Response<ResponseBody>;
 
@@ -214,10 +212,8 @@ impl Service {
     ) -> Result<(BegunRange, Form), Answer> {
         self.skip(body).await.map_err(|problem| problem.to_answer(false))?;
         let process = &self.thread.process;
-        let room = process.ranges.enter().ok_or_else(|| {
-            process.counters.count_refused(Refusal::Ranges);
-            Problem::unavailable(RETRY_AFTER, TOO_MANY_RANGES).to_answer(false)
-        })?;
+        let room = process.ranges.enter();
+        let room = room.ok_or_else(|| process.admission.refuse(Refusal::Ranges).to_answer(false))?;
         let form = Form::of(range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
@@ -247,6 +243,7 @@ impl Service {
             results: batch.results,
             quorum: batch.quorum,
             value_bytes_max: process.rules.value_bytes_max,
+            process,
             taken: process.body_budget.begin(),
         };
         let begun = BegunBatch::begin(body, terms);
@@ -308,7 +305,7 @@ impl Service {
         let rules = BodyRules {
             value_bytes_max: process.rules.value_bytes_max,
             budget: &process.body_budget,
-            counters: &process.counters,
+            admission: &process.admission,
         };
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }

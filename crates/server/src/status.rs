@@ -31,7 +31,7 @@ pub(crate) fn of(process: &Process) -> Status {
         default_quorum: QuorumStatus { ack: from / 2 + 1, from },
         clock: clock(local, now),
         queues: queues(process, &stats),
-        requests: process.counters.counts(),
+        requests: process.counters.counts(process.admission.refused_in_all()),
         ranges: RangeStatus {
             open: process.ranges.count() as u64,
             snapshots: local.map_or(0, |local| local.store.open_snapshots() as u64),

@@ -1,6 +1,7 @@
 //! Drives the coordinator of one I/O thread: commands in, replies out. See `executing` for those who give them.
 
 use super::{Core, Driver, Machine};
+use crate::counters::Refusal;
 use crate::gauges::Load;
 use crate::local::Local;
 use crate::metrics::{QuorumKind, Recorder};
@@ -8,7 +9,7 @@ use crate::process::Process;
 use crate::replies::{Begun, Replies};
 use api::RequestKind;
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Effect, Limits, LinkEvent, Message, NodeIndex, Origin,
+    Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
     PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
 };
 use std::rc::Rc;
@@ -156,6 +157,9 @@ impl Machine for Coordinating {
             Effect::Reply { to, reply } => {
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
+                    if matches!(failure, Failure::Overloaded { .. }) {
+                        driver.process.admission.count(Refusal::Operations);
+                    }
                 }
                 let quorum = QuorumKind::of(&reply);
                 let begun = core.machine.replies.put(to, reply);

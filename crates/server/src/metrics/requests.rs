@@ -73,11 +73,11 @@ fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
 }
 
 fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
-    let counters = &scene.process.counters;
+    let (counters, admission) = (&scene.process.counters, &scene.process.admission);
     let mut refused =
         out.counter("veche_refused_total", "What was refused for lack of room, by what had none.");
     for why in Refusal::ALL {
-        refused.count(&[("reason", why.name())], counters.refused(why));
+        refused.count(&[("reason", why.name())], admission.refused(why));
     }
     out.counter(
         "veche_deadlines_passed_total",

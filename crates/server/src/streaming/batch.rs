@@ -14,12 +14,14 @@
 
 use super::results::Results;
 use super::{BrokenOff, Turns};
-use crate::body::{self, RequestBody};
+use crate::body::RequestBody;
 use crate::budget::Taken;
+use crate::counters::Refusal;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
 use crate::driver::executing::Executions;
 use crate::metrics::Recorder;
+use crate::process::Process;
 use crate::service::UnderWay;
 use crate::stream::CheckedStream;
 use crate::vitals::Vitals;
@@ -32,6 +34,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::task::AbortHandle;
 
@@ -84,6 +87,7 @@ pub(crate) struct BatchTerms<'a> {
     pub(crate) results: Format,
     pub(crate) quorum: Quorum,
     pub(crate) value_bytes_max: usize,
+    pub(crate) process: &'a Arc<Process>,
     /// Where bytes are taken for what is under way.
     pub(crate) taken: Taken,
 }
@@ -110,6 +114,7 @@ impl BegunBatch {
             places: VecDeque::new(),
             bytes_under_way: 0,
             quorum: terms.quorum,
+            process: Arc::clone(terms.process),
             taken: terms.taken,
             room: terms.open.enter(),
             results: Rc::clone(&results),
@@ -192,6 +197,7 @@ struct Pump {
     places: VecDeque<Place>,
     bytes_under_way: usize,
     quorum: Quorum,
+    process: Arc<Process>,
     taken: Taken,
     room: OpenBatch,
     results: Rc<Results>,
@@ -306,7 +312,11 @@ impl Pump {
         }
         if !self.taken.hold(held as u64) {
             // What this batch has under way makes room when it ends.
-            return if is_idle { Poll::Ready(Err(body::no_room())) } else { Poll::Pending };
+            return if is_idle {
+                Poll::Ready(Err(self.process.admission.refuse(Refusal::Bodies)))
+            } else {
+                Poll::Pending
+            };
         }
         let body = self.body.as_mut().expect("not read after its end");
         let polled = body.poll_next(context);
