@@ -8,7 +8,7 @@
 //! whole adds them up, whoever draws a moment takes some.
 //!
 //! As JSON: `{"version":1, "kind":"cpu", "unit":"samples", "started_unix_ms":.., "slice_ms":100, "slices":300,
-//! "lost":0, "names":["main",..], "stacks":[{"frames":[0,..],"weights":[[slice,weight],..]},..]}`.
+//! "lost":0, "notes":[..], "names":["main",..], "stacks":[{"frames":[0,..],"weights":[[slice,weight],..]},..]}`.
 
 mod builder;
 #[cfg(test)]
@@ -53,6 +53,22 @@ impl Kind {
             Self::Alloc => "bytes",
             Self::Wait => "nanoseconds",
         }
+    }
+
+    /// So much of it, for people.
+    pub fn amount(self, weight: u64) -> String {
+        const GIB: f64 = (1u64 << 30) as f64;
+        const BYTES: [(f64, &str); 4] =
+            [(GIB, "GiB"), (GIB / 1024.0, "MiB"), (1024.0, "KiB"), (1.0, "bytes")];
+        const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
+        let units = match self {
+            Self::Cpu => return format!("{weight} samples"),
+            Self::Alloc => BYTES,
+            Self::Wait => TIMES,
+        };
+        let value = weight as f64;
+        let (size, unit) = units.into_iter().find(|(size, _)| value >= *size).unwrap_or(units[3]);
+        format!("{:.1} {unit}", value / size)
     }
 }
 
@@ -126,6 +142,7 @@ pub struct Capture {
     slice_ms: u32,
     slices: u32,
     lost: u64,
+    notes: Vec<String>,
     names: Vec<String>,
     stacks: Vec<Stack>,
 }
@@ -154,6 +171,11 @@ impl Capture {
     /// How many samples were seen but not kept: they are in no weight.
     pub const fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Sentences for whoever reads it.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The names of the frames.
@@ -217,15 +239,17 @@ struct Written {
     slice_ms: u32,
     slices: u32,
     lost: u64,
+    #[serde(default)]
+    notes: Vec<String>,
     names: Vec<String>,
     stacks: Vec<Stack>,
 }
 
 impl From<Capture> for Written {
     fn from(capture: Capture) -> Self {
-        let Capture { kind, started_unix_ms, slice_ms, slices, lost, names, stacks } = capture;
+        let Capture { kind, started_unix_ms, slice_ms, slices, lost, notes, names, stacks } = capture;
         let unit = kind.unit().to_owned();
-        Self { version: VERSION, kind, unit, started_unix_ms, slice_ms, slices, lost, names, stacks }
+        Self { version: VERSION, kind, unit, started_unix_ms, slice_ms, slices, lost, notes, names, stacks }
     }
 }
 
@@ -233,7 +257,8 @@ impl TryFrom<Written> for Capture {
     type Error = CaptureError;
 
     fn try_from(written: Written) -> Result<Self, CaptureError> {
-        let Written { version, kind, unit, started_unix_ms, slice_ms, slices, lost, names, stacks } = written;
+        let Written { version, kind, unit, started_unix_ms, slice_ms, slices, lost, notes, names, stacks } =
+            written;
         if version != VERSION {
             return Err(CaptureError::Version { found: version });
         }
@@ -254,6 +279,6 @@ impl TryFrom<Written> for Capture {
                 return Err(CaptureError::Damaged("a weight is nothing, or after the end"));
             }
         }
-        Ok(Self { kind, started_unix_ms, slice_ms, slices, lost, names, stacks })
+        Ok(Self { kind, started_unix_ms, slice_ms, slices, lost, notes, names, stacks })
     }
 }

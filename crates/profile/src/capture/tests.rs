@@ -1,4 +1,5 @@
 use super::*;
+use crate::tally::Bounds;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -32,10 +33,11 @@ fn the_same_stack_is_one() {
 fn the_form_is_as_promised() {
     let mut builder = builder();
     builder.add(1, ["io", "read"], 2);
+    builder.note("look");
     let json = String::from_utf8(builder.finish(2).to_json()).unwrap();
     assert_eq!(
         json,
-        r#"{"version":1,"kind":"cpu","unit":"samples","started_unix_ms":1700000000000,"slice_ms":100,"slices":2,"lost":0,"names":["io","read"],"stacks":[{"frames":[0,1],"weights":[[1,2]]}]}"#
+        r#"{"version":1,"kind":"cpu","unit":"samples","started_unix_ms":1700000000000,"slice_ms":100,"slices":2,"lost":0,"notes":["look"],"names":["(other)","io","read"],"stacks":[{"frames":[1,2],"weights":[[1,2]]}]}"#
     );
 }
 
@@ -75,7 +77,8 @@ proptest! {
         stacks_max in 1..40usize,
         spare in 0..40usize,
     ) {
-        let mut builder = builder().with_bounds(stacks_max, stacks_max + spare);
+        let bounds = Bounds { keys_max: stacks_max, weights_max: stacks_max + spare };
+        let mut builder = CaptureBuilder::with_bounds(Kind::Wait, Duration::from_millis(100), 0, bounds);
         for (slice, frames, weight) in &added {
             builder.add(*slice, frames, *weight);
         }

@@ -1,0 +1,293 @@
+//! Where memory is asked for.
+//!
+//! **Promise.** While no profile is taken, an allocation costs one load and a branch more. While one is, a sample is taken
+//! every 512 KiB on average, of whichever allocation reaches it, and stands for what was allocated unseen: in the mean, the
+//! sums are right, whatever the sizes.
+//!
+//! **Mechanism.** Each thread counts down the bytes to its next sample. The gaps are drawn from the exponential distribution,
+//! so that an allocation of `s` bytes is seen with the probability `1 - exp(-s/m)`, `m` being the mean; it then stands for
+//! `s / (1 - exp(-s/m))` bytes. The stack is walked by frame pointers into a queue that takes no lock and no memory.
+//!
+//! **Caveats.** What is counted is what was asked for, not what is still held. A reallocation counts for what it adds.
+
+use crate::error::ProfileError;
+use crate::gather::{Gatherer, now_ns};
+use crate::samples::Tag;
+use crate::session::{Until, take_every};
+use crate::shared::{self, Reader};
+use crate::stack;
+use crate::{Capture, Kind};
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The mean of the bytes between two samples.
+const MEAN_BYTES: f64 = 512.0 * 1024.0;
+/// How often samples are taken out of the queue.
+const EVERY: Duration = Duration::from_millis(20);
+/// How the names of those who allocate for others begin: they are left out at the leaf.
+const ALLOCATORS: [&str; 5] = ["profile::alloc::", "<profile::alloc::", "__rust", "__rg_", "alloc::alloc::"];
+
+/// No profile is taken.
+const OFF: u64 = 0;
+/// The number of the profile that is taken.
+static SESSION: AtomicU64 = AtomicU64::new(OFF);
+/// The number of the last one.
+static LAST_SESSION: AtomicU64 = AtomicU64::new(OFF);
+/// An allocation was seen since this profile began.
+static WAS_SEEN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OWN: Own = const {
+        Own {
+            session: Cell::new(OFF),
+            left: Cell::new(0),
+            random: Cell::new(0),
+            is_sampling: Cell::new(false),
+            thread: Cell::new(0),
+            stack: Cell::new((0, 0)),
+        }
+    };
+}
+
+/// What a thread keeps for itself. Has no destructor, so that it is there as long as the thread is.
+struct Own {
+    /// The profile that the rest is of.
+    session: Cell<u64>,
+    /// Bytes until the next sample.
+    left: Cell<i64>,
+    random: Cell<u64>,
+    /// A sample is being taken: what that would allocate is not sampled.
+    is_sampling: Cell<bool>,
+    thread: Cell<u32>,
+    /// Its bounds.
+    stack: Cell<(usize, usize)>,
+}
+
+/// An allocator of which profiles can be taken.
+#[derive(Debug, Default)]
+pub struct SamplingAllocator<A>(A);
+
+impl<A> SamplingAllocator<A> {
+    /// Allocates as `allocator` does.
+    pub const fn new(allocator: A) -> Self {
+        Self(allocator)
+    }
+}
+
+// SAFETY: all is done by the allocator within; looking at the size neither allocates nor unwinds.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        note(bytes.saturating_sub(layout.size()));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.dealloc(memory, layout) }
+    }
+}
+
+/// Takes samples of what this process allocates for so long, or until `cancelled`.
+///
+/// # Errors
+/// The program has another allocator, or another profile of the kind is being taken.
+pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
+    let reader = Reader::take()?;
+    let mut gathered = Gatherer::new(Kind::Alloc);
+    let session = Session::begin();
+    drop(std::hint::black_box(Box::new(session.0)));
+    if !WAS_SEEN.load(Ordering::Relaxed) {
+        return Err(ProfileError::NoAllocator);
+    }
+    take_every(EVERY, Until { span, cancelled }, || reader.drain(&mut gathered));
+    drop(session);
+    reader.drain(&mut gathered);
+    Ok(gathered.finish(|name| ALLOCATORS.iter().any(|allocator| name.starts_with(allocator))))
+}
+
+/// Samples are taken until it is dropped.
+struct Session(u64);
+
+impl Session {
+    fn begin() -> Self {
+        let number = LAST_SESSION.fetch_add(1, Ordering::Relaxed) + 1;
+        WAS_SEEN.store(false, Ordering::Relaxed);
+        SESSION.store(number, Ordering::Release);
+        Self(number)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        SESSION.store(OFF, Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn note(bytes: usize) {
+    let session = SESSION.load(Ordering::Relaxed);
+    if session != OFF {
+        count_down(session, bytes);
+    }
+}
+
+#[inline(never)]
+fn count_down(session: u64, bytes: usize) {
+    let frame = stack::frame_pointer();
+    // A thread that is ending may have nothing of its own any more.
+    let _ = OWN.try_with(|own| {
+        if own.session.get() != session {
+            own.begin(session);
+        }
+        let left = own.left.get().saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+        own.left.set(left);
+        if left < 0 && !own.is_sampling.replace(true) {
+            own.sample(bytes, frame);
+            own.left.set(gap(own.next_random()));
+            own.is_sampling.set(false);
+        }
+    });
+}
+
+impl Own {
+    fn begin(&self, session: u64) {
+        WAS_SEEN.store(true, Ordering::Relaxed);
+        if self.thread.get() == 0 {
+            self.thread.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        }
+        self.session.set(session);
+        self.random.set((u64::from(self.thread.get()) << 32 ^ now_ns()) | 1);
+        // The first draws of a fresh generator resemble its seed.
+        for _ in 0..8 {
+            self.next_random();
+        }
+        self.left.set(gap(self.next_random()));
+    }
+
+    /// Marsaglia's xorshift64, multiplied (Vigna 2016).
+    fn next_random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    #[cold]
+    fn sample(&self, bytes: usize, frame: usize) {
+        let Some(samples) = shared::samples() else { return };
+        if self.stack.get() == (0, 0) {
+            let stack = stack::own_stack();
+            self.stack.set((stack.start, stack.end));
+        }
+        let (_, end) = self.stack.get();
+        let tag = Tag { at_ns: now_ns(), thread: self.thread.get(), weight: weight(bytes) };
+        let in_use = &raw const tag as usize..end;
+        // SAFETY: it is this thread's own stack, from this function's frame upwards.
+        samples.push(tag, |each| unsafe { stack::walk(frame, in_use, each) });
+    }
+}
+
+/// How many bytes until the next sample.
+fn gap(random: u64) -> i64 {
+    // In (0, 1]: the logarithm is finite.
+    let uniform = ((random >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    (-uniform.ln() * MEAN_BYTES) as i64
+}
+
+/// How many bytes an allocation that was seen stands for.
+fn weight(bytes: usize) -> u64 {
+    let bytes = bytes as f64;
+    (bytes / -(-bytes / MEAN_BYTES).exp_m1()).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::alloc::System;
+
+    #[global_allocator]
+    static ALLOCATOR: SamplingAllocator<System> = SamplingAllocator::new(System);
+
+    #[inline(never)]
+    fn allocate_a_lot(bytes_each: usize, times: usize) {
+        for _ in 0..times {
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes_each)));
+        }
+    }
+
+    #[test]
+    fn gaps_and_weights_fit_together() {
+        let own = Own {
+            session: Cell::new(1),
+            left: Cell::new(0),
+            random: Cell::new(0x1234_5678_9abc_def1),
+            is_sampling: Cell::new(false),
+            thread: Cell::new(1),
+            stack: Cell::new((0, 0)),
+        };
+        for bytes in [16u64, 4_096, 300_000, 5 << 20] {
+            let (mut left, mut seen, mut total) = (gap(own.next_random()), 0, 0);
+            while total < 4u64 << 30 {
+                total += bytes;
+                left -= bytes as i64;
+                if left < 0 {
+                    seen += weight(bytes as usize);
+                    left = gap(own.next_random());
+                }
+                if bytes == 16 && total > 256 << 20 {
+                    break;
+                }
+            }
+            let off = seen as f64 / total as f64 - 1.0;
+            assert!(off.abs() < 0.15, "{bytes}: {seen} of {total}");
+        }
+    }
+
+    #[test]
+    fn who_allocates_is_seen_and_for_how_much() {
+        const TOTAL: u64 = 256 << 20;
+        let _turn = shared::turn_of_test();
+        let (done, ready) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+        let capture = std::thread::scope(|scope| {
+            let recording = scope.spawn(|| {
+                ready.wait();
+                record(Duration::from_secs(60), &done)
+            });
+            ready.wait();
+            while SESSION.load(Ordering::Acquire) == OFF {
+                std::thread::yield_now();
+            }
+            allocate_a_lot(64 << 10, (TOTAL >> 16) as usize);
+            done.store(true, Ordering::Relaxed);
+            recording.join().unwrap().unwrap()
+        });
+        let of_ours =
+            |stack: &&crate::Stack| capture.names_of(stack).any(|name| name.ends_with("allocate_a_lot"));
+        let seen: u64 = capture.stacks().iter().filter(of_ours).map(crate::Stack::total).sum();
+        assert!((seen as f64 / TOTAL as f64 - 1.0).abs() < 0.3, "{seen} of {TOTAL}: {capture:?}");
+        assert!(
+            capture
+                .stacks()
+                .iter()
+                .flat_map(|stack| capture.names_of(stack).next_back())
+                .all(|leaf| !leaf.starts_with("profile::alloc::count_down"))
+        );
+    }
+}

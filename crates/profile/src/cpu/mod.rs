@@ -1,0 +1,139 @@
+//! Where the processors' time went.
+//!
+//! **Promise.** A sample stands for about a millisecond of processor time of a thread, in its own code or in the kernel
+//! for it; a thread that waits is in none. The process runs on while it is looked at, at a cost of about one percent.
+//!
+//! **Mechanism.** Where it is permitted, the kernel takes the samples, with its own part of the stack ([`perf`]). Where it
+//! is not, as in most containers, each thread has a timer of its processor time, whose signal takes the sample
+//! ([`timers`]): the kernel's part is then missing from the stacks, but its time is counted where it was called.
+//!
+//! **Caveats.** Both walk the stack by frame pointers: the program must be built with `-C force-frame-pointers=yes`.
+
+mod perf;
+mod timers;
+
+use crate::error::ProfileError;
+use crate::gather::Gatherer;
+use crate::session::{Until, take_every};
+use crate::{Capture, Kind};
+use perf::PerfSampler;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use timers::TimerSampler;
+
+/// One sample for so much processor time. Not a round number, so that it does not keep step with what is done regularly.
+const PERIOD: Duration = Duration::from_nanos(1_001_001);
+/// How often samples are taken out of the buffers, and new threads looked for.
+const EVERY: Duration = Duration::from_millis(20);
+/// The most threads that are looked at; each costs a file and 68 KiB.
+const THREADS_MAX: usize = 512;
+
+/// What takes samples of all threads.
+trait Sampler {
+    /// Begins with threads that are new, and leaves those that have ended.
+    fn follow_threads(&mut self);
+    /// Hands over what was taken.
+    fn drain(&mut self, into: &mut Gatherer);
+}
+
+/// Takes samples of this process for so long, or until `cancelled`.
+///
+/// # Errors
+/// The system permits neither way, or another profile of the kind is being taken.
+pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
+    let mut gathered = Gatherer::new(Kind::Cpu);
+    let mut sampler: Box<dyn Sampler> = match PerfSampler::begin() {
+        Ok(sampler) => Box::new(sampler),
+        Err(refused) => {
+            gathered.note(format!(
+                "The kernel's part of the stacks is missing: perf_event_open is not permitted here ({refused}). See the \
+                 sysctl kernel.perf_event_paranoid (1 or less is needed, or CAP_PERFMON) and the seccomp profile of the \
+                 container. Samples were taken by timers instead."
+            ));
+            Box::new(TimerSampler::begin()?)
+        }
+    };
+    take_all(&mut *sampler, Until { span, cancelled }, &mut gathered);
+    drop(sampler);
+    Ok(gathered.finish(|_| false))
+}
+
+fn take_all(sampler: &mut dyn Sampler, until: Until<'_>, gathered: &mut Gatherer) {
+    take_every(EVERY, until, || {
+        sampler.follow_threads();
+        sampler.drain(gathered);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[inline(never)]
+    fn keep_busy(until: &AtomicBool) -> u64 {
+        let mut sum = 1u64;
+        while !until.load(Ordering::Relaxed) {
+            for n in 0..10_000u64 {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(n));
+            }
+        }
+        sum
+    }
+
+    /// Sets it when it is dropped, also by a test that fails.
+    struct SetsAtEnd<'a>(&'a AtomicBool);
+
+    impl Drop for SetsAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What is seen of a busy thread that begins after the sampler.
+    fn assert_sees_busy_thread(mut sampler: impl Sampler) {
+        let (not_cancelled, is_recorded) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut gathered = Gatherer::new(Kind::Cpu);
+        std::thread::scope(|scope| {
+            let busy = std::thread::Builder::new().name("busy-bee".to_owned());
+            busy.spawn_scoped(scope, || keep_busy(&is_recorded)).expect("a thread");
+            let _end = SetsAtEnd(&is_recorded);
+            let until = Until { span: Duration::from_millis(800), cancelled: &not_cancelled };
+            take_all(&mut sampler, until, &mut gathered);
+        });
+        drop(sampler);
+        let capture = gathered.finish(|_| false);
+        let of_bee =
+            capture.stacks().iter().filter(|stack| capture.names_of(stack).next() == Some("busy-bee"));
+        let (mut total, mut in_function) = (0, 0);
+        for stack in of_bee {
+            total += stack.total();
+            if capture.names_of(stack).any(|name| name.ends_with("cpu::tests::keep_busy")) {
+                in_function += stack.total();
+            }
+        }
+        assert!(total > 20 && in_function * 10 >= total * 9, "{in_function} of {total}: {capture:?}");
+        // A millisecond a sample, of one thread: no more than the time there was.
+        assert!(total <= u64::from(capture.slices()) * u64::from(capture.slice_ms()) * 2, "{total}");
+    }
+
+    #[test]
+    fn a_busy_thread_is_seen_by_timers() {
+        let _turn = crate::shared::turn_of_test();
+        assert_sees_busy_thread(TimerSampler::begin().expect("timers need no permission"));
+    }
+
+    #[test]
+    fn a_busy_thread_is_seen_by_the_kernel() {
+        // Where this is not permitted, timers do it.
+        PerfSampler::begin().into_iter().for_each(assert_sees_busy_thread);
+    }
+
+    #[test]
+    fn a_profile_that_is_not_wanted_any_more_ends() {
+        let _turn = crate::shared::turn_of_test();
+        let capture =
+            record(Duration::from_secs(3_600), &AtomicBool::new(true)).expect("one way is permitted");
+        assert!(capture.slices() < 1_000);
+    }
+}

@@ -1,0 +1,115 @@
+//! Samples taken by the kernel: `perf_event_open(2)`.
+
+use super::{PERIOD, Sampler, THREADS_MAX};
+use crate::gather::Gatherer;
+use crate::samples::Tag;
+use crate::threads;
+use perf_event::data::Record;
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag};
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+/// The room for samples of a thread: those of a hundred milliseconds, with the deepest stacks.
+const BUFFER_BYTES: usize = 64 << 10;
+/// In a chain of calls, what is above it is not an address but says whose the following are.
+const CONTEXT_FROM: u64 = (-4_095_i64) as u64;
+
+/// A sampler for each thread.
+pub(super) struct PerfSampler {
+    threads: HashMap<u32, perf_event::Sampler>,
+    /// Those that ran when they were listed last.
+    running: HashSet<u32>,
+}
+
+impl PerfSampler {
+    /// Begins with the threads there are.
+    pub(super) fn begin() -> io::Result<Self> {
+        let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let mut sampler =
+            Self { threads: HashMap::from([(this, sampler_of(this)?)]), running: HashSet::new() };
+        sampler.follow_threads();
+        Ok(sampler)
+    }
+}
+
+impl Sampler for PerfSampler {
+    fn follow_threads(&mut self) {
+        self.running = threads::list().unwrap_or_default().into_iter().collect();
+        for &thread in &self.running {
+            if self.threads.len() < THREADS_MAX && !self.threads.contains_key(&thread) {
+                // A thread that has ended meanwhile has nothing more to show.
+                self.threads.extend(sampler_of(thread).map(|sampler| (thread, sampler)));
+            }
+        }
+    }
+
+    fn drain(&mut self, into: &mut Gatherer) {
+        self.threads.retain(|thread, sampler| {
+            while let Some(record) = sampler.next_record() {
+                take(&record, into);
+            }
+            self.running.contains(thread)
+        });
+    }
+}
+
+fn take(record: &perf_event::Record<'_>, into: &mut Gatherer) {
+    match record.parse_record() {
+        Ok(Record::Sample(sample)) => {
+            let (at_ns, thread) = (sample.time().unwrap_or(0), sample.tid().unwrap_or(0));
+            let addresses = addresses(sample.callchain().unwrap_or_default());
+            into.add(Tag { at_ns, thread, weight: 1 }, &addresses);
+        }
+        Ok(Record::Lost(lost)) => into.lose(lost.lost),
+        Ok(Record::LostSamples(lost)) => into.lose(lost.lost),
+        Ok(_) => {}
+        Err(_) => into.lose(1),
+    }
+}
+
+fn sampler_of(thread: u32) -> io::Result<perf_event::Sampler> {
+    let mut builder = Builder::new(Software::CPU_CLOCK);
+    builder
+        .observe_pid(thread.cast_signed())
+        .any_cpu()
+        .include_kernel()
+        .sample_period(PERIOD.as_nanos() as u64)
+        .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CALLCHAIN)
+        .clockid(Clock::MONOTONIC);
+    let mut sampler = builder.build()?.sampled(BUFFER_BYTES)?;
+    sampler.enable()?;
+    Ok(sampler)
+}
+
+/// The addresses in a chain, from the leaf on: of the calls, not to where they return.
+fn addresses(chain: &[u64]) -> Vec<u64> {
+    let mut addresses = Vec::with_capacity(chain.len());
+    // The first of each context is where it was interrupted, or left for the kernel: for both, the instruction itself.
+    let mut is_first = true;
+    for &address in chain {
+        if address >= CONTEXT_FROM {
+            is_first = true;
+            continue;
+        }
+        // A walk that ends in what is no frame may give anything, also 0.
+        addresses.push(if is_first { address } else { address.saturating_sub(1) });
+        is_first = false;
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_is_addresses_of_calls() {
+        const CONTEXT_KERNEL: u64 = (-128_i64) as u64;
+        const CONTEXT_USER: u64 = (-512_i64) as u64;
+        let kernel = 0xffff_ffff_8100_0000;
+        let chain = [CONTEXT_KERNEL, kernel, kernel + 9, CONTEXT_USER, 100, 200, 300, 0];
+        assert_eq!(addresses(&chain), [kernel, kernel + 8, 100, 199, 299, 0]);
+        assert!(addresses(&[]).is_empty());
+    }
+}

@@ -1,0 +1,246 @@
+//! Samples taken by the threads themselves, when a timer of their processor time says so.
+//!
+//! **Mechanism.** `timer_create(2)` on the clock of each thread, with a signal to that thread; the handler walks up the
+//! frames of what it has interrupted. The timers run out at the kernel's ticks: where there are fewer than a thousand a
+//! second, a signal says how many it stands for.
+//!
+//! The handler must not read beyond the stack it walks. The bounds of all stacks are read from `/proc/self/maps` whenever a
+//! thread is new, and published in a table, which is freed only when no handler runs.
+
+use super::{PERIOD, Sampler, THREADS_MAX};
+use crate::error::ProfileError;
+use crate::gather::{Gatherer, now_ns};
+use crate::samples::Tag;
+use crate::shared::{self, Reader};
+use crate::{stack, threads};
+use libc::{c_int, c_void, siginfo_t};
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+const SIGNAL: c_int = libc::SIGPROF;
+const MAPS: &str = "/proc/self/maps";
+
+/// What may be read, in order; null: no profile is taken.
+static MEMORY: AtomicPtr<Memory> = AtomicPtr::new(ptr::null_mut());
+/// Handlers that run.
+static HANDLERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The ranges of memory that can be read and written: stacks are among them.
+type Memory = Vec<Range<usize>>;
+
+/// A timer for each thread.
+pub(super) struct TimerSampler {
+    reader: Reader,
+    timers: HashMap<u32, Timer>,
+}
+
+impl TimerSampler {
+    /// Begins with the threads there are.
+    pub(super) fn begin() -> Result<Self, ProfileError> {
+        let reader = Reader::take()?;
+        handle_signal().map_err(|source| ProfileError::System { what: "cannot handle SIGPROF", source })?;
+        // Whatever the handler calls has been called before.
+        now_ns();
+        let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let own = Timer::of(this).map_err(|source| ProfileError::System {
+            what: "cannot make a timer of processor time",
+            source,
+        })?;
+        let mut sampler = Self { reader, timers: HashMap::from([(this, own)]) };
+        sampler.follow_threads();
+        Ok(sampler)
+    }
+}
+
+impl Sampler for TimerSampler {
+    fn follow_threads(&mut self) {
+        let running = threads::list().unwrap_or_default();
+        self.timers.retain(|thread, _| running.contains(thread));
+        let is_new = running.iter().any(|thread| !self.timers.contains_key(thread));
+        if is_new || MEMORY.load(Ordering::SeqCst).is_null() {
+            publish(Some(Box::new(memory())));
+        }
+        for thread in running {
+            if self.timers.len() < THREADS_MAX && !self.timers.contains_key(&thread) {
+                // A thread that has ended meanwhile has nothing more to show.
+                self.timers.extend(Timer::of(thread).map(|timer| (thread, timer)));
+            }
+        }
+    }
+
+    fn drain(&mut self, into: &mut Gatherer) {
+        self.reader.drain(into);
+    }
+}
+
+impl Drop for TimerSampler {
+    fn drop(&mut self) {
+        self.timers.clear();
+        publish(None);
+    }
+}
+
+/// A timer that is deleted with this.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    /// Begins to count the processor time of a thread.
+    fn of(thread: u32) -> io::Result<Self> {
+        // The system's way to name the clock of a thread: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED.
+        let clock = (!thread.cast_signed() << 3) | 4 | 2;
+        // SAFETY: zeros are a `sigevent` and a `timer_t` that say nothing.
+        let (mut event, mut timer): (libc::sigevent, libc::timer_t) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = SIGNAL;
+        event.sigev_notify_thread_id = thread.cast_signed();
+        // SAFETY: both are valid during the call.
+        check(unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) })?;
+        let timer = Self(timer);
+        let period =
+            libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(PERIOD.subsec_nanos().cast_signed()) };
+        let spec = libc::itimerspec { it_interval: period, it_value: period };
+        // SAFETY: the timer is there, the times are valid, and the former ones are not asked for.
+        check(unsafe { libc::timer_settime(timer.0, 0, &raw const spec, ptr::null_mut()) })?;
+        Ok(timer)
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer was made by `of` and is deleted once.
+        unsafe {
+            libc::timer_delete(self.0);
+        }
+    }
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The handler stays: a signal may arrive after its timer is gone.
+fn handle_signal() -> io::Result<()> {
+    // SAFETY: zeros are an action that says nothing.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handle as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the handler takes what `SA_SIGINFO` says, and does only what a handler may.
+    check(unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) })
+}
+
+/// Makes this what handlers read, and frees what they read before, once none can.
+fn publish(memory: Option<Box<Memory>>) {
+    let new = memory.map_or(ptr::null_mut(), Box::into_raw);
+    let old = MEMORY.swap(new, Ordering::SeqCst);
+    if old.is_null() {
+        return;
+    }
+    // A handler takes some microseconds. Those that begin now find the new one.
+    while HANDLERS.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
+    // SAFETY: it came from a box, nobody can find it any more, and no handler that has found it runs.
+    drop(unsafe { Box::from_raw(old) });
+}
+
+/// What can be read and written, from the lowest address on.
+fn memory() -> Memory {
+    let maps = std::fs::read_to_string(MAPS).unwrap_or_default();
+    maps.lines().filter_map(range).collect()
+}
+
+/// A line such as `7f00-7f80 rw-p 00000000 00:00 0 [stack]`.
+fn range(line: &str) -> Option<Range<usize>> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    words.next()?.starts_with("rw").then_some(())?;
+    Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+}
+
+/// What of the system's description of a timer's signal the library does not show.
+#[repr(C)]
+struct TimerInfo {
+    signal: c_int,
+    error: c_int,
+    code: c_int,
+    _padding: c_int,
+    timer: c_int,
+    /// How often the timer has run out beside.
+    overrun: c_int,
+}
+
+extern "C" fn handle(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    HANDLERS.fetch_add(1, Ordering::SeqCst);
+    let memory = MEMORY.load(Ordering::SeqCst);
+    if let (false, Some(samples)) = (memory.is_null(), shared::samples()) {
+        // SAFETY: the system gives both for the time of the call, and `publish` frees the memory's table only when no
+        // handler is counted.
+        let (info, registers, memory) =
+            unsafe { (&*info.cast::<TimerInfo>(), Registers::of(&*context.cast()), &*memory) };
+        let overrun = if info.code == libc::SI_TIMER { info.overrun.max(0).unsigned_abs() } else { 0 };
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let tag = Tag { at_ns: now_ns(), thread, weight: 1 + u64::from(overrun) };
+        samples.push(tag, |each| {
+            if each(registers.instruction as u64) {
+                let stack = stack_at(memory, registers.stack);
+                // SAFETY: this thread's stack is mapped, and does not change while the handler runs.
+                unsafe { stack::walk(registers.frame, stack, each) };
+            }
+        });
+    }
+    HANDLERS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// What of the stack that `pointer` points into is in use.
+fn stack_at(memory: &Memory, pointer: usize) -> Range<usize> {
+    let at = memory.partition_point(|range| range.end <= pointer);
+    // The main thread's stack may have grown downwards since.
+    memory.get(at).map_or(0..0, |range| pointer..range.end)
+}
+
+/// Where a thread was interrupted.
+struct Registers {
+    instruction: usize,
+    stack: usize,
+    frame: usize,
+}
+
+impl Registers {
+    #[cfg(target_arch = "x86_64")]
+    fn of(context: &libc::ucontext_t) -> Self {
+        let register = |number: c_int| context.uc_mcontext.gregs[number as usize] as usize;
+        Self {
+            instruction: register(libc::REG_RIP),
+            stack: register(libc::REG_RSP),
+            frame: register(libc::REG_RBP),
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn of(context: &libc::ucontext_t) -> Self {
+        let registers = &context.uc_mcontext;
+        Self {
+            instruction: registers.pc as usize,
+            stack: registers.sp as usize,
+            frame: registers.regs[29] as usize,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_ends_with_its_range() {
+        let lines =
+            ["1000-2000 r-xp 0 00:00 0 /bin/veche", "2000-3000 rw-p 0", "5000-6000 rw-p 0 [stack]", "?"];
+        let memory: Memory = lines.into_iter().filter_map(range).collect();
+        let found = [0x2800, 0x2fff, 0x4ff0, 0x5000, 0x6000].map(|pointer| stack_at(&memory, pointer));
+        assert_eq!(found, [0x2800..0x3000, 0x2fff..0x3000, 0x4ff0..0x6000, 0x5000..0x6000, 0..0]);
+    }
+}

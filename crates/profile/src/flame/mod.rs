@@ -1,0 +1,171 @@
+//! A profile as one picture: a flame graph (Gregg 2016), with the roots on top.
+//!
+//! **Promise.** One SVG file that shows all there is without scripts, as an image in a document does. Opened on its own, a
+//! click enlarges a frame to the whole width, and what is searched for stands out, with its share.
+//!
+//! **Caveats.** What would be narrower than [`WIDTH_MIN`] pixels is not drawn.
+
+mod tree;
+
+use crate::capture::Capture;
+use std::fmt::Write;
+use tree::{Node, Tree};
+
+const SCRIPT: &str = include_str!("flame.js");
+const STYLE: &str = include_str!("flame.css");
+
+/// In pixels, as all that follows.
+const WIDTH: f64 = 1200.0;
+const WIDTH_MIN: f64 = 0.4;
+const MARGIN: f64 = 10.0;
+const HEAD_HEIGHT: f64 = 56.0;
+const ROW_HEIGHT: f64 = 17.0;
+/// Of a letter.
+const LETTER_WIDTH: f64 = 6.7;
+/// What is narrower has no text.
+const TEXT_WIDTH_MIN: f64 = 24.0;
+
+/// The picture, with a title of the caller's.
+pub fn flame_graph(capture: &Capture, title: &str) -> String {
+    let tree = Tree::of(capture);
+    let depth = tree.depth_drawn(WIDTH_MIN / (WIDTH - 2.0 * MARGIN));
+    let height = HEAD_HEIGHT + f64::from(depth) * ROW_HEIGHT + MARGIN;
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(
+        out,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">
+<style>{STYLE}</style>
+<rect class="ground" width="100%" height="100%"/>
+<text class="title" x="{MARGIN}" y="22">{title}</text>
+<text class="note" x="{MARGIN}" y="42">{about}</text>
+<text class="button" id="back" x="{middle}" y="22" visibility="hidden">whole profile</text>
+<text class="button" id="search" x="{right}" y="22" text-anchor="end" visibility="hidden">search</text>
+<text class="note" id="found" x="{right}" y="42" text-anchor="end"></text>
+<g id="frames">
+"#,
+        title = escape(title),
+        about = escape(&about(capture)),
+        middle = WIDTH / 2.0,
+        right = WIDTH - MARGIN,
+    );
+    draw(&mut out, capture, &tree, &tree.root(), Place { x: 0.0, row: 0 });
+    let _ = write!(out, "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n");
+    out
+}
+
+/// What the picture shows, in a line.
+fn about(capture: &Capture) -> String {
+    let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
+    let lost = if capture.lost() > 0 { format!(", {} samples lost", capture.lost()) } else { String::new() };
+    format!("{}: {} in {seconds:.0} s{lost}", capture.kind(), capture.kind().amount(capture.total()))
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// Within the frames, in pixels.
+    x: f64,
+    row: u32,
+}
+
+fn draw(out: &mut String, capture: &Capture, tree: &Tree, node: &Node, place: Place) {
+    let width = (WIDTH - 2.0 * MARGIN) * tree.share(node);
+    if width < WIDTH_MIN {
+        return;
+    }
+    let name = node.name.map_or("all", |name| &capture.names()[name as usize]);
+    let (x, y) = (MARGIN + place.x, HEAD_HEIGHT + f64::from(place.row) * ROW_HEIGHT);
+    let share = 100.0 * tree.share(node);
+    let _ = writeln!(
+        out,
+        r#"<g><title>{name} ({amount}, {share:.2} %)</title><rect x="{x:.2}" y="{y}" width="{width:.2}" height="{height}" fill="{color}"/><text x="{text_x:.2}" y="{text_y}">{text}</text></g>"#,
+        name = escape(name),
+        amount = capture.kind().amount(node.weight),
+        height = ROW_HEIGHT - 1.0,
+        color = color(name),
+        text_x = x + 3.0,
+        text_y = y + 12.0,
+        text = escape(&fitting(name, width)),
+    );
+    let mut x = place.x;
+    for child in tree.children(node) {
+        draw(out, capture, tree, child, Place { x, row: place.row + 1 });
+        x += (WIDTH - 2.0 * MARGIN) * tree.share(child);
+    }
+}
+
+/// As much of the name as there is room for.
+fn fitting(name: &str, width: f64) -> String {
+    let letters = ((width - 6.0) / LETTER_WIDTH) as usize;
+    if width < TEXT_WIDTH_MIN {
+        String::new()
+    } else if name.chars().count() <= letters {
+        name.to_owned()
+    } else {
+        name.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
+    }
+}
+
+/// One hue for each library, so that the eye sees whose code it is; grey for what has no name, dull red for the kernel.
+fn color(name: &str) -> String {
+    if name.ends_with("_[k]") || name == "[kernel]" {
+        return "hsl(8 42% 74%)".to_owned();
+    }
+    if name.starts_with('[') || name.starts_with('(') || !name.contains("::") {
+        return "hsl(50 8% 82%)".to_owned();
+    }
+    let library = name.trim_start_matches(['<', '&', '[']).split("::").next().unwrap_or(name);
+    // FNV-1a, the same as on the page.
+    let hash = library
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("hsl({} 58% {}%)", 24 + hash % 300, 72 + (hash >> 16) % 8)
+}
+
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CaptureBuilder, Kind};
+    use std::time::Duration;
+
+    fn capture() -> Capture {
+        let mut builder = CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 0);
+        builder.add(0, ["io-0", "a::read<T>", "b::sum"], 60);
+        builder.add(3, ["io-0", "a::read<T>"], 20);
+        builder.add(3, ["io-1", "read_[k]"], 20);
+        builder.add(3, ["io-1", "too::narrow"], 0);
+        builder.finish(10)
+    }
+
+    #[test]
+    fn each_frame_is_as_wide_as_its_share() {
+        let svg = flame_graph(&capture(), "a & b");
+        let widths = |name: &str| {
+            let (_, after) = svg.split_once(&format!("<title>{name} (")).expect(name);
+            let (_, after) = after.split_once("width=\"").unwrap();
+            after.split_once('"').unwrap().0.parse::<f64>().unwrap()
+        };
+        let shares = ["all", "io-0", "a::read&lt;T&gt;", "b::sum", "io-1", "read_[k]"].map(widths);
+        assert_eq!(shares, [1180.0, 944.0, 944.0, 708.0, 236.0, 236.0]);
+        assert!(svg.contains("a &amp; b") && svg.contains("(60 samples, 60.00 %)"));
+        assert!(svg.contains("cpu: 100 samples in 1 s"));
+        assert!(!svg.contains("narrow"));
+    }
+
+    #[test]
+    fn an_empty_profile_has_a_picture() {
+        let capture = CaptureBuilder::new(Kind::Wait, Duration::from_millis(100), 0).finish(10);
+        assert!(flame_graph(&capture, "nothing").contains("wait: 0.0 ns in 1 s"));
+    }
+
+    #[test]
+    fn names_are_cut_to_their_room() {
+        assert_eq!(fitting("server::read", 20.0), "");
+        assert_eq!(fitting("server::read", 60.0), "server:…");
+        assert_eq!(fitting("server::read", 100.0), "server::read");
+    }
+}

@@ -1,0 +1,71 @@
+//! Stacks laid over each other where they begin alike.
+
+use crate::capture::Capture;
+use std::collections::HashMap;
+
+/// A frame, called by the same ones.
+pub(super) struct Node {
+    /// Its place among the names; `None`: the root, which is all.
+    pub(super) name: Option<u32>,
+    pub(super) weight: u64,
+    children: Vec<usize>,
+}
+
+/// The nodes of a profile.
+pub(super) struct Tree(Vec<Node>);
+
+impl Tree {
+    pub(super) fn of(capture: &Capture) -> Self {
+        let mut nodes = vec![Node { name: None, weight: 0, children: Vec::new() }];
+        let mut places = HashMap::new();
+        for stack in capture.stacks() {
+            let weight = stack.total();
+            let mut at = 0;
+            nodes[at].weight += weight;
+            for &frame in stack.frames() {
+                let parent = at;
+                at = *places.entry((parent, frame)).or_insert_with(|| {
+                    nodes.push(Node { name: Some(frame), weight: 0, children: Vec::new() });
+                    let place = nodes.len() - 1;
+                    nodes[parent].children.push(place);
+                    place
+                });
+                nodes[at].weight += weight;
+            }
+        }
+        // By name, so that two profiles can be laid beside each other.
+        let names: Vec<&str> =
+            nodes.iter().map(|node| node.name.map_or("", |name| &capture.names()[name as usize])).collect();
+        for node in &mut nodes {
+            node.children.sort_by_key(|child| names[*child]);
+        }
+        Self(nodes)
+    }
+
+    pub(super) fn root(&self) -> &Node {
+        &self.0[0]
+    }
+
+    pub(super) fn children(&self, node: &Node) -> impl Iterator<Item = &Node> {
+        node.children.iter().map(|child| &self.0[*child])
+    }
+
+    /// The part of all that is this frame's, from 0 to 1.
+    pub(super) fn share(&self, node: &Node) -> f64 {
+        let total = self.root().weight;
+        // Of nothing, the root is all the same.
+        if total == 0 { 1.0 } else { node.weight as f64 / total as f64 }
+    }
+
+    /// How many frames lie above each other, of those that have this share at least.
+    pub(super) fn depth_drawn(&self, share_min: f64) -> u32 {
+        self.depth_of(self.root(), share_min)
+    }
+
+    fn depth_of(&self, node: &Node, share_min: f64) -> u32 {
+        if self.share(node) < share_min {
+            return 0;
+        }
+        1 + self.children(node).map(|child| self.depth_of(child, share_min)).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,68 @@
+//! A profile as a page: one file that needs no network, on which any moment can be looked at.
+//!
+//! The page carries the capture as JSON and draws it itself: the heat map over time, and the flame graph and the greatest
+//! frames of whatever is selected in it. Without scripts it shows the greatest frames of the whole.
+
+use crate::capture::Capture;
+use crate::flame::escape;
+use crate::greatest::greatest;
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// How many frames stand there without scripts.
+const LISTED: usize = 20;
+
+/// The page, with a title of the caller's.
+pub fn page(capture: &Capture, title: &str) -> String {
+    let json = String::from_utf8(capture.to_json()).expect("JSON is UTF-8");
+    let parts = [
+        ("title", escape(title)),
+        ("style", STYLE.trim_end().to_owned()),
+        ("text", escape(&listed(capture))),
+        // Nothing in a string may end the element.
+        ("capture", json.replace('<', "\\u003c")),
+        ("script", SCRIPT.trim_end().to_owned()),
+    ];
+    fill(PAGE, &parts)
+}
+
+fn listed(capture: &Capture) -> String {
+    let frames = greatest(capture, LISTED).by_total;
+    let lines = frames.iter().map(|share| format!("{} {}", capture.kind().amount(share.weight), share.name));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Puts the parts in their places. What was put in is not looked at again.
+fn fill(template: &str, parts: &[(&str, String)]) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, behind) = after.split_once("}}").expect("a place is closed");
+        let (_, part) = parts.iter().find(|(known, _)| *known == name).expect("a place has its part");
+        out += before;
+        out += part;
+        rest = behind;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CaptureBuilder, Kind};
+    use std::time::Duration;
+
+    #[test]
+    fn the_page_carries_the_capture_whole_and_harmless() {
+        let mut builder = CaptureBuilder::new(Kind::Wait, Duration::from_millis(100), 0);
+        builder.add(0, ["put", "</script><b>{{style}}"], 2_500_000);
+        let capture = builder.finish(1);
+        let page = page(&capture, "wait of <a>");
+        let (_, after) = page.split_once(r#"<script type="application/json" id="capture">"#).unwrap();
+        let (json, _) = after.split_once("</script>").unwrap();
+        assert_eq!(Capture::from_json(json.as_bytes()).unwrap(), capture);
+        assert!(page.contains("<title>wait of &lt;a&gt;</title>"));
+        assert!(page.contains("2.5 ms &lt;/script&gt;&lt;b&gt;{{style}}"));
+    }
+}

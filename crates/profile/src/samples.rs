@@ -1,0 +1,204 @@
+//! A bounded queue of stacks, for those who may neither wait nor allocate: a signal handler, the allocator.
+//!
+//! **Promise.** Pushing takes no lock, allocates nothing and ends, whatever it interrupts: where there is no room, the
+//! sample is counted as lost.
+//!
+//! **Mechanism.** Vyukov's bounded queue: each slot carries the turn whose it is. All words are atomics, so that a slot
+//! can be filled in place. One reader takes samples out every few milliseconds.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The most addresses of a stack; those at the root are left out first.
+pub(crate) const ADDRESSES_MAX: usize = 128;
+/// The most samples that wait to be read. With their stacks 1 MiB, kept once a profile has needed it.
+const SAMPLES_MAX: usize = 1_024;
+
+/// What there is to say of a sample beside its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// When: nanoseconds of the monotonic clock.
+    pub(crate) at_ns: u64,
+    /// The system's number of the thread.
+    pub(crate) thread: u32,
+    pub(crate) weight: u64,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    slots: Box<[Slot]>,
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Equal to a place in the queue: free for it; one more: filled.
+    turn: AtomicUsize,
+    at_ns: AtomicU64,
+    thread: AtomicU64,
+    weight: AtomicU64,
+    len: AtomicUsize,
+    addresses: [AtomicU64; ADDRESSES_MAX],
+}
+
+impl Samples {
+    pub(crate) fn new() -> Self {
+        let slot = |place| Slot {
+            turn: AtomicUsize::new(place),
+            at_ns: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
+            len: AtomicUsize::new(0),
+            addresses: [const { AtomicU64::new(0) }; ADDRESSES_MAX],
+        };
+        Self {
+            slots: (0..SAMPLES_MAX).map(slot).collect(),
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a sample. `walk` tells the addresses of its stack, from the leaf on, until it is told that it is enough.
+    pub(crate) fn push(&self, tag: Tag, walk: impl FnOnce(&mut dyn FnMut(u64) -> bool)) {
+        let Some((place, slot)) = self.claim() else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut len = 0;
+        walk(&mut |address| {
+            slot.addresses[len].store(address, Ordering::Relaxed);
+            len += 1;
+            len < ADDRESSES_MAX
+        });
+        slot.at_ns.store(tag.at_ns, Ordering::Relaxed);
+        slot.thread.store(u64::from(tag.thread), Ordering::Relaxed);
+        slot.weight.store(tag.weight, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.turn.store(place + 1, Ordering::Release);
+    }
+
+    /// Takes out all that is there. For one reader at a time.
+    pub(crate) fn drain(&self, mut each: impl FnMut(Tag, &[u64])) {
+        let mut addresses = [0; ADDRESSES_MAX];
+        loop {
+            let place = self.tail.load(Ordering::Relaxed);
+            let slot = &self.slots[place % self.slots.len()];
+            if slot.turn.load(Ordering::Acquire) != place + 1 {
+                return;
+            }
+            let len = slot.len.load(Ordering::Relaxed);
+            for (to, from) in addresses.iter_mut().zip(&slot.addresses[..len]) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            let tag = Tag {
+                at_ns: slot.at_ns.load(Ordering::Relaxed),
+                thread: slot.thread.load(Ordering::Relaxed) as u32,
+                weight: slot.weight.load(Ordering::Relaxed),
+            };
+            slot.turn.store(place + self.slots.len(), Ordering::Release);
+            self.tail.store(place + 1, Ordering::Relaxed);
+            each(tag, &addresses[..len]);
+        }
+    }
+
+    /// How many were lost since this was asked last.
+    pub(crate) fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
+    fn claim(&self) -> Option<(usize, &Slot)> {
+        let mut place = self.head.load(Ordering::Relaxed);
+        loop {
+            let slot = &self.slots[place % self.slots.len()];
+            let turn = slot.turn.load(Ordering::Acquire);
+            if turn == place {
+                let claimed =
+                    self.head.compare_exchange_weak(place, place + 1, Ordering::Relaxed, Ordering::Relaxed);
+                match claimed {
+                    Ok(_) => return Some((place, slot)),
+                    Err(now) => place = now,
+                }
+            } else if turn < place {
+                return None;
+            } else {
+                place = self.head.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicBool;
+
+    fn tag(weight: u64) -> Tag {
+        Tag { at_ns: 1, thread: 7, weight }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let samples = Samples::new();
+        samples.push(tag(3), |address| {
+            let _ = address(5) && address(6);
+        });
+        samples.push(tag(4), |address| while address(9) {});
+        let mut out = Vec::new();
+        samples.drain(|tag, addresses| out.push((tag, addresses.to_vec())));
+        assert_eq!(out, [(tag(3), vec![5, 6]), (tag(4), vec![9; ADDRESSES_MAX])]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let samples = Samples::new();
+        for round in 0..3 {
+            for weight in 0..SAMPLES_MAX as u64 + 5 {
+                samples.push(tag(weight), |_| ());
+            }
+            let mut next = 0;
+            samples.drain(|tag, _| {
+                assert_eq!(tag.weight, next, "round {round}");
+                next += 1;
+            });
+            assert_eq!((next, samples.take_lost()), (SAMPLES_MAX as u64, 5));
+        }
+    }
+
+    #[test]
+    fn pushed_by_many_each_comes_out_whole_once_or_is_lost() {
+        const EACH: u64 = 20_000;
+        let (samples, done) = (Samples::new(), AtomicBool::new(false));
+        let mut seen = HashSet::new();
+        let mut see = |tag: Tag, addresses: &[u64]| {
+            assert!(addresses.len() == 3 && addresses.iter().all(|address| *address == tag.weight));
+            assert!(seen.insert(tag.weight));
+        };
+        std::thread::scope(|scope| {
+            let pushing: Vec<_> = (0..4)
+                .map(|thread| {
+                    let samples = &samples;
+                    scope.spawn(move || {
+                        for weight in thread * EACH..(thread + 1) * EACH {
+                            samples.push(tag(weight), |address| {
+                                let _ = address(weight) && address(weight) && address(weight);
+                            });
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                pushing.into_iter().for_each(|thread| thread.join().unwrap());
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                samples.drain(&mut see);
+            }
+        });
+        samples.drain(&mut see);
+        assert_eq!(seen.len() as u64 + samples.take_lost(), 4 * EACH);
+    }
+}

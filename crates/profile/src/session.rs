@@ -1,0 +1,24 @@
+//! When a profile ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The end of a profile, whichever comes first.
+pub(crate) struct Until<'a> {
+    pub(crate) span: Duration,
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+/// Does something now, every so often, and at the end.
+pub(crate) fn take_every(every: Duration, until: Until<'_>, mut take: impl FnMut()) {
+    let begun = Instant::now();
+    while !until.cancelled.load(Ordering::Relaxed) {
+        take();
+        let left = until.span.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(every));
+    }
+    take();
+}

@@ -1,0 +1,92 @@
+//! Addresses to the names of functions, inlined ones included.
+//!
+//! **Mechanism.** The system's loader says which file lies where; the file's table of symbols says which function an
+//! address belongs to, and its debug information which ones are inlined there. Line tables are enough. Addresses of the
+//! kernel are looked up in `/proc/kallsyms`.
+//!
+//! **Caveats.** What cannot be named is named after its file, as `[libc.so.6]`, or `[kernel]`. The debug information of a
+//! large program takes some tens of megabytes while it is looked at.
+
+mod kernel;
+mod modules;
+mod shorten;
+mod source;
+
+use kernel::Kernel;
+use modules::Module;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The upper half of the addresses is the kernel's.
+const KERNEL_FROM: u64 = 1 << 63;
+const KERNEL: &str = "[kernel]";
+const UNKNOWN: &str = "[unknown]";
+
+/// The names of what this process runs.
+pub(crate) struct Symbols {
+    modules: Vec<Module>,
+    kernel: Option<Kernel>,
+    known: HashMap<u64, Rc<[Rc<str>]>>,
+}
+
+impl Symbols {
+    /// As things lie now.
+    pub(crate) fn of_this_process() -> Self {
+        Self { modules: modules::loaded(), kernel: None, known: HashMap::new() }
+    }
+
+    /// The functions that an instruction belongs to: the one that was called first, then those inlined in it.
+    pub(crate) fn names_of(&mut self, address: u64) -> Rc<[Rc<str>]> {
+        if let Some(names) = self.known.get(&address) {
+            return Rc::clone(names);
+        }
+        let names: Rc<[Rc<str>]> = self.look_up(address).into_iter().map(Rc::from).collect();
+        self.known.insert(address, Rc::clone(&names));
+        names
+    }
+
+    fn look_up(&mut self, address: u64) -> Vec<String> {
+        if address >= KERNEL_FROM {
+            let kernel = self.kernel.get_or_insert_with(Kernel::read);
+            return vec![kernel.name_of(address).map_or(KERNEL.to_owned(), |name| format!("{name}_[k]"))];
+        }
+        match self.modules.iter_mut().find(|module| module.holds(address)) {
+            Some(module) => module.names_of(address),
+            None => vec![UNKNOWN.to_owned()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn outer(address: &mut u64) {
+        inner(address);
+    }
+
+    #[inline(always)]
+    fn inner(address: &mut u64) {
+        let frame = crate::stack::frame_pointer();
+        std::hint::black_box(frame);
+        *address = outer as *const () as u64 + 1;
+    }
+
+    #[test]
+    fn a_function_of_ours_has_its_name() {
+        let mut address = 0;
+        outer(&mut address);
+        let mut symbols = Symbols::of_this_process();
+        let names = symbols.names_of(address);
+        assert!(names[0].ends_with("symbols::tests::outer"), "{names:?}");
+        assert_eq!(symbols.names_of(1)[..], [UNKNOWN.into()]);
+    }
+
+    #[test]
+    fn a_function_of_the_c_library_has_its_name_or_its_file() {
+        let names = Symbols::of_this_process().names_of(libc::getpid as *const () as u64 + 1);
+        let name = names.last().unwrap();
+        assert!(name.contains("getpid") || name.starts_with("[lib"), "{name}");
+    }
+}

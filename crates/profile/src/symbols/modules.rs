@@ -1,0 +1,113 @@
+//! The files that this process runs code of.
+
+use super::shorten::shorten;
+use super::source;
+use addr2line::Loader;
+use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// How the program itself is opened: also when its file was replaced.
+const SELF: &str = "/proc/self/exe";
+
+/// A file, and where it lies.
+pub(super) struct Module {
+    path: PathBuf,
+    /// What is added to the addresses in the file.
+    bias: u64,
+    ranges: Vec<Range<u64>>,
+    symbols: Looked,
+}
+
+/// Opened with the first address that is looked up.
+enum Looked {
+    NotYet,
+    Found(Box<Loader>),
+    Absent,
+}
+
+impl Module {
+    pub(super) fn holds(&self, address: u64) -> bool {
+        self.ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// The functions that the address belongs to: the outermost first.
+    pub(super) fn names_of(&mut self, address: u64) -> Vec<String> {
+        let probe = address.wrapping_sub(self.bias);
+        let names = self.symbols().map(|loader| names_in(loader, probe)).unwrap_or_default();
+        if !names.is_empty() {
+            return names;
+        }
+        let real = if self.path == Path::new(SELF) { std::fs::read_link(SELF).ok() } else { None };
+        let file = real.as_ref().unwrap_or(&self.path).file_name().unwrap_or_default().to_string_lossy();
+        vec![format!("[{file}]")]
+    }
+
+    fn symbols(&mut self) -> Option<&Loader> {
+        if let Looked::NotYet = self.symbols {
+            self.symbols = match Loader::new(&self.path) {
+                Ok(loader) => Looked::Found(Box::new(loader)),
+                Err(_) => Looked::Absent,
+            };
+        }
+        match &self.symbols {
+            Looked::Found(loader) => Some(loader),
+            Looked::NotYet | Looked::Absent => None,
+        }
+    }
+}
+
+/// The function that was called has its whole name in the table of symbols. Those inlined in it have only their last names
+/// in debug information of line tables; the rest is told by the files they are in.
+fn names_in(loader: &Loader, probe: u64) -> Vec<String> {
+    let mut names = Vec::new();
+    if let Ok(mut frames) = loader.find_frames(probe) {
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|function| function.demangle().ok());
+            let file = frame.location.and_then(|location| location.file);
+            names.extend(name.map(|name| source::qualified(&shorten(&name), file)));
+        }
+    }
+    if let Some(symbol) = loader.find_symbol(probe) {
+        names.pop();
+        names.push(shorten(&addr2line::demangle_auto(symbol.into(), None)));
+    }
+    names.reverse();
+    names
+}
+
+/// All of this process.
+pub(super) fn loaded() -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    // SAFETY: the callback is called before the call returns, each time with what it was given here.
+    unsafe {
+        libc::dl_iterate_phdr(Some(add), (&raw mut modules).cast());
+    }
+    modules
+}
+
+unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, modules: *mut c_void) -> c_int {
+    // SAFETY: the loader gives a description that holds during the call, and what `loaded` gave it.
+    let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
+    let name = if info.dlpi_name.is_null() {
+        c""
+    } else {
+        // SAFETY: a name that is there ends with 0 and holds during the call.
+        unsafe { CStr::from_ptr(info.dlpi_name) }
+    };
+    let headers = if info.dlpi_phdr.is_null() {
+        &[]
+    } else {
+        // SAFETY: there are so many headers, and they hold during the call.
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }
+    };
+    let bias = info.dlpi_addr;
+    let range = |header: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        start..start.saturating_add(header.p_memsz)
+    };
+    let ranges = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(range).collect();
+    let path = PathBuf::from(if name.is_empty() { SELF.into() } else { name.to_string_lossy().into_owned() });
+    modules.push(Module { path, bias, ranges, symbols: Looked::NotYet });
+    0
+}
