@@ -1,7 +1,8 @@
 //! One connection: a non-blocking socket, the bytes that are still to be sent, the parser of what comes.
 
-use crate::response::{MalformedResponse, Response, ResponseParser};
-use socket2::{Domain, Protocol, Socket, Type};
+use crate::protocol::{Parser, Protocol};
+use crate::response::{MalformedResponse, Response};
+use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -41,34 +42,34 @@ pub(crate) struct Connection {
     socket: TcpStream,
     out: Vec<u8>,
     sent: usize,
-    parser: ResponseParser,
+    parser: Parser,
     body: Vec<u8>,
     is_connecting: bool,
 }
 
 impl Connection {
     /// Connects, waiting for at most [`CONNECT_TIMEOUT`].
-    pub(crate) fn open(target: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn open(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        Ok(Self::over(socket, false))
+        Ok(Self::over(socket, protocol, false))
     }
 
     /// Begins to connect, without waiting. What is sent leaves once the connection is there.
-    pub(crate) fn begin(target: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    pub(crate) fn begin(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         match socket.connect(&target.into()) {
-            Ok(()) => Ok(Self::over(socket.into(), false)),
-            Err(error) if is_in_progress(&error) => Ok(Self::over(socket.into(), true)),
+            Ok(()) => Ok(Self::over(socket.into(), protocol, false)),
+            Err(error) if is_in_progress(&error) => Ok(Self::over(socket.into(), protocol, true)),
             Err(error) => Err(error),
         }
     }
 
-    fn over(socket: TcpStream, is_connecting: bool) -> Self {
-        let parser = ResponseParser::default();
+    fn over(socket: TcpStream, protocol: Protocol, is_connecting: bool) -> Self {
+        let parser = protocol.parser();
         Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new(), is_connecting }
     }
 
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_connection_and_is_answered_over_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::begin(listener.local_addr().unwrap()).unwrap();
+        let mut connection = Connection::begin(listener.local_addr().unwrap(), Protocol::Entities).unwrap();
         let sent = connection.send(|out| out.extend_from_slice(b"request")).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         assert!(sent || until(|| connection.flush().unwrap().then_some(true)));
@@ -186,14 +187,14 @@ mod tests {
     fn a_refused_connection_and_one_that_ends_inside_an_answer_are_lost() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
-        let mut connection = Connection::open(target).unwrap();
+        let mut connection = Connection::open(target, Protocol::Entities).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(&HELLO[..40]).unwrap();
         drop((server, listener));
         let mut scratch = [0; 1_024];
         let lost = until(|| connection.receive(&mut scratch, false).err());
         assert!(matches!(lost, Lost::Broken));
-        let refused = Connection::begin(target).map(|mut connection| {
+        let refused = Connection::begin(target, Protocol::Entities).map(|mut connection| {
             connection.send(|out| out.push(b'x')).and_then(|sent| {
                 assert!(!sent);
                 until(|| match connection.flush() {

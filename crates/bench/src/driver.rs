@@ -290,7 +290,8 @@ impl Driver {
 
     fn reconnect(&mut self, i: usize, now: Instant) -> Result<(), LoadError> {
         let target = &self.targets[self.slots[i].target];
-        let connection = Connection::begin(target.address())
+        let protocol = self.lanes[self.slots[i].lane].workload.protocol();
+        let connection = Connection::begin(target.address(), protocol)
             .map_err(|source| LoadError::Connect { target: target.address(), source })?;
         let is_connecting = connection.is_connecting();
         let flags = if is_connecting { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };

@@ -11,7 +11,8 @@
 //! What a thread drives is a list of [`Lane`]s: so many connections, a [`Pacing`] (closed loop, or slots at
 //! a constant rate), and a [`WorkloadSpec`] (operations, keys, values). A second lane makes background load
 //! without a connection in common with the first. The parts that decide anything are pure and tested
-//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`], [`goal`], [`search`].
+//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`], [`goal`], [`search`]. What is spoken with a server is
+//! a [`Protocol`]: the comparisons drive others than veche.
 //!
 //! **Memory** is bounded: histograms of a fixed size, at most [`timeline::ROWS_MAX`] rows, and slots that wait are
 //! counted, not kept.
@@ -29,12 +30,14 @@ mod clock;
 mod connection;
 mod console;
 mod driver;
+pub mod family;
 pub mod goal;
 pub mod keys;
 mod load;
 pub mod machine;
 pub mod presets;
 pub mod process;
+mod protocol;
 pub mod recorder;
 pub mod report;
 pub mod response;
@@ -55,6 +58,7 @@ pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark};
 pub use client::{Answer, fetch};
 pub use console::Console;
 pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunSpec, Watch, run, run_watched};
+pub use protocol::Protocol;
 pub use report::Report;
 pub use schedule::Pacing;
 pub use stop::Stop;

@@ -5,12 +5,13 @@ use crate::clock::{RunClock, until};
 use crate::connection::Connection;
 use crate::driver::{Aimed, Driven, Driver, LaneShare};
 use crate::keys::KeySpace;
+use crate::protocol::Protocol;
 use crate::recorder::{Board, Recorder, second_of};
 use crate::schedule::{Pacing, Schedule, Share};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::timeline::Row;
-use crate::workload::{Workload, WorkloadSpec};
+use crate::workload::{Operation, Workload, WorkloadSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -194,6 +195,13 @@ fn check(spec: &RunSpec) -> Result<(), LoadError> {
     if spec.lanes.iter().any(|lane| lane.connections < spec.threads) {
         return Err(LoadError::Spec("each thread needs a connection of each lane"));
     }
+    let speaks = |lane: &Lane| {
+        let WorkloadSpec { mix, protocol, .. } = lane.workload;
+        Operation::ALL.into_iter().all(|operation| !mix.has(operation) || protocol.has(operation))
+    };
+    if !spec.lanes.iter().all(speaks) {
+        return Err(LoadError::Spec("the protocol has no such operation"));
+    }
     if spec.duration.is_none() && spec.lanes.iter().any(|lane| lane.requests.is_none()) {
         return Err(LoadError::Spec("a run without a duration needs a number of requests for each lane"));
     }
@@ -232,7 +240,8 @@ fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<Prepared>>, Loa
         let mut opened = 0;
         for (i, thread) in threads.iter_mut().enumerate() {
             let count = share_of(lane.connections, i, spec.threads);
-            let connections = (opened..opened + count).map(|number| connect(targets, number));
+            let connections =
+                (opened..opened + count).map(|number| connect(targets, lane.workload.protocol, number));
             thread.push(Prepared {
                 workload: Workload::new(&lane.workload, space.clone(), targets, i as u64),
                 connections: connections.collect::<Result<_, _>>()?,
@@ -244,11 +253,11 @@ fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<Prepared>>, Loa
     Ok(threads)
 }
 
-fn connect(targets: &[Target], number: usize) -> Result<Aimed, LoadError> {
+fn connect(targets: &[Target], protocol: Protocol, number: usize) -> Result<Aimed, LoadError> {
     let target = number % targets.len();
     let address = targets[target].address();
-    let connection =
-        Connection::open(address).map_err(|source| LoadError::Connect { target: address, source })?;
+    let connection = Connection::open(address, protocol)
+        .map_err(|source| LoadError::Connect { target: address, source })?;
     Ok(Aimed { target, connection })
 }
 

@@ -1,7 +1,7 @@
 //! Server processes: started on given cores, watched, ended.
 //!
 //! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
-//! those that ended in between. A [`Server`] that is dropped is killed, by its own id, and reaped.
+//! those that ended in between. A [`Server`] that is dropped is ended, by its own id, and reaped.
 //!
 //! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds of the threads that live;
 //! `/proc/<pid>/stat` counts clock ticks, and keeps those of threads that ended. When the ticks are more than
@@ -9,6 +9,7 @@
 
 use crate::affinity::while_pinned;
 use crate::client::fetch;
+use crate::protocol::Protocol;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
@@ -151,6 +152,8 @@ impl DiskBytes {
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    protocol: Protocol,
+    command: String,
     ends_itself: bool,
 }
 
@@ -172,14 +175,34 @@ impl Server {
         let child = while_pinned(cores, || command.spawn()).map_err(|error| {
             io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
         })?;
-        Ok(Self { child, address, ends_itself: false })
+        let words = [&[program.display().to_string()], args].concat();
+        let command = words.join(" ");
+        Ok(Self { child, address, protocol: Protocol::Entities, command, ends_itself: false })
     }
 
     /// From now on it is asked to end when it is dropped, and killed only when it does not: as a server needs that has
     /// processes of its own to end.
     #[must_use]
-    pub fn ending_itself(self) -> Self {
-        Self { ends_itself: true, ..self }
+    pub fn ending_itself(mut self) -> Self {
+        self.ends_itself = true;
+        self
+    }
+
+    /// It speaks another protocol than veche.
+    #[must_use]
+    pub fn speaking(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// What it speaks.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The command line by which it was started.
+    pub fn command(&self) -> &str {
+        &self.command
     }
 
     /// Where it listens.
@@ -266,7 +289,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.ends_itself && self.signal(Signal::TERM).is_ok() {
+        // One that was reaped already has no id of its own any more.
+        let lives = matches!(self.child.try_wait(), Ok(None));
+        if self.ends_itself && lives && self.signal(Signal::TERM).is_ok() {
             self.wait_for_end();
         }
         // Both fail only for a process that was reaped already.

@@ -33,7 +33,7 @@ pub struct Response {
 
 /// The bytes are not a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MalformedResponse(&'static str);
+pub struct MalformedResponse(pub(crate) &'static str);
 
 impl fmt::Display for MalformedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

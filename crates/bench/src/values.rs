@@ -132,6 +132,15 @@ impl Values {
 mod tests {
     use super::*;
 
+    /// `bench/compare/etcd` makes the same bytes, and has this test too.
+    #[test]
+    fn the_bytes_under_a_key_never_change() {
+        let mut out = Vec::new();
+        Values::of_all_runs(Sizes::Fixed(21)).append(KeyNumber(7), &mut out);
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "80e9199591619705f8b97680e9199591619705f8b9");
+    }
+
     fn value(sizes: Sizes, key: u64) -> Vec<u8> {
         let mut out = Vec::new();
         Values { seed: 1, sizes }.append(KeyNumber(key), &mut out);

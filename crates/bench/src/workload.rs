@@ -1,6 +1,7 @@
 //! What a lane asks for: operations in their shares, keys in their order, values by their key.
 
 use crate::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
+use crate::protocol::{self, Protocol};
 use crate::target::Target;
 use crate::values::{Sizes, Values};
 use serde::Serialize;
@@ -159,6 +160,8 @@ pub struct WorkloadSpec {
     pub limit: u64,
     /// Where ranges are read.
     pub scope: RangeScope,
+    /// What the servers speak.
+    pub protocol: Protocol,
 }
 
 impl Default for WorkloadSpec {
@@ -173,6 +176,7 @@ impl Default for WorkloadSpec {
             ttl_ms: None,
             limit: 100,
             scope: RangeScope::Node,
+            protocol: Protocol::Entities,
         }
     }
 }
@@ -186,6 +190,9 @@ impl WorkloadSpec {
     /// What follows the key in the request line of an operation.
     fn parameters(&self, operation: Operation) -> String {
         let mut out = String::new();
+        if self.protocol == Protocol::Files {
+            return out;
+        }
         let mut add = |name: &str, value: u64| {
             write!(out, "&{name}={value}").expect("a String takes all");
         };
@@ -219,6 +226,7 @@ pub(crate) struct Workload {
     picker: KeyPicker,
     rng: Rng,
     values: Values,
+    protocol: Protocol,
     /// What follows the key, up to the end of the `Host` line: by target, then by operation.
     tails: Vec<[String; Operation::ALL.len()]>,
 }
@@ -232,7 +240,11 @@ impl Workload {
         };
         let tails =
             targets.iter().map(|target| Operation::ALL.map(|operation| tail(target, operation))).collect();
-        Self { mix: spec.mix, picker, rng, values: spec.values(), tails }
+        Self { mix: spec.mix, picker, rng, values: spec.values(), protocol: spec.protocol, tails }
+    }
+
+    pub(crate) const fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Draws the next request.
@@ -249,15 +261,20 @@ impl Workload {
 
     /// Appends the bytes of a request to the target of that number to `out`.
     pub(crate) fn encode(&self, request: Request, target: usize, out: &mut Vec<u8>) {
+        let key = match request.operation {
+            Operation::GetMissing => request.key.missing(),
+            _ => request.key.stored(),
+        };
+        if self.protocol == Protocol::Resp {
+            self.encode_resp(request, &key, out);
+            return;
+        }
         let start: &[u8] = match request.operation {
+            _ if self.protocol == Protocol::Files => b"GET /",
             Operation::Get | Operation::GetMissing => b"GET /v0/entity?id=",
             Operation::Put => b"PUT /v0/entity?id=",
             Operation::Delete => b"DELETE /v0/entity?id=",
             Operation::Range => b"GET /v0/entities?start=",
-        };
-        let key = match request.operation {
-            Operation::GetMissing => request.key.missing(),
-            _ => request.key.stored(),
         };
         for part in [start, &key, self.tails[target][request.operation as usize].as_bytes()] {
             out.extend_from_slice(part);
@@ -269,6 +286,16 @@ impl Workload {
         io::Write::write_fmt(out, format_args!("Content-Length: {}\r\n\r\n", self.values.len(request.key)))
             .expect("a Vec takes all");
         self.values.append(request.key, out);
+    }
+
+    fn encode_resp(&self, request: Request, key: &[u8], out: &mut Vec<u8>) {
+        let stores = request.operation == Operation::Put;
+        let value_bytes = stores.then(|| self.values.len(request.key));
+        protocol::command(request.operation, key, value_bytes, out);
+        if stores {
+            self.values.append(request.key, out);
+            out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// Whether `body` is what the answer to a [`Operation::Get`] of this key must hold.
@@ -337,6 +364,11 @@ mod tests {
         ] {
             assert_eq!(line_of(operation), line);
         }
+        let files = WorkloadSpec { protocol: Protocol::Files, ..WorkloadSpec::default() };
+        let files = Workload::new(&files, KeySpace::new(9), &["127.0.0.1:1".parse().unwrap()], 0);
+        let mut bytes = Vec::new();
+        files.encode(Request { operation: Operation::Get, key: KeyNumber(5) }, 0, &mut bytes);
+        assert_eq!(bytes, b"GET /000000000000000a HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n");
         let spec = WorkloadSpec { scope: RangeScope::Cluster, ..WorkloadSpec::default() };
         assert_eq!(spec.parameters(Operation::Range), "&limit=100&cluster=1");
     }

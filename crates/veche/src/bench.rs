@@ -9,7 +9,7 @@ use ::bench::report::{self, Report};
 use ::bench::units::{grouped, parse_time};
 use ::bench::values::Sizes;
 use ::bench::{
-    Console, Mix, Operation, Pacing, Plan, Preload, Quorum, RangeScope, SearchPlan, Stop, Target,
+    Console, Mix, Operation, Pacing, Plan, Preload, Protocol, Quorum, RangeScope, SearchPlan, Stop, Target,
     WorkloadSpec, benchmark,
 };
 use std::io::Write;
@@ -246,6 +246,7 @@ impl Load {
             ttl_ms: self.ttl,
             limit: self.limit.or(preset.map(|preset| preset.limit)).unwrap_or(WorkloadSpec::default().limit),
             scope: if self.cluster { RangeScope::Cluster } else { RangeScope::Node },
+            protocol: Protocol::Entities,
         }
     }
 
