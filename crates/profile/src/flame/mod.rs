@@ -106,7 +106,7 @@ fn fitting(name: &str, width: f64) -> String {
     }
 }
 
-/// One hue for each library, so that the eye sees whose code it is; grey for what has no name, dull red for the kernel.
+/// One hue for each library, so that the eye sees whose code it is, none near that of what is found; grey for what has no name, dull red for the kernel.
 fn color(name: &str) -> String {
     if name.ends_with("_[k]") || name == "[kernel]" {
         return "hsl(8 42% 74%)".to_owned();
@@ -119,7 +119,7 @@ fn color(name: &str) -> String {
     let hash = library
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("hsl({} 58% {}%)", 24 + hash % 300, 72 + (hash >> 16) % 8)
+    format!("hsl({} 58% {}%)", 24 + hash % 230, 72 + (hash >> 16) % 8)
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -33,7 +33,7 @@ function color(name) {
   if (/^[[(]/.test(name) || !name.includes('::')) return 'hsl(50 8% 82%)';
   let hash = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(name.replace(/^[<&[]+/, '').split('::')[0])) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
-  return `hsl(${24 + hash % 300} 58% ${72 + (hash >>> 16) % 8}%)`;
+  return `hsl(${24 + hash % 230} 58% ${72 + (hash >>> 16) % 8}%)`;
 }
 
 // The heat map.

@@ -1,0 +1,106 @@
+//! Profiles: `GET /v0/profile`.
+
+use super::check_headers;
+use super::query::{Parameters, number};
+use crate::Problem;
+use http::Method;
+use http::request::Parts;
+use std::time::Duration;
+
+const METHODS: &str = "GET";
+const PARAMETERS: &[&str] = &["kind", "seconds"];
+
+/// The longest profile, in seconds.
+const SECONDS_MAX: u64 = 300;
+/// How long a profile is that does not say it.
+const SECONDS_DEFAULT: u64 = 30;
+
+/// A profile that the node is to take of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// What is looked for.
+    pub kind: ProfileKind,
+    /// For how long: from 1 to 300 s.
+    pub time: Duration,
+}
+
+/// What a profile looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileKind {
+    /// Where the processors' time goes.
+    Cpu,
+    /// Where memory is asked for.
+    Alloc,
+    /// What requests wait for.
+    Wait,
+}
+
+pub(super) fn decode(parts: &Parts) -> Result<Profile, Problem> {
+    if parts.method != Method::GET {
+        return Err(Problem::method_not_allowed(METHODS));
+    }
+    check_headers(parts, false)?;
+    let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), PARAMETERS)?;
+    let kind = match parameters.text("kind")?.as_deref() {
+        None | Some(b"cpu") => ProfileKind::Cpu,
+        Some(b"alloc") => ProfileKind::Alloc,
+        Some(b"wait") => ProfileKind::Wait,
+        Some(_) => {
+            let detail = "The parameter kind is not that of a profile. Use cpu, alloc or wait.";
+            return Err(Problem::bad_request(detail));
+        }
+    };
+    let seconds = match parameters.text("seconds")? {
+        None => SECONDS_DEFAULT,
+        Some(text) => {
+            let given = number(&text).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+            given.ok_or_else(|| {
+                Problem::bad_request(format!(
+                    "The parameter seconds is not a whole number from 1 to {SECONDS_MAX}."
+                ))
+            })?
+        }
+    };
+    Ok(Profile { kind, time: Duration::from_secs(seconds) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, StatusCode};
+
+    fn decoded(method: &str, query: &str) -> Result<Profile, StatusCode> {
+        let request = Request::builder().method(method).uri(format!("/v0/profile{query}"));
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        decode(&parts).map_err(|problem| problem.status())
+    }
+
+    #[test]
+    fn a_profile_has_a_kind_and_a_time() {
+        let profile = |kind, seconds| Ok(Profile { kind, time: Duration::from_secs(seconds) });
+        assert_eq!(decoded("GET", ""), profile(ProfileKind::Cpu, 30));
+        assert_eq!(decoded("GET", "?kind=cpu&seconds=1"), profile(ProfileKind::Cpu, 1));
+        assert_eq!(decoded("GET", "?seconds=300&kind=alloc"), profile(ProfileKind::Alloc, 300));
+        assert_eq!(decoded("GET", "?kind=wait"), profile(ProfileKind::Wait, 30));
+    }
+
+    #[test]
+    fn what_is_not_a_profile_is_refused() {
+        for query in [
+            "?kind=",
+            "?kind=heat",
+            "?seconds=0",
+            "?seconds=301",
+            "?seconds=1.5",
+            "?seconds=-1",
+            "?seconds=",
+            "?second=1",
+            "?kind=cpu&kind=cpu",
+        ] {
+            assert_eq!(decoded("GET", query), Err(StatusCode::BAD_REQUEST), "{query}");
+        }
+        for method in ["HEAD", "POST"] {
+            assert_eq!(decoded(method, ""), Err(StatusCode::METHOD_NOT_ALLOWED));
+        }
+    }
+}

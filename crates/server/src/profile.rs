@@ -1,0 +1,128 @@
+//! `GET /v0/profile`: what the node does, told by itself. One at a time.
+//!
+//! **Promise.** No I/O thread works for it or waits: samples are gathered, named and written on a thread of its own, at a
+//! lower priority. A client that leaves ends its profile, and so does the end of the node.
+
+use crate::process::Process;
+use crate::stages;
+use crate::stream::CheckedStream;
+use ::profile::{Capture, ProfileError, alloc, cpu};
+use api::{Answer, Problem, Profile, ProfileKind, ServingState};
+use http::StatusCode;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// When to try again while another is taken.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How often is looked whether it has to end early.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// What the thread takes its name from in its own profile.
+const THREAD_NAME: &str = "veche-profile";
+/// How much the thread stands back behind those that serve.
+const NICENESS: i32 = 5;
+
+/// Takes the profile that is asked for, and answers when its time is over.
+pub(crate) async fn answer(
+    process: &Arc<Process>,
+    stream: &Rc<RefCell<CheckedStream>>,
+    asked: Profile,
+) -> Result<Answer, Problem> {
+    let turn = Turn::take(process).ok_or_else(|| {
+        Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
+    })?;
+    let taken = async {
+        match asked.kind {
+            ProfileKind::Cpu => on_own_thread(turn, asked.time, cpu::record).await,
+            ProfileKind::Alloc => on_own_thread(turn, asked.time, alloc::record).await,
+            ProfileKind::Wait => {
+                let _turn = turn;
+                Ok(stages::record(process, asked.time).await.to_json())
+            }
+        }
+    };
+    tokio::select! {
+        taken = taken => taken.map(api::encode_profile),
+        () = has_to_end(process, stream) => {
+            Err(Problem::unavailable(RETRY_AFTER, "The profile was broken off: the node stops, or the client left."))
+        }
+    }
+}
+
+/// Waits until nobody is there for whom the profile would be.
+async fn has_to_end(process: &Process, stream: &RefCell<CheckedStream>) {
+    while process.state() != ServingState::Draining && !stream.borrow().has_left() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Records on a thread that ends when this is dropped. Gives the capture as JSON, which may take its time to write.
+async fn on_own_thread(
+    turn: Turn,
+    time: Duration,
+    record: fn(Duration, &AtomicBool) -> Result<Capture, ProfileError>,
+) -> Result<Vec<u8>, Problem> {
+    let wanted = Wanted::default();
+    let cancelled = Arc::clone(&wanted.cancelled);
+    let (done, taken) = oneshot::channel();
+    let work = move || {
+        let _turn = turn;
+        // It is a wish: the profile is as right without it.
+        let _ = rustix::process::nice(NICENESS);
+        let taken = record(time, &cancelled).map(|capture| capture.to_json());
+        // Nobody waits for it if it was broken off.
+        let _ = done.send(taken);
+    };
+    std::thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(work)
+        .map_err(|error| internal(&format!("no thread can be started: {error}")))?;
+    let taken = taken.await.map_err(|_| internal("the thread that takes it panicked; this is a bug"))?;
+    drop(wanted);
+    taken.map_err(problem_of)
+}
+
+fn problem_of(error: ProfileError) -> Problem {
+    match error {
+        ProfileError::Busy => {
+            Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
+        }
+        ProfileError::NoAllocator | ProfileError::System { .. } => internal(&error.to_string()),
+    }
+}
+
+fn internal(why: &str) -> Problem {
+    tracing::warn!(why, "a profile failed");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("The profile cannot be taken: {why}."))
+}
+
+/// Ends a profile when it is dropped.
+#[derive(Default)]
+struct Wanted {
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The right to take a profile, until it is dropped.
+struct Turn(Arc<Process>);
+
+impl Turn {
+    fn take(process: &Arc<Process>) -> Option<Self> {
+        let is_free = !process.profiling.swap(true, Ordering::Acquire);
+        is_free.then(|| Self(Arc::clone(process)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.profiling.store(false, Ordering::Release);
+    }
+}

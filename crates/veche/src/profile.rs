@@ -1,0 +1,203 @@
+//! `veche profile`: what a node is busy with, allocates or waits for, as pictures and lists.
+
+use crate::client::{self, Limits};
+use crate::node_url::NodeUrl;
+use ::profile::{Capture, Greatest, Kind, Share};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How many frames are listed.
+const LISTED: usize = 10;
+/// How long a node may take to name what it has seen, after the time of the profile.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A longer answer is not a profile: stacks and weights are bounded.
+const ANSWER_BYTES_MAX: u64 = 512 << 20;
+/// How often the bar moves.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// Take a profile of a running node on this machine, as pictures and lists.
+///
+/// Writes profile-KIND.svg (a flame graph), profile-KIND.html (any moment of it) and profile-KIND.json, and prints the greatest frames.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The node, by a loopback address
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    target: String,
+    /// For how long, from 1 to 300
+    #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
+    seconds: u16,
+    /// What is looked for: cpu (where processor time goes), alloc (where memory is asked for), wait (what requests wait for)
+    #[arg(short, long, default_value = "cpu")]
+    kind: Kind,
+    /// The directory for the files
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let url: NodeUrl = arguments.target.parse().map_err(|error| format!("--target: {error}"))?;
+    let Arguments { kind, seconds, .. } = *arguments;
+    let bar = Bar::new(format!("{kind} profile of {url}"), seconds);
+    let asked = Asked { url, kind, seconds };
+    let (done, taken) = mpsc::channel();
+    std::thread::spawn(move || {
+        let taken = asked.take();
+        // Nobody waits for it if the program ends.
+        let _ = done.send(taken);
+    });
+    let capture = loop {
+        match taken.recv_timeout(DRAW_EVERY) {
+            Ok(capture) => break capture?,
+            Err(RecvTimeoutError::Timeout) => bar.draw(),
+            Err(RecvTimeoutError::Disconnected) => return Err("the profile broke off; this is a bug".into()),
+        }
+    };
+    drop(bar);
+    let files = save(&capture, &arguments.target, &arguments.out)?;
+    print!("{}", summary(&capture));
+    println!("\n{}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join("\n"));
+    Ok(())
+}
+
+/// A profile that a node is asked for.
+pub(crate) struct Asked {
+    pub(crate) url: NodeUrl,
+    pub(crate) kind: Kind,
+    pub(crate) seconds: u16,
+}
+
+impl Asked {
+    /// Asks, and waits for it.
+    ///
+    /// # Errors
+    /// A sentence: the node does not answer, or refuses.
+    pub(crate) fn take(&self) -> Result<Capture, String> {
+        let Self { url, kind, seconds } = self;
+        let limits = Limits {
+            patience: PATIENCE + Duration::from_secs((*seconds).into()),
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
+        let path = format!("/v0/profile?kind={kind}&seconds={seconds}");
+        let answer = client::ask_within(url, "GET", &path, &limits)?;
+        if answer.code != 200 {
+            let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+            let detail = problem["detail"].as_str().unwrap_or("it does not say why");
+            return Err(format!("{url} takes no profile ({}): {detail}", answer.code));
+        }
+        Capture::from_json(answer.body.as_bytes()).map_err(|error| format!("{url}: {error}"))
+    }
+}
+
+/// Writes the pictures and the profile itself into `dir`, which is made. Gives their names.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    let kind = capture.kind();
+    let title = format!("veche {kind} profile: {target}");
+    let files: [(&str, Vec<u8>); 3] = [
+        ("svg", ::profile::flame_graph(capture, &title).into_bytes()),
+        ("html", ::profile::page(capture, &title).into_bytes()),
+        ("json", capture.to_json()),
+    ];
+    let save = |(extension, bytes): (&str, Vec<u8>)| {
+        let path = dir.join(format!("profile-{kind}.{extension}"));
+        std::fs::write(&path, bytes).map_err(|error| failed(&path, error))?;
+        Ok(path)
+    };
+    files.into_iter().map(save).collect()
+}
+
+/// What it is most about.
+fn summary(capture: &Capture) -> String {
+    let total = capture.total();
+    let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
+    let mut out = format!("{}: {} in {seconds:.0} s", capture.kind(), capture.kind().amount(total));
+    if capture.lost() > 0 {
+        // Writing to a string does not fail, here and below.
+        let _ = write!(out, ", {} samples lost", capture.lost());
+    }
+    out.push('\n');
+    for note in capture.notes() {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let Greatest { by_self, by_total } = ::profile::greatest(capture, LISTED);
+    for (title, shares) in [("self", by_self), ("total, with all that it calls", by_total)] {
+        let _ = writeln!(out, "\nGreatest by {title}");
+        for Share { name, weight } in shares {
+            let percent = 100.0 * weight as f64 / total.max(1) as f64;
+            let _ = writeln!(out, "{percent:>6.1} %  {:>14}  {name}", capture.kind().amount(weight));
+        }
+    }
+    out
+}
+
+/// How much of the time is over: a bar on a terminal, else a line.
+struct Bar {
+    bar: Option<ProgressBar>,
+    begun: Instant,
+    seconds: u16,
+}
+
+impl Bar {
+    fn new(what: String, seconds: u16) -> Self {
+        use std::io::IsTerminal;
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(seconds.into()), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len} s");
+            bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.clone())
+        });
+        if bar.is_none() {
+            eprintln!("{what}: {seconds} s");
+        }
+        Self { bar, begun: Instant::now(), seconds }
+    }
+
+    fn draw(&self) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(self.begun.elapsed().as_secs().min(self.seconds.into()));
+        if self.begun.elapsed() > Duration::from_secs(self.seconds.into()) {
+            bar.set_message("the node names what it has seen");
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.as_ref().inspect(|bar| bar.finish_and_clear());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::profile::CaptureBuilder;
+
+    #[test]
+    fn the_greatest_frames_are_listed() {
+        let mut builder = CaptureBuilder::new(Kind::Alloc, Duration::from_millis(100), 0);
+        builder.add(0, ["veche-io-0", "server::read", "bytes::grow"], 3 << 20);
+        builder.add(0, ["veche-io-0", "server::read"], 1 << 20);
+        builder.lose(2);
+        builder.note("Look.");
+        let expected = "\
+alloc: 4.0 MiB in 1 s, 2 samples lost
+note: Look.
+
+Greatest by self
+  75.0 %         3.0 MiB  bytes::grow
+  25.0 %         1.0 MiB  server::read
+
+Greatest by total, with all that it calls
+ 100.0 %         4.0 MiB  server::read
+  75.0 %         3.0 MiB  bytes::grow
+";
+        assert_eq!(summary(&builder.finish(10)), expected);
+    }
+}
