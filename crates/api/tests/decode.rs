@@ -1,6 +1,6 @@
 //! The contract's rows about requests: what is understood as what, and what is refused with which status.
 
-use api::{Action, Decoded, Entity, Rules, decode_head};
+use api::{Action, Decoded, Entity, Rules, SlowRequest, SlowRequests, SlowStage, decode_head, encode_slow};
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, QuorumChoice};
 use http::request::Parts;
@@ -59,6 +59,7 @@ fn other_methods_are_refused_with_those_allowed() {
         ("/v0/status", "GET, HEAD"),
         ("/metrics", "GET, HEAD"),
         ("/v0/repair", "POST"),
+        ("/v0/slow", "GET, HEAD"),
     ] {
         let common = ["GET", "HEAD", "PUT", "DELETE", "POST"];
         let others = common.into_iter().filter(|method| !allow.split(", ").any(|allowed| allowed == *method));
@@ -265,6 +266,36 @@ fn a_repair_is_asked_for_without_more() {
     assert_eq!(decoded("/v0/repair"), Some(Decoded::Repair));
     assert_eq!(decoded("/v0/repair?now=1"), None);
     assert_eq!(status_with("POST", "/v0/repair", &[("if-match", "*")]), 501);
+}
+
+#[test]
+fn slow_requests_are_asked_for_without_more() {
+    let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(3)).ok();
+    assert_eq!(decoded("GET", "/v0/slow"), Some(Decoded::Slow { is_head: false }));
+    assert_eq!(decoded("HEAD", "/v0/slow?"), Some(Decoded::Slow { is_head: true }));
+    assert_eq!(decoded("GET", "/v0/slow?limit=1"), None);
+    assert_eq!(status_with("GET", "/v0/slow", &[("if-none-match", "*")]), 501);
+}
+
+#[test]
+fn slow_requests_are_told_in_json() {
+    let stage = SlowStage { stage: "sync".into(), took_us: 119_000 };
+    let request = SlowRequest {
+        ended_unix_ms: 1_767_225_600_000,
+        operation: "put".into(),
+        key: "k\x00\"".to_owned(),
+        key_bytes: 3,
+        status: 201,
+        took_us: 120_000,
+        stages: vec![stage],
+    };
+    let slow = SlowRequests { threshold_ms: 100, left_out: 7, requests: vec![request] };
+    let expected = r#"{"threshold_ms":100,"left_out":7,"requests":[{"ended_unix_ms":1767225600000,"operation":"put","key":"k\\x00\"","key_bytes":3,"status":201,"took_us":120000,"stages":[{"stage":"sync","took_us":119000}]}]}"#;
+    let answer = encode_slow(&slow, false).response;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &"application/json".parse().unwrap()));
+    assert_eq!(std::str::from_utf8(answer.body()), Ok(expected));
+    let head = encode_slow(&slow, true).response;
+    assert!(head.body().is_empty() && head.headers()["content-length"] == expected.len().to_string());
 }
 
 /// `--default-from 3` in clusters of three and more.

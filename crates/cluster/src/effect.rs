@@ -1,6 +1,6 @@
 //! What a machine wants done.
 
-use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest};
+use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest, Wait};
 use std::sync::Arc;
 use stdx::Hlc;
 
@@ -35,6 +35,8 @@ pub enum Effect {
         to: RequestId,
         /// The answer.
         reply: Reply,
+        /// What it waited for.
+        wait: Wait,
     },
     /// Open or close a link.
     Link(LinkAction),

@@ -37,6 +37,7 @@ mod scan;
 mod standing;
 mod store_request;
 mod view;
+mod wait;
 
 pub use clock::{ClockExhausted, HybridClock};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
@@ -62,3 +63,4 @@ pub use scan::{
 pub use standing::{NodeRecord, Standing};
 pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
 pub use view::{ClusterView, PeerState, PeerView};
+pub use wait::{Leg, Wait, WaitsFor};

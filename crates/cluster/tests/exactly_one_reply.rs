@@ -160,7 +160,7 @@ impl World {
                     }
                     self.at_store.push((id, request));
                 }
-                Effect::Reply { to, reply } => {
+                Effect::Reply { to, reply, .. } => {
                     let (is_read, _) = self.waiting.remove(&to).expect("one reply for each command");
                     check_reply(is_read, &reply);
                 }

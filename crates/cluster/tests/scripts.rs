@@ -213,7 +213,7 @@ impl World {
     fn describe(&mut self, effect: Effect) -> String {
         match effect {
             Effect::Event(event) => format!("event {event:?}"),
-            Effect::Reply { to, reply } => format!("reply {} {}", to.0, describe_reply(reply)),
+            Effect::Reply { to, reply, .. } => format!("reply {} {}", to.0, describe_reply(reply)),
             Effect::Store { id, request } => {
                 let text = format!("store {} {}", self.requests.len(), describe_request(&request));
                 self.requests.push((id, request));

@@ -84,7 +84,7 @@ pub mod workers;
 
 pub use batch::Batch;
 pub use checkpoint::{CheckpointSummary, CheckpointTable};
-pub use commit::{Committed, Completion};
+pub use commit::{CommitTimes, Committed, Completion};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind};
 pub use jobs::Progress;

@@ -31,6 +31,8 @@ pub struct Config {
     pub threads: usize,
     /// From the last byte of a request to its reply.
     pub request_timeout: Duration,
+    /// Requests that take so long or longer are told of, by stage; after no time, none is.
+    pub slow_request: Duration,
     /// The largest value, in bytes.
     pub value_bytes_max: usize,
     /// How long connections are still accepted once the process was told to stop.

@@ -3,6 +3,7 @@
 //! **Promise.** Whatever is put in is taken out once, and an I/O thread that sleeps is woken once for all that
 //! came while it slept: a group of writes costs one wake, not one for each write.
 
+use crate::stages::StoreTimes;
 use cluster::{StoreId, StoreResponse};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -10,25 +11,27 @@ use tokio::sync::Notify;
 /// The answers of the store to the requests of one I/O thread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    responses: Mutex<Vec<(StoreId, StoreResponse)>>,
+    came: Mutex<Vec<Answers>>,
     filled: Notify,
+}
+
+/// Answers that came together, and when the store was through with what of them.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) responses: Vec<(StoreId, StoreResponse)>,
+    pub(crate) times: StoreTimes,
 }
 
 impl Inbox {
     /// Leaves answers. Called on any thread.
-    pub(crate) fn put(&self, mut came: Vec<(StoreId, StoreResponse)>) {
-        if came.is_empty() {
+    pub(crate) fn put(&self, answers: Answers) {
+        if answers.responses.is_empty() {
             return;
         }
         let was_empty = {
-            let mut responses = self.responses.lock();
-            let was_empty = responses.is_empty();
-            if was_empty {
-                std::mem::swap(&mut *responses, &mut came);
-            } else {
-                responses.append(&mut came);
-            }
-            was_empty
+            let mut came = self.came.lock();
+            came.push(answers);
+            came.len() == 1
         };
         if was_empty {
             self.filled.notify_one();
@@ -36,11 +39,11 @@ impl Inbox {
     }
 
     /// Waits for answers and takes all that are there. Called by one task.
-    pub(crate) async fn take(&self) -> Vec<(StoreId, StoreResponse)> {
+    pub(crate) async fn take(&self) -> Vec<Answers> {
         loop {
-            let responses = std::mem::take(&mut *self.responses.lock());
-            if !responses.is_empty() {
-                return responses;
+            let came = std::mem::take(&mut *self.came.lock());
+            if !came.is_empty() {
+                return came;
             }
             self.filled.notified().await;
         }
@@ -62,7 +65,8 @@ mod tests {
                 let inbox = Arc::clone(&inbox);
                 std::thread::spawn(move || {
                     for put in 0..PUTS {
-                        inbox.put(vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))]);
+                        let responses = vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))];
+                        inbox.put(Answers { responses, times: StoreTimes::Refused });
                     }
                 })
             })
@@ -71,7 +75,8 @@ mod tests {
         let mut ids = Vec::new();
         runtime.block_on(async {
             while ids.len() < (THREADS * PUTS) as usize {
-                ids.extend(inbox.take().await.into_iter().map(|(id, _)| id.0));
+                let came = inbox.take().await.into_iter().flat_map(|answers| answers.responses);
+                ids.extend(came.map(|(id, _)| id.0));
             }
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());

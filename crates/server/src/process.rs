@@ -9,6 +9,7 @@ use crate::gauges::Gauges;
 use crate::links::{Complaints, Resolver};
 use crate::local::Local;
 use crate::metrics::Metrics;
+use crate::stages::Stages;
 use crate::streaming::room::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
@@ -33,10 +34,14 @@ pub(crate) struct Process {
     pub(crate) admission: Admission,
     /// What is recorded, if anything is to be.
     pub(crate) metrics: Option<Metrics>,
+    /// Where the time of requests goes.
+    pub(crate) stages: Stages,
     pub(crate) body_budget: Arc<ByteBudget>,
     pub(crate) ranges: Arc<OpenRanges>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
+    /// A profile is taken.
+    pub(crate) profiling: AtomicBool,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
     /// What is left for the control thread.
@@ -70,9 +75,11 @@ impl Process {
             counters: Counters::new(usize::from(nodes.get())),
             admission: Admission::new(config.threads),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
+            stages: Stages::new(config.slow_request),
             body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
+            profiling: AtomicBool::new(false),
             local: OnceLock::new(),
             control,
             resolver: Resolver::default(),

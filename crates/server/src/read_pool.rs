@@ -8,8 +8,9 @@
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
-use crate::inbox::Inbox;
+use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
+use crate::stages::StoreTimes;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
@@ -55,8 +56,9 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    /// Where it is recorded how long reads waited, and the clock that tells it; `None`: it is not.
-    waits: Option<(Arc<ReadWaits>, Arc<dyn Clock>)>,
+    clock: Arc<dyn Clock>,
+    /// Where it is recorded how long reads waited, if it is.
+    waits: Option<Arc<ReadWaits>>,
 }
 
 /// Threads that wait for the disk. They end when this is dropped.
@@ -70,10 +72,12 @@ impl ReadPool {
     pub(crate) fn start(
         store: &Store,
         threads: usize,
-        waits: Option<(Arc<ReadWaits>, Arc<dyn Clock>)>,
+        clock: &Arc<dyn Clock>,
+        waits: Option<Arc<ReadWaits>>,
     ) -> io::Result<Self> {
         let queue = Queue::new((threads / 2).max(1));
-        let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), waits });
+        let (queue, clock) = (Mutex::new(queue), Arc::clone(clock));
+        let shared = Arc::new(Shared { queue, filled: Condvar::new(), clock, waits });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let (shared, store) = (Arc::clone(&shared), store.clone());
@@ -90,7 +94,8 @@ impl ReadPool {
             self.shared.filled.notify_one();
         } else {
             let fault = StoreFault::Overloaded { retry_after: RETRY_AFTER };
-            answer_to.put(vec![(id, StoreResponse::Failed(fault))]);
+            let responses = vec![(id, StoreResponse::Failed(fault))];
+            answer_to.put(Answers { responses, times: StoreTimes::Refused });
         }
     }
 
@@ -151,11 +156,13 @@ impl Shared {
         let mut was_page = false;
         while let Some(read) = self.next(was_page) {
             was_page = read.is_of_page();
-            if let Some((waits, clock)) = &self.waits {
-                waits.record(was_page, clock.now().mono.saturating_since(read.came));
+            let (came, taken) = (read.came, self.clock.now().mono);
+            if let Some(waits) = &self.waits {
+                waits.record(was_page, taken.saturating_since(came));
             }
-            let response = store.answer_blocking(&read.request);
-            read.answer_to.put(vec![(read.id, response)]);
+            let responses = vec![(read.id, store.answer_blocking(&read.request))];
+            let times = StoreTimes::Read { came, taken, done: self.clock.now().mono };
+            read.answer_to.put(Answers { responses, times });
         }
     }
 

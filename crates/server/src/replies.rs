@@ -7,6 +7,7 @@
 use api::RequestKind;
 use cluster::{Reply, RequestId};
 use slab::Slab;
+use crate::stages::Course;
 use std::task::{Poll, Waker};
 use stdx::Instant;
 
@@ -17,11 +18,18 @@ pub(crate) struct Begun {
     pub(crate) at: Instant,
 }
 
+/// A reply, and what it waited for, if that was looked at closely.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Replied {
+    pub(crate) reply: Reply,
+    pub(crate) course: Option<Box<Course>>,
+}
+
 #[derive(Debug)]
 enum Slot {
     /// No reply yet; wake this one when it comes.
     Waiting(Begun, Option<Waker>),
-    Replied(Reply),
+    Replied(Replied),
     /// Nobody waits any more.
     Left(Begun),
 }
@@ -38,18 +46,26 @@ impl Replies {
         RequestId(self.slots.insert(Slot::Waiting(begun, None)) as u64)
     }
 
-    /// The reply to `id` has come; gives what it was opened with.
+    /// The reply to `id` has come; gives what it was opened with. `course` says what it waited for since.
     ///
     /// # Panics
     /// When it has come before.
-    pub(crate) fn put(&mut self, id: RequestId, reply: Reply) -> Begun {
+    pub(crate) fn put(
+        &mut self,
+        id: RequestId,
+        reply: Reply,
+        course: impl FnOnce(Begun) -> Option<Box<Course>>,
+    ) -> Begun {
         let slot = &mut self.slots[id.0 as usize];
-        match std::mem::replace(slot, Slot::Replied(reply)) {
+        match slot {
             Slot::Waiting(begun, waker) => {
+                let (begun, waker) = (*begun, waker.take());
+                *slot = Slot::Replied(Replied { reply, course: course(begun) });
                 waker.into_iter().for_each(Waker::wake);
                 begun
             }
             Slot::Left(begun) => {
+                let begun = *begun;
                 self.slots.remove(id.0 as usize);
                 begun
             }
@@ -58,18 +74,18 @@ impl Replies {
     }
 
     /// Takes the reply to `id`, which ends the wait; `None` while there is none.
-    pub(crate) fn take(&mut self, id: RequestId) -> Option<Reply> {
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<Replied> {
         if let Slot::Waiting(..) = self.slots[id.0 as usize] {
             return None;
         }
         match self.slots.remove(id.0 as usize) {
-            Slot::Replied(reply) => Some(reply),
+            Slot::Replied(replied) => Some(replied),
             slot => panic!("{id:?} is asked for after its end: {slot:?}"),
         }
     }
 
     /// As [`Replies::take`]; leaves `waker` to be woken while there is none.
-    pub(crate) fn poll(&mut self, id: RequestId, waker: &Waker) -> Poll<Reply> {
+    pub(crate) fn poll(&mut self, id: RequestId, waker: &Waker) -> Poll<Replied> {
         if let Slot::Waiting(_, waiting) = &mut self.slots[id.0 as usize] {
             match waiting {
                 Some(present) => present.clone_from(waker),
@@ -108,10 +124,10 @@ mod tests {
         assert_eq!(replies.take(waits), None);
         replies.leave(leaves_before);
         for (id, begun) in [waits, leaves_before, leaves_after].into_iter().zip(begun) {
-            assert_eq!(replies.put(id, REPLY), begun);
+            assert_eq!(replies.put(id, REPLY, |_| None), begun);
         }
         replies.leave(leaves_after);
-        assert_eq!(replies.poll(waits, waker), Poll::Ready(REPLY));
+        assert_eq!(replies.poll(waits, waker), Poll::Ready(Replied { reply: REPLY, course: None }));
         assert!(replies.slots.is_empty());
     }
 }

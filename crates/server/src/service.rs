@@ -14,8 +14,9 @@ use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
 use crate::driver::executing::{Execution, OpenScan};
 use crate::driver::presiding::FromThreads;
-use crate::metrics::{self, Recorder};
+use crate::metrics;
 use crate::process::Process;
+use crate::profile;
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::streaming::ResponseBody;
@@ -23,7 +24,7 @@ use crate::streaming::batch::{BatchTerms, BegunBatch};
 use crate::streaming::range::{BegunRange, Form};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Range, RequestKind, ServingState};
+use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Profile, Range, RequestKind, ServingState};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -55,7 +56,7 @@ pub(crate) enum Handling {
     /// Nothing.
     Done(Option<HttpResponse>),
     /// The command is under way.
-    Executing { execution: Execution, asked: Asked, recorder: Rc<Recorder>, _under_way: UnderWay },
+    Executing { execution: Option<Execution>, asked: Asked, thread: Rc<Thread>, _under_way: UnderWay },
     /// There is a body, of the request or one that is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
@@ -66,10 +67,13 @@ impl Future for Handling {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match &mut *self {
             Self::Done(response) => response.take().expect("not polled after its end"),
-            Self::Executing { execution, asked, recorder, .. } => {
-                let reply = ready!(Pin::new(execution).poll(context));
+            Self::Executing { execution, asked, thread, .. } => {
+                let waits = execution.as_mut().expect("not polled after its end");
+                let reply = ready!(Pin::new(waits).poll(context));
                 let answer = api::encode(reply, asked);
-                recorder.answered(asked.action.into(), answer.response.status());
+                let status = answer.response.status();
+                thread.recorder.answered(asked.action.into(), status);
+                thread.end(execution.take().expect("it was there a moment ago"), status);
                 respond_with(answer, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
@@ -84,6 +88,7 @@ enum Begun<'a> {
     Range(&'a Rc<Driver<Coordinating>>, Range),
     Batch(&'a Rc<Driver<Coordinating>>, Batch),
     Checkpoint(Checkpoint),
+    Profile(Profile),
     Metrics { is_head: bool },
 }
 
@@ -96,9 +101,13 @@ impl Service {
             let answer = match self.begin(&parts) {
                 Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity),
                 Ok(Begun::Answered(answer)) => Some(answer),
-                Ok(Begun::Range(..) | Begun::Batch(..) | Begun::Checkpoint(..) | Begun::Metrics { .. }) => {
-                    None
-                }
+                Ok(
+                    Begun::Range(..)
+                    | Begun::Batch(..)
+                    | Begun::Checkpoint(..)
+                    | Begun::Profile(..)
+                    | Begun::Metrics { .. },
+                ) => None,
                 Err(problem) => Some(problem.to_answer(parts.method == Method::HEAD)),
             };
             if let Some(answer) = answer {
@@ -116,9 +125,9 @@ impl Service {
         match execution.take_now() {
             Some(reply) => Handling::Done(Some(self.respond(kind, api::encode(reply, &asked), true))),
             None => Handling::Executing {
-                execution,
+                execution: Some(execution),
                 asked,
-                recorder: Rc::clone(&self.thread.recorder),
+                thread: Rc::clone(&self.thread),
                 _under_way: UnderWay::begin(&self.vitals),
             },
         }
@@ -159,13 +168,20 @@ impl Service {
                 };
                 let kind = entity.action.into();
                 let (command, asked) = entity.into_command(value.bytes);
-                let reply = driver.execute(kind, command).await;
+                let mut execution = driver.execute(kind, command);
+                let reply = (&mut execution).await;
                 drop(value.taken);
-                Ok(api::encode(reply, &asked))
+                let answer = api::encode(reply, &asked);
+                self.thread.end(execution, answer.response.status());
+                Ok(answer)
             }
             Begun::Checkpoint(checkpoint) => {
                 self.skip(body).await?;
                 checkpoint::answer(&self.thread.process, checkpoint).await
+            }
+            Begun::Profile(profile) => {
+                self.skip(body).await?;
+                profile::answer(&self.thread.process, &self.stream, profile).await
             }
             Begun::Metrics { is_head } => {
                 self.skip(body).await?;
@@ -287,6 +303,14 @@ impl Service {
         if let Ok(Decoded::Metrics { is_head }) = decoded {
             return Ok(Begun::Metrics { is_head });
         }
+        if let Ok(Decoded::Slow { is_head }) = decoded {
+            self.check_is_local()?;
+            return Ok(Begun::Answered(api::encode_slow(&process.stages.latest(), is_head)));
+        }
+        if let Ok(Decoded::Profile(profile)) = decoded {
+            self.check_is_local()?;
+            return Ok(Begun::Profile(profile));
+        }
         let starting = || Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment.");
         let driver = self.thread.driver().filter(|_| process.state() != ServingState::Starting);
         let driver = driver.ok_or_else(starting)?;
@@ -296,8 +320,20 @@ impl Service {
             Decoded::Batch(batch) => Ok(Begun::Batch(driver, batch)),
             Decoded::Checkpoint(checkpoint) => Ok(Begun::Checkpoint(checkpoint)),
             Decoded::Repair => begin_repair(process).map(Begun::Answered),
-            Decoded::Status { .. } | Decoded::Metrics { .. } => unreachable!("answered above"),
+            Decoded::Status { .. }
+            | Decoded::Metrics { .. }
+            | Decoded::Slow { .. }
+            | Decoded::Profile(..) => unreachable!("answered above"),
         }
+    }
+
+    /// What shows keys, or costs time of all, is for those on this machine.
+    fn check_is_local(&self) -> Result<(), Problem> {
+        if self.stream.borrow().is_from_this_machine() {
+            return Ok(());
+        }
+        let detail = "This is only for clients on the machine of the node. Ask there, through a loopback address.";
+        Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {

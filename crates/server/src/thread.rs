@@ -7,6 +7,7 @@ use crate::connection;
 use crate::date::DateCache;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
+use crate::driver::executing::Execution;
 use crate::gauges::Load;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
@@ -15,6 +16,7 @@ use crate::process::Process;
 use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
 use cluster::{ClusterView, LinkId};
+use http::StatusCode;
 use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::TcpStream;
@@ -68,6 +70,12 @@ impl Thread {
     /// The driver, once the store is open.
     pub(crate) fn driver(&self) -> Option<&Rc<Driver<Coordinating>>> {
         self.driver.get()
+    }
+
+    /// A request that waited has its answer, of this status.
+    pub(crate) fn end(&self, execution: Execution, status: StatusCode) {
+        let Process { clock, stages, .. } = &*self.process;
+        stages.end(execution.end(status, clock.now().mono), &**clock);
     }
 
     /// A connection has ended.

@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code, reason = "the black-box tests use the rest")]
 mod http;
 
-use common::{PATIENCE, eventually};
+use common::{PATIENCE, eventually, free_address};
 use env::{Env, MemFs, OsClock};
 use http::{Connection, Response, bare, delete, exchange, get, put};
 use server::{Config, Limits, Server};
@@ -13,7 +13,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use store::Membership;
 
@@ -64,6 +63,7 @@ impl Cluster {
             },
             threads: 2,
             request_timeout: self.request_timeout,
+            slow_request: Duration::ZERO,
             value_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
             snapshot_age: Duration::from_secs(60),
@@ -128,22 +128,6 @@ impl Cluster {
 
 fn name(address: SocketAddr) -> String {
     format!("http://{address}")
-}
-
-/// An address that nobody else takes, not even for a moment as the near end of a connection: nodes of a cluster
-/// must know each other's before they start, and take theirs again after a restart.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const FIRST: u16 = 15_000;
-    const PORTS: u16 = 17_000;
-    let offset = (std::process::id() % 400) as u16 * 40;
-    loop {
-        let port = FIRST + (offset + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn config() -> Config {
         },
         threads: 2,
         request_timeout: Duration::from_secs(5),
+        slow_request: Duration::ZERO,
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
         snapshot_age: Duration::from_secs(60),

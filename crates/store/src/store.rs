@@ -13,7 +13,7 @@ use crate::snapshots::Snapshots;
 use cluster::{
     Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{Engine, TryGet};
+use engine::{CommitTimes, Committed, Engine, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
@@ -129,15 +129,19 @@ impl Store {
 
     /// Hands `group` to the engine. Each of its requests is answered in one call of `done`: at once, on this
     /// thread, when it is refused or writes nothing; otherwise on the engine's commit thread, once it is durable
-    /// or failed.
+    /// or failed. It is told when the group was through with what, unless it failed.
     pub fn submit(
         &self,
         group: WriteGroup,
-        done: impl FnOnce(Vec<(StoreId, StoreResponse)>) + Clone + Send + 'static,
+        done: impl FnOnce(Vec<(StoreId, StoreResponse)>, Option<CommitTimes>) + Clone + Send + 'static,
     ) {
         for (batch, answers) in group.into_parts() {
             let done = done.clone();
-            self.engine.submit(batch, Box::new(move |result| done(answers.of(&result))));
+            let told = move |result: Result<Committed, engine::Error>| {
+                let times = result.as_ref().ok().map(|committed| committed.times);
+                done(answers.of(&result), times);
+            };
+            self.engine.submit(batch, Box::new(told));
         }
     }
 

@@ -15,6 +15,7 @@ mod repair;
 mod restore;
 mod serve;
 mod settings;
+mod slow;
 mod status;
 mod verify;
 
@@ -52,6 +53,8 @@ enum Command {
     Import(import::Arguments),
     /// Load a server, at a constant rate or as fast as it answers, and report its latencies.
     Bench(Box<bench::Arguments>),
+    /// Ask a node on this machine which requests were slow, and what they waited for.
+    Slow(slow::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Export(arguments) => export::run(arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Bench(arguments) => bench::run(*arguments),
+        Command::Slow(arguments) => slow::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,7 +82,7 @@ fn main() -> ExitCode {
 /// The arguments. An environment variable that is set to nothing counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
-    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench"] {
+    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench", "slow"] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     let matches = command.get_matches();

@@ -18,6 +18,8 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+/// Far above what a request takes on a disk and in a cluster that are well, and well below its time.
+const SLOW_REQUEST_DEFAULT: Duration = Duration::from_millis(100);
 const ZSTD_LEVEL: i32 = 3;
 /// Without `--memory`: this part of the machine's or the control group's memory ...
 const MEMORY_SHARE: u64 = 4;
@@ -82,6 +84,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
     #[serde(alias = "request_timeout")]
     request_timeout: Option<Span>,
+    /// Requests that take so long are logged, with where their time went; 0s: none is [default: 100ms]
+    #[arg(long, env = "VECHE_SLOW_REQUEST", value_name = "TIME")]
+    #[serde(alias = "slow_request")]
+    slow_request: Option<Span>,
     /// The largest value that is accepted [default: 16MiB]
     #[arg(long, env = "VECHE_VALUE_MAX", value_name = "SIZE")]
     #[serde(alias = "value_max")]
@@ -176,6 +182,7 @@ impl Settings {
             durability: self.durability.or(other.durability),
             threads: self.threads.or(other.threads),
             request_timeout: self.request_timeout.or(other.request_timeout),
+            slow_request: self.slow_request.or(other.slow_request),
             value_max: self.value_max.or(other.value_max),
             drain_delay: self.drain_delay.or(other.drain_delay),
             snapshot_age: self.snapshot_age.or(other.snapshot_age),
@@ -228,6 +235,7 @@ impl Settings {
             engine: self.engine_options(memory_bytes),
             threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
             request_timeout,
+            slow_request: self.slow_request.map_or(SLOW_REQUEST_DEFAULT, |span| span.0),
             value_bytes_max,
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
             metrics: self.metrics != Some(Switch::Off),

@@ -1,6 +1,8 @@
 //! What requests are counted as.
 
-use super::{Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, REPAIR_PATH, STATUS_PATH};
+use super::{
+    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, REPAIR_PATH, SLOW_PATH, STATUS_PATH,
+};
 use http::Method;
 use http::request::Parts;
 
@@ -31,13 +33,17 @@ pub enum RequestKind {
     Metrics,
     /// A pass of anti-entropy.
     Repair,
+    /// The requests that were slow.
+    Slow,
+    /// A profile of the node.
+    Profile,
     /// What none of the paths and methods is, or was refused before that was known.
     Other,
 }
 
 impl RequestKind {
     /// All kinds, in their order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Get,
         Self::Head,
         Self::Put,
@@ -50,6 +56,8 @@ impl RequestKind {
         Self::Status,
         Self::Metrics,
         Self::Repair,
+        Self::Slow,
+        Self::Profile,
         Self::Other,
     ];
 
@@ -71,6 +79,8 @@ impl RequestKind {
             STATUS_PATH if is_get => Self::Status,
             METRICS_PATH if is_get => Self::Metrics,
             REPAIR_PATH if *method == Method::POST => Self::Repair,
+            SLOW_PATH if is_get => Self::Slow,
+            PROFILE_PATH if *method == Method::GET => Self::Profile,
             _ => Self::Other,
         }
     }
@@ -90,6 +100,8 @@ impl RequestKind {
             Self::Status => "status",
             Self::Metrics => "metrics",
             Self::Repair => "repair",
+            Self::Slow => "slow",
+            Self::Profile => "profile",
             Self::Other => "other",
         }
     }
@@ -129,6 +141,10 @@ mod tests {
             ("GET", "/metrics?x=1", RequestKind::Metrics),
             ("POST", "/metrics", RequestKind::Other),
             ("POST", "/v0/repair", RequestKind::Repair),
+            ("GET", "/v0/slow", RequestKind::Slow),
+            ("POST", "/v0/slow", RequestKind::Other),
+            ("GET", "/v0/profile?seconds=x", RequestKind::Profile),
+            ("HEAD", "/v0/profile", RequestKind::Other),
             ("GET", "/", RequestKind::Other),
         ];
         for (method, target, kind) in kinds {

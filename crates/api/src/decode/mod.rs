@@ -16,6 +16,7 @@ mod if_none_match;
 mod kind;
 mod negotiation;
 mod plain;
+mod profile;
 mod query;
 
 use crate::Problem;
@@ -28,6 +29,7 @@ use http::{HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
 pub use plain::decode_plain;
+pub use profile::{Profile, ProfileKind};
 use query::Parameters;
 use std::num::NonZeroU8;
 
@@ -41,6 +43,8 @@ const READ_METHODS: &str = "GET, HEAD";
 const REPAIR_PATH: &str = "/v0/repair";
 const REPAIR_METHODS: &str = "POST";
 const METRICS_PATH: &str = "/metrics";
+const PROFILE_PATH: &str = "/v0/profile";
+const SLOW_PATH: &str = "/v0/slow";
 
 /// What a request is held to.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +78,15 @@ pub enum Decoded {
         /// The headers alone.
         is_head: bool,
     },
+    /// A profile of the node.
+    Profile(Profile),
     /// That the node compare all it holds with the other replicas.
     Repair,
+    /// The requests that were slow, and why.
+    Slow {
+        /// The headers alone.
+        is_head: bool,
+    },
 }
 
 /// A request for one entity, without its body.
@@ -155,9 +166,11 @@ pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
         STATUS_PATH => Ok(Decoded::Status { is_head: decode_plain_read(parts)? }),
         METRICS_PATH => Ok(Decoded::Metrics { is_head: decode_plain_read(parts)? }),
         REPAIR_PATH => decode_repair(parts),
+        PROFILE_PATH => profile::decode(parts).map(Decoded::Profile),
+        SLOW_PATH => Ok(Decoded::Slow { is_head: decode_plain_read(parts)? }),
         _ => Err(Problem::bad_request(format!(
-            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {METRICS_PATH}, {REPAIR_PATH} \
-             or {CHECKPOINT_PATH}."
+            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {METRICS_PATH}, {SLOW_PATH}, \
+             {PROFILE_PATH}, {REPAIR_PATH} or {CHECKPOINT_PATH}."
         ))),
     }
 }

@@ -6,7 +6,7 @@
 mod entities;
 mod http1;
 
-use crate::{Action, Asked, Problem, ServingState, Status};
+use crate::{Action, Asked, Problem, ServingState, SlowRequests, Status};
 use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
@@ -132,6 +132,25 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
 }
 
 /// The response to `GET /metrics`, in the text format of Prometheus.
+/// The response to `GET /v0/slow`.
+pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> Answer {
+    let document = Bytes::from(serde_json::to_vec(slow).expect("strings and numbers are JSON"));
+    let document_len = document.len();
+    let mut response = Response::new(if is_head { Bytes::new() } else { document });
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+    response.into()
+}
+
+/// The response to `GET /v0/profile`: the profile, as JSON.
+pub fn encode_profile(json: Vec<u8>) -> Answer {
+    let json_len = json.len();
+    let mut response = Response::new(Bytes::from(json));
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(json_len));
+    response.into()
+}
+
 pub fn encode_metrics(text: String, is_head: bool) -> Answer {
     let text_len = text.len();
     let mut response = Response::new(if is_head { Bytes::new() } else { text.into() });

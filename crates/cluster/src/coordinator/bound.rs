@@ -8,7 +8,7 @@
 use super::number::own_store_id;
 use super::table::OperationId;
 use super::{Coordinator, Work};
-use crate::{Effect, Event, Failure, Reply, StoreRequest, StoreResponse};
+use crate::{Effect, Event, Failure, Reply, StoreRequest, StoreResponse, WaitsFor};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -89,9 +89,10 @@ impl Coordinator {
 
     fn fail_parked(&mut self, failure: &Failure) {
         while let Some(id) = self.bound.parked.pop_front() {
-            let operation = self.operations.remove(id).expect("parked writes are under way");
+            let mut operation = self.operations.remove(id).expect("parked writes are under way");
             assert!(matches!(operation.work, Work::Parked(_)), "only parked writes wait for the bound");
-            self.context.reply(operation.to, Reply::Failed(failure.clone()));
+            let wait = operation.wait.take(WaitsFor::ClockBound);
+            self.context.reply_after(wait, operation.to, Reply::Failed(failure.clone()));
         }
     }
 

@@ -9,7 +9,7 @@ use super::table::OperationId;
 use crate::places::Places;
 use crate::{
     Asker, ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
-    Partition, PeerRequest, PeerState, Reply, RequestId, StoreId, StoreRequest, replica,
+    Partition, PeerRequest, PeerState, Reply, RequestId, StoreId, StoreRequest, Wait, WaitsFor, replica,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +35,10 @@ pub(super) struct Context {
     pub(super) read_results: VecDeque<(u16, u64, Reply)>,
     /// Counts the requests of scans.
     scan_requests: u64,
+    /// What that is an answer of which is being handled.
+    pub(super) came: WaitsFor,
+    /// Counts the requests of operations.
+    asked: u64,
 }
 
 /// Who gets the reply to an operation.
@@ -85,6 +89,8 @@ impl Context {
             wanted_reads: VecDeque::new(),
             read_results: VecDeque::new(),
             scan_requests: 0,
+            came: WaitsFor::Nothing,
+            asked: 0,
         }
     }
 
@@ -161,12 +167,31 @@ impl Context {
     #[inline]
     pub(super) fn ask(&mut self, asking: Asking, request: PeerRequest, bytes: usize) -> bool {
         let number = number::number(asking.operation, asking.step);
+        self.asked += 1;
         if asking.node == self.member.me {
             return self.ask_self(StoreId(number), request);
         }
         self.peers[asking.node.as_usize()].begin(bytes);
         self.send(asking.node, number, request);
         true
+    }
+
+    /// How many requests operations have made.
+    pub(super) const fn requests_made(&self) -> u64 {
+        self.asked
+    }
+
+    /// What it is to wait for the first of these places, of others rather than of this node.
+    pub(super) fn waits_for(&self, subject: &Subject, places: Places) -> WaitsFor {
+        let mut nodes = places.map(|place| self.node(subject, place));
+        let other = nodes.find(|node| *node != self.member.me);
+        let first = other.or_else(|| places.first_place().map(|place| self.node(subject, place)));
+        first.map_or(self.came, |node| self.waits_for_node(node))
+    }
+
+    /// What it is to wait for this node.
+    pub(super) fn waits_for_node(&self, node: NodeIndex) -> WaitsFor {
+        if node == self.member.me { WaitsFor::Store } else { WaitsFor::Peer(node) }
     }
 
     /// Sends a request to a peer, which counts it or not.
@@ -195,9 +220,15 @@ impl Context {
         self.effects.push_back(Effect::Store { id, request });
     }
 
+    /// Replies because of what is being handled, and of nothing before it.
     pub(super) fn reply(&mut self, to: impl Into<ReplyTo>, reply: Reply) {
+        self.reply_after(Wait::of(self.came), to, reply);
+    }
+
+    /// Replies after this wait.
+    pub(super) fn reply_after(&mut self, wait: Wait, to: impl Into<ReplyTo>, reply: Reply) {
         match to.into() {
-            ReplyTo::User(to) => self.effects.push_back(Effect::Reply { to, reply }),
+            ReplyTo::User(to) => self.effects.push_back(Effect::Reply { to, reply, wait }),
             ReplyTo::Scan { slot, serial } => self.read_results.push_back((slot, serial, reply)),
         }
     }

@@ -15,7 +15,7 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{ClockExhausted, Failure, Quorum, Reply};
+use crate::{ClockExhausted, Failure, Quorum, Reply, WaitsFor};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -60,7 +60,7 @@ impl Coordinator {
         }
         let deadline = now.mono + self.context.limits.request_timeout;
         let work = Work::Early(early);
-        let id = self.operations.insert(deadline, Operation { to, replied: false, work });
+        let id = self.operations.insert(deadline, Operation::new(to, work));
         self.early.0.push_back(id);
     }
 
@@ -68,6 +68,7 @@ impl Coordinator {
     pub(super) fn resume_early(&mut self, now: Now) {
         for id in std::mem::take(&mut self.early.0) {
             let operation = self.operations.get_mut(id).expect("what waits is under way");
+            operation.wait.end_leg(WaitsFor::Links, now.mono);
             let Work::Early(early) = std::mem::replace(&mut operation.work, Work::Nothing) else {
                 unreachable!("only what is early waits for links");
             };
@@ -111,8 +112,9 @@ impl Coordinator {
             self.operations.get_mut(id).expect("it is under way").work = Work::Early(early);
             self.early.0.push_back(id);
         } else {
-            let operation = self.operations.remove(id).expect("it is under way");
-            self.context.reply(operation.to, Reply::Failed(failure));
+            let mut operation = self.operations.remove(id).expect("it is under way");
+            let wait = operation.wait.take(WaitsFor::Links);
+            self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
     }
 

@@ -21,7 +21,7 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, StoreFault};
+use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, StoreFault, WaitsFor};
 use stdx::{Instant, Now};
 
 /// A read on its way.
@@ -58,7 +58,7 @@ impl Coordinator {
             return self.fail_or_wait(now, to, Early::Read { subject: read.subject, quorum }, failure);
         }
         let deadline = now.mono + context.limits.request_timeout;
-        let id = self.operations.insert(deadline, Operation { to, replied: false, work: Work::Read(read) });
+        let id = self.operations.insert(deadline, Operation::new(to, Work::Read(read)));
         self.begin_read(now, id);
     }
 
@@ -240,6 +240,11 @@ impl Read {
             let node = context.node(&self.subject, place);
             context.peers[node.as_usize()].latency.observe(now.mono - self.started);
         }
+    }
+
+    /// What it waits for now.
+    pub(super) fn waits_for(&self, context: &Context) -> WaitsFor {
+        context.waits_for(&self.subject, self.awaited())
     }
 
     /// Waits for no answer any more.

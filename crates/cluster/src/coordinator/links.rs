@@ -4,13 +4,14 @@
 //! next one, a scan goes on in other roles.
 
 use super::{Coordinator, Work};
-use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState};
+use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitsFor};
 use std::sync::Arc;
 use stdx::{Instant, Now};
 
 impl Coordinator {
     /// Takes what the node of this process says of the cluster.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
+        self.context.came = WaitsFor::Links;
         let before = std::mem::replace(&mut self.context.view, view);
         for node in self.others() {
             let state = self.context.view.peer(node).state;
@@ -31,6 +32,7 @@ impl Coordinator {
 
     /// Takes news of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
+        self.context.came = WaitsFor::Links;
         match event {
             LinkEvent::Opened(hello) => {
                 self.context.peers[hello.node.as_usize()].dialer.opened();
@@ -88,6 +90,7 @@ impl Coordinator {
 
     /// Fails what is under way at a peer.
     fn lose(&mut self, now: Now, node: NodeIndex) {
+        self.context.came = WaitsFor::Peer(node);
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else {
                 continue;

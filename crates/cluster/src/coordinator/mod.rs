@@ -38,7 +38,7 @@ use crate::node::GRACE_DEFAULT;
 use crate::replica::{self, Replica};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
-    PeerAnswer, Reply, RequestId, StoreId, StoreResponse,
+    PeerAnswer, Reply, RequestId, StoreId, StoreResponse, Wait, WaitsFor,
 };
 use context::{Context, ReplyTo};
 use number::{Owner, Step};
@@ -101,6 +101,14 @@ struct Operation {
     to: ReplyTo,
     replied: bool,
     work: Work,
+    /// What it has waited for so far.
+    wait: Wait,
+}
+
+impl Operation {
+    fn new(to: ReplyTo, work: Work) -> Self {
+        Self { to, replied: false, work, wait: Wait::default() }
+    }
 }
 
 /// What an operation is doing.
@@ -141,6 +149,7 @@ impl Coordinator {
     /// # Panics
     /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
+        self.context.came = WaitsFor::Nothing;
         match command {
             Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
             Command::NextPage { id } => self.submit_next_page(now, to, id),
@@ -177,6 +186,7 @@ impl Coordinator {
     /// # Panics
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
+        self.context.came = WaitsFor::Store;
         if Replica::made(id) {
             return self.replica.handle_stored(id, response, &mut self.context.effects);
         }
@@ -195,6 +205,7 @@ impl Coordinator {
 
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        self.context.came = WaitsFor::Peer(origin.node);
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request }) => {
                 let believed = self.context.view.peer(self.context.member.me).believed;
@@ -215,16 +226,21 @@ impl Coordinator {
 
     /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
     pub fn handle_timeout(&mut self, now: Now) {
+        self.context.came = WaitsFor::Nothing;
         while let Some((id, deadline)) = self.operations.oldest()
             && deadline <= now.mono
         {
             self.expire(now, id);
         }
         while let Some(id) = self.context.late_reads.take_due(now.mono) {
-            if let Some(Operation { replied: false, work: Work::Read(read), .. }) =
+            if let Some(Operation { replied: false, work: Work::Read(read), wait, .. }) =
                 self.operations.get_mut(id)
             {
+                let (late, asked) = (read.waits_for(&self.context), self.context.requests_made());
                 read.hedge(now, &mut self.context, id);
+                if self.context.requests_made() != asked {
+                    wait.end_leg(late, now.mono);
+                }
             }
         }
         self.tend_scans(now);
@@ -273,10 +289,14 @@ impl Coordinator {
         let operation = self.operations.get_mut(id).expect("it is under way");
         let mut replies = false;
         if !operation.replied {
+            let (came, asked) = (self.context.came, self.context.requests_made());
             let Some(reply) = operation.work.advance(now, &mut self.context, id) else {
+                if self.context.requests_made() != asked {
+                    operation.wait.end_leg(came, now.mono);
+                }
                 return;
             };
-            self.context.reply(operation.to, reply);
+            self.context.reply_after(operation.wait.take(came), operation.to, reply);
             operation.replied = true;
             replies = true;
         }
@@ -302,9 +322,10 @@ impl Coordinator {
             Work::Read(_) | Work::Write(_) | Work::Nothing => {}
         }
         if replies {
+            let wait = operation.wait.take(operation.work.waits_for(&self.context));
             let failure = operation.work.failure(&self.context);
             self.context.tell(Event::DeadlinePassed);
-            self.context.reply(operation.to, Reply::Failed(failure));
+            self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             operation.replied = true;
         }
         let rest = operation.work.end(&mut self.context, id);
@@ -354,6 +375,17 @@ impl Work {
             Self::Read(read) => read.follow_up(now, context, id),
             Self::Write(write) => write.follow_up(context, id),
             Self::Parked(_) | Self::Early(_) | Self::Nothing => Rest::Done,
+        }
+    }
+
+    /// What it waits for now.
+    fn waits_for(&self, context: &Context) -> WaitsFor {
+        match self {
+            Self::Read(read) => read.waits_for(context),
+            Self::Write(write) => context.waits_for(&write.subject, write.open),
+            Self::Parked(_) => WaitsFor::ClockBound,
+            Self::Early(_) => WaitsFor::Links,
+            Self::Nothing => WaitsFor::Nothing,
         }
     }
 

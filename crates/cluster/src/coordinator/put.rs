@@ -15,7 +15,7 @@ use crate::places::Places;
 use crate::quorum::Tally;
 use crate::{
     ClockExhausted, Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest,
-    PeerState, Quorum, Reply, RequestId, StoreFault,
+    PeerState, Quorum, Reply, RequestId, StoreFault, WaitsFor,
 };
 use bytes::Bytes;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Now, Version, WallTime};
@@ -122,13 +122,13 @@ impl Coordinator {
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
                 let work = Work::Write(Write::new(plan, subject, &cell));
-                let id = self.operations.insert(deadline, Operation { to: to.into(), replied: false, work });
+                let id = self.operations.insert(deadline, Operation::new(to.into(), work));
                 self.send_write(id, cell);
                 self.watch_clock(now, hlc);
             }
             Err(ClockExhausted) => {
                 let work = Work::Parked(Box::new(intent));
-                let id = self.operations.insert(deadline, Operation { to: to.into(), replied: false, work });
+                let id = self.operations.insert(deadline, Operation::new(to.into(), work));
                 self.bound.park(id);
             }
         }
@@ -147,6 +147,7 @@ impl Coordinator {
         };
         match planned {
             Ok(plan) => {
+                operation.wait.end_leg(WaitsFor::ClockBound, now.mono);
                 let Work::Parked(intent) = std::mem::replace(&mut operation.work, Work::Nothing) else {
                     unreachable!("it was parked a moment ago");
                 };
@@ -155,8 +156,9 @@ impl Coordinator {
                 self.send_write(id, cell);
             }
             Err(failure) => {
-                let operation = self.operations.remove(id).expect("it is under way");
-                self.context.reply(operation.to, Reply::Failed(failure));
+                let mut operation = self.operations.remove(id).expect("it is under way");
+                let wait = operation.wait.take(WaitsFor::ClockBound);
+                self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             }
         }
     }

@@ -79,6 +79,11 @@ impl Read {
         }
     }
 
+    /// Who was asked, for what it holds or to store the newest cell, and has not answered.
+    pub(super) fn awaited(&self) -> Places {
+        self.open().union(self.repair.open)
+    }
+
     /// Whether the reply waits for replicas to store the newest cell.
     pub(super) fn is_repairing(&self) -> bool {
         !self.repair.open.is_empty()

@@ -12,7 +12,7 @@ use cluster::{
     Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
     Layout, Limits, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
     PeerRequest, PeerState, PeerView, Quorum, QuorumChoice, Reply, RequestId, ScanId, Standing, StoreFault,
-    StoreId, StoreRequest, StoreResponse,
+    StoreId, StoreRequest, StoreResponse, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -33,6 +33,8 @@ pub(crate) struct Cluster {
     pub(crate) on_the_way: Vec<Packet>,
     /// Replies, by request.
     pub(crate) replies: BTreeMap<RequestId, Reply>,
+    /// What they waited for, and when they came.
+    pub(crate) waits: BTreeMap<RequestId, (Wait, Instant)>,
     /// Values and versions that were handed to any store or link.
     pub(crate) issued: Vec<Cell>,
     /// Tombstones among them, by key.
@@ -81,6 +83,7 @@ impl Cluster {
             hosts: Vec::new(),
             on_the_way: Vec::new(),
             replies: BTreeMap::new(),
+            waits: BTreeMap::new(),
             issued: Vec::new(),
             deleted: BTreeSet::new(),
             limits,
@@ -296,7 +299,8 @@ impl Cluster {
                     self.on_the_way.push(Packet::Message { dialer, acceptor: node, link, message });
                 }
             }
-            Effect::Reply { to, reply } => {
+            Effect::Reply { to, reply, wait } => {
+                self.waits.insert(to, (wait, self.now.mono));
                 let before = self.replies.insert(to, reply);
                 assert_eq!(before, None, "a second reply to {to:?}, seed {}", self.seed);
             }

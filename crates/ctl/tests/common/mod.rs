@@ -71,7 +71,7 @@ pub(crate) fn write(store: &Store, hlc: u64, entries: &Contents) {
     }
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&acknowledged);
-    store.submit(group, move |answers| {
+    store.submit(group, move |answers, _| {
         assert!(answers.iter().all(|(_, answer)| !matches!(answer, StoreResponse::Failed(_))), "{answers:?}");
         count.fetch_add(answers.len(), Ordering::Relaxed);
     });

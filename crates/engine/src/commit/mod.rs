@@ -17,8 +17,10 @@
 
 mod leader;
 mod queue;
+mod times;
 
 pub(crate) use queue::{CommitQueue, Pending};
+pub use times::CommitTimes;
 
 use crate::engine::Engine;
 use crate::view::{LoggedMemtable, View};
@@ -28,6 +30,7 @@ use crate::{Batch, Error, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use times::Taken;
 
 /// So many bytes may wait to be committed before writes are refused, if the memory budget is not small...
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
@@ -44,6 +47,8 @@ pub struct Committed {
     /// Positions in the batch of cells that were superseded when they came, in ascending order. Only what the
     /// active memtable shows is known; a cell in it whose group found the disk full counts too.
     pub superseded: Vec<u32>,
+    /// When its group was through with what; of an empty batch, nothing.
+    pub times: CommitTimes,
 }
 
 /// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
@@ -113,10 +118,13 @@ impl Engine {
 
     /// How long the next group should wait so that writes keep the rate that the backlog permits.
     pub(crate) fn pause_before_group(&self) -> Duration {
-        match self.shared.commit_queue.lock().waiting_bytes() {
-            0 => Duration::ZERO,
-            bytes => self.pause_before(bytes as u64),
+        let bytes = self.shared.commit_queue.lock().waiting_bytes();
+        if bytes == 0 {
+            return Duration::ZERO;
         }
+        let pause = self.pause_before(bytes as u64);
+        self.shared.commit_queue.lock().pauses(pause);
+        pause
     }
 
     fn pause_before(&self, bytes: u64) -> Duration {
@@ -231,9 +239,10 @@ impl Engine {
             self.fail_waiting(&poisoned);
             return Err(poisoned);
         }
-        let group = self.shared.commit_queue.lock().take_group();
+        let (group, paused) = self.shared.commit_queue.lock().take_group();
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
+        let taken = Taken { at: self.shared.env.clock.now().mono, paused };
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
         match wal.append(&records) {
             Ok(segment) => {
@@ -242,7 +251,7 @@ impl Engine {
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
                 self.shared.counters.group(&group_size(&group));
-                self.publish(&group, last, &Ok(()));
+                self.publish(&group, last, || Ok(taken.published(wal, self.shared.env.clock.now().mono)));
                 Ok(true)
             }
             Err(full @ Error::Full { .. }) => {
@@ -250,7 +259,7 @@ impl Engine {
                     pending.target.memtable.abort(pending.first..pending.last().plus(1));
                 }
                 self.shared.disk.found_full();
-                self.publish(&group, last, &Err(full));
+                self.publish(&group, last, || Err(full));
                 Ok(true)
             }
             Err(error) => {
@@ -265,11 +274,17 @@ impl Engine {
     }
 
     /// Moves the watermark past the group and tells its writers.
-    fn publish(&self, group: &[Arc<Pending>], last: Sequence, outcome: &Result<(), Error>) {
+    fn publish(
+        &self,
+        group: &[Arc<Pending>],
+        last: Sequence,
+        outcome: impl FnOnce() -> Result<CommitTimes, Error>,
+    ) {
         for pending in group {
             pending.wait_inserted();
         }
         self.shared.watermark.store(last.0, Ordering::Release);
+        let outcome = outcome();
         self.tell_flusher(group);
         for pending in group {
             pending.finish(outcome.clone());

@@ -1,11 +1,12 @@
 //! Batches on their way through the commit, and where they wait.
 
-use super::{Committed, Completion};
+use super::{CommitTimes, Committed, Completion};
 use crate::view::LoggedMemtable;
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A group takes no further batch once it has so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -15,10 +16,10 @@ pub(crate) struct Pending {
     pub(super) record: Record,
     pub(super) target: Arc<LoggedMemtable>,
     pub(super) first: Sequence,
-    /// Set when all cells are in the memtable.
-    inserted: OnceLock<Committed>,
+    /// Set when all cells are in the memtable: the positions of those that were superseded.
+    inserted: OnceLock<Vec<u32>>,
     /// Set when the group of the batch is done.
-    pub(super) outcome: OnceLock<Result<(), Error>>,
+    pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
     /// Whom to tell; a blocking writer looks at `outcome` instead.
     completion: Mutex<Option<Completion>>,
 }
@@ -35,15 +36,15 @@ impl Pending {
                 superseded.push(position as u32);
             }
         }
-        let newly = self.inserted.set(Committed { superseded });
+        let newly = self.inserted.set(superseded);
         assert!(newly.is_ok(), "a batch is inserted once");
     }
 
     /// Waits for the thread that is inserting the cells: it began before the group was appended.
-    pub(super) fn wait_inserted(&self) -> &Committed {
+    pub(super) fn wait_inserted(&self) -> &[u32] {
         loop {
-            if let Some(committed) = self.inserted.get() {
-                return committed;
+            if let Some(superseded) = self.inserted.get() {
+                return superseded;
             }
             std::thread::yield_now();
         }
@@ -51,10 +52,11 @@ impl Pending {
 
     pub(super) fn result(&self) -> Option<Result<Committed, Error>> {
         let outcome = self.outcome.get()?;
-        Some(outcome.clone().map(|()| self.wait_inserted().clone()))
+        let committed = |times| Committed { superseded: self.wait_inserted().to_vec(), times };
+        Some(outcome.clone().map(committed))
     }
 
-    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+    pub(super) fn finish(&self, outcome: Result<CommitTimes, Error>) {
         let newly = self.outcome.set(outcome);
         assert!(newly.is_ok(), "a batch is committed once");
         if let Some(completion) = self.completion.lock().take() {
@@ -68,13 +70,15 @@ impl Pending {
 pub(crate) struct CommitQueue {
     waiting: Vec<Arc<Pending>>,
     waiting_bytes: usize,
+    /// How long whoever commits pauses before the next group.
+    paused: Duration,
     /// The greatest sequence given out.
     last: Sequence,
 }
 
 impl CommitQueue {
     pub(crate) fn new(last: Sequence) -> Self {
-        Self { waiting: Vec::new(), waiting_bytes: 0, last }
+        Self { waiting: Vec::new(), waiting_bytes: 0, paused: Duration::ZERO, last }
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -107,7 +111,13 @@ impl CommitQueue {
         pending
     }
 
-    pub(super) fn take_group(&mut self) -> Vec<Arc<Pending>> {
+    /// Whoever commits pauses for so long before it takes the next group.
+    pub(super) fn pauses(&mut self, pause: Duration) {
+        self.paused += pause;
+    }
+
+    /// The next group, and for how long it was paused before.
+    pub(super) fn take_group(&mut self) -> (Vec<Arc<Pending>>, Duration) {
         let mut bytes = 0;
         let fits = |pending: &Arc<Pending>| {
             let takes = bytes < GROUP_BYTES_MAX;
@@ -120,7 +130,7 @@ impl CommitQueue {
             _ => self.waiting.drain(..count).collect(),
         };
         self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
-        group
+        (group, std::mem::take(&mut self.paused))
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Arc<Pending>> {

@@ -4,6 +4,7 @@ use env::{Clock, File};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::Instant;
 use stdx::histogram::{Histogram, Snapshot};
 
 /// Figures of a log, from when it was opened. Written by whoever has the log in hands, read by anyone.
@@ -11,11 +12,18 @@ pub struct Meter {
     clock: Arc<dyn Clock>,
     sync_nanos: Histogram,
     written_bytes: AtomicU64,
+    /// When the last sync that succeeded began and ended; 0: there was none.
+    last_sync: [AtomicU64; 2],
 }
 
 impl Meter {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, sync_nanos: Histogram::new(), written_bytes: AtomicU64::new(0) }
+        Self {
+            clock,
+            sync_nanos: Histogram::new(),
+            written_bytes: AtomicU64::new(0),
+            last_sync: Default::default(),
+        }
     }
 
     /// How long each sync of a segment took that succeeded, in nanoseconds: mostly one for each group, and none
@@ -33,9 +41,18 @@ impl Meter {
     pub(super) fn sync(&self, file: &dyn File) -> io::Result<()> {
         let began = self.clock.now().mono;
         file.sync_data()?;
-        let took = self.clock.now().mono.saturating_since(began);
-        self.sync_nanos.record_alone(took.as_nanos() as u64);
+        let ended = self.clock.now().mono;
+        self.sync_nanos.record_alone(ended.saturating_since(began).as_nanos() as u64);
+        for (time, is) in self.last_sync.iter().zip([began, ended]) {
+            time.store(is.as_nanos(), Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    /// When the last sync that succeeded began and ended. Only for whoever has the log: another may see half of it.
+    pub(super) fn last_sync(&self) -> Option<(Instant, Instant)> {
+        let [began, ended] = [0, 1].map(|part: usize| self.last_sync[part].load(Ordering::Relaxed));
+        (ended > 0).then(|| (Instant::from_nanos(began), Instant::from_nanos(ended)))
     }
 
     pub(super) fn wrote(&self, bytes: u64) {

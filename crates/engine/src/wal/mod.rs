@@ -53,6 +53,7 @@ use segment::Segment;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stdx::Instant;
 
 /// The least size of a segment, in bytes: room for its header and a small group.
 pub const SEGMENT_BYTES_MIN: u64 = 1024;
@@ -230,6 +231,11 @@ impl Wal {
     /// How it fares, also while somebody writes.
     pub fn meter(&self) -> Arc<Meter> {
         self.meter.clone()
+    }
+
+    /// When the last sync began and ended.
+    pub(crate) fn last_sync(&self) -> Option<(Instant, Instant)> {
+        self.meter.last_sync()
     }
 
     fn append_group(&mut self, records: &[&Record], bytes: u64) -> Result<SegmentId, Error> {

@@ -7,6 +7,7 @@ use crate::local::Local;
 use crate::metrics::{QuorumKind, Recorder};
 use crate::process::Process;
 use crate::replies::{Begun, Replies};
+use crate::stages::Request;
 use api::RequestKind;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
@@ -63,8 +64,11 @@ impl Driver<Coordinating> {
     }
 
     /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
-    pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> RequestId {
-        self.bring(|core, now| core.machine.submit(now, kind, command))
+    pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> (RequestId, Request) {
+        self.bring(|core, now| {
+            let request = Request::of(kind, &command, now.mono);
+            (core.machine.submit(now, kind, command), request)
+        })
     }
 
     /// Gives commands to the coordinator, in order and in one turn.
@@ -154,7 +158,7 @@ impl Machine for Coordinating {
 
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
-            Effect::Reply { to, reply } => {
+            Effect::Reply { to, reply, wait } => {
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
@@ -162,7 +166,9 @@ impl Machine for Coordinating {
                     }
                 }
                 let quorum = QuorumKind::of(&reply);
-                let begun = core.machine.replies.put(to, reply);
+                let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
+                let course = |begun| stages.course(begun, &wait, answered, now.mono);
+                let begun = core.machine.replies.put(to, reply, course);
                 core.machine.recorder.replied(begun, now.mono, quorum);
             }
             effect => unreachable!("a coordinator does not say {effect:?}"),

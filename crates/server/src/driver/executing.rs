@@ -5,18 +5,22 @@
 
 use super::Driver;
 use super::coordinating::Coordinating;
+use crate::stages::{Course, Ending, Request};
 use api::RequestKind;
 use cluster::{Command, Failure, Page, Reply, RequestId, Scan, ScanId};
+use http::StatusCode;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use stdx::Instant;
 
 impl Driver<Coordinating> {
     /// Carries out `command`, counted as of this kind. Submitted at once, not only when the future is polled.
     pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
-        Execution { waits_for: Some(self.submit(kind, command)), driver: Rc::clone(self) }
+        let (id, request) = self.submit(kind, command);
+        Execution { driver: Rc::clone(self), waits_for: Some(id), request, course: None, has_waited: false }
     }
 }
 
@@ -24,17 +28,27 @@ impl Driver<Coordinating> {
 pub(crate) struct Execution {
     driver: Rc<Driver<Coordinating>>,
     waits_for: Option<RequestId>,
+    request: Request,
+    /// Once the reply is there.
+    course: Option<Box<Course>>,
+    has_waited: bool,
 }
 
 impl Execution {
     /// The reply, if it has come already. Ends the wait.
     pub(crate) fn take_now(&mut self) -> Option<Reply> {
         let id = self.waits_for.expect("not asked after its end");
-        let reply = self.driver.look_at_replies(|replies| replies.take(id));
-        if reply.is_some() {
-            self.waits_for = None;
-        }
-        reply
+        let replied = self.driver.look_at_replies(|replies| replies.take(id))?;
+        self.waits_for = None;
+        self.course = replied.course;
+        Some(replied.reply)
+    }
+
+    /// Its end, with an answer of this status that was made at that time.
+    pub(crate) fn end(self, status: StatusCode, answered: Instant) -> Ending {
+        let mut ended = self;
+        let Self { request, has_waited, .. } = ended;
+        Ending { request, course: ended.course.take(), has_waited, status, answered }
     }
 }
 
@@ -43,11 +57,11 @@ impl Future for Execution {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
         let id = self.waits_for.expect("not polled after its end");
-        let polled = self.driver.look_at_replies(|replies| replies.poll(id, context.waker()));
-        if polled.is_ready() {
-            self.waits_for = None;
-        }
-        polled
+        self.has_waited = true;
+        let replied = ready!(self.driver.look_at_replies(|replies| replies.poll(id, context.waker())));
+        self.waits_for = None;
+        self.course = replied.course;
+        Poll::Ready(replied.reply)
     }
 }
 
@@ -82,14 +96,15 @@ impl Executions {
         context: &mut Context<'_>,
         mut take: impl FnMut(Reply),
     ) -> Poll<()> {
-        let wait_for = &mut self.wait_for;
+        let (wait_for, process) = (&mut self.wait_for, &self.driver.process);
         self.driver.look_at_replies(|replies| {
             let mut came = Poll::Pending;
             while let Some(id) = wait_for.front()
-                && let Poll::Ready(reply) = replies.poll(*id, context.waker())
+                && let Poll::Ready(replied) = replies.poll(*id, context.waker())
             {
                 wait_for.pop_front();
-                take(reply);
+                process.stages.end_part(replied.course, &*process.clock);
+                take(replied.reply);
                 came = Poll::Ready(());
             }
             came
@@ -135,7 +150,9 @@ impl OpenScan {
         let (driver, id) = (&self.driver, self.id);
         let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
         let asked = self.asked.get_or_insert_with(next_page);
-        let reply = ready!(Pin::new(asked).poll(context));
+        let reply = ready!(Pin::new(&mut *asked).poll(context));
+        let process = &driver.process;
+        process.stages.end_part(asked.course.take(), &*process.clock);
         self.asked = None;
         let portion = match reply {
             Reply::Page { page, is_last } => Ok(Portion { page, is_last }),

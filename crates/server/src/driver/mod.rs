@@ -20,11 +20,12 @@ mod linking;
 mod machine;
 pub(crate) mod presiding;
 
-use crate::inbox::Inbox;
+use crate::inbox::{Answers, Inbox};
 use crate::links::{LinkCounters, Links};
 use crate::local::Local;
 use crate::process::Process;
-use cluster::{Asker, Effect, LinkAction, StoreId, StoreRequest, StoreResponse};
+use crate::stages::StoreTimes;
+use cluster::{Asker, Effect, LinkAction, StoreId, StoreRequest};
 use deadlines::Deadlines;
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
@@ -59,6 +60,8 @@ pub(crate) struct Core<M> {
     group: WriteGroup,
     /// The task that ends the turn has been woken.
     turn_is_begun: bool,
+    /// While answers of the store are handled that came from another thread: when it was through with what.
+    pub(crate) answered: Option<StoreTimes>,
 }
 
 impl<M: Machine> Driver<M> {
@@ -73,7 +76,7 @@ impl<M: Machine> Driver<M> {
         let links = Links::new(&process, &local, Arc::clone(&counters));
         let group = local.store.write_group();
         let driver = Rc::new(Self {
-            core: RefCell::new(Core { machine, links, group, turn_is_begun: false }),
+            core: RefCell::new(Core { machine, links, group, turn_is_begun: false, answered: None }),
             inbox: Arc::default(),
             asker,
             process,
@@ -105,6 +108,12 @@ impl<M: Machine> Driver<M> {
     }
 
     fn carry_out(self: &Rc<Self>, core: &mut Core<M>, now: Now) {
+        self.carry_out_effects(core, now);
+        M::settled(core, self, now);
+        self.deadlines.note(core.machine.poll_timeout());
+    }
+
+    fn carry_out_effects(self: &Rc<Self>, core: &mut Core<M>, now: Now) {
         while let Some(effect) = core.machine.poll_effect() {
             match effect {
                 Effect::Store { id, request } => self.store(core, now, id, request),
@@ -118,8 +127,6 @@ impl<M: Machine> Driver<M> {
                 effect => M::carry_out(core, self, now, effect),
             }
         }
-        M::settled(core, self, now);
-        self.deadlines.note(core.machine.poll_timeout());
     }
 
     fn store(&self, core: &mut Core<M>, now: Now, id: StoreId, request: StoreRequest) {
@@ -163,23 +170,31 @@ impl<M: Machine> Driver<M> {
             return;
         }
         let group = std::mem::replace(&mut core.group, self.local.store.write_group());
-        let inbox = Arc::clone(&self.inbox);
-        self.local.store.submit(group, move |responses| inbox.put(responses));
+        let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
+        self.local.store.submit(group, move |responses, commit| {
+            inbox.put(Answers { responses, times: StoreTimes::Written { handed_over, commit } });
+        });
     }
 
     /// Takes the answers that other threads leave.
     async fn take_answers(self: Rc<Self>) {
         loop {
-            let responses = self.inbox.take().await;
-            self.handle_answers(responses);
+            let came = self.inbox.take().await;
+            self.handle_answers(came);
         }
     }
 
-    fn handle_answers(self: &Rc<Self>, responses: Vec<(StoreId, StoreResponse)>) {
+    /// What is answered together is handled together, so that it is known of each effect whose times are its own.
+    fn handle_answers(self: &Rc<Self>, came: Vec<Answers>) {
         self.bring(|core, now| {
-            for (id, response) in responses {
-                core.machine.handle_stored(now, id, response);
+            for Answers { responses, times } in came {
+                core.answered = Some(times);
+                for (id, response) in responses {
+                    core.machine.handle_stored(now, id, response);
+                }
+                self.carry_out_effects(core, now);
             }
+            core.answered = None;
         });
     }
 

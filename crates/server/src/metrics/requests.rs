@@ -21,6 +21,7 @@ const TIMED: [RequestKind; 7] = [
 pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
     answers(out, scene);
     latencies(out, scene);
+    slow(out, scene);
     outcomes(out, scene);
     connections(out, scene);
     room(out, scene);
@@ -48,7 +49,11 @@ fn is_usual(kind: RequestKind, status: u16) -> bool {
         RequestKind::Delete => matches!(status, 202 | 503 | 504),
         RequestKind::Range | RequestKind::Batch | RequestKind::Status | RequestKind::Metrics => status == 200,
         RequestKind::Other => status == 400,
-        RequestKind::Checkpoint | RequestKind::Repair | RequestKind::RangePage => false,
+        RequestKind::Checkpoint
+        | RequestKind::Repair
+        | RequestKind::Slow
+        | RequestKind::Profile
+        | RequestKind::RangePage => false,
     }
 }
 
@@ -69,6 +74,14 @@ fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
     for (place, name) in QUORUM_KINDS.into_iter().enumerate() {
         let waits = sum(&|thread| &thread.quorum_waits[place]);
         family.distribution(&[("operation", name)], &waits, &SECONDS);
+    }
+}
+
+fn slow(out: &mut Exposition, scene: &Scene<'_>) {
+    let help = "Requests that took as long as --slow-request or longer, by operation.";
+    let mut family = out.counter("veche_slow_requests_total", help);
+    for kind in TIMED {
+        family.count(&[("operation", kind.name())], scene.process.stages.count(kind));
     }
 }
 

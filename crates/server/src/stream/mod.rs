@@ -107,6 +107,18 @@ impl CheckedStream {
         (self.socket, self.held.bytes)
     }
 
+    /// Whether the client is on this machine.
+    pub(crate) fn is_from_this_machine(&self) -> bool {
+        self.socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
+    }
+
+    /// Whether the client has closed the connection, or said that it sends no more. What it has sent before hides it.
+    pub(crate) fn has_left(&self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let received = recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(received, Ok((1.., _)) | Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR))
+    }
+
     /// Whether the client has sent what was not read yet.
     pub(crate) fn has_input(&self) -> bool {
         self.held.passed > 0 || rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)

@@ -14,16 +14,20 @@
 
 use super::{CheckedStream, Held, InputState};
 use crate::driver::executing::Execution;
+use crate::process::Process;
 use crate::service::UnderWay;
+use crate::stages::Ending;
 use crate::thread::Thread;
 use api::{Asked, HttpDate, ServingState};
 use bytes::{Buf, Bytes};
 use cluster::{Command, Reply};
+use http::StatusCode;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use stdx::Instant;
 use tokio::io::AsyncWrite;
 
 /// What is read at once. A request with a larger value is not plain: what came of it is copied once more.
@@ -39,6 +43,8 @@ pub(super) struct PlainPath {
     /// The request that was taken last, while its reply has not come.
     executing: Option<Executing>,
     unsent: Unsent,
+    /// The request that ends when that is sent.
+    ending: Option<Ending>,
     /// Requests that were taken.
     requests: u64,
 }
@@ -55,6 +61,19 @@ struct Executing {
 struct Unsent {
     answers: Bytes,
     value: Bytes,
+}
+
+/// A command that was replied to at once.
+struct Begun {
+    reply: Reply,
+    execution: Execution,
+    asked: Asked,
+}
+
+/// When an answer is made.
+struct Moment {
+    now: Instant,
+    date: HttpDate,
 }
 
 /// A plain request that was understood.
@@ -147,7 +166,7 @@ impl CheckedStream {
         let thread = Rc::clone(&self.thread);
         let mut answers = thread.write_buffer.borrow_mut();
         answers.clear();
-        let (mut answered, mut value, mut date) = (0, Bytes::new(), None);
+        let (mut answered, mut value, mut moment) = (0, Bytes::new(), None);
         while *turn_left > 0
             && answers.len() <= ANSWER_BYTES_MAX
             && value.is_empty()
@@ -156,9 +175,11 @@ impl CheckedStream {
         {
             *turn_left -= 1;
             answered += taken.len;
-            if let Some((reply, asked)) = self.begin(&thread, taken) {
-                let date = date.get_or_insert_with(|| date_now(&thread));
-                value = append(&thread, reply, &asked, true, date, &mut answers);
+            if let Some(Begun { reply, execution, asked }) = self.begin(&thread, taken) {
+                let moment = moment.get_or_insert_with(|| Moment::of(&thread));
+                let (status, behind) = append(&thread, reply, &asked, true, moment, &mut answers);
+                value = behind;
+                self.end(&thread, execution.end(status, moment.now));
             }
         }
         self.send(context, &answers, value)?;
@@ -182,17 +203,16 @@ impl CheckedStream {
     }
 
     /// Gives the command to the driver. The reply, if it is there at once.
-    fn begin(&mut self, thread: &Thread, taken: Taken) -> Option<(Reply, Asked)> {
+    fn begin(&mut self, thread: &Thread, taken: Taken) -> Option<Begun> {
         let driver = thread.driver().expect("without it nothing is taken");
         let Taken { command, asked, .. } = taken;
         let mut execution = driver.execute(asked.action.into(), command);
-        let reply = execution.take_now();
-        if reply.is_none() {
+        let Some(reply) = execution.take_now() else {
             let under_way = UnderWay::begin(&self.vitals);
             self.plain.executing = Some(Executing { execution, asked, _under_way: under_way });
             return None;
-        }
-        reply.map(|reply| (reply, asked))
+        };
+        Some(Begun { reply, execution, asked })
     }
 
     /// Pays what is owed: what the socket did not take, then the reply that is under way.
@@ -203,7 +223,8 @@ impl CheckedStream {
                 return Poll::Ready(Ok(()));
             };
             let reply = ready!(Pin::new(&mut executing.execution).poll(context));
-            let Executing { asked, .. } = self.plain.executing.take().expect("it was there a moment ago");
+            let Executing { asked, execution, .. } =
+                self.plain.executing.take().expect("it was there a moment ago");
             // A connection that is to finish ends with this answer, as it would with the library's.
             let goes_on = self.vitals.order().is_none();
             if !goes_on {
@@ -213,7 +234,9 @@ impl CheckedStream {
             let thread = Rc::clone(&self.thread);
             let mut answers = thread.write_buffer.borrow_mut();
             answers.clear();
-            let value = append(&thread, reply, &asked, goes_on, &date_now(&thread), &mut answers);
+            let moment = Moment::of(&thread);
+            let (status, value) = append(&thread, reply, &asked, goes_on, &moment, &mut answers);
+            self.end(&thread, execution.end(status, moment.now));
             self.send(context, &answers, value)?;
         }
     }
@@ -228,7 +251,18 @@ impl CheckedStream {
             self.plain.unsent = unsent;
             ready!(polled)?;
         }
+        if let Some(ending) = self.plain.ending.take() {
+            let Process { stages, clock, .. } = &*self.thread.process;
+            stages.end_after_wait(ending, &**clock);
+        }
         Poll::Ready(Ok(()))
+    }
+
+    /// A request has its answer. It ends when that is sent.
+    fn end(&mut self, thread: &Thread, ending: Ending) {
+        if let Some(before) = self.plain.ending.replace(ending) {
+            thread.process.stages.end(before, &*thread.process.clock);
+        }
     }
 
     /// Sends answers, and a large value behind them. What the socket does not take at once is owed.
@@ -240,7 +274,12 @@ impl CheckedStream {
             Poll::Ready(written) => written?,
             Poll::Pending => 0,
         };
-        if written < answers.len() + value.len() {
+        if written == answers.len() + value.len() {
+            if let Some(ending) = self.plain.ending.take() {
+                let Process { stages, clock, .. } = &*self.thread.process;
+                stages.end(ending, &**clock);
+            }
+        } else {
             let mut unsent = Unsent { answers: Bytes::new(), value };
             let rest = &answers[written.min(answers.len())..];
             unsent.advance(written.saturating_sub(answers.len()));
@@ -286,24 +325,27 @@ impl Unsent {
     }
 }
 
-/// Appends an answer. What is to leave behind it, if it is too large to be copied.
+/// Appends an answer. Its status, and what is to leave behind it, if it is too large to be copied.
 fn append(
     thread: &Thread,
     reply: Reply,
     asked: &Asked,
     goes_on: bool,
-    date: &HttpDate,
+    moment: &Moment,
     answers: &mut Vec<u8>,
-) -> Bytes {
-    let (status, body) = api::encode_http1(reply, asked, goes_on, date, answers);
+) -> (StatusCode, Bytes) {
+    let (status, body) = api::encode_http1(reply, asked, goes_on, &moment.date, answers);
     thread.recorder.answered(asked.action.into(), status);
     if body.len() > ANSWER_BYTES_MAX {
-        return body;
+        return (status, body);
     }
     answers.extend_from_slice(&body);
-    Bytes::new()
+    (status, Bytes::new())
 }
 
-fn date_now(thread: &Thread) -> HttpDate {
-    thread.date.at(thread.process.clock.now().wall)
+impl Moment {
+    fn of(thread: &Thread) -> Self {
+        let now = thread.process.clock.now();
+        Self { now: now.mono, date: thread.date.at(now.wall) }
+    }
 }

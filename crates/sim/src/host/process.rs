@@ -221,7 +221,7 @@ impl Process {
     /// Hands the writes of one turn of a machine to the engine.
     pub(crate) fn submit(&self, asker: Asker, group: WriteGroup) {
         let answers = Arc::clone(&self.answers);
-        self.store.submit(group, move |came| {
+        self.store.submit(group, move |came, _| {
             let mut answers = answers.lock().expect("nobody panics with it");
             answers.extend(came.into_iter().map(|(id, response)| (asker, id, response)));
         });

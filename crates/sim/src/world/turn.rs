@@ -103,7 +103,7 @@ impl World {
             Effect::Store { id, request } if request.is_read() => self.ask_to_read(place, id, request),
             Effect::Store { id, request } => self.ask_to_write(turn, id, request),
             Effect::Send { to, message } => self.send(turn, to, message),
-            Effect::Reply { to, reply } => self.reply(place, to, &reply),
+            Effect::Reply { to, reply, .. } => self.reply(place, to, &reply),
             Effect::Link(action) => self.link_action(place, action),
             Effect::Publish(_) => self.publish(place),
             Effect::Event(notice) => self.notice(place, notice),

@@ -113,7 +113,7 @@ pub(crate) fn hints_for(store: &Store, target: u8) -> Vec<(Key, Version)> {
 pub(crate) fn commit(store: &Store, group: WriteGroup) -> Vec<(StoreId, StoreResponse)> {
     let answers = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&answers);
-    store.submit(group, move |mut came| sink.lock().unwrap().append(&mut came));
+    store.submit(group, move |mut came, _| sink.lock().unwrap().append(&mut came));
     while store.engine().step_commit().is_ok_and(|worked| worked) {}
     let mut answers = std::mem::take(&mut *answers.lock().unwrap());
     answers.sort_by_key(|(id, _)| *id);

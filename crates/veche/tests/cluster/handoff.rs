@@ -102,7 +102,7 @@ fn make_diverge(cluster: &mut Cluster) -> (Vec<String>, Vec<Version>) {
         versions.push(version);
     }
     let (done, committed) = mpsc::sync_channel(KEYS);
-    store.submit(group, move |answers| done.send(answers.len()).expect("the test waits"));
+    store.submit(group, move |answers, _| done.send(answers.len()).expect("the test waits"));
     store.engine().close().expect("the store commits what waits, and closes");
     assert_eq!(committed.try_iter().sum::<usize>(), KEYS);
     drop(store);

@@ -25,7 +25,7 @@ use super::sources::{Known, Source};
 use super::window::{Finished, Terms, Window};
 use crate::{
     Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
-    ScanAnswer, StoreFault,
+    ScanAnswer, StoreFault, WaitsFor,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -214,6 +214,7 @@ impl ClusterScan {
             .filter(|(_, progress)| waits(*progress, timeout / REPLACED_AFTER))
             .map(|(node, _)| node)
             .collect();
+        desk.context.came = late.iter().next().map_or(WaitsFor::Links, |node| desk.context.waits_for_node(node));
         let order = self.not_left_out(desk, usable(desk.context));
         let others_do = |late: NodeIndex| {
             would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))

@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::sizes::{PAGE_BYTES_MAX, PageSizes};
 use crate::{
     Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply, ScanAnswer,
-    StoreFault,
+    StoreFault, WaitsFor,
 };
 use std::time::Duration;
 use stdx::Instant;
@@ -86,6 +86,7 @@ impl LocalScan {
     pub(super) fn handle_due(&mut self, desk: &mut Desk<'_>) {
         let retry_after = desk.context.limits.request_timeout;
         if self.progress.since().is_some_and(|since| since + retry_after <= desk.now.mono) {
+            desk.context.came = WaitsFor::Store;
             desk.context.tell(Event::DeadlinePassed);
             self.end(Reply::Failed(Failure::Overloaded { retry_after }));
         }

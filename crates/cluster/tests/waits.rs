@@ -1,0 +1,179 @@
+//! What a reply waited for is what it says, and its legs are all of its time.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{Command, Key, Leg, Lifetime, Limits, NodeIndex, Reply, RequestId, StoreRequest, WaitsFor};
+use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::time::Duration;
+use stdx::{Cell, Hlc, Instant, NodeTag, Version};
+
+const STEP: Duration = Duration::from_millis(7);
+
+fn cluster(nodes: u8) -> Cluster {
+    let mut cluster = Cluster::new(nodes, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1);
+    // The first write raises the bound of the clock.
+    put(&mut cluster, "early", 1, 1);
+    cluster.settle();
+    cluster
+}
+
+/// The host at this place of the key's preference list.
+fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
+    cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
+}
+
+fn peer(host: usize) -> WaitsFor {
+    WaitsFor::Peer(NodeIndex(host as u8))
+}
+
+/// Puts a key, at its first replica.
+fn put(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
+    let (key, quorum, value) = (key(name), cluster.quorum(ack, from), Bytes::from_static(b"v"));
+    let host = at(cluster, &key, 0);
+    cluster.submit(host, Command::Put { key, value, lifetime: Lifetime::Forever, quorum })
+}
+
+fn get(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
+    let (key, quorum) = (key(name), cluster.quorum(ack, from));
+    let host = at(cluster, &key, 0);
+    cluster.submit(host, Command::Get { key, quorum })
+}
+
+/// Handles what concerns a host, and what comes of it, for as long as there is some.
+fn deliver(cluster: &mut Cluster, host: usize) {
+    let concerns = |packet: &Packet| match packet {
+        Packet::AtStore { node, .. } => *node == host,
+        Packet::Message { acceptor, .. } => *acceptor == host,
+    };
+    while let Some(index) = cluster.on_the_way.iter().position(concerns) {
+        cluster.deliver(index, None);
+    }
+}
+
+/// The legs of a reply as what was waited for and how long, from when it was submitted.
+#[track_caller]
+fn legs(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitsFor, Duration)> {
+    let (wait, replied) = &cluster.waits[&id];
+    let last = Leg { waits_for: wait.last, until: *replied };
+    let mut from = submitted;
+    let mut legs = Vec::new();
+    for leg in wait.earlier.iter().copied().chain([last]) {
+        assert!(leg.until >= from, "legs lie end to end: {wait:?}");
+        legs.push((leg.waits_for, leg.until.saturating_since(from)));
+        from = leg.until;
+    }
+    legs
+}
+
+#[test]
+fn a_write_waits_for_the_answer_that_makes_its_quorum() {
+    for last in 0..3 {
+        let mut cluster = cluster(3);
+        let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+        let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
+        for place in (0..3).filter(|place| *place != last).chain([last]) {
+            cluster.pass(STEP);
+            deliver(&mut cluster, hosts[place]);
+        }
+        let expected = if last == 0 { WaitsFor::Store } else { peer(hosts[last]) };
+        assert_eq!(legs(&cluster, id, submitted), [(expected, STEP * 3)]);
+    }
+}
+
+#[test]
+fn a_write_waits_first_for_the_bound_of_the_clock() {
+    let mut cluster = Cluster::new(1, Limits::default(), 1);
+    let (id, submitted) = (put(&mut cluster, "k", 1, 1), cluster.now.mono);
+    for is_bound in [true, false] {
+        cluster.pass(STEP);
+        let index = cluster.on_the_way.iter().position(|packet| {
+            let is_raise =
+                matches!(packet, Packet::AtStore { request: StoreRequest::RaiseClockBound { .. }, .. });
+            is_raise == is_bound
+        });
+        cluster.deliver(index.expect("it is under way"), None);
+    }
+    let expected = [(WaitsFor::ClockBound, STEP), (WaitsFor::Store, STEP)];
+    assert_eq!(legs(&cluster, id, submitted), expected);
+}
+
+#[test]
+fn an_operation_at_its_deadline_names_whom_it_waited_for() {
+    let mut cluster = cluster(3);
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
+    deliver(&mut cluster, hosts[0]);
+    deliver(&mut cluster, hosts[1]);
+    cluster.pass(TIMEOUT);
+    assert!(matches!(cluster.replies[&id], Reply::Failed(_)));
+    assert_eq!(legs(&cluster, id, submitted), [(peer(hosts[2]), TIMEOUT)]);
+}
+
+#[test]
+fn a_hedged_read_names_who_was_late_and_then_who_answered() {
+    let mut cluster = cluster(3);
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+    let (id, submitted) = (get(&mut cluster, "k", 2, 3), cluster.now.mono);
+    deliver(&mut cluster, hosts[0]);
+    let is_asked = |cluster: &Cluster, host: usize| {
+        let concerns = |packet: &&Packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == host);
+        cluster.on_the_way.iter().any(|packet| concerns(&packet))
+    };
+    let late = if is_asked(&cluster, hosts[1]) { hosts[1] } else { hosts[2] };
+    let other = if late == hosts[1] { hosts[2] } else { hosts[1] };
+    let mut hedged_after = Duration::ZERO;
+    while !is_asked(&cluster, other) {
+        cluster.pass(Duration::from_millis(1));
+        hedged_after += Duration::from_millis(1);
+    }
+    cluster.pass(STEP);
+    deliver(&mut cluster, other);
+    assert_eq!(legs(&cluster, id, submitted), [(peer(late), hedged_after), (peer(other), STEP)]);
+}
+
+#[test]
+fn a_read_that_repairs_waits_for_the_answers_and_then_for_the_repair() {
+    let mut cluster = cluster(3);
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+    let newest = Cell::value(Version::new(Hlc::from_bits(9), NodeTag(1)), 3, Bytes::from_static(b"v"));
+    cluster.hosts[hosts[0]].cells.insert(key("k"), newest);
+    let (id, submitted) = (get(&mut cluster, "k", 3, 3), cluster.now.mono);
+    deliver(&mut cluster, hosts[0]);
+    cluster.pass(STEP);
+    let answers = |cluster: &mut Cluster, host: usize| {
+        // The request, its reading, the answer; and not what comes of the answer.
+        for _ in 0..3 {
+            let index = cluster.on_the_way.iter().position(|packet| match packet {
+                Packet::AtStore { node, .. } => *node == host,
+                Packet::Message { acceptor, .. } => *acceptor == host,
+            });
+            cluster.deliver(index.expect("it is under way"), None);
+        }
+    };
+    answers(&mut cluster, hosts[1]);
+    answers(&mut cluster, hosts[2]);
+    assert!(!cluster.replies.contains_key(&id), "what it found is on one replica");
+    cluster.pass(STEP);
+    deliver(&mut cluster, hosts[2]);
+    cluster.pass(STEP);
+    deliver(&mut cluster, hosts[1]);
+    assert!(matches!(cluster.replies[&id], Reply::Found { .. }));
+    let (wait, replied) = &cluster.waits[&id];
+    assert_eq!(wait.last, peer(hosts[1]));
+    assert_eq!(replied.saturating_since(submitted), STEP * 3);
+    let legs = legs(&cluster, id, submitted);
+    assert_eq!(legs.iter().map(|(_, took)| *took).sum::<Duration>(), STEP * 3);
+    assert!(legs.len() > 1 && legs[0].1 == STEP, "the repair is a leg of its own: {legs:?}");
+}
+
+#[test]
+fn what_is_decided_at_once_has_waited_for_nothing() {
+    let mut cluster = cluster(1);
+    let (quorum, key) = (cluster.quorum(1, 1), key("k"));
+    let lifetime = Lifetime::For(Duration::from_secs(u64::from(u32::MAX)));
+    let command = Command::Put { key, value: Bytes::new(), lifetime, quorum };
+    let (id, submitted) = (cluster.submit(0, command), cluster.now.mono);
+    assert!(matches!(cluster.replies[&id], Reply::Failed(_)), "it would expire too late");
+    assert_eq!(legs(&cluster, id, submitted), [(WaitsFor::Nothing, Duration::ZERO)]);
+}

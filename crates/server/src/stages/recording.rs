@@ -1,0 +1,109 @@
+//! A profile of what requests wait for.
+//!
+//! **Promise.** Every request that ends meanwhile is in it, with all of its time, in the slice of time in which it ended;
+//! what has no name is `other`. Nothing is recorded after whoever asked has left.
+//!
+//! **Mechanism.** While one is recorded every request that waited for anything is looked at closely. Its stages are added up
+//! under a lock, which is why recording costs something; otherwise nobody comes here.
+//!
+//! **Caveats.** A request that is answered from memory waits for nothing and is there with what its thread took for it, where that
+//! is seen at all: the clock is read once for all answers of a turn.
+
+use super::{Course, Stage, Stages, close_nanos};
+use crate::process::Process;
+use api::RequestKind;
+use profile::{Capture, CaptureBuilder, Kind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stdx::{Instant, Now};
+
+/// Time is told apart by slices of this length.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// A profile that is being recorded. Bounded by its time: there are so many slices, kinds and stages.
+#[derive(Debug)]
+pub(super) struct Recording {
+    began: Now,
+    nanos: BTreeMap<(u32, RequestKind, Stage), u64>,
+}
+
+/// Records for so long. Only one at a time: a second one ends the first, which then has what came until then.
+pub(crate) async fn record(process: &Arc<Process>, time: Duration) -> Capture {
+    let under_way = UnderWay::begin(process);
+    tokio::time::sleep(time).await;
+    under_way.finish(time)
+}
+
+impl Recording {
+    pub(super) fn new(began: Now) -> Self {
+        Self { began, nanos: BTreeMap::new() }
+    }
+
+    /// Takes a request that has ended.
+    pub(super) fn take(&mut self, course: &Course) {
+        let slice = slice_of(self.began.mono, course.until());
+        let kind = course.begun().kind;
+        let mut add = |stage, nanos| *self.nanos.entry((slice, kind, stage)).or_default() += nanos;
+        let mut unnamed = course.took();
+        for (stage, took) in course.spans() {
+            add(*stage, super::nanos(*took));
+            unnamed = unnamed.saturating_sub(*took);
+        }
+        if !unnamed.is_zero() {
+            add(Stage::Other, super::nanos(unnamed));
+        }
+    }
+
+    pub(super) fn into_capture(self, time: Duration) -> Capture {
+        let started_unix_ms = self.began.wall.micros_since_unix_epoch() / 1_000;
+        let mut builder = CaptureBuilder::new(Kind::Wait, SLICE, started_unix_ms);
+        for ((slice, kind, stage), nanos) in self.nanos {
+            builder.add(slice, [kind.name(), &*stage.name()], nanos);
+        }
+        builder.finish(slices(time))
+    }
+}
+
+fn slice_of(began: Instant, at: Instant) -> u32 {
+    slices(at.saturating_since(began))
+}
+
+fn slices(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos() / SLICE.as_nanos()).unwrap_or(u32::MAX)
+}
+
+/// Ends the recording when it is dropped.
+struct UnderWay<'a>(&'a Process);
+
+impl<'a> UnderWay<'a> {
+    fn begin(process: &'a Process) -> Self {
+        process.stages.begin_recording(process.clock.now());
+        Self(process)
+    }
+
+    fn finish(self, time: Duration) -> Capture {
+        let recording = self.0.stages.end_recording();
+        recording.unwrap_or_else(|| Recording::new(self.0.clock.now())).into_capture(time)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.stages.end_recording();
+    }
+}
+
+impl Stages {
+    pub(super) fn begin_recording(&self, now: Now) {
+        *self.recording.lock() = Some(Recording::new(now));
+        // Whatever took any time at all.
+        self.close_nanos.store(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_recording(&self) -> Option<Recording> {
+        self.close_nanos.store(close_nanos(self.slow_nanos), Ordering::Relaxed);
+        self.recording.lock().take()
+    }
+}

@@ -1,0 +1,80 @@
+//! The stages.
+
+use cluster::{NodeIndex, WaitsFor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a request is at, or waits for. The names are in `docs/profiling.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Stage {
+    /// The thread that serves it is at work on it, or on what came before it in the same turn.
+    Coordinator,
+    /// Its write waits for the log.
+    CommitQueue,
+    /// Its write waits because writes come faster than the store can work them off.
+    Pacing,
+    /// Its write is written to the log.
+    LogWrite,
+    /// Its write becomes durable.
+    Sync,
+    /// Its write becomes visible.
+    Publish,
+    /// Its read waits for a thread that may wait for the disk.
+    ReadPoolQueue,
+    /// Its read waits for the disk.
+    DiskRead,
+    /// This node's store has it; no more is known.
+    Store,
+    /// A peer has been asked.
+    Peer(NodeIndex),
+    /// Its write waits until the clock may issue versions.
+    ClockBound,
+    /// It waits for a link to a peer.
+    Links,
+    /// What it waited for is there, and the thread that serves it has not come to it.
+    Thread,
+    /// The socket does not take its answer.
+    SocketWrite,
+    /// Nothing is known.
+    Other,
+}
+
+impl Stage {
+    /// Where something is that waits for this.
+    pub(super) const fn of(waits_for: WaitsFor) -> Self {
+        match waits_for {
+            WaitsFor::Nothing => Self::Coordinator,
+            WaitsFor::Store => Self::Store,
+            WaitsFor::Peer(node) => Self::Peer(node),
+            WaitsFor::ClockBound => Self::ClockBound,
+            WaitsFor::Links => Self::Links,
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Coordinator => "coordinator",
+            Self::CommitQueue => "commit queue",
+            Self::Pacing => "pacing",
+            Self::LogWrite => "log write",
+            Self::Sync => "sync",
+            Self::Publish => "publish",
+            Self::ReadPoolQueue => "read pool queue",
+            Self::DiskRead => "disk read",
+            Self::Store => "store",
+            Self::Peer(node) => return Cow::Owned(format!("peer {}", node.0)),
+            Self::ClockBound => "clock bound",
+            Self::Links => "links",
+            Self::Thread => "thread",
+            Self::SocketWrite => "socket write",
+            Self::Other => "other",
+        })
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use cluster::{Leg, NodeIndex, WaitsFor};
+use engine::CommitTimes;
+use env::{Clock, ManualClock};
+use stdx::{Rng, WallTime};
+
+const SLOW: Duration = Duration::from_millis(100);
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn begun() -> Begun {
+    Begun { kind: RequestKind::Put, at: at(1_000) }
+}
+
+fn commit(paused: u64, [taken, written, synced, published]: [u64; 4]) -> CommitTimes {
+    CommitTimes {
+        paused: Duration::from_millis(paused),
+        taken: at(taken),
+        written: at(written),
+        synced: at(synced),
+        published: at(published),
+    }
+}
+
+fn spans(course: &Course) -> Vec<(String, u128)> {
+    course.spans().iter().map(|(stage, took)| (stage.name().into_owned(), took.as_millis())).collect()
+}
+
+fn named(course: &Course) -> Duration {
+    course.spans().iter().filter(|(stage, _)| *stage != Stage::Other).map(|(_, took)| *took).sum()
+}
+
+fn ending(course: Option<Box<Course>>, has_waited: bool, answered: Instant) -> Ending {
+    let request = Request { begun: begun(), key: KeyPrefix::of(b"user:\x001") };
+    Ending { request, course, has_waited, status: StatusCode::CREATED, answered }
+}
+
+#[test]
+fn a_write_is_told_by_the_times_of_its_group() {
+    let wait = Wait { earlier: Vec::new(), last: WaitsFor::Store };
+    let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
+    let times = StoreTimes::Written { handed_over: at(1_010), commit };
+    let course = Course::of(begun(), &wait, Some(&times), at(1_160));
+    let expected = [
+        ("coordinator", 10),
+        ("commit queue", 20),
+        ("pacing", 20),
+        ("log write", 2),
+        ("sync", 98),
+        ("publish", 1),
+        ("thread", 9),
+    ];
+    assert_eq!(spans(&course), expected.map(|(stage, took)| (stage.to_owned(), took)));
+}
+
+#[test]
+fn what_was_waited_for_first_comes_first() {
+    let legs = [(WaitsFor::ClockBound, 1_030), (WaitsFor::Peer(NodeIndex(2)), 1_040)];
+    let earlier = legs.map(|(waits_for, until)| Leg { waits_for, until: at(until) }).to_vec();
+    let times = StoreTimes::Read { came: at(1_041), taken: at(1_090), done: at(1_180) };
+    let wait = Wait { earlier, last: WaitsFor::Store };
+    let course = Course::of(begun(), &wait, Some(&times), at(1_200));
+    let expected = [
+        ("clock bound", 30),
+        ("peer 2", 10),
+        ("coordinator", 1),
+        ("read pool queue", 49),
+        ("disk read", 90),
+        ("thread", 20),
+    ];
+    assert_eq!(spans(&course), expected.map(|(stage, took)| (stage.to_owned(), took)));
+}
+
+/// Whatever times there are, in whatever order: the stages are the whole.
+#[test]
+fn stages_add_up_to_the_whole() {
+    let mut rng = Rng::new(1);
+    for _ in 0..10_000 {
+        let mut time = || at(900 + rng.below(300));
+        let times = [(); 4].map(|()| time());
+        let commit = CommitTimes {
+            paused: Duration::from_millis(50),
+            taken: times[0],
+            written: times[1],
+            synced: times[2],
+            published: times[3],
+        };
+        let answered = [
+            StoreTimes::Written { handed_over: time(), commit: Some(commit) },
+            StoreTimes::Written { handed_over: time(), commit: None },
+            StoreTimes::Read { came: time(), taken: time(), done: time() },
+            StoreTimes::Refused,
+        ];
+        let wait = Wait {
+            earlier: vec![Leg { waits_for: WaitsFor::Links, until: time() }],
+            last: WaitsFor::Store,
+        };
+        for times in answered {
+            let mut course = Course::of(begun(), &wait, Some(&times), at(1_300));
+            course.reach(Stage::SocketWrite, at(1_250));
+            let sum: Duration = course.spans().iter().map(|(_, took)| *took).sum();
+            assert_eq!((sum, course.took()), (course.took(), course.until().saturating_since(at(1_000))));
+            assert!(course.until() >= at(1_300), "{course:?} with {times:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_looked_at_closely_is_less_than_a_twentieth_of_what_is_slow() {
+    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    clock.advance(Duration::from_millis(1_100));
+    assert!(!stages.looks_closely(at(1_000), at(1_004)) && stages.looks_closely(at(1_000), at(1_005)));
+    stages.end(ending(None, true, at(1_100)), &clock);
+    let latest = stages.latest();
+    let [slow] = &latest.requests[..] else { panic!("one was slow: {latest:?}") };
+    let told: Vec<_> = slow.stages.iter().map(|stage| (&*stage.stage, stage.took_us)).collect();
+    assert_eq!(told, [("other", 5_000), ("thread", 95_000)]);
+    assert_eq!((slow.took_us, slow.status, &*slow.operation), (100_000, 201, "put"));
+    assert_eq!((&*slow.key, slow.key_bytes), ("user:\\x001", 7));
+    assert_eq!(stages.count(RequestKind::Put), 1);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_seen() {
+    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    clock.advance(Duration::from_millis(1_500));
+    stages.end_after_wait(ending(None, false, at(1_001)), &clock);
+    let slow = &stages.latest().requests[0];
+    let told: Vec<_> = slow.stages.iter().map(|stage| (&*stage.stage, stage.took_us)).collect();
+    assert_eq!(told, [("coordinator", 1_000), ("socket write", 499_000)]);
+}
+
+#[test]
+fn nothing_is_slow_when_it_is_off() {
+    let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
+    clock.advance(Duration::from_secs(100));
+    stages.end(ending(None, true, at(90_000)), &clock);
+    assert_eq!(stages.latest(), SlowRequests { threshold_ms: 0, left_out: 0, requests: Vec::new() });
+}
+
+#[test]
+fn the_log_is_bounded_and_says_what_it_left_out() {
+    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    clock.advance(Duration::from_secs(2));
+    for _ in 0..200 {
+        stages.end(ending(None, true, at(1_200)), &clock);
+    }
+    let latest = stages.latest();
+    assert_eq!((latest.requests.len(), latest.left_out, stages.count(RequestKind::Put)), (128, 72, 200));
+    clock.advance(Duration::from_secs(1));
+    stages.end(ending(None, true, at(1_300)), &clock);
+    let latest = stages.latest();
+    assert_eq!((latest.requests.len(), latest.left_out), (128, 72));
+    assert_eq!(latest.requests[0].took_us, 300_000, "the last one comes first");
+}
+
+#[test]
+fn a_recording_has_all_that_ended_in_its_slices() {
+    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    clock.advance(Duration::from_secs(1));
+    stages.begin_recording(clock.now());
+    let wait = Wait { earlier: Vec::new(), last: WaitsFor::Peer(NodeIndex(1)) };
+    for end in [1_050, 1_250] {
+        clock.advance(Duration::from_millis(100));
+        let course = stages.course(begun(), &wait, None, at(end));
+        assert!(course.is_some(), "all are looked at closely");
+        stages.end(ending(course, true, at(end + 1)), &clock);
+    }
+    let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(1));
+    assert_eq!(capture.slices(), 10);
+    let stacks: Vec<_> = capture
+        .stacks()
+        .iter()
+        .map(|stack| {
+            let frames: Vec<_> = capture.names_of(stack).collect();
+            let weights: Vec<_> = stack.weights().iter().map(|part| (part.slice, part.weight)).collect();
+            (frames.join(";"), weights)
+        })
+        .collect();
+    let ms = 1_000_000;
+    assert_eq!(
+        stacks,
+        [
+            ("put;peer 1".to_owned(), vec![(0, 50 * ms), (2, 250 * ms)]),
+            ("put;thread".to_owned(), vec![(0, ms), (2, ms)]),
+        ]
+    );
+    assert!(!stages.looks_closely(at(1_000), at(1_001)), "it costs nothing any more");
+}
+
+#[test]
+fn named_time_of_a_slow_request_is_nearly_all_of_it() {
+    let stages = Stages::new(SLOW);
+    for answered in [1_100, 1_101, 1_500, 61_000] {
+        let mut course = stages.unseen(begun(), true, at(answered));
+        course.reach(Stage::Thread, at(answered));
+        assert!(named(&course) * 100 >= course.took() * 95, "{course:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What slow requests waited for is told by its name, and all of it is told.
+
+mod common;
+#[path = "../../veche/tests/common/http.rs"]
+#[allow(dead_code, reason = "the black-box tests use the rest")]
+mod http;
+
+use common::{eventually, free_address};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsClock};
+use http::{Connection, bare, exchange, get, put};
+use serde_json::Value;
+use server::{Config, Limits, Server};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Membership;
+
+/// Longer than this is slow here, ...
+const SLOW: Duration = Duration::from_millis(40);
+/// ... and so long takes what is made slow.
+const DELAY: Duration = Duration::from_millis(200);
+
+fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
+    let name = |address: &SocketAddr| format!("http://{address}");
+    Config {
+        listen,
+        data: PathBuf::from("/data"),
+        peer_listen: None,
+        membership: Membership::of(nodes.iter().map(name).collect()),
+        self_name: name(&listen),
+        default_from: nodes.len().max(1) as u8,
+        secret: None,
+        after_absence: store::AfterAbsence::default(),
+        engine: engine::Options {
+            memory_bytes: 16 << 20,
+            memtable_bytes: Some(256 << 10),
+            wal_segment_bytes: 4 << 20,
+            table_bytes: 1 << 20,
+            level1_bytes: 4 << 20,
+            ..engine::Options::default()
+        },
+        threads: 1,
+        request_timeout: Duration::from_secs(20),
+        slow_request: SLOW,
+        value_bytes_max: 1 << 20,
+        drain_delay: Duration::ZERO,
+        snapshot_age: Duration::from_secs(60),
+        metrics: true,
+        limits: Limits::default(),
+    }
+}
+
+fn start(config: Config, fs: impl Fs + 'static) -> Server {
+    Server::start(config, Env { fs: Arc::new(fs), clock: Arc::new(OsClock::new()) }).expect("a port is free")
+}
+
+fn wait_until_serving(address: SocketAddr) {
+    eventually("the node serves", || exchange(address, bare("GET", "/v0/status")).status == 200);
+}
+
+/// Every operation of this kind takes long on threads that may wait for the disk.
+fn delayed(kind: OperationKind) -> FaultPlan {
+    let wait = Arc::new(|delay| {
+        if !std::thread::current().name().is_some_and(|name| name.starts_with("veche-io")) {
+            std::thread::sleep(delay);
+        }
+    });
+    FaultPlan::fail(OperationMatch::kind(kind).sticky(), Fault::Delay { duration: DELAY, wait })
+}
+
+/// A slow request, by the time in each of its stages.
+struct Slow {
+    request: Value,
+    stages: Vec<(String, u64)>,
+}
+
+impl Slow {
+    /// The stage in which it was longest.
+    fn longest(&self) -> &str {
+        let longest = self.stages.iter().max_by_key(|(_, took)| *took);
+        &longest.expect("a slow request was somewhere").0
+    }
+}
+
+/// The slow requests of this operation. Of each at least 95 % has a name, and the stages are the whole.
+#[track_caller]
+fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
+    let answer = exchange(address, bare("GET", "/v0/slow"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let document: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+    let requests = document["requests"].as_array().expect("a list").iter();
+    let slow = requests.filter(|request| request["operation"] == operation).map(|request| {
+        let stages: Vec<_> = request["stages"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|stage| (stage["stage"].as_str().expect("a name").to_owned(), stage["took_us"].as_u64().unwrap()))
+            .collect();
+        let took = request["took_us"].as_u64().expect("a number");
+        let sum: u64 = stages.iter().map(|(_, took)| took).sum();
+        let unnamed = stages.iter().find(|(stage, _)| stage == "other").map_or(0, |(_, took)| *took);
+        assert!(sum <= took && took - sum <= stages.len() as u64, "the stages are the whole: {request}");
+        assert!(unnamed * 100 <= took * 5, "more than 5 % has no name: {request}");
+        Slow { request: request.clone(), stages }
+    });
+    slow.collect()
+}
+
+#[test]
+fn a_slow_disk_is_seen_as_sync() {
+    let fs = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
+    let server = start(config(SocketAddr::from(([127, 0, 0, 1], 0)), &[]), fs.clone());
+    let address = server.address();
+    wait_until_serving(address);
+    assert_eq!(exchange(address, put("early", "v")).status, 201);
+    fs.set_plan(delayed(OperationKind::SyncData));
+    assert_eq!(exchange(address, put("k%001", "v")).status, 201);
+    fs.set_plan(FaultPlan::none());
+    assert_eq!(exchange(address, get("k%001")).status, 200);
+    let slow = slow_requests(address, "put");
+    let written = slow.iter().find(|slow| slow.request["key"] == "k\\x001").expect("it was slow");
+    assert_eq!((&written.request["status"], &written.request["key_bytes"]), (&201.into(), &3.into()));
+    assert_eq!(written.longest(), "sync", "{}", written.request);
+    let metrics = exchange(address, bare("GET", "/metrics")).text();
+    let counted = format!("veche_slow_requests_total{{operation=\"put\"}} {}", slow.len());
+    assert!(metrics.contains(&counted), "{counted}");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_full_read_pool_is_seen_as_its_queue() {
+    const KEYS: usize = 100;
+    let disk = MemFs::new();
+    let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = start(config(listen, &[]), fs.clone());
+    wait_until_serving(server.address());
+    let mut connection = Connection::open(server.address());
+    for i in 0..KEYS {
+        assert_eq!(connection.exchange(put(&format!("k{i}"), "v".repeat(10_000))).status, 201);
+    }
+    eventually("a memtable is flushed", || {
+        disk.file_names().into_iter().any(|path| path.extension().is_some_and(|it| it == "sst"))
+    });
+    server.stop().unwrap();
+    let server = start(config(listen, &[]), fs.clone());
+    let address = server.address();
+    wait_until_serving(address);
+    disk.set_cold(true);
+    fs.set_plan(delayed(OperationKind::Read));
+    let mut connections: Vec<_> = (0..12).map(|_| Connection::open(address)).collect();
+    for (i, connection) in connections.iter_mut().enumerate() {
+        connection.send(get(&format!("k{i}")));
+    }
+    for connection in &mut connections {
+        assert_eq!(connection.response().status, 200);
+    }
+    fs.set_plan(FaultPlan::none());
+    let slow = slow_requests(address, "get");
+    let longest = |stage: &str| slow.iter().filter(|slow| slow.longest() == stage).count();
+    assert!(longest("read pool queue") > 0 && longest("disk read") > 0, "{:?}", {
+        slow.iter().map(|slow| slow.request.to_string()).collect::<Vec<_>>()
+    });
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_slow_peer_is_seen_by_its_number() {
+    let mut nodes = [free_address(), free_address()];
+    // Nodes are numbered in the order of their names.
+    nodes.sort_by_key(ToString::to_string);
+    let peer = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
+    let servers = [start(config(nodes[0], &nodes), MemFs::new()), start(config(nodes[1], &nodes), peer.clone())];
+    nodes.iter().for_each(|node| wait_until_serving(*node));
+    assert_eq!(exchange(nodes[0], put("early", "v")).status, 201);
+    peer.set_plan(delayed(OperationKind::SyncData));
+    assert_eq!(exchange(nodes[0], put("k", "v")).status, 201);
+    peer.set_plan(FaultPlan::none());
+    let slow = slow_requests(nodes[0], "put");
+    let written = slow.iter().find(|slow| slow.request["key"] == "k").expect("it was slow");
+    assert_eq!(written.longest(), "peer 1", "{}", written.request);
+    servers.map(|server| server.stop().unwrap());
+}

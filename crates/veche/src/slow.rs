@@ -1,0 +1,95 @@
+//! `veche slow`: ask a node on this machine which requests were slow, and why.
+
+use crate::client;
+use crate::node_url::NodeUrl;
+use serde_json::Value;
+
+const MICROS_PER_MILLI: f64 = 1_000.0;
+/// A stage with less than this part of a request is not shown.
+const SHOWN_SHARE: u64 = 100;
+
+/// Ask a node on this machine which requests were slow, the last one first, and what they waited for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Address of the node; only a loopback address gets an answer
+    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    url: String,
+    /// Print the whole document that the node answers with
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
+    let answer = client::ask(&url, "GET", "/v0/slow")?;
+    let document: Value =
+        serde_json::from_str(&answer.body).map_err(|_| format!("{url} does not answer like a veche node"))?;
+    if answer.code != 200 {
+        return Err(format!("{url} answers {}: {}", answer.code, document["detail"].as_str().unwrap_or("?")));
+    }
+    println!("{}", if arguments.json { answer.body } else { list(&document) });
+    Ok(())
+}
+
+fn list(document: &Value) -> String {
+    let requests = document["requests"].as_array().map_or(&[][..], Vec::as_slice);
+    let left_out = document["left_out"].as_u64().unwrap_or(0);
+    let mut lines = vec![match document["threshold_ms"].as_u64() {
+        Some(0) => "no request counts as slow: --slow-request is 0s".to_owned(),
+        Some(millis) => {
+            format!("{} requests of {millis} ms and more, {left_out} more were not kept", requests.len())
+        }
+        None => "?".to_owned(),
+    }];
+    lines.extend(requests.iter().map(line));
+    lines.join("\n")
+}
+
+/// A request: what it was, how long it took, and the stages that matter.
+fn line(request: &Value) -> String {
+    let took = request["took_us"].as_u64().unwrap_or(0);
+    let stages = request["stages"].as_array().into_iter().flatten().filter_map(|stage| {
+        let part = stage["took_us"].as_u64()?;
+        (part * SHOWN_SHARE >= took).then(|| format!("{} {}", stage["stage"].as_str().unwrap_or("?"), millis(part)))
+    });
+    format!(
+        "{:>12}  {:<6} {} {}: {}",
+        millis(took),
+        request["operation"].as_str().unwrap_or("?"),
+        request["status"].as_u64().unwrap_or(0),
+        request["key"].as_str().unwrap_or("?"),
+        stages.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn millis(micros: u64) -> String {
+    format!("{:.1} ms", micros as f64 / MICROS_PER_MILLI)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_slow_request_is_a_line_with_the_stages_that_matter() {
+        let document = json!({
+            "threshold_ms": 100, "left_out": 2,
+            "requests": [{
+                "ended_unix_ms": 1, "operation": "put", "key": "user:7", "key_bytes": 6, "status": 201,
+                "took_us": 150_000,
+                "stages": [
+                    { "stage": "commit queue", "took_us": 20_000 }, { "stage": "sync", "took_us": 129_900 },
+                    { "stage": "thread", "took_us": 100 },
+                ],
+            }],
+        });
+        assert_eq!(
+            list(&document),
+            "1 requests of 100 ms and more, 2 more were not kept\n    \
+             150.0 ms  put    201 user:7: commit queue 20.0 ms, sync 129.9 ms"
+        );
+        let off = json!({ "threshold_ms": 0, "left_out": 0, "requests": [] });
+        assert_eq!(list(&off), "no request counts as slow: --slow-request is 0s");
+    }
+}
