@@ -7,6 +7,7 @@ use env::{Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 use stdx::Cell;
 use support::{DIR, World, batch_of, small_options};
 
@@ -170,4 +171,38 @@ fn a_write_that_finds_a_greater_version_is_told_so() {
     let late = (b"k".to_vec(), Cell::value(old, 1, "old".into()));
     let other = (b"a".to_vec(), Cell::value(old, 1, "other".into()));
     assert_eq!(engine.write(batch_of([&other, &late])).expect("write").superseded, [1]);
+}
+
+#[test]
+fn a_batch_is_told_when_its_group_was_through_with_what() {
+    const SYNC: Duration = Duration::from_millis(30);
+    const WRITE: Duration = Duration::from_millis(4);
+    let mut world = World::new(7);
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
+    let env = world.env_over(Arc::new(faults.clone()));
+    for durability in [Durability::Sync, Durability::Os] {
+        faults.set_plan(FaultPlan::none());
+        let options = Options { durability, ..small_options() };
+        let (engine, _) = engine::Engine::open(env.clone(), Path::new(DIR), options).expect("open");
+        let clock = Arc::clone(&world.clock);
+        faults.set_plan(FaultPlan::on_operation(move |operation| {
+            let duration = match operation.kind {
+                OperationKind::SyncData => SYNC,
+                OperationKind::Write => WRITE,
+                _ => return None,
+            };
+            let clock = Arc::clone(&clock);
+            Some(Fault::Delay { duration, wait: Arc::new(move |delay| clock.advance(delay)) })
+        }));
+        let told = submit(&mut world, &engine, b"k", 10);
+        world.clock.advance(Duration::from_millis(11));
+        let taken = env::Clock::now(&*world.clock).mono;
+        engine.step_commit().expect("commit");
+        let times = told.try_recv().expect("told").expect("committed").times;
+        let written = taken + WRITE;
+        let synced = if durability == Durability::Sync { written + SYNC } else { written };
+        assert_eq!((times.taken, times.written), (taken, written), "{durability:?}");
+        assert_eq!((times.synced, times.published), (synced, synced), "{durability:?}");
+        assert_eq!(times.paused, Duration::ZERO);
+    }
 }
