@@ -33,7 +33,7 @@ fn every_setting_can_stand_in_the_file() {
          self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
          peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
          request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\nsnapshot-age = \"4s\"\nmetrics = \"off\"\n\
-         compression = \"zstd\"\n\
+         slow-request = \"150ms\"\ncompression = \"zstd\"\n\
          log-format = \"json\"\nlog = \"debug\"\n",
     );
     assert_eq!(all.logging(), (LogFormat::Json, "debug"));
@@ -49,6 +49,7 @@ fn every_setting_can_stand_in_the_file() {
         (config.request_timeout, config.drain_delay, config.snapshot_age),
         (Duration::from_secs(2), Duration::from_secs(3), Duration::from_secs(4))
     );
+    assert_eq!(config.slow_request, Duration::from_millis(150));
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn the_cluster_is_a_list_or_a_text_in_the_file_and_nothing_when_empty() {
 #[test]
 fn keys_may_be_written_with_underscores() {
     let dashes = "self-url = \"u\"\ndefault-from = 1\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
-                  request-timeout = \"2s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
+                  request-timeout = \"2s\"\nslow-request = \"1s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
                   log-format = \"json\"";
     assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));
 }
