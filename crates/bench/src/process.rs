@@ -112,36 +112,14 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     }
 }
 
-/// What a process had the disk do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskBytes {
-    /// Fetched from the disk: what came out of the page cache is not in it.
-    pub read: u64,
-    /// Handed over to be written, also if it was not yet.
-    pub written: u64,
-}
-
-impl DiskBytes {
-    /// Reads `/proc/<pid>/io`.
-    ///
-    /// # Errors
-    /// When there is no such process, or it is another user's.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        match (field("read_bytes:"), field("write_bytes:")) {
-            (Some(read), Some(written)) => Ok(Self { read, written }),
-            _ => Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no read_bytes"))),
-        }
-    }
-
-    /// What came since `before`.
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            read: self.read.saturating_sub(before.read),
-            written: self.written.saturating_sub(before.written),
-        }
-    }
+/// Bytes that a process had fetched from the disk so far: what came out of the page cache is not in it.
+///
+/// # Errors
+/// When there is no such process, or it is another user's.
+pub fn disk_read_bytes(pid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let read = text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok());
+    read.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no read_bytes")))
 }
 
 /// A server process that this one started.
@@ -258,8 +236,7 @@ mod tests {
         let pid = std::process::id();
         let memory = resident(pid).unwrap();
         assert!(memory.now > 0 && memory.peak >= memory.anonymous);
-        let disk = DiskBytes::of(pid).unwrap();
-        assert_eq!(disk.since(disk), DiskBytes::default());
+        assert!(disk_read_bytes(pid).unwrap() <= disk_read_bytes(pid).unwrap());
         let meter = CpuMeter::start(pid).unwrap();
         let before = meter.spent().unwrap();
         let mut sum = 0u64;

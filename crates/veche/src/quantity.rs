@@ -1,5 +1,6 @@
 //! Sizes and times as people write them: `512MiB`, `1s`.
 
+use ::bench::units::{parse_bytes, parse_time};
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
@@ -15,60 +16,24 @@ pub(crate) struct Size(pub(crate) u64);
 #[serde(try_from = "Text")]
 pub(crate) struct Span(pub(crate) Duration);
 
-/// What is not a size or a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QuantityError {
-    text: String,
-    expected: &'static str,
-}
-
-impl fmt::Display for QuantityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not {}", self.text, self.expected)
-    }
-}
-
-impl std::error::Error for QuantityError {}
-
-const SIZE_UNITS: [(&str, u64); 9] = [
-    ("", 1),
-    ("B", 1),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-];
-
-/// In milliseconds.
-const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-
 impl FromStr for Size {
-    type Err = QuantityError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        parse(text, &SIZE_UNITS, "a size such as 4096, 64KiB, 512MiB or 2GiB").map(Self)
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self)
     }
 }
 
 impl FromStr for Span {
-    type Err = QuantityError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        parse(text, &TIME_UNITS, "a time such as 500ms, 1s or 2m").map(Duration::from_millis).map(Self)
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A number alone would be seconds; in a setting that is a guess.
+        if text.ends_with(|last: char| last.is_ascii_digit()) {
+            return Err(format!("{text:?} has no unit: ms, s, m or h"));
+        }
+        parse_time(text).map(Self)
     }
-}
-
-fn parse(text: &str, units: &[(&str, u64)], expected: &'static str) -> Result<u64, QuantityError> {
-    let error = || QuantityError { text: text.to_owned(), expected };
-    let digits_len = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (digits, unit) = text.split_at(digits_len);
-    let unit = unit.trim_start();
-    let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(error)?;
-    let number: u64 = digits.parse().map_err(|_| error())?;
-    number.checked_mul(*factor).ok_or_else(error)
 }
 
 /// How a quantity may stand in a TOML file.
@@ -89,17 +54,17 @@ impl fmt::Display for Text {
 }
 
 impl TryFrom<Text> for Size {
-    type Error = QuantityError;
+    type Error = String;
 
-    fn try_from(text: Text) -> Result<Self, QuantityError> {
+    fn try_from(text: Text) -> Result<Self, String> {
         text.to_string().parse()
     }
 }
 
 impl TryFrom<Text> for Span {
-    type Error = QuantityError;
+    type Error = String;
 
-    fn try_from(text: Text) -> Result<Self, QuantityError> {
+    fn try_from(text: Text) -> Result<Self, String> {
         text.to_string().parse()
     }
 }

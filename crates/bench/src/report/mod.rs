@@ -6,11 +6,13 @@
 mod compare;
 mod hgrm;
 mod page;
+mod sheet;
 mod text;
 
 pub use compare::comparison;
 pub use hgrm::hgrm;
-pub use page::page;
+pub use page::{Group, escape, gallery, page, plain_page};
+pub use sheet::Sheet;
 pub use text::text;
 
 use crate::load::LaneResult;

@@ -116,6 +116,28 @@ fn a_page_is_well_formed_and_needs_nothing_from_elsewhere() {
     assert!(page.contains("&lt;/script&gt;"), "what the server and user say is escaped");
 }
 
+#[test]
+fn a_gallery_has_the_runs_of_each_group_and_needs_nothing_from_elsewhere() {
+    let group = |number: u64| Group {
+        title: format!("load-{number}"),
+        about: "a <load>".to_owned(),
+        published: "1k/s".to_owned(),
+        runs: vec![report(number)],
+    };
+    let mut sheet = Sheet::new(&["load"], &["p50"], &[]);
+    sheet.row(vec!["load-1".to_owned(), "1 ms".to_owned()]);
+    let page = gallery("All", "of <them>", &sheet, &[group(1), group(2)]);
+    assert_balanced(&page);
+    for from_elsewhere in ["http:", "https:", "src=", "href=", "url(", "@import", "fetch(", "{{"] {
+        assert!(!page.contains(from_elsewhere), "the page holds {from_elsewhere}");
+    }
+    for number in 0..2 {
+        let shown = page.contains(&format!("data-runs=\"runs-{number}\""));
+        assert!(shown && page.contains(&format!("id=\"runs-{number}\">[{{")), "{number}");
+    }
+    assert!(page.contains("a &lt;load&gt;") && page.contains("of &lt;them&gt;"));
+}
+
 /// Every element that is opened is closed, in order.
 fn assert_balanced(page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];

@@ -38,7 +38,7 @@ struct Rounds {
 /// Measures, and adds the rows.
 pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
     let alone = home.veche("alone", LAYOUT, Durability::Sync, Some(MEMORY))?;
-    let nodes = home.cluster("node", NODES, LAYOUT, MEMORY)?;
+    let nodes = home.cluster("node", NODES, LAYOUT, Durability::Sync, MEMORY)?;
     for server in [&alone, &nodes[0]] {
         preload(server, LAYOUT, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     }

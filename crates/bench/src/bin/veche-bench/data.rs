@@ -8,6 +8,7 @@ use bench::process::Server;
 use bench::units::{bytes, span};
 use rustix::fs::{Advice, fadvise, statvfs};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,8 @@ pub(crate) fn store_in_batches(server: &Server, keys: u64, value_bytes: usize) -
         // A node that cannot keep up refuses for a while; what was done already is done again.
         while let Err(error) = batch.send(server.address()) {
             tries += 1;
-            if tries == TRIES_MAX {
+            let is_gone = error.kind() == ErrorKind::ConnectionRefused;
+            if is_gone || tries == TRIES_MAX {
                 return Err(error.into());
             }
             std::thread::sleep(RETRY_PAUSE);

@@ -15,10 +15,10 @@ use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::cgroup::MemoryLimit;
 use bench::keys::KEY_LEN;
-use bench::process::{DiskBytes, Server};
+use bench::process::{Server, disk_read_bytes};
 use bench::stats::{ratio, rounds};
 use bench::units::{bytes, parse_bytes};
-use bench::{Operation, Pacing};
+use bench::{Operation, Pacing, Stop};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -105,6 +105,8 @@ pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table:
     };
     let data_bytes = contest.keys as f64 * (KEY_LEN + VALUE_BYTES) as f64;
     require_room(home.dir(), (2.0 * data_bytes * SPACE_AMPLIFICATION) as u64)?;
+    // Ctrl-C ends the servers, and with them this, which then cleans up.
+    let _caught = Stop::on_interrupt()?;
     table.section(&format!(
         "GET at random over {}, {CONNECTIONS} connections, in a cgroup of {}; {}",
         bytes(data_bytes),
@@ -196,9 +198,9 @@ impl Contest<'_> {
     }
 
     fn round(&self, server: &Server, calm: Pacing, seed: u64) -> Outcome<Round> {
-        let before = DiskBytes::of(server.pid())?;
+        let before = disk_read_bytes(server.pid())?;
         let top = self.reads(server, Pacing::Closed, seed)?;
-        let read = DiskBytes::of(server.pid())?.since(before).read;
+        let read = disk_read_bytes(server.pid())? - before;
         let calm = self.reads(server, calm, seed)?;
         Ok(Round { top, calm, read_bytes: read as f64 / top.answers.max(1) as f64 })
     }
@@ -207,9 +209,9 @@ impl Contest<'_> {
     fn warm(&self, server: &Server) -> Outcome<()> {
         let mut left = 3.0 * self.limit_bytes as f64;
         for seed in 100.. {
-            let before = DiskBytes::of(server.pid())?;
+            let before = disk_read_bytes(server.pid())?;
             self.reads(server, Pacing::Closed, seed)?;
-            let read = DiskBytes::of(server.pid())?.since(before).read as f64;
+            let read = (disk_read_bytes(server.pid())? - before) as f64;
             left -= read;
             // Data that is all in memory is as warm as it gets.
             if left <= 0.0 || read < self.limit_bytes as f64 / 1_000.0 || self.options.quick {
@@ -264,7 +266,9 @@ fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, n
     let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
     let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
         let [one, other] = [&above, &below].map(|values| rounds(values).map_or(f64::NAN, |all| all.median));
-        table.row(measure, target, ratio(&above, &below), format!("{unit}: {one:.1} / {other:.1}"));
+        // Data that is all in memory comes from no disk at all.
+        let value = ratio(&above, &below).filter(|ratio| ratio.median.is_finite());
+        table.row(measure, target, value, format!("{unit}: {one:.1} / {other:.1}"));
     };
     let both = |value: fn(&Round) -> f64| [of(veche, value), of(rocks, value)];
     let [ours, theirs] = both(|round| round.top.cpu_us);

@@ -1,8 +1,360 @@
-//! x
-use crate::servers::Home;
+//! Every preset of `veche bench` in both durabilities, against nodes that are started for it: one page, one table.
+//!
+//! Each load is made by `veche bench` itself, as anybody would: its command line is on the page. Presets that read the same
+//! data one after another share a node. Server and generator have a core each; the nodes of a cluster share theirs.
+//!
+//! **Caveats.** What others have published comes from their machines: the shapes compare, the figures do not. A load of one
+//! connection that writes durably waits for each of its syncs; where its rate is out of reach for that, it is a closed loop.
+
+use crate::data::require_room;
+use crate::servers::{Durability, Home, Layout};
 use crate::{Options, Outcome};
+use bench::machine::Machine;
+use bench::presets::{PRESETS, Preset};
+use bench::process::Server;
+use bench::report::{Group, Report, Sheet, gallery};
+use bench::units::{grouped, micros};
+use bench::{Operation, Quorum, Stop};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const LAYOUT: Layout = Layout::PINNED;
+const NODES: usize = 3;
+/// Of each node of a cluster.
+const CLUSTER_MEMORY: &str = "1GiB";
+/// The largest data set with room for compaction, in bytes.
+const ROOM_BYTES: u64 = 6 << 30;
+/// Keys of a smoke run.
+const QUICK_KEYS: u64 = 10_000;
+/// A single connection does not write faster than this where it waits for each sync.
+const ONE_DURABLE_WRITER_MAX: u64 = 5_000;
+const BROWSER: &str = "chromium";
+const PICTURE_WIDTH: u32 = 1_400;
+const PICTURE_HEIGHT: u32 = 2_400;
+const DURABILITIES: [Durability; 2] = [Durability::Sync, Durability::Os];
+
+/// What is run, and where it is told.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Arguments {}
-pub(crate) fn run(_options: &Options, _arguments: &Arguments, _home: &Home) -> Outcome<()> {
+pub(crate) struct Arguments {
+    /// Only these
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<Preset>,
+    /// Each for as long as it says itself, instead of --seconds [default: 20]
+    #[arg(long)]
+    full: bool,
+    /// Also look for the highest rate that holds this goal
+    #[arg(long, value_name = "GOAL", num_args = 0..=1, default_missing_value = "p99<10ms,errors=0")]
+    knee: Option<String>,
+    /// Where presets.html, presets.md and presets.json go
+    #[arg(long, default_value = "target/presets")]
+    out: PathBuf,
+    /// Also write presets.md and, where there is a browser, img/presets-light.png and -dark.png here
+    #[arg(long)]
+    docs: Option<PathBuf>,
+}
+
+/// One preset with its runs.
+struct Loaded {
+    preset: Preset,
+    runs: Vec<(Durability, Report)>,
+}
+
+/// Nodes that hold the data of one preset, or of several that only read it.
+struct Fleet<'a> {
+    home: &'a Home,
+    names: Vec<String>,
+    servers: Vec<Server>,
+    data: Data,
+    durability: Durability,
+}
+
+/// What is stored before, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Data {
+    preload: Option<&'static str>,
+    value_size: &'static str,
+    quorum: Quorum,
+}
+
+/// Runs them, and writes page and table.
+pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outcome<()> {
+    require_room(home.dir(), ROOM_BYTES)?;
+    fs::create_dir_all(&arguments.out)?;
+    let stop = Stop::on_interrupt()?;
+    let presets = if arguments.only.is_empty() { PRESETS.to_vec() } else { arguments.only.clone() };
+    let mut all: Vec<Loaded> =
+        presets.into_iter().map(|preset| Loaded { preset, runs: Vec::new() }).collect();
+    for durability in DURABILITIES {
+        let mut fleet: Option<Fleet<'_>> = None;
+        for loaded in &mut all {
+            if stop.is_set() {
+                break;
+            }
+            let preset = &loaded.preset;
+            if !fleet.as_ref().is_some_and(|fleet| fleet.serves(preset)) {
+                // The last one's data goes before the next one's comes.
+                drop(fleet.take());
+                fleet = Some(Fleet::start(home, preset, durability)?);
+            }
+            println!("{}, --durability {}", preset.name, durability.flag());
+            let fleet = fleet.as_ref().ok_or("there are nodes")?;
+            let report = fleet.load(options, arguments, preset)?;
+            println!("{}", report.run);
+            loaded.runs.push((durability, report));
+        }
+    }
+    all.retain(|loaded| !loaded.runs.is_empty());
+    write(arguments, all)
+}
+
+impl<'a> Fleet<'a> {
+    fn start(home: &'a Home, preset: &Preset, durability: Durability) -> Outcome<Self> {
+        let name = format!("{}-{}", preset.name, durability.flag());
+        let (names, servers) = if preset.quorum == Quorum::default() {
+            let server = home.veche(&name, LAYOUT, durability, None)?;
+            (vec![name], vec![server])
+        } else {
+            let servers = home.cluster(&name, NODES, LAYOUT, durability, CLUSTER_MEMORY)?;
+            ((0..NODES).map(|node| format!("{name}-{node}")).collect(), servers)
+        };
+        Ok(Self { home, names, servers, data: Data::of(preset), durability })
+    }
+
+    /// Whether the preset reads what is stored here, and nothing else does anything to it.
+    fn serves(&self, preset: &Preset) -> bool {
+        let mix = preset.mix();
+        let only_reads = !mix.has(Operation::Put) && !mix.has(Operation::Delete);
+        only_reads && preset.preload.is_some() && self.data == Data::of(preset)
+    }
+
+    /// Has `veche bench` make the load.
+    fn load(&self, options: &Options, arguments: &Arguments, preset: &Preset) -> Outcome<Report> {
+        let json = self.home.dir().join("report.json");
+        let pids: Vec<String> = self.servers.iter().map(|server| server.pid().to_string()).collect();
+        let cores: Vec<String> = LAYOUT.generator_cores.iter().map(ToString::to_string).collect();
+        let mut command = Command::new(self.home.program());
+        command.args(["bench", "--preset", preset.name]);
+        command.args(["--target", &format!("http://{}", self.servers[0].address())]);
+        command.args(["--pid", &pids.join(","), "--cores", &cores.join(",")]);
+        command.args(pace(options, arguments, preset, self.durability));
+        if options.quick {
+            command.args(smaller(preset));
+        }
+        command.arg("--json").arg(&json).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.status()?;
+        if !status.success() {
+            return Err(format!("veche bench --preset {}: {status}", preset.name).into());
+        }
+        let report = serde_json::from_slice(&fs::read(&json)?)?;
+        fs::remove_file(&json)?;
+        Ok(report)
+    }
+}
+
+impl Drop for Fleet<'_> {
+    fn drop(&mut self) {
+        self.servers.clear();
+        for name in &self.names {
+            let data = self.home.data(name);
+            if let Err(error) = fs::remove_dir_all(&data) {
+                eprintln!("{} stays behind: {error}", data.display());
+            }
+        }
+    }
+}
+
+impl Data {
+    fn of(preset: &Preset) -> Self {
+        Self { preload: preset.preload, value_size: preset.value_size, quorum: preset.quorum }
+    }
+}
+
+/// The flags that say how fast and for how long.
+fn pace(options: &Options, arguments: &Arguments, preset: &Preset, durability: Durability) -> Vec<String> {
+    let seconds = if options.quick { 1.0 } else { 20.0 };
+    let seconds = options.seconds.unwrap_or(seconds);
+    let mut flags = Vec::new();
+    if !arguments.full {
+        flags.push(format!("--duration={seconds}s"));
+    }
+    if is_out_of_reach(preset, durability) {
+        flags.push("--closed".to_owned());
+    } else if let Some(goal) = &arguments.knee {
+        flags.extend([format!("--find-max={goal}"), format!("--trial={}s", seconds / 4.0)]);
+    }
+    flags
+}
+
+fn is_out_of_reach(preset: &Preset, durability: Durability) -> bool {
+    let waits = durability == Durability::Sync && preset.connections == 1;
+    waits && preset.mix().has(Operation::Put) && preset.rate > ONE_DURABLE_WRITER_MAX
+}
+
+/// The flags of a smoke run.
+fn smaller(preset: &Preset) -> Vec<String> {
+    let keys = preset.keys.map_or(QUICK_KEYS, |keys| keys.min(QUICK_KEYS));
+    let preload = preset.preload.map(|_| format!("--preload={QUICK_KEYS}"));
+    preload.into_iter().chain([format!("--keys={keys}")]).collect()
+}
+
+fn write(arguments: &Arguments, all: Vec<Loaded>) -> Outcome<()> {
+    let machine = Machine::here();
+    let sheet = sheet(&all);
+    let about = format!(
+        "Every preset of veche bench, durable (each write waits for its sync) and with --durability os (each write is with the \
+         operating system). Latencies count from the moment at which a request was meant to start. Nodes on one core, generator on \
+         the other: {machine}. What others published was measured on machines of their own: the shapes compare, the figures do not."
+    );
+    let markdown = markdown(&about, &sheet, &all);
+    let groups: Vec<Group> = all.into_iter().map(group).collect();
+    let page = gallery("The presets of veche bench", &about, &sheet, &groups);
+    let runs: Vec<&Report> = groups.iter().flat_map(|group| &group.runs).collect();
+    let html = arguments.out.join("presets.html");
+    fs::write(&html, page)?;
+    fs::write(arguments.out.join("presets.md"), &markdown)?;
+    fs::write(arguments.out.join("presets.json"), serde_json::to_vec(&runs)?)?;
+    println!("{markdown}\n{}", html.display());
+    if let Some(docs) = &arguments.docs {
+        let pictures = docs.join("img");
+        fs::create_dir_all(&pictures)?;
+        fs::write(docs.join("presets.md"), &markdown)?;
+        for theme in [Theme::Light, Theme::Dark] {
+            take_picture(&html, &pictures.join(format!("presets-{}.png", theme.name())), theme)?;
+        }
+    }
     Ok(())
+}
+
+fn sheet(all: &[Loaded]) -> Sheet {
+    let numbers = ["asked/s", "answered/s", "p50", "p99", "p99.9", "max", "errors", "knee/s"];
+    let mut sheet = Sheet::new(&["preset", "durability"], &numbers, &["load", "what others published"]);
+    for Loaded { preset, runs } in all {
+        for (number, (durability, report)) in runs.iter().enumerate() {
+            let is_first = number == 0;
+            let once = |text: &str| if is_first { text.to_owned() } else { String::new() };
+            let mut cells = vec![once(preset.name), durability.flag().to_owned()];
+            cells.extend(measured(report));
+            cells.extend([once(preset.about), once(preset.published)]);
+            sheet.row(cells);
+        }
+    }
+    sheet
+}
+
+/// The cells of the numbers.
+fn measured(report: &Report) -> Vec<String> {
+    let run = &report.run;
+    let at =
+        |percentile| run.overall().and_then(|latency| latency.at(percentile)).map_or("-".to_owned(), micros);
+    let asked = run.asked_per_s.map_or("closed loop".to_owned(), grouped);
+    let answered = match run.kept() {
+        Some(kept) if kept < 0.999 => {
+            format!("{} ({:.1} %)", grouped(run.arrived_per_s as u64), kept * 100.0)
+        }
+        _ => grouped(run.arrived_per_s.round() as u64),
+    };
+    let knee = report.search.as_ref().map(|search| search.knee.map_or("none".to_owned(), grouped));
+    let latencies = [50.0, 99.0, 99.9, 100.0].map(at);
+    [asked, answered]
+        .into_iter()
+        .chain(latencies)
+        .chain([grouped(run.errors()), knee.unwrap_or_default()])
+        .collect()
+}
+
+fn group(loaded: Loaded) -> Group {
+    let Loaded { preset, runs } = loaded;
+    let named = |(durability, mut report): (Durability, Report)| {
+        report.name = format!("--durability {}", durability.flag());
+        report
+    };
+    Group {
+        title: preset.name.to_owned(),
+        about: preset.about.to_owned(),
+        published: preset.published.to_owned(),
+        runs: runs.into_iter().map(named).collect(),
+    }
+}
+
+fn markdown(about: &str, sheet: &Sheet, all: &[Loaded]) -> String {
+    let runs = all.iter().flat_map(|loaded| &loaded.runs);
+    let first = runs.map(|(_, report)| report).next();
+    let started = first.map_or("", |report| report.started.as_str());
+    let generator = first.map_or("", |report| report.generator.as_str());
+    format!(
+        "# The presets of `veche bench`, beside what others published\n\n{about}\n\nMade by `bench/run presets`, {generator}, \
+         {started}.\n\n{sheet}\n<picture>\n  \
+         <source media=\"(prefers-color-scheme: dark)\" srcset=\"img/presets-dark.png\">\n  \
+         <img src=\"img/presets-light.png\" width=\"860\" alt=\"The page of all presets: for each the latency by percentile and \
+         over time\">\n</picture>\n",
+        sheet = sheet.markdown()
+    )
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Theme {
+    Light,
+    Dark,
+}
+
+impl Theme {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    /// Of Blink's `PreferredColorScheme`.
+    const fn setting(self) -> u8 {
+        match self {
+            Self::Dark => 0,
+            Self::Light => 1,
+        }
+    }
+}
+
+/// Has a browser without a window show the page, and keeps what it shows. Without a browser there is no picture.
+fn take_picture(page: &Path, picture: &Path, theme: Theme) -> Outcome<()> {
+    let mut command = Command::new(BROWSER);
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
+    command.arg(format!("--window-size={PICTURE_WIDTH},{PICTURE_HEIGHT}"));
+    command.arg(format!("--blink-settings=preferredColorScheme={}", theme.setting()));
+    command.arg(format!("--screenshot={}", picture.display()));
+    command.arg(format!("file://{}", page.canonicalize()?.display()));
+    match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => println!("{}", picture.display()),
+        Ok(status) => return Err(format!("{BROWSER}: {status}").into()),
+        Err(error) => println!("no picture: {BROWSER} cannot be started: {error}"),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_waits_for_each_sync_has_no_rate_to_keep() {
+        let closed = |durability| -> Vec<&str> {
+            let out_of_reach = PRESETS.iter().filter(|preset| is_out_of_reach(preset, durability));
+            out_of_reach.map(|preset| preset.name).collect()
+        };
+        assert_eq!(closed(Durability::Sync), ["put-small-seq"]);
+        assert!(closed(Durability::Os).is_empty());
+    }
+
+    #[test]
+    fn the_sheet_has_a_row_for_each_run_and_says_once_what_was_run() {
+        let runs = || DURABILITIES.map(|durability| (durability, Report::default())).into();
+        let all: Vec<Loaded> =
+            PRESETS.iter().map(|preset| Loaded { preset: *preset, runs: runs() }).collect();
+        let markdown = markdown("about", &sheet(&all), &all);
+        for preset in &PRESETS {
+            assert_eq!(markdown.matches(&format!("| {} |", preset.name)).count(), 1, "{}", preset.name);
+            assert!(markdown.contains(preset.published));
+        }
+        assert_eq!(markdown.matches("| sync |").count(), PRESETS.len());
+    }
 }

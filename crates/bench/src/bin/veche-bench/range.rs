@@ -217,7 +217,7 @@ fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outco
 fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
     let layout = Layout::UNPINNED;
     let alone = home.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
-    let nodes = home.cluster("range-node", NODES, layout, CLUSTER_MEMORY)?;
+    let nodes = home.cluster("range-node", NODES, layout, Durability::Sync, CLUSTER_MEMORY)?;
     for server in [&alone, &nodes[0]] {
         preload(server, layout, KeyOrder::Sequential, options.range_keys(), VALUE_BYTES)?;
     }

@@ -43,14 +43,15 @@ impl Layout {
 }
 
 /// When a write of veche is acknowledged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
     Sync,
     Os,
 }
 
 impl Durability {
-    const fn flag(self) -> &'static str {
+    /// As the command line has it.
+    pub(crate) const fn flag(self) -> &'static str {
         match self {
             Self::Sync => "sync",
             Self::Os => "os",
@@ -164,6 +165,7 @@ impl Home {
         name: &str,
         nodes: usize,
         layout: Layout,
+        durability: Durability,
         memory: &str,
     ) -> Outcome<Vec<Server>> {
         let addresses = (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>()?;
@@ -174,6 +176,7 @@ impl Home {
             let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string()];
             args.extend([threads(layout), format!("--cluster={}", urls.join(","))]);
             args.push(format!("--data={}", self.dir.join(&name).display()));
+            args.push(format!("--durability={}", durability.flag()));
             args.push(format!("--memory={memory}"));
             servers.push((self.spawn(&name, &self.veche, &args, layout, address)?, name));
         }
@@ -209,6 +212,11 @@ impl Home {
             format!("{name}: {error}\n{said}")
         })?;
         Ok(server)
+    }
+
+    /// The server's program.
+    pub(crate) fn program(&self) -> &Path {
+        &self.veche
     }
 
     /// Where everything of this run is.

@@ -9,11 +9,11 @@
 use crate::data::{RESERVE_BYTES, free_bytes, require_room, settle};
 use crate::measure::{Load, Sample, measure_watched};
 use crate::scrape::Scrape;
-use crate::servers::{Durability, Home, Layout};
+use crate::servers::{Durability, Home, Layout, number_at, status};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::keys::KEY_LEN;
-use bench::process::{DiskBytes, Server, resident};
+use bench::process::{Server, resident};
 use bench::recorder::micros;
 use bench::stats::rounds;
 use bench::timeline::{Buckets, Row};
@@ -38,6 +38,8 @@ const DEBT_GROWTH_MAX: f64 = 1.25;
 const DEBT_SLACK_BYTES: f64 = (256 << 20) as f64;
 /// The part by which tables may be larger than the entries that live, while compaction is under way.
 const SPACE_AMPLIFICATION: f64 = 1.3;
+/// Where the status says what the node's calls wrote to files.
+const WRITTEN: &str = "storage.io.written_bytes";
 const SETTLE_PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is written, and for how long.
@@ -69,6 +71,8 @@ struct Writes<'a> {
     /// How long a "minute" is: shorter in a smoke run.
     minute_s: u64,
     minutes: u64,
+    /// By Ctrl-C: what was begun is cleaned up.
+    interrupted: Stop,
 }
 
 /// What the node said of itself in a second.
@@ -115,7 +119,8 @@ struct Held {
     is_debt_bounded: bool,
     accepted_bytes: f64,
     written_bytes: [f64; 3],
-    disk: DiskBytes,
+    /// By all calls of the node that write to files.
+    called_bytes: f64,
 }
 
 /// Measures, and adds the rows.
@@ -127,7 +132,8 @@ pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table:
     let server = home.veche(NAME, layout, Durability::Sync, Some(&arguments.memory))?;
     let minutes = if options.quick { arguments.minutes.min(4) } else { arguments.minutes };
     let minute_s = if options.quick { 2 } else { 60 };
-    let writes = Writes { server: &server, home, layout, keys, minute_s, minutes };
+    let writes =
+        Writes { server: &server, home, layout, keys, minute_s, minutes, interrupted: Stop::on_interrupt()? };
     table.section(&format!(
         "PUT of 2 KiB to {} keys, durable, --memory {}; {}",
         grouped(keys),
@@ -185,11 +191,11 @@ fn add_rows(table: &mut Table, held: &Held) {
     table.row("writes refused or failed", Target::AtMost(0.0), rounds(&[held.not_ok as f64]), refused);
     let [wal, flushed, compacted] = held.written_bytes;
     let note = format!(
-        "log {:.2}, flush {:.2}, compaction {:.2}; by /proc {:.2}",
+        "log {:.2}, flush {:.2}, compaction {:.2}; by all calls that write {:.2}",
         wal / held.accepted_bytes,
         flushed / held.accepted_bytes,
         compacted / held.accepted_bytes,
-        held.disk.written as f64 / held.accepted_bytes
+        held.called_bytes / held.accepted_bytes
     );
     let amplification = (wal + flushed + compacted) / held.accepted_bytes;
     table.row("bytes written / byte accepted", Target::None, rounds(&[amplification]), note);
@@ -229,8 +235,8 @@ impl Writes<'_> {
             value_bytes: VALUE_BYTES,
             seed: if pacing == Pacing::Closed { 1 } else { 2 },
         };
-        let disk = DiskBytes::of(self.server.pid())?;
-        let stop = Stop::default();
+        let called = self.called_bytes()?;
+        let mut is_full = false;
         let mut moments: Vec<Moment> = self.moment(0).into_iter().collect();
         println!("{}", Minute::head());
         let mut minute: Vec<Row> = Vec::new();
@@ -244,15 +250,19 @@ impl Writes<'_> {
                 minute.clear();
             }
             if free_bytes(self.home.dir()).is_ok_and(|free| free < RESERVE_BYTES / 2) {
-                stop.set();
+                is_full = true;
+                self.interrupted.set();
             }
         };
-        let watch = Watch { stop: &stop, each_second: &mut look };
+        let watch = Watch { stop: &self.interrupted, each_second: &mut look };
         let duration = Duration::from_secs(self.minute_s * self.minutes);
         let servers = std::slice::from_ref(self.server);
         let (sample, result) = measure_watched(servers, self.layout, duration, &[load], watch)?;
-        if stop.is_set() {
+        if is_full {
             return Err("the disk is nearly full: choose another --dir or fewer --write-keys".into());
+        }
+        if self.interrupted.is_set() {
+            return Err("interrupted".into());
         }
         let timeline = result.recorder.timeline();
         let seconds = &timeline.rows()[..timeline.rows().len().min(duration.as_secs() as usize)];
@@ -273,9 +283,14 @@ impl Writes<'_> {
             is_debt_bounded: is_bounded(&moments),
             accepted_bytes: last.accepted_bytes - first.accepted_bytes,
             written_bytes: difference(last.written_bytes, first.written_bytes),
-            disk: DiskBytes::of(self.server.pid())?.since(disk),
+            called_bytes: self.called_bytes()? - called,
             minutes,
         })
+    }
+
+    fn called_bytes(&self) -> Outcome<f64> {
+        let written = number_at(&status(self.server)?, WRITTEN);
+        written.ok_or_else(|| format!("status has no {WRITTEN}").into())
     }
 
     /// What the node says now; nothing when it does not answer in time.
