@@ -292,7 +292,10 @@ fn slow_requests_are_told_in_json() {
     let slow = SlowRequests { threshold_ms: 100, left_out: 7, requests: vec![request] };
     let expected = r#"{"threshold_ms":100,"left_out":7,"requests":[{"ended_unix_ms":1767225600000,"operation":"put","key":"k\\x00\"","key_bytes":3,"status":201,"took_us":120000,"stages":[{"stage":"sync","took_us":119000}]}]}"#;
     let answer = encode_slow(&slow, false).response;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &"application/json".parse().unwrap()));
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
     assert_eq!(std::str::from_utf8(answer.body()), Ok(expected));
     let head = encode_slow(&slow, true).response;
     assert!(head.body().is_empty() && head.headers()["content-length"] == expected.len().to_string());

@@ -117,7 +117,8 @@ fn a_hedged_read_names_who_was_late_and_then_who_answered() {
     let (id, submitted) = (get(&mut cluster, "k", 2, 3), cluster.now.mono);
     deliver(&mut cluster, hosts[0]);
     let is_asked = |cluster: &Cluster, host: usize| {
-        let concerns = |packet: &&Packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == host);
+        let concerns =
+            |packet: &&Packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == host);
         cluster.on_the_way.iter().any(|packet| concerns(&packet))
     };
     let late = if is_asked(&cluster, hosts[1]) { hosts[1] } else { hosts[2] };

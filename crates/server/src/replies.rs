@@ -4,10 +4,10 @@
 //! slab has grown. Whoever stops waiting leaves its slot to the reply, which frees it: an id names one request
 //! until its reply has come, as the coordinator asks.
 
+use crate::stages::Course;
 use api::RequestKind;
 use cluster::{Reply, RequestId};
 use slab::Slab;
-use crate::stages::Course;
 use std::task::{Poll, Waker};
 use stdx::Instant;
 

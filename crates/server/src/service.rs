@@ -24,7 +24,9 @@ use crate::streaming::batch::{BatchTerms, BegunBatch};
 use crate::streaming::range::{BegunRange, Form};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
-use api::{Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Profile, Range, RequestKind, ServingState};
+use api::{
+    Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Profile, Range, RequestKind, ServingState,
+};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -332,7 +334,8 @@ impl Service {
         if self.stream.borrow().is_from_this_machine() {
             return Ok(());
         }
-        let detail = "This is only for clients on the machine of the node. Ask there, through a loopback address.";
+        let detail =
+            "This is only for clients on the machine of the node. Ask there, through a loopback address.";
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 

@@ -95,7 +95,9 @@ fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
             .as_array()
             .expect("a list")
             .iter()
-            .map(|stage| (stage["stage"].as_str().expect("a name").to_owned(), stage["took_us"].as_u64().unwrap()))
+            .map(|stage| {
+                (stage["stage"].as_str().expect("a name").to_owned(), stage["took_us"].as_u64().unwrap())
+            })
             .collect();
         let took = request["took_us"].as_u64().expect("a number");
         let sum: u64 = stages.iter().map(|(_, took)| took).sum();
@@ -171,7 +173,8 @@ fn a_slow_peer_is_seen_by_its_number() {
     // Nodes are numbered in the order of their names.
     nodes.sort_by_key(ToString::to_string);
     let peer = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
-    let servers = [start(config(nodes[0], &nodes), MemFs::new()), start(config(nodes[1], &nodes), peer.clone())];
+    let servers =
+        [start(config(nodes[0], &nodes), MemFs::new()), start(config(nodes[1], &nodes), peer.clone())];
     nodes.iter().for_each(|node| wait_until_serving(*node));
     assert_eq!(exchange(nodes[0], put("early", "v")).status, 201);
     peer.set_plan(delayed(OperationKind::SyncData));

@@ -50,7 +50,8 @@ fn line(request: &Value) -> String {
     let took = request["took_us"].as_u64().unwrap_or(0);
     let stages = request["stages"].as_array().into_iter().flatten().filter_map(|stage| {
         let part = stage["took_us"].as_u64()?;
-        (part * SHOWN_SHARE >= took).then(|| format!("{} {}", stage["stage"].as_str().unwrap_or("?"), millis(part)))
+        (part * SHOWN_SHARE >= took)
+            .then(|| format!("{} {}", stage["stage"].as_str().unwrap_or("?"), millis(part)))
     });
     format!(
         "{:>12}  {:<6} {} {}: {}",

@@ -1,7 +1,8 @@
 //! What requests are counted as.
 
 use super::{
-    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, REPAIR_PATH, SLOW_PATH, STATUS_PATH,
+    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, REPAIR_PATH, SLOW_PATH,
+    STATUS_PATH,
 };
 use http::Method;
 use http::request::Parts;

@@ -42,6 +42,8 @@ use stdx::{Instant, Now};
 const CLOSE_SHARE: u64 = 20;
 /// So many bytes of a key are kept.
 const KEY_BYTES_MAX: usize = 32;
+/// While a profile is recorded, from so many nanoseconds on: whatever took any time at all.
+const RECORDED_NANOS: u64 = 1;
 /// Stands for never.
 const NEVER: u64 = u64::MAX;
 
@@ -137,7 +139,8 @@ impl Stages {
         if let Some(course) = course {
             let request = Request { begun: course.begun(), key: KeyPrefix::default() };
             let (now, status) = (clock.now(), StatusCode::OK);
-            let ending = Ending { request, course: Some(course), has_waited: true, status, answered: now.mono };
+            let ending =
+                Ending { request, course: Some(course), has_waited: true, status, answered: now.mono };
             self.take(ending, None, now);
         }
     }
@@ -157,8 +160,8 @@ impl Stages {
     fn unseen(&self, begun: Begun, has_waited: bool, answered: Instant) -> Course {
         let mut course = Course::begin(begun);
         if has_waited {
-            let soon = begun.at + Duration::from_nanos(close_nanos(self.slow_nanos));
-            course.reach(Stage::Other, soon.min(answered));
+            let soon = begun.at.as_nanos().saturating_add(close_nanos(self.slow_nanos));
+            course.reach(Stage::Other, Instant::from_nanos(soon).min(answered));
         }
         course
     }
@@ -174,7 +177,9 @@ impl Stages {
             self.counts[request.begun.kind as usize].count();
             self.slow.take(&request, status, &course, now);
         }
-        if let Some(recording) = &mut *self.recording.lock() {
+        if self.is_recording()
+            && let Some(recording) = &mut *self.recording.lock()
+        {
             recording.take(&course);
         }
     }

@@ -9,7 +9,7 @@
 //! **Caveats.** A request that is answered from memory waits for nothing and is there with what its thread took for it, where that
 //! is seen at all: the clock is read once for all answers of a turn.
 
-use super::{Course, Stage, Stages, close_nanos};
+use super::{Course, RECORDED_NANOS, Stage, Stages, close_nanos};
 use crate::process::Process;
 use api::RequestKind;
 use profile::{Capture, CaptureBuilder, Kind};
@@ -98,8 +98,11 @@ impl Drop for UnderWay<'_> {
 impl Stages {
     pub(super) fn begin_recording(&self, now: Now) {
         *self.recording.lock() = Some(Recording::new(now));
-        // Whatever took any time at all.
-        self.close_nanos.store(1, Ordering::Relaxed);
+        self.close_nanos.store(RECORDED_NANOS, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_recording(&self) -> bool {
+        self.close_nanos.load(Ordering::Relaxed) == RECORDED_NANOS
     }
 
     pub(super) fn end_recording(&self) -> Option<Recording> {

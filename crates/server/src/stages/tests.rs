@@ -93,10 +93,8 @@ fn stages_add_up_to_the_whole() {
             StoreTimes::Read { came: time(), taken: time(), done: time() },
             StoreTimes::Refused,
         ];
-        let wait = Wait {
-            earlier: vec![Leg { waits_for: WaitsFor::Links, until: time() }],
-            last: WaitsFor::Store,
-        };
+        let wait =
+            Wait { earlier: vec![Leg { waits_for: WaitsFor::Links, until: time() }], last: WaitsFor::Store };
         for times in answered {
             let mut course = Course::of(begun(), &wait, Some(&times), at(1_300));
             course.reach(Stage::SocketWrite, at(1_250));
@@ -198,4 +196,16 @@ fn named_time_of_a_slow_request_is_nearly_all_of_it() {
         course.reach(Stage::Thread, at(answered));
         assert!(named(&course) * 100 >= course.took() * 95, "{course:?}");
     }
+}
+
+/// Nothing is slow, so nothing was looked at when its reply came.
+#[test]
+fn what_was_replied_to_before_a_recording_is_in_it_as_other() {
+    let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
+    stages.begin_recording(clock.now());
+    stages.end(ending(None, true, at(1_040)), &clock);
+    let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(2));
+    let [stack] = capture.stacks() else { panic!("one thing was recorded: {capture:?}") };
+    assert_eq!(capture.names_of(stack).collect::<Vec<_>>(), ["put", "other"]);
+    assert_eq!((stack.weights()[0].slice, stack.total()), (10, 40_000_000));
 }

@@ -214,7 +214,8 @@ impl ClusterScan {
             .filter(|(_, progress)| waits(*progress, timeout / REPLACED_AFTER))
             .map(|(node, _)| node)
             .collect();
-        desk.context.came = late.iter().next().map_or(WaitsFor::Links, |node| desk.context.waits_for_node(node));
+        desk.context.came =
+            late.iter().next().map_or(WaitsFor::Links, |node| desk.context.waits_for_node(node));
         let order = self.not_left_out(desk, usable(desk.context));
         let others_do = |late: NodeIndex| {
             would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))
