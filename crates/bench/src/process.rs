@@ -1,7 +1,7 @@
 //! Server processes: started on given cores, watched, ended.
 //!
 //! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
-//! those that ended in between. A [`Server`] that is dropped is killed, by its own id, and reaped.
+//! those that ended in between. A [`Server`] that is dropped is ended, by its own id, and reaped.
 //!
 //! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds of the threads that live;
 //! `/proc/<pid>/stat` counts clock ticks, and keeps those of threads that ended. When the ticks are more than
@@ -9,6 +9,7 @@
 
 use crate::affinity::while_pinned;
 use crate::client::fetch;
+use crate::protocol::Protocol;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
+/// How long a server that was asked to end may take.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// CPU time of a process from a moment on.
 #[derive(Debug)]
@@ -127,6 +130,9 @@ pub fn disk_read_bytes(pid: u32) -> io::Result<u64> {
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    protocol: Protocol,
+    command: String,
+    ends_itself: bool,
 }
 
 impl Server {
@@ -147,7 +153,34 @@ impl Server {
         let child = while_pinned(cores, || command.spawn()).map_err(|error| {
             io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
         })?;
-        Ok(Self { child, address })
+        let words = [&[program.display().to_string()], args].concat();
+        let command = words.join(" ");
+        Ok(Self { child, address, protocol: Protocol::Entities, command, ends_itself: false })
+    }
+
+    /// From now on it is asked to end when it is dropped, and killed only when it does not: as a server needs that has
+    /// processes of its own to end.
+    #[must_use]
+    pub fn ending_itself(mut self) -> Self {
+        self.ends_itself = true;
+        self
+    }
+
+    /// It speaks another protocol than veche.
+    #[must_use]
+    pub fn speaking(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// What it speaks.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The command line by which it was started.
+    pub fn command(&self) -> &str {
+        &self.command
     }
 
     /// Where it listens.
@@ -165,11 +198,23 @@ impl Server {
     /// # Errors
     /// [`ErrorKind::TimedOut`] after `limit`; [`ErrorKind::BrokenPipe`] when the process ended.
     pub fn wait_until_ready(&mut self, limit: Duration) -> io::Result<Duration> {
+        self.wait_until(limit, |address| {
+            fetch(address, "GET", "/v0/status", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
+        })
+    }
+
+    /// Waits until `is_ready` says so of its address, and asks again and again. Returns how long that took.
+    ///
+    /// # Errors
+    /// As [`Server::wait_until_ready`].
+    pub fn wait_until(
+        &mut self,
+        limit: Duration,
+        is_ready: impl Fn(SocketAddr) -> bool,
+    ) -> io::Result<Duration> {
         let begun = Instant::now();
         loop {
-            if fetch(self.address, "GET", "/v0/status", b"", PROBE_TIMEOUT)
-                .is_ok_and(|answer| answer.status == 200)
-            {
+            if is_ready(self.address) {
                 return Ok(begun.elapsed());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -198,6 +243,14 @@ impl Server {
         self.signal(Signal::CONT)
     }
 
+    /// For [`END_WITHIN`] at most.
+    fn wait_for_end(&mut self) {
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END_WITHIN {
+            std::thread::sleep(PROBE_PAUSE);
+        }
+    }
+
     fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -214,6 +267,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // One that was reaped already has no id of its own any more.
+        let lives = matches!(self.child.try_wait(), Ok(None));
+        if self.ends_itself && lives && self.signal(Signal::TERM).is_ok() {
+            self.wait_for_end();
+        }
         // Both fail only for a process that was reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -7,6 +7,7 @@ use crate::{Options, Outcome};
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::Server;
 use bench::stats::{ratio, rounds};
+use bench::values::{Sizes, Values};
 use bench::{Operation, Pacing, fetch};
 use std::time::Duration;
 
@@ -129,29 +130,30 @@ impl Fleet {
             preload(server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
         }
         let fleet = Self { servers };
-        fleet.compare_heads()?;
+        compare_heads(fleet.of(Subject::Floor), fleet.of(Subject::Sync))?;
         Ok(fleet)
     }
 
     fn of(&self, subject: Subject) -> &Server {
         &self.servers[subject as usize]
     }
+}
 
-    /// The floor is one only while it sends as many header bytes as veche does: says so when it does not.
-    fn compare_heads(&self) -> Outcome<()> {
-        let key = KeyNumber(0).stored();
-        let path = format!("/v0/entity?id={}", String::from_utf8_lossy(&key));
-        for (method, body) in [("GET", [].as_slice()), ("PUT", [b'x'; VALUE_BYTES].as_slice())] {
-            let head = |subject| {
-                fetch(self.of(subject).address(), method, &path, body, FETCH_TIMEOUT)
-                    .map(|answer| answer.head)
-            };
-            let (floor, veche) = (head(Subject::Floor)?, head(Subject::Sync)?);
-            if floor.len() != veche.len() {
-                let (floor, veche) = (String::from_utf8_lossy(&floor), String::from_utf8_lossy(&veche));
-                println!("  NOT THE SAME HEADER BYTES on {method}:\n--- floor\n{floor}--- veche\n{veche}");
-            }
+/// The floor is one only while it sends as many header bytes as veche does: says so when it does not.
+pub(crate) fn compare_heads(floor: &Server, veche: &Server) -> Outcome<()> {
+    let mut value = Vec::new();
+    Values::of_all_runs(Sizes::Fixed(VALUE_BYTES)).append(KeyNumber(0), &mut value);
+    let key = KeyNumber(0).stored();
+    let path = format!("/v0/entity?id={}", String::from_utf8_lossy(&key));
+    for (method, body) in [("GET", [].as_slice()), ("PUT", &value)] {
+        let head = |server: &Server| {
+            fetch(server.address(), method, &path, body, FETCH_TIMEOUT).map(|answer| answer.head)
+        };
+        let (floor, veche) = (head(floor)?, head(veche)?);
+        if floor.len() != veche.len() {
+            let (floor, veche) = (String::from_utf8_lossy(&floor), String::from_utf8_lossy(&veche));
+            println!("  NOT THE SAME HEADER BYTES on {method}:\n--- floor\n{floor}--- veche\n{veche}");
         }
-        Ok(())
     }
+    Ok(())
 }

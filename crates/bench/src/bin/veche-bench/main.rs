@@ -7,6 +7,7 @@
 mod batch;
 mod big;
 mod cluster;
+mod compare;
 mod cost;
 mod data;
 mod large;
@@ -99,6 +100,8 @@ enum Command {
     Sustained(sustained::Arguments),
     /// Reads of more data than memory, against RocksDB behind the same HTTP shell.
     Large(large::Arguments),
+    /// The same load on Redis, etcd and nginx, as far as they are there.
+    Compare(compare::Arguments),
     /// Every preset of `veche bench`, on one page.
     Presets(presets::Arguments),
 }
@@ -146,6 +149,7 @@ fn benchmark(options: &Options) -> Outcome<()> {
     let home = servers::Home::make(options)?;
     if let Some(command) = &options.command {
         match command {
+            Command::Compare(arguments) => return compare::run(options, arguments, &home),
             Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
             Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
             Command::Presets(arguments) => presets::run(options, arguments, &home)?,

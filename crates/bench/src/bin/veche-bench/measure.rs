@@ -2,16 +2,19 @@
 
 use crate::Outcome;
 use crate::servers::Layout;
+use bench::family::FamilyMeter;
 use bench::keys::KeyOrder;
 use bench::process::{CpuMeter, Server};
 use bench::recorder::micros;
 use bench::report::LaneReport;
 use bench::values::Sizes;
-use bench::{Lane, LaneResult, Mix, Operation, Pacing, RunSpec, Stop, Watch, WorkloadSpec, run, run_watched};
+use bench::{
+    Lane, LaneResult, Mix, Operation, Pacing, Protocol, RunSpec, Stop, Watch, WorkloadSpec, run, run_watched,
+};
 use std::time::{Duration, Instant};
 
 const PRELOAD_CONNECTIONS: usize = 64;
-const WARMUP: Duration = Duration::from_millis(300);
+pub(crate) const WARMUP: Duration = Duration::from_millis(300);
 
 /// A lane of one operation over uniform keys.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +28,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    fn lane(&self, name: &str) -> Lane {
+    fn lane(&self, name: &str, protocol: Protocol) -> Lane {
         Lane {
             name: name.to_owned(),
             connections: self.connections,
@@ -36,6 +39,7 @@ impl Load {
                 order: KeyOrder::Uniform,
                 sizes: Sizes::Fixed(self.value_bytes),
                 seed: self.seed,
+                protocol,
                 ..WorkloadSpec::default()
             },
             requests: None,
@@ -85,21 +89,22 @@ pub(crate) fn measure_watched(
     loads: &[Load],
     watch: Watch<'_>,
 ) -> Outcome<(Sample, LaneResult)> {
+    let protocol = servers[0].protocol();
     let spec = RunSpec {
         targets: vec![servers[0].address().into()],
         threads: layout.generator_threads,
         cores: layout.generator_cores.to_vec(),
         warmup: WARMUP,
         duration: Some(duration),
-        lanes: loads.iter().map(|load| load.lane(load.operation.name())).collect(),
+        lanes: loads.iter().map(|load| load.lane(load.operation.name(), protocol)).collect(),
     };
-    let meters = servers.iter().map(|server| CpuMeter::start(server.pid()));
+    let meters = servers.iter().map(|server| FamilyMeter::start(server.pid()));
     let meters = meters.collect::<Result<Vec<_>, _>>()?;
     let own_cpu = CpuMeter::start(std::process::id())?;
     let begun = Instant::now();
     let mut results = run_watched(&spec, watch)?;
     let own_spent = own_cpu.spent()?;
-    let server_spent = meters.iter().map(CpuMeter::spent).sum::<Result<Duration, _>>()?;
+    let server_spent = meters.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
     for (load, result) in loads.iter().zip(&results) {
         let done = result.recorder.with_status(load.operation.expected_status());
         if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
@@ -126,7 +131,7 @@ pub(crate) fn measure_watched(
 
 /// Reads some keys, and fails unless every one has the value that was stored.
 pub(crate) fn verify(server: &Server, layout: Layout, load: Load, requests: u64) -> Outcome<()> {
-    let mut lane = load.lane("verify");
+    let mut lane = load.lane("verify", server.protocol());
     (lane.requests, lane.verify) = (Some(requests), true);
     let result = run(&counted_run(server, layout, lane))?.remove(0);
     let found = result.recorder.with_status(load.operation.expected_status());
@@ -164,7 +169,7 @@ pub(crate) fn preload(
         value_bytes,
         seed: 0,
     };
-    let mut lane = load.lane("preload");
+    let mut lane = load.lane("preload", server.protocol());
     lane.workload.order = order;
     lane.requests = Some(keys);
     lane.retry = true;

@@ -5,10 +5,10 @@ use bench::cgroup::MemoryLimit;
 use bench::fetch;
 use bench::process::Server;
 use serde_json::Value;
-use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -194,7 +194,8 @@ impl Home {
         self.ready(self.spawn(name, program, args, layout, address)?, name)
     }
 
-    fn spawn(
+    /// Starts a server, and does not wait for it.
+    pub(crate) fn spawn(
         &self,
         name: &str,
         program: &Path,
@@ -206,8 +207,27 @@ impl Home {
         Ok(Server::spawn(program, args, layout.server_cores, &self.log(name), address)?)
     }
 
-    fn ready(&self, mut server: Server, name: &str) -> Outcome<Server> {
-        server.wait_until_ready(READY_WITHIN).map_err(|error| {
+    fn ready(&self, server: Server, name: &str) -> Outcome<Server> {
+        self.ready_when(server, name, |server| server.wait_until_ready(READY_WITHIN))
+    }
+
+    /// Waits until a server of another kind answers as `is_ready` knows.
+    pub(crate) fn other_ready(
+        &self,
+        server: Server,
+        name: &str,
+        is_ready: impl Fn(SocketAddr) -> bool,
+    ) -> Outcome<Server> {
+        self.ready_when(server, name, |server| server.wait_until(READY_WITHIN, is_ready))
+    }
+
+    fn ready_when(
+        &self,
+        mut server: Server,
+        name: &str,
+        wait: impl FnOnce(&mut Server) -> io::Result<Duration>,
+    ) -> Outcome<Server> {
+        wait(&mut server).map_err(|error| {
             let said = fs::read_to_string(self.log(name)).unwrap_or_default();
             format!("{name}: {error}\n{said}")
         })?;
@@ -259,7 +279,7 @@ fn program(given: Option<&Path>, name: &str) -> Outcome<PathBuf> {
 }
 
 /// An address that was free a moment ago.
-fn free_address() -> Outcome<SocketAddr> {
+pub(crate) fn free_address() -> Outcome<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

@@ -18,7 +18,16 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    fn holds(self, value: f64) -> Option<bool> {
+    /// The number of the target.
+    pub(crate) const fn number(self) -> Option<f64> {
+        match self {
+            Self::AtLeast(number) | Self::AtMost(number) => Some(number),
+            Self::None => None,
+        }
+    }
+
+    /// Whether a value lies on its right side. `None`: it has none.
+    pub(crate) fn holds(self, value: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(value >= least),
             Self::AtMost(most) => Some(value <= most),

@@ -1,0 +1,121 @@
+//! The load program of etcd: told what to ask by lines of JSON, see `bench/compare/etcd/load`.
+
+use crate::Outcome;
+use crate::measure::WARMUP;
+use crate::servers::Layout;
+use bench::affinity::while_pinned;
+use bench::process::Server;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A load program that is connected.
+#[derive(Debug)]
+pub(crate) struct EtcdLoad {
+    child: Child,
+    orders: ChildStdin,
+    results: BufReader<ChildStdout>,
+}
+
+/// What it did.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Done {
+    /// With those of the warm-up.
+    pub(crate) requests: u64,
+    /// After the warm-up.
+    pub(crate) measured: u64,
+    pub(crate) seconds: f64,
+    failures: u64,
+    #[serde(default)]
+    first_failure: String,
+}
+
+/// The data that orders are about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Data {
+    pub(crate) keys: u64,
+    pub(crate) value_bytes: usize,
+}
+
+impl EtcdLoad {
+    /// Connects a load program, on the cores of the generator.
+    pub(crate) fn start(
+        program: &Path,
+        server: &Server,
+        layout: Layout,
+        connections: usize,
+    ) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command.args([format!("-endpoints=http://{}", server.address())]);
+        command.args([format!("-clients={connections}"), format!("-connections={connections}")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = while_pinned(layout.generator_cores, || command.spawn())?;
+        let (orders, results) = (child.stdin.take(), child.stdout.take());
+        let (orders, results) = orders.zip(results).ok_or("the load program has no pipes")?;
+        Ok(Self { child, orders, results: BufReader::new(results) })
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stores every key once.
+    pub(crate) fn preload(&mut self, data: Data) -> Outcome<()> {
+        self.order("preload", data, json!({}))?.all(data.keys)
+    }
+
+    /// Asks in a closed loop.
+    pub(crate) fn run(&mut self, operation: &str, data: Data, seconds: f64, seed: u64) -> Outcome<Done> {
+        let warmup_s = WARMUP.as_secs_f64();
+        let order = json!({ "operation": operation, "seconds": seconds, "warmup_s": warmup_s, "seed": seed });
+        let done = self.order("run", data, order)?;
+        done.failures().into_iter().for_each(|failures| println!("  not all went well: {failures}"));
+        Ok(done)
+    }
+
+    /// Reads keys all over the data, and fails unless every one has the value that was stored.
+    pub(crate) fn verify(&mut self, data: Data, samples: u64) -> Outcome<()> {
+        self.order("verify", data, json!({ "samples": samples }))?.all(samples.min(data.keys))
+    }
+
+    fn order(&mut self, what: &str, data: Data, mut order: Value) -> Outcome<Done> {
+        order["do"] = what.into();
+        order["keys"] = data.keys.into();
+        order["value_bytes"] = data.value_bytes.into();
+        writeln!(self.orders, "{order}")?;
+        let mut line = String::new();
+        if self.results.read_line(&mut line)? == 0 {
+            return Err(format!("etcd's load program ended at its order {order}").into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl Done {
+    fn failures(&self) -> Option<String> {
+        let Self { failures, first_failure, .. } = self;
+        (*failures > 0).then(|| format!("etcd: {failures} failures, the first: {first_failure}"))
+    }
+
+    /// Fails unless so many were answered, and nothing failed.
+    fn all(self, requests: u64) -> Outcome<()> {
+        match self.failures() {
+            Some(failures) => Err(failures.into()),
+            None if self.requests < requests => {
+                Err(format!("etcd: {} of {requests} requests were done", self.requests).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for EtcdLoad {
+    fn drop(&mut self) {
+        // Both fail only for a process that was reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

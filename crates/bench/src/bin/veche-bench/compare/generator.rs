@@ -1,0 +1,214 @@
+//! The generator itself: what a request costs `veche bench`, and what it costs wrk, against the same server.
+//!
+//! wrk is a closed loop, as `veche bench` is without a rate: then both ask as fast as the server answers. With a rate,
+//! `veche bench` is asked for a little less than what wrk reached, so that the server does not fall behind, and has to keep it.
+//! wrk asks for the same key again and again, unless a script draws one for each request; `veche bench` always does.
+//! Processor time is that of the whole process, its start included.
+
+use super::contest::Arena;
+use super::report::{Contest, Figures, Ratio};
+use crate::Outcome;
+use crate::measure::preload;
+use crate::table::Target;
+use bench::affinity::while_pinned;
+use bench::family::reaped_by;
+use bench::keys::{KeyNumber, KeyOrder};
+use bench::process::Server;
+use bench::stats::rounds;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const CONNECTIONS: usize = 64;
+const VALUE_BYTES: usize = 100;
+/// The part of wrk's rate that is asked for.
+const PART_OF_RATE: f64 = 0.9;
+/// wrk's cost of a request by ours: ours may be one and a half times as much.
+const COST_RATIO_MIN: f64 = 0.667;
+const RATE_ERROR_MAX: f64 = 0.001;
+
+/// What a generator did in a round.
+struct Loaded {
+    cpu_us: f64,
+    per_second: f64,
+}
+
+impl Arena<'_> {
+    /// Compares the generators. `None`: there is no wrk.
+    pub(crate) fn generators(&self) -> Outcome<Option<Contest>> {
+        let Some(wrk) = &self.tools.wrk else { return Ok(None) };
+        let server = self.home.floor(self.layout)?;
+        preload(&server, self.layout, KeyOrder::Sequential, self.keys, VALUE_BYTES)?;
+        let script = self.home.dir().join("draw.lua");
+        fs::write(&script, lua_script(self.keys))?;
+        let plain = self.wrk_args(&server, None);
+        let scripted = self.wrk_args(&server, Some(&script));
+        let json = self.home.dir().join("veche-bench.json");
+        let closed = self.bench_args(&server, &json);
+        let mut ours = figures("veche bench", "closed loop, draws keys", self.home.program(), &closed);
+        let mut paced = Figures::new("veche bench --rate", "keeps 90 % of wrk's rate, draws keys", vec![]);
+        let mut other = figures("wrk", "closed loop, one key", &wrk.path, &plain);
+        let mut drawing = figures("wrk with a script", "closed loop, draws keys", &wrk.path, &scripted);
+        let mut errors = Vec::new();
+        for round in 0..=self.rounds {
+            let of_wrk = self.run_wrk(&wrk.path, &plain)?;
+            let of_drawing = self.run_wrk(&wrk.path, &scripted)?;
+            let (of_ours, _) = self.run_bench(&closed, &json)?;
+            let rate = format!("--rate={:.0}", of_wrk.per_second * PART_OF_RATE);
+            let (of_paced, error) = self.run_bench(&[&closed[..], &[rate]].concat(), &json)?;
+            println!(
+                "  round {round}: us/request wrk {:.2} ({:.0}/s), with a script {:.2}, veche bench {:.2} ({:.0}/s), \
+                 with a rate {:.2} ({:.0}/s, {:.4} % off)",
+                of_wrk.cpu_us,
+                of_wrk.per_second,
+                of_drawing.cpu_us,
+                of_ours.cpu_us,
+                of_ours.per_second,
+                of_paced.cpu_us,
+                of_paced.per_second,
+                error * 100.0,
+            );
+            if round > 0 {
+                ours.take(&of_ours, self);
+                paced.take(&of_paced, self);
+                other.take(&of_wrk, self);
+                drawing.take(&of_drawing, self);
+                errors.push(error);
+            }
+        }
+        let least = Target::AtLeast(COST_RATIO_MIN);
+        let cost = |name: &str, ours: &Figures, other: &Figures, target| {
+            let ratio = Ratio::cpu(ours, other, target);
+            Ratio { against: format!("{}, for {name}", ratio.against), ..ratio }
+        };
+        let ratios = vec![
+            cost("a closed loop", &ours, &other, least),
+            cost("a rate", &paced, &other, least),
+            cost("a closed loop", &ours, &drawing, Target::None),
+            cost("a rate", &paced, &drawing, Target::None),
+            Ratio {
+                against: "the rate that was asked for".to_owned(),
+                measure: "rate error: what was missing or too much, as a part",
+                target: Target::AtMost(RATE_ERROR_MAX),
+                value: rounds(&errors),
+            },
+        ];
+        Ok(Some(Contest {
+            title: "the generator: GET, 64 connections".to_owned(),
+            about: "CPU of the generator, not of the server, which is bare hyper for all; less is better"
+                .to_owned(),
+            sides: vec![ours, paced, other, drawing],
+            ratios,
+        }))
+    }
+
+    /// wrk takes whole seconds.
+    fn whole_seconds(&self) -> u64 {
+        (self.seconds.round() as u64).max(1)
+    }
+
+    fn wrk_args(&self, server: &Server, script: Option<&Path>) -> Vec<String> {
+        let mut args = vec![format!("-t{}", self.layout.generator_threads), format!("-c{CONNECTIONS}")];
+        args.push(format!("-d{}s", self.whole_seconds()));
+        args.extend(script.map(|script| format!("-s{}", script.display())));
+        let key = KeyNumber(0).stored();
+        args.push(format!("http://{}/v0/entity?id={}", server.address(), String::from_utf8_lossy(&key)));
+        args
+    }
+
+    fn bench_args(&self, server: &Server, json: &Path) -> Vec<String> {
+        vec![
+            "bench".to_owned(),
+            format!("--target=http://{}", server.address()),
+            "--mix=get".to_owned(),
+            format!("--keys={}", self.keys),
+            format!("--connections={CONNECTIONS}"),
+            format!("--threads={}", self.layout.generator_threads),
+            format!("--duration={}s", self.whole_seconds()),
+            "--warmup=0s".to_owned(),
+            format!("--json={}", json.display()),
+        ]
+    }
+
+    fn run_wrk(&self, program: &Path, args: &[String]) -> Outcome<Loaded> {
+        let (said, cpu_s) = self.run_generator(program, args)?;
+        let (requests, per_second) = wrk_result(&said).ok_or_else(|| format!("wrk said:\n{said}"))?;
+        Ok(Loaded { cpu_us: cpu_s * 1e6 / requests, per_second })
+    }
+
+    /// With it, by how much the rate was missed that was asked for.
+    fn run_bench(&self, args: &[String], json: &Path) -> Outcome<(Loaded, f64)> {
+        let (said, cpu_s) = self.run_generator(self.home.program(), args)?;
+        let report: Value = serde_json::from_slice(&fs::read(json)?)?;
+        let number = |name: &str| report["run"][name].as_f64();
+        let (answers, per_second) = number("answers")
+            .zip(number("answers_per_s"))
+            .ok_or_else(|| format!("veche bench has no answers:\n{said}"))?;
+        let error = number("asked_per_s").zip(number("arrived_per_s"));
+        let error = error.map_or(0.0, |(asked, arrived)| (arrived / asked - 1.0).abs());
+        Ok((Loaded { cpu_us: cpu_s * 1e6 / answers, per_second }, error))
+    }
+
+    /// Runs a generator to its end: what it said, and the seconds of processor time that it took.
+    fn run_generator(&self, program: &Path, args: &[String]) -> Outcome<(String, f64)> {
+        let before = reaped_by(std::process::id())?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = while_pinned(self.layout.generator_cores, || command.spawn())?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if !output.status.success() {
+            return Err(format!("{} {}: {}\n{said}", program.display(), args.join(" "), output.status).into());
+        }
+        Ok((said, (reaped_by(std::process::id())? - before).as_secs_f64()))
+    }
+}
+
+impl Figures {
+    fn take(&mut self, loaded: &Loaded, arena: &Arena<'_>) {
+        let busy = loaded.cpu_us * loaded.per_second / 1e6 / arena.layout.generator_threads as f64;
+        self.add(loaded.cpu_us, loaded.per_second, busy);
+    }
+}
+
+fn figures(name: &str, keeps: &str, program: &Path, args: &[String]) -> Figures {
+    Figures::new(name, keeps, vec![format!("{} {}", program.display(), args.join(" "))])
+}
+
+/// Draws keys as the other generator does: even numbers, 16 hexadecimal digits.
+fn lua_script(keys: u64) -> String {
+    format!(
+        "math.randomseed(1)
+request = function()
+    return wrk.format(\"GET\", string.format(\"/v0/entity?id=%016x\", 2 * math.random(0, {} - 1)))
+end
+",
+        keys
+    )
+}
+
+/// Requests, and requests a second.
+fn wrk_result(said: &str) -> Option<(f64, f64)> {
+    if said.contains("Non-2xx") || said.contains("Socket errors") {
+        return None;
+    }
+    let requests = said.lines().find_map(|line| line.trim().split_once(" requests in "))?.0;
+    let rate = said.lines().find_map(|line| line.strip_prefix("Requests/sec:"))?;
+    Some((requests.parse().ok()?, rate.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "Running 1s test @ http://127.0.0.1:1/\n  1 threads and 64 connections\n  \
+                        58244 requests in 1.10s, 20.11MB read\nRequests/sec:  52949.09\nTransfer/sec:     18.28MB\n";
+
+    #[test]
+    fn what_wrk_says_is_read_unless_something_failed() {
+        assert_eq!(wrk_result(SAID), Some((58_244.0, 52_949.09)));
+        assert_eq!(wrk_result(&format!("{SAID}  Non-2xx or 3xx responses: 1\n")), None);
+        assert_eq!(wrk_result(""), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! The other servers: how each is started, so that it does its best and keeps what the comparison says.
+
+use super::side::Asking;
+use super::tools::Tool;
+use crate::Outcome;
+use crate::servers::{Home, Layout, free_address};
+use bench::keys::KeyNumber;
+use bench::process::Server;
+use bench::values::{Sizes, Values};
+use bench::{Protocol, fetch};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+/// etcd's default of 2 GiB ends a long run: it keeps every revision until it is told to compact.
+const ETCD_QUOTA_BYTES: u64 = 8 << 30;
+
+/// What Redis does with its append-only file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AppendOnly {
+    /// Synced before the answer, for all clients of a turn at once.
+    Always,
+    /// Written before the answer; the operating system syncs it when it likes.
+    Os,
+    /// There is none.
+    Off,
+}
+
+/// Starts Redis. No snapshots; its log is rewritten when it has doubled, as by default.
+pub(crate) fn redis(
+    home: &Home,
+    tool: &Tool,
+    layout: Layout,
+    name: &str,
+    append_only: AppendOnly,
+) -> Outcome<Server> {
+    let address = free_address()?;
+    let dir = made(&home.data(name))?;
+    let (is_on, fsync) = match append_only {
+        AppendOnly::Always => ("yes", "always"),
+        AppendOnly::Os => ("yes", "no"),
+        AppendOnly::Off => ("no", "no"),
+    };
+    let port = address.port().to_string();
+    let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", &dir, "--save", ""];
+    let args = [&args[..], &["--appendonly", is_on, "--appendfsync", fsync]].concat();
+    let server = home.spawn(name, &tool.path, &owned(&args), layout, address)?;
+    home.other_ready(server.ending_itself().speaking(Protocol::Resp), name, |address| {
+        let ping = || -> std::io::Result<bool> {
+            let mut socket = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+            socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+            socket.write_all(b"PING\r\n")?;
+            let mut answer = [0; 7];
+            socket.read_exact(&mut answer)?;
+            Ok(&answer == b"+PONG\r\n")
+        };
+        ping().unwrap_or(false)
+    })
+}
+
+/// Starts nginx with a file for each key: no access log, files kept open, connections never closed.
+pub(crate) fn nginx(home: &Home, tool: &Tool, layout: Layout, name: &str, asking: Asking) -> Outcome<Server> {
+    let Asking { keys, value_bytes, .. } = asking;
+    let address = free_address()?;
+    let dir = fs::canonicalize(made(&home.data(name))?)?;
+    let files = dir.join("files");
+    fs::create_dir(&files)?;
+    let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
+    let mut value = Vec::new();
+    for key in (0..keys).map(KeyNumber) {
+        value.clear();
+        values.append(key, &mut value);
+        fs::write(files.join(String::from_utf8_lossy(&key.stored()).as_ref()), &value)?;
+    }
+    let configuration = dir.join("nginx.conf");
+    fs::write(&configuration, nginx_configuration(&dir, address, layout.server_threads, keys))?;
+    let dir = dir.display().to_string();
+    let errors = format!("{dir}/error.log");
+    let args = ["-p", &dir, "-e", &errors, "-c", &configuration.display().to_string()];
+    let server = home.spawn(name, &tool.path, &owned(&args), layout, address)?;
+    home.other_ready(server.ending_itself().speaking(Protocol::Files), name, |address| {
+        fetch(address, "GET", "/0000000000000000", b"", PROBE_TIMEOUT)
+            .is_ok_and(|answer| answer.status == 200)
+    })
+}
+
+fn nginx_configuration(dir: &Path, address: SocketAddr, workers: usize, files: u64) -> String {
+    let dir = dir.display();
+    // Workers of root would otherwise run as a user who may not read the directory.
+    let user = if rustix::process::getuid().is_root() { "user root;\n" } else { "" };
+    let open_files = 2 * files;
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|of| format!("    {of}_temp_path {dir}/{of};\n"))
+        .concat();
+    format!(
+        "daemon off;
+{user}pid {dir}/pid;
+worker_processes {workers};
+worker_rlimit_nofile 65536;
+events {{ worker_connections 16384; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    open_file_cache max={open_files} inactive=1h;
+    open_file_cache_valid 1h;
+    default_type application/octet-stream;
+{temporary}    server {{
+        listen {address};
+        root {dir}/files;
+    }}
+}}
+"
+    )
+}
+
+/// Starts a cluster of etcd, and waits until all of it serves.
+pub(crate) fn etcd(
+    home: &Home,
+    tool: &Tool,
+    layout: Layout,
+    name: &str,
+    nodes: usize,
+) -> Outcome<Vec<Server>> {
+    let addresses = || (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>();
+    let (clients, peers) = (addresses()?, addresses()?);
+    let member = |node: usize| format!("{name}-{node}");
+    let cluster: Vec<String> =
+        peers.iter().enumerate().map(|(node, peer)| format!("{}=http://{peer}", member(node))).collect();
+    let mut servers = Vec::new();
+    for (node, (client, peer)) in clients.into_iter().zip(peers).enumerate() {
+        let member = member(node);
+        let args = [
+            ("name", member.clone()),
+            ("data-dir", home.data(&member).display().to_string()),
+            ("listen-client-urls", format!("http://{client}")),
+            ("advertise-client-urls", format!("http://{client}")),
+            ("listen-peer-urls", format!("http://{peer}")),
+            ("initial-advertise-peer-urls", format!("http://{peer}")),
+            ("initial-cluster", cluster.join(",")),
+            ("quota-backend-bytes", ETCD_QUOTA_BYTES.to_string()),
+            ("log-level", "warn".to_owned()),
+        ];
+        let args = args.map(|(flag, value)| format!("--{flag}={value}"));
+        servers.push((home.spawn(&member, &tool.path, &args, layout, client)?.ending_itself(), member));
+    }
+    let is_ready = |address: SocketAddr| {
+        fetch(address, "GET", "/health", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
+    };
+    servers.into_iter().map(|(server, member)| home.other_ready(server, &member, is_ready)).collect()
+}
+
+/// The one of etcd's nodes that leads: asked by others, each write would first go to it.
+pub(crate) fn leader(nodes: &[Server]) -> Outcome<&Server> {
+    const LEADS: &[u8] = b"\netcd_server_is_leader 1\n";
+    for node in nodes {
+        let metrics = fetch(node.address(), "GET", "/metrics", b"", PROBE_TIMEOUT)?.body;
+        if metrics.windows(LEADS.len()).any(|window| window == LEADS) {
+            return Ok(node);
+        }
+    }
+    Err("none of etcd's nodes leads".into())
+}
+
+fn owned(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+fn made(dir: &Path) -> Outcome<String> {
+    fs::create_dir_all(dir)?;
+    Ok(dir.display().to_string())
+}

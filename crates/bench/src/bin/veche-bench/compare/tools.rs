@@ -1,0 +1,91 @@
+//! What there is on this machine to compare with.
+//!
+//! What is missing is said once, with what brings it, and its rows are left out.
+
+use serde::Serialize;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where servers are that only root is expected to start.
+const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// A program and what it says of itself.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    #[serde(skip)]
+    pub(crate) path: PathBuf,
+    pub(crate) version: String,
+}
+
+/// A program that is not there.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Missing {
+    pub(crate) name: &'static str,
+    /// What is left out without it.
+    pub(crate) rows: &'static str,
+    /// How it is had.
+    pub(crate) remedy: &'static str,
+}
+
+/// Everything that is looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools {
+    pub(crate) redis: Option<Tool>,
+    pub(crate) nginx: Option<Tool>,
+    pub(crate) wrk: Option<Tool>,
+    pub(crate) strace: Option<Tool>,
+    pub(crate) etcd: Option<Tool>,
+    pub(crate) etcd_load: PathBuf,
+    pub(crate) missing: Vec<Missing>,
+}
+
+impl Tools {
+    /// Looks for all of them; `etcd` is the directory of etcd and its load program.
+    pub(crate) fn find(etcd: &Path) -> Self {
+        let mut missing = Vec::new();
+        let mut find = |name, asks, rows, remedy| {
+            let tool = in_path(name).and_then(|path| Tool::at(name, path, asks));
+            if tool.is_none() {
+                missing.push(Missing { name, rows, remedy });
+            }
+            tool
+        };
+        let redis = find("redis-server", "--version", "all against Redis", "apt-get install redis-server");
+        let nginx = find("nginx", "-v", "files against nginx", "apt-get install nginx-light");
+        let wrk = find("wrk", "-v", "the generator against wrk", "apt-get install wrk");
+        let strace = find("strace", "-V", "the proof of what is synced", "apt-get install strace");
+        let server = Tool::at("etcd", etcd.join("etcd"), "--version");
+        let etcd_load = etcd.join("load");
+        let etcd = server.filter(|_| etcd_load.is_file());
+        if etcd.is_none() {
+            let remedy = "bench/run compare builds it where Go 1.26 or newer is, from go.dev/dl";
+            missing.push(Missing { name: "etcd", rows: "all against etcd", remedy });
+        }
+        Self { redis, nginx, wrk, strace, etcd, etcd_load, missing }
+    }
+
+    /// Those that are there.
+    pub(crate) fn found(&self) -> Vec<Tool> {
+        let all = [&self.redis, &self.etcd, &self.nginx, &self.wrk, &self.strace];
+        all.into_iter().flatten().cloned().collect()
+    }
+}
+
+impl Tool {
+    /// `None`: there is no such program.
+    pub(crate) fn at(name: &'static str, path: PathBuf, asks: &str) -> Option<Self> {
+        let said = Command::new(&path).arg(asks).output().ok()?;
+        // Some say it on standard error.
+        let said = [said.stdout, said.stderr].concat();
+        let version = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
+        Some(Self { name, path, version })
+    }
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain(MORE_DIRECTORIES.iter().map(PathBuf::from));
+    directories.map(|directory| directory.join(name)).find(|program| program.is_file())
+}
