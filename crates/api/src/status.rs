@@ -323,12 +323,28 @@ pub struct MemoryStatus {
     pub budget_bytes: u64,
     /// In memtables.
     pub memtables_bytes: u64,
+    /// In memtables that were flushed and that snapshots hold.
+    pub snapshots_bytes: u64,
     /// In the block cache.
     pub cache_bytes: u64,
     /// Kept for tables outside the cache.
     pub tables_bytes: u64,
     /// In writes that wait for their group commit.
     pub queue_bytes: u64,
+    /// In bodies of requests that come piece by piece.
+    pub bodies_bytes: u64,
+    /// In values that came at once with their requests.
+    pub writes_bytes: u64,
+    /// In large values on their way to readers.
+    pub replies_bytes: u64,
+    /// In open ranges.
+    pub ranges_bytes: u64,
+    /// In batches.
+    pub batches_bytes: u64,
+    /// In messages to and from other nodes.
+    pub peer_links_bytes: u64,
+    /// In connections of users.
+    pub connections_bytes: u64,
 }
 
 /// Background work since the process started.

@@ -54,7 +54,11 @@ impl Admission {
     pub(crate) fn refused(&self, why: Refusal) -> u64 {
         let by_threads = match why {
             Refusal::Operations => self.threads.iter().map(|share| get(&share.refused_operations)).sum(),
-            Refusal::Connections | Refusal::Bodies | Refusal::Ranges => 0,
+            Refusal::Connections
+            | Refusal::Bodies
+            | Refusal::Ranges
+            | Refusal::Replies
+            | Refusal::Batches => 0,
         };
         self.refused[why as usize].get() + by_threads
     }
@@ -94,7 +98,15 @@ const fn detail(why: Refusal) -> &'static str {
             "The bodies of requests under way take all the memory set aside for them. Nothing was stored. Try again."
         }
         Refusal::Ranges => {
-            "As many ranges are open as the node sends at once. Try again after the time in Retry-After."
+            "As many ranges are open as the node has room for. Try again after the time in Retry-After."
+        }
+        Refusal::Replies => {
+            "Values on their way to other readers take all the memory set aside for them. Try again after the time in \
+             Retry-After."
+        }
+        Refusal::Batches => {
+            "Batches under way take all the memory set aside for them. Nothing was stored. Try again after the time in \
+             Retry-After."
         }
         Refusal::Operations => {
             "The node has more to do than it can take in. Nothing was done. Try again after the time in Retry-After."

@@ -1,17 +1,19 @@
 //! Bodies of requests: whole in memory, or refused.
 //!
 //! **Promise.** A value is handed on only when all of its bytes came. What bodies hold in all connections
-//! together is bounded, counted as the bytes arrive; a body is held once.
+//! together is bounded ([`Part::Bodies`], [`Part::Writes`]), counted as the bytes arrive, until their requests are
+//! answered; a body is held once. Bodies that come slowly keep no others from coming: those have room of their own that
+//! come at once, and when memory is short, those that stand still are refused (`vitals`).
 //!
 //! **Mechanism.** A body that is whole in the bytes that came with its head, as most are, is handed on as a
 //! slice of hyper's buffer: the store copies it into its batch before the next read. Others are collected in a
 //! buffer of their own, of the announced length where that is known: the system gives its pages as they are
 //! written.
 
-use crate::admission::Admission;
-use crate::budget::{ByteBudget, Taken};
+use crate::budget::{Lent, Part, Purse, Taken};
 use crate::counters::Refusal;
-use crate::vitals::Vitals;
+use crate::process::Process;
+use crate::vitals::{Holding, Vitals};
 use api::Problem;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,26 +23,33 @@ use hyper::body::Incoming;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// A body of unknown length begins with a buffer of this size.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 /// What of an unwanted body is read over, so that its connection can go on.
 const SKIPPED_BYTES_MAX: u64 = 64 << 10;
+/// What a body takes beside its bytes while it comes: the library's buffer, and the future that waits.
+const BODY_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// A value, and what it takes of the budget.
 #[derive(Default)]
 pub(crate) struct Value {
     pub(crate) bytes: Bytes,
-    pub(crate) taken: Option<Taken>,
+    pub(crate) room: Option<BodyRoom>,
+}
+
+/// What a body takes of the budget until it is dropped: all that came at once of its thread's purse, else its own.
+#[allow(dead_code, reason = "held, not looked at")]
+pub(crate) enum BodyRoom {
+    Lent(Lent),
+    Taken(Taken),
 }
 
 /// What bodies are held to.
 pub(crate) struct BodyRules<'a> {
-    pub(crate) value_bytes_max: usize,
-    pub(crate) budget: &'a Arc<ByteBudget>,
-    pub(crate) admission: &'a Admission,
+    pub(crate) process: &'a Process,
+    pub(crate) purse: &'a Rc<Purse>,
 }
 
 /// The body of a request, read once.
@@ -69,31 +78,35 @@ impl RequestBody {
         let Some(first) = self.next().await? else {
             return Ok(Value::default());
         };
-        if self.is_ended && first.len() <= rules.value_bytes_max {
-            return Ok(Value { bytes: first, taken: None });
+        if self.is_ended && first.len() <= rules.process.rules.value_bytes_max {
+            let lent = rules.purse.lend(first.len() as u64).ok_or_else(|| rules.refuse())?;
+            return Ok(Value { bytes: first, room: Some(BodyRoom::Lent(lent)) });
         }
         self.collect_rest(first, rules).await
     }
 
     async fn collect_rest(&mut self, first: Bytes, rules: &BodyRules<'_>) -> Result<Value, Problem> {
         let announced = self.incoming.size_hint().exact().map(|rest| rest as usize + first.len());
-        let capacity = announced.map_or(BUFFER_BYTES_MIN, |len| len.min(rules.value_bytes_max));
+        let value_bytes_max = rules.process.rules.value_bytes_max;
+        let capacity = announced.map_or(BUFFER_BYTES_MIN, |len| len.min(value_bytes_max));
+        let taken = rules.process.memory.take(Part::Bodies, BODY_OVERHEAD_BYTES);
+        let mut taken = taken.ok_or_else(|| rules.refuse())?;
+        let _holding = Holding::begin(&self.vitals, Part::Bodies);
         let mut buffer = Vec::with_capacity(capacity);
-        let mut taken = rules.budget.begin();
         let mut piece = Some(first);
         while let Some(bytes) = piece {
-            if buffer.len() + bytes.len() > rules.value_bytes_max {
-                return Err(Problem::value_too_large(rules.value_bytes_max));
+            if buffer.len() + bytes.len() > value_bytes_max {
+                return Err(Problem::value_too_large(value_bytes_max));
             }
             if !taken.take(bytes.len() as u64) {
-                return Err(rules.admission.refuse(Refusal::Bodies));
+                return Err(rules.refuse());
             }
             buffer.extend_from_slice(&bytes);
             // Let hyper have its buffer back before it reads on.
             drop(bytes);
             piece = self.next().await?;
         }
-        Ok(Value { bytes: Bytes::from(buffer), taken: Some(taken) })
+        Ok(Value { bytes: Bytes::from(buffer), room: Some(BodyRoom::Taken(taken)) })
     }
 
     /// Reads over a body that nobody wants, if it is small. A large one, or one that is held back, stays where it
@@ -147,6 +160,12 @@ impl RequestBody {
                 }
             }
         }
+    }
+}
+
+impl BodyRules<'_> {
+    fn refuse(&self) -> Problem {
+        self.process.admission.refuse(Refusal::Bodies)
     }
 }
 

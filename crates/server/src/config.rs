@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// See [`Limits::for_process`].
+const SHARE_BYTES: u64 = 128 << 20;
+
 /// What a node is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -25,7 +28,7 @@ pub struct Config {
     pub secret: Option<String>,
     /// What becomes of the data if the node was away for longer than its peers keep deletes.
     pub after_absence: store::AfterAbsence,
-    /// Options of the engine, its memory budget among them.
+    /// Options of the engine, its part of the memory budget among them; the server's is in `limits`.
     pub engine: engine::Options,
     /// I/O threads, at least 1.
     pub threads: usize,
@@ -46,6 +49,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// What all may take in memory together, in bytes.
+    pub(crate) const fn memory_bytes(&self) -> u64 {
+        self.engine.memory_bytes + self.limits.memory_bytes
+    }
+
     /// The names of all nodes, in byte order.
     pub(crate) fn node_names(&self) -> Vec<String> {
         if self.membership.nodes.is_empty() { vec![self.own_name()] } else { self.membership.nodes.clone() }
@@ -66,8 +74,9 @@ impl Config {
 pub struct Limits {
     /// Connections at once; more are told `503` and closed.
     pub connections_max: usize,
-    /// Bytes of request bodies held at once, in all connections together; more are told `503`.
-    pub body_bytes_max: u64,
+    /// What the server may hold in memory beside the store, in bytes: connections, bodies, replies, ranges, batches,
+    /// what is on its way between nodes. What finds no room is told `503`.
+    pub memory_bytes: u64,
     /// From the first byte of a request to the end of its head.
     pub head_time: Duration,
     /// A connection without a request is closed after this.
@@ -86,12 +95,18 @@ impl Limits {
     /// See [`Limits::progress_time`].
     pub const PROGRESS_BYTES: u64 = 16 << 10;
 
-    /// The bounds for a process that may open `files_max` files and has `memory_bytes` to spend.
-    pub fn for_process(files_max: u64, memory_bytes: u64) -> Self {
+    /// The bounds for a process that may open `files_max` files, and for the server's part of a memory budget of
+    /// `budget_bytes`, with values of up to `value_bytes_max`.
+    ///
+    /// Of a small budget the server has three eighths, for one slow reader of a large value takes as much there as in a
+    /// large one; of a large budget little more than an eighth, since the store can make more of it.
+    pub fn for_process(files_max: u64, budget_bytes: u64, value_bytes_max: usize) -> Self {
         // The engine keeps a file open for each table it reads.
         let connections_max = (files_max / 2).clamp(16, 10_240) as usize;
-        let body_bytes_max = (memory_bytes / 8).clamp(32 << 20, 256 << 20);
-        Self { connections_max, body_bytes_max, ..Self::default() }
+        let share = (budget_bytes / 8 * 3).min(SHARE_BYTES + budget_bytes / 8);
+        // What could never be taken in would be told to try again for ever.
+        let memory_bytes = share.max(crate::budget::least_bytes(value_bytes_max));
+        Self { connections_max, memory_bytes, ..Self::default() }
     }
 }
 
@@ -99,7 +114,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 10_240,
-            body_bytes_max: 256 << 20,
+            memory_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(600),
             progress_time: Duration::from_secs(30),

@@ -7,10 +7,13 @@
 //! A node that stops answers a request that is on its way: a connection that has not had one yet, or on which one
 //! has begun, is given a moment for it. Others are closed once they are idle.
 //!
-//! **Mechanism.** Plain requests are answered by the stream itself. hyper serves the connection otherwise, until it is done with it: at the client's wish, at its end, or at
-//! what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's answers. A
-//! peer's connection leaves here before its first request, to become a link (`links::accept`).
+//! **Mechanism.** Plain requests are answered by the stream itself. For what is not plain there is hyper, as long as it
+//! takes: its state and its buffers are made for such a request and let go when the stream waits for the next, so that a
+//! connection that rests costs little whatever it has served. hyper is done with the connection at the client's wish, at
+//! its end, or at what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's
+//! answers. A peer's connection leaves here before its first request, to become a link (`links::accept`).
 
+use crate::budget::Taken;
 use crate::counters::Cut;
 use crate::links::accept;
 use crate::service::Service;
@@ -43,6 +46,9 @@ const LINGER_BUFFER_BYTES: usize = 64 << 10;
 /// How long a client has to take the last answer.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(2);
 
+/// What hyper holds of a request before it is understood: more than a head may have.
+const LIBRARY_BUFFER_BYTES_MAX: usize = 128 << 10;
+
 /// How long a request that may be on its way is waited for when the node stops.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 
@@ -59,8 +65,9 @@ enum Ended {
 }
 
 /// Serves a connection to its end, or until it turns out to be a peer's.
-pub(crate) async fn serve(stream: std::net::TcpStream, thread: Rc<Thread>) {
+pub(crate) async fn serve(stream: std::net::TcpStream, room: Taken, thread: Rc<Thread>) {
     let served = serve_socket(stream, &thread).await;
+    drop(room);
     thread.connection_ended();
     match served {
         Ok(None) => {}
@@ -109,11 +116,18 @@ async fn serve_socket(
 async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {
     let service =
         Rc::new(Service { thread: Rc::clone(thread), vitals: Rc::clone(vitals), stream: Rc::clone(stream) });
-    let service = service_fn(move |request| service.handle(request));
-    let mut connection = http1::Builder::new()
-        .half_close(true)
-        .header_read_timeout(None)
-        .serve_connection(StreamHandle(Rc::clone(stream)), service);
+    let library = || {
+        let service = Rc::clone(&service);
+        http1::Builder::new()
+            .half_close(true)
+            .header_read_timeout(None)
+            .max_buf_size(LIBRARY_BUFFER_BYTES_MAX)
+            .serve_connection(
+                StreamHandle(Rc::clone(stream)),
+                service_fn(move |request| service.handle(request)),
+            )
+    };
+    let mut present = None;
     let mut finishing = false;
     let mut request_time = None;
     poll_fn(move |context| {
@@ -126,12 +140,21 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
             Some(Order::Finish) | None => {}
         }
-        // Plain requests are answered without hyper, which is not woken while there is nothing else.
-        if let Err(error) = ready!(stream.borrow_mut().poll_plain(context)) {
-            tracing::debug!(%error, "a connection broke");
-            return Poll::Ready(Ended::Broken);
+        // Plain requests are answered without hyper, which is not there while there is nothing else.
+        let polled = stream.borrow_mut().poll_plain(context);
+        match polled {
+            Poll::Pending => {
+                present = None;
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "a connection broke");
+                return Poll::Ready(Ended::Broken);
+            }
         }
-        if let Poll::Ready(served) = Pin::new(&mut connection).poll(context) {
+        let connection = present.get_or_insert_with(|| Box::new(library()));
+        if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
             return Poll::Ready(after(served));
         }
         if finishing || vitals.order() != Some(Order::Finish) {
@@ -147,8 +170,8 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             ready!(ends.as_mut().poll(context));
         }
         finishing = true;
-        Pin::new(&mut connection).graceful_shutdown();
-        Pin::new(&mut connection).poll(context).map(after)
+        Pin::new(&mut **connection).graceful_shutdown();
+        Pin::new(&mut **connection).poll(context).map(after)
     })
     .await
 }

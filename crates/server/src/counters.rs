@@ -11,20 +11,27 @@ pub(crate) enum Refusal {
     Connections,
     /// Bodies of requests take all the memory set aside for them.
     Bodies,
-    /// As many ranges are open as are sent at once.
+    /// As many ranges are open as are sent at once, or they take all the memory set aside for them.
     Ranges,
+    /// Values on their way to readers take all the memory set aside for them.
+    Replies,
+    /// Batches take all the memory set aside for them.
+    Batches,
     /// As many commands are under way as there may be, or the store can take no more.
     Operations,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 4] = [Self::Connections, Self::Bodies, Self::Ranges, Self::Operations];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Connections, Self::Bodies, Self::Ranges, Self::Replies, Self::Batches, Self::Operations];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::Bodies => "bodies",
             Self::Ranges => "ranges",
+            Self::Replies => "replies",
+            Self::Batches => "batches",
             Self::Operations => "operations",
         }
     }

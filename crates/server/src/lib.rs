@@ -33,6 +33,7 @@ mod process;
 mod profile;
 mod read_pool;
 mod replies;
+mod reply_room;
 mod server;
 mod service;
 mod stages;

@@ -4,6 +4,7 @@
 //! of the connections. Each accepted connection goes to the thread with the fewest. Connections of clients are
 //! bounded; those of peers are not among them.
 
+use crate::budget::Part;
 use crate::counters::Refusal;
 use crate::error::ServerError;
 use crate::links::accept;
@@ -33,6 +34,8 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const PEER_TIME: Duration = Duration::from_millis(200);
 /// Connections that are being refused at once; beyond, they are dropped.
 const REFUSALS_MAX: usize = 64;
+/// What a connection takes in memory while it rests: its task, its socket's registration, what the sweep knows of it.
+const CONNECTION_BYTES: u64 = 8 << 10;
 
 /// Binds `address`; waits a moment for a process that is about to leave it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
@@ -119,7 +122,9 @@ pub(crate) fn accept_last(
 fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>, refusals: &Rc<()>) {
     let connections: usize = threads.iter().map(ThreadHandle::load).sum();
     let thread = least_loaded(threads);
-    if connections >= process.config.limits.connections_max {
+    let has_place = connections < process.config.limits.connections_max;
+    let room = if has_place { process.memory.take(Part::Connections, CONNECTION_BYTES) } else { None };
+    let Some(room) = room else {
         if Rc::strong_count(refusals) <= REFUSALS_MAX {
             let refused = refuse(stream, thread.mailbox(), Arc::clone(process), Rc::clone(refusals));
             tokio::task::spawn_local(refused);
@@ -127,11 +132,11 @@ fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>,
             process.admission.count(Refusal::Connections);
         }
         return;
-    }
+    };
     match stream.into_std() {
         Ok(stream) => {
             process.counters.connections_accepted.count();
-            thread.serve(stream);
+            thread.serve(stream, room);
         }
         Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
     }

@@ -1,7 +1,7 @@
 //! What the threads of a node share.
 
 use crate::admission::Admission;
-use crate::budget::ByteBudget;
+use crate::budget::MemoryBudget;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
@@ -36,7 +36,7 @@ pub(crate) struct Process {
     pub(crate) metrics: Option<Metrics>,
     /// Where the time of requests goes.
     pub(crate) stages: Stages,
-    pub(crate) body_budget: Arc<ByteBudget>,
+    pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) ranges: Arc<OpenRanges>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
@@ -76,7 +76,7 @@ impl Process {
             admission: Admission::new(config.threads),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
-            body_budget: Arc::new(ByteBudget::new(config.limits.body_bytes_max)),
+            memory: Arc::new(MemoryBudget::new(&config.limits, config.engine.memory_bytes)),
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
             profiling: AtomicBool::new(false),

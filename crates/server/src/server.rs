@@ -46,6 +46,8 @@ const THREADS_MAX: usize = 255;
 const START_TIME: Duration = Duration::from_secs(1);
 /// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
+/// How often it is looked at what the store takes in memory.
+const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
 const CORES_PER_COMPACTION: usize = 4;
 
@@ -365,7 +367,16 @@ async fn open_for_peers(
     }
     let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
     let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
+    tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
     Ok(Open { workers, store, poison, node })
+}
+
+/// Tells the memory budget what the store takes, again and again.
+async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
+    loop {
+        process.memory.note_store(local.store.engine().stats().memory.used_bytes());
+        tokio::time::sleep(LOOK_AT_STORE_EVERY).await;
+    }
 }
 
 /// This node as a member of its cluster.
@@ -390,7 +401,8 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
         data = %config.data.display(),
         nodes = config.membership.nodes.len().max(1),
         durability = ?config.engine.durability,
-        memory_bytes = config.engine.memory_bytes,
+        memory_bytes = config.memory_bytes(),
+        store_memory_bytes = config.engine.memory_bytes,
         threads = config.threads,
         tag = ?opened.identity.tag,
         recovery = ?opened.recovery,

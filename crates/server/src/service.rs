@@ -17,17 +17,19 @@ use crate::driver::presiding::FromThreads;
 use crate::metrics;
 use crate::process::Process;
 use crate::profile;
+use crate::reply_room::{self, ReplyRoom};
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::streaming::ResponseBody;
 use crate::streaming::batch::{BatchTerms, BegunBatch};
-use crate::streaming::range::{BegunRange, Form};
+use crate::streaming::range::{BegunRange, Form, NotBegun};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
 use api::{
     Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Profile, Range, RequestKind, ServingState,
 };
 use bytes::Bytes;
+use cluster::Reply;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -58,7 +60,7 @@ pub(crate) enum Handling {
     /// Nothing.
     Done(Option<HttpResponse>),
     /// The command is under way.
-    Executing { execution: Option<Execution>, asked: Asked, thread: Rc<Thread>, _under_way: UnderWay },
+    Executing { execution: Option<Execution>, asked: Asked, service: Rc<Service>, _under_way: UnderWay },
     /// There is a body, of the request or one that is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
@@ -69,14 +71,14 @@ impl Future for Handling {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match &mut *self {
             Self::Done(response) => response.take().expect("not polled after its end"),
-            Self::Executing { execution, asked, thread, .. } => {
+            Self::Executing { execution, asked, service, .. } => {
                 let waits = execution.as_mut().expect("not polled after its end");
                 let reply = ready!(Pin::new(waits).poll(context));
-                let answer = api::encode(reply, asked);
-                let status = answer.response.status();
+                let (answer, room) = service.encode(reply, asked);
+                let (thread, status) = (&service.thread, answer.response.status());
                 thread.recorder.answered(asked.action.into(), status);
                 thread.end(execution.take().expect("it was there a moment ago"), status);
-                respond_with(answer, true)
+                respond_with(answer, room, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
         }))
@@ -120,16 +122,20 @@ impl Service {
     }
 
     /// Executes what has no body.
-    fn execute(&self, driver: &Rc<Driver<Coordinating>>, entity: Entity) -> Handling {
+    fn execute(self: &Rc<Self>, driver: &Rc<Driver<Coordinating>>, entity: Entity) -> Handling {
         let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
         let mut execution = driver.execute(kind, command);
         match execution.take_now() {
-            Some(reply) => Handling::Done(Some(self.respond(kind, api::encode(reply, &asked), true))),
+            Some(reply) => {
+                let (answer, room) = self.encode(reply, &asked);
+                self.thread.recorder.answered(kind, answer.response.status());
+                Handling::Done(Some(respond_with(answer, room, self.vitals.order().is_none())))
+            }
             None => Handling::Executing {
                 execution: Some(execution),
                 asked,
-                thread: Rc::clone(&self.thread),
+                service: Rc::clone(self),
                 _under_way: UnderWay::begin(&self.vitals),
             },
         }
@@ -148,19 +154,30 @@ impl Service {
             Ok(begun) => self.answer_whole(begun, &mut body).await,
             Err(problem) => Err(problem),
         };
-        let answer = match answered {
-            Ok(answer) => answer,
+        let (answer, room) = match answered {
+            Ok(answered) => answered,
             Err(problem) => {
                 // What is wrong was said already; more of it only ends the connection.
                 let _ = self.skip(&mut body).await;
-                problem.to_answer(parts.method == Method::HEAD)
+                (problem.to_answer(parts.method == Method::HEAD), None)
             }
         };
-        self.respond(RequestKind::of(&parts), answer, body.is_ended())
+        self.thread.recorder.answered(RequestKind::of(&parts), answer.response.status());
+        respond_with(answer, room, body.is_ended() && self.vitals.order().is_none())
     }
 
-    async fn answer_whole(&self, begun: Begun<'_>, body: &mut RequestBody) -> Result<Answer, Problem> {
-        match begun {
+    /// The answer to what was asked, and its room if it is large.
+    fn encode(&self, reply: Reply, asked: &Asked) -> (Answer, Option<ReplyRoom>) {
+        let (reply, room) = reply_room::find(&self.thread.process, &self.vitals, reply, asked);
+        (api::encode(reply, asked), room)
+    }
+
+    async fn answer_whole(
+        &self,
+        begun: Begun<'_>,
+        body: &mut RequestBody,
+    ) -> Result<(Answer, Option<ReplyRoom>), Problem> {
+        let answer = match begun {
             Begun::Entity(driver, entity) => {
                 let value = if entity.takes_value() {
                     self.collect(body).await?
@@ -172,29 +189,30 @@ impl Service {
                 let (command, asked) = entity.into_command(value.bytes);
                 let mut execution = driver.execute(kind, command);
                 let reply = (&mut execution).await;
-                drop(value.taken);
-                let answer = api::encode(reply, &asked);
+                drop(value.room);
+                let (answer, room) = self.encode(reply, &asked);
                 self.thread.end(execution, answer.response.status());
-                Ok(answer)
+                return Ok((answer, room));
             }
             Begun::Checkpoint(checkpoint) => {
                 self.skip(body).await?;
-                checkpoint::answer(&self.thread.process, checkpoint).await
+                checkpoint::answer(&self.thread.process, checkpoint).await?
             }
             Begun::Profile(profile) => {
                 self.skip(body).await?;
-                profile::answer(&self.thread.process, &self.stream, profile).await
+                profile::answer(&self.thread.process, &self.stream, profile).await?
             }
             Begun::Metrics { is_head } => {
                 self.skip(body).await?;
-                Ok(metrics::answer(&self.thread.process, is_head).await)
+                metrics::answer(&self.thread.process, is_head).await
             }
             Begun::Answered(answer) => {
                 self.skip(body).await?;
-                Ok(answer)
+                answer
             }
             Begun::Range(..) | Begun::Batch(..) => unreachable!("their responses are streamed"),
-        }
+        };
+        Ok((answer, None))
     }
 
     /// Streams a range, once its first page has come.
@@ -230,15 +248,19 @@ impl Service {
     ) -> Result<(BegunRange, Form), Answer> {
         self.skip(body).await.map_err(|problem| problem.to_answer(false))?;
         let process = &self.thread.process;
-        let room = process.ranges.enter();
-        let room = room.ok_or_else(|| process.admission.refuse(Refusal::Ranges).to_answer(false))?;
+        let no_room = || process.admission.refuse(Refusal::Ranges).to_answer(false);
+        let room = process.ranges.enter(&process.memory, range.format, range.coding).ok_or_else(no_room)?;
         let form = Form::of(range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
             Problem::unavailable(RETRY_AFTER, detail).to_answer(false)
         })?;
         let begun = BegunRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
-        Ok((begun.map_err(api::encode_range_failure)?, form))
+        let begun = begun.map_err(|why| match why {
+            NotBegun::Failed(failure) => api::encode_range_failure(failure),
+            NotBegun::NoRoom => no_room(),
+        })?;
+        Ok((begun, form))
     }
 
     /// Carries out a batch, and streams the results from the first one on.
@@ -250,8 +272,8 @@ impl Service {
         body: RequestBody,
         under_way: UnderWay,
     ) -> HttpResponse {
-        let process = &self.thread.process;
         let terms = BatchTerms {
+            process: &self.thread.process,
             driver,
             open: &self.thread.batches,
             stream: &self.stream,
@@ -260,9 +282,6 @@ impl Service {
             entries: batch.entries,
             results: batch.results,
             quorum: batch.quorum,
-            value_bytes_max: process.rules.value_bytes_max,
-            process,
-            taken: process.body_budget.begin(),
         };
         let begun = BegunBatch::begin(body, terms);
         match begun.first_result().await {
@@ -340,12 +359,7 @@ impl Service {
     }
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
-        let process = &self.thread.process;
-        let rules = BodyRules {
-            value_bytes_max: process.rules.value_bytes_max,
-            budget: &process.body_budget,
-            admission: &process.admission,
-        };
+        let rules = BodyRules { process: &self.thread.process, purse: &self.thread.writes };
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
@@ -357,7 +371,7 @@ impl Service {
     /// hyper has yet to hear of it where the request came after the order.
     fn respond(&self, kind: RequestKind, answer: Answer, body_is_ended: bool) -> HttpResponse {
         self.thread.recorder.answered(kind, answer.response.status());
-        respond_with(answer, body_is_ended && self.vitals.order().is_none())
+        respond_with(answer, None, body_is_ended && self.vitals.order().is_none())
     }
 
     /// The head check knows better than the body why a body broke off.
@@ -375,9 +389,9 @@ fn begin_repair(process: &Process) -> Result<Answer, Problem> {
 }
 
 /// The response for hyper. After it the connection goes on, or not.
-fn respond_with(answer: Answer, goes_on: bool) -> HttpResponse {
+fn respond_with(answer: Answer, room: Option<ReplyRoom>, goes_on: bool) -> HttpResponse {
     let Answer { response, reason } = answer;
-    let mut response = response.map(ResponseBody::Whole);
+    let mut response = response.map(|body| ResponseBody::Whole(body, room.map(Box::new)));
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
     }

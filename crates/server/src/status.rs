@@ -1,5 +1,6 @@
 //! What `GET /v0/status` says.
 
+use crate::budget::Part;
 use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
@@ -101,11 +102,19 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
         wal_bytes: stats.wal.bytes,
         levels: levels.collect(),
         memory: MemoryStatus {
-            budget_bytes: process.config.engine.memory_bytes,
+            budget_bytes: process.config.memory_bytes(),
             memtables_bytes: stats.memory.memtable_bytes,
+            snapshots_bytes: stats.memory.held_bytes,
             cache_bytes: stats.memory.cache_bytes,
             tables_bytes: stats.memory.table_bytes,
             queue_bytes: stats.memory.queue_bytes,
+            bodies_bytes: process.memory.taken(Part::Bodies),
+            writes_bytes: process.memory.taken(Part::Writes),
+            replies_bytes: process.memory.taken(Part::Replies),
+            ranges_bytes: process.memory.taken(Part::Ranges),
+            batches_bytes: process.memory.taken(Part::Batches),
+            peer_links_bytes: process.memory.taken(Part::PeerLinks),
+            connections_bytes: process.memory.taken(Part::Connections),
         },
         jobs: JobStatus {
             flushes: stats.jobs.flushes,

@@ -3,6 +3,7 @@
 //! Nothing of a request leaves its thread but the write group on its way to the log and a read that has to wait
 //! for the disk. A connection belongs to one thread for as long as it lives.
 
+use crate::budget::{Part, Purse, Taken};
 use crate::connection;
 use crate::date::DateCache;
 use crate::driver::Driver;
@@ -32,8 +33,8 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// What an I/O thread is told.
 pub(crate) enum Message {
-    /// Serve this connection.
-    Connection(TcpStream),
+    /// Serve this connection, which takes so much of the memory budget.
+    Connection(TcpStream, Taken),
     /// Shake hands with a peer, on a connection that clients would not have got.
     Peer(TcpStream),
     /// The store is open: take requests, then say so.
@@ -61,6 +62,10 @@ pub(crate) struct Thread {
     /// Where responses are written that need no library.
     pub(crate) write_buffer: RefCell<Vec<u8>>,
     pub(crate) date: DateCache,
+    /// Values that came at once with their requests.
+    pub(crate) writes: Rc<Purse>,
+    /// Small answers that wait for their reader.
+    pub(crate) replies: Rc<Purse>,
     driver: OnceCell<Rc<Driver<Coordinating>>>,
     load: Arc<Load>,
     number: u8,
@@ -135,9 +140,9 @@ impl ThreadHandle {
     }
 
     /// Hands a connection over.
-    pub(crate) fn serve(&self, stream: TcpStream) {
+    pub(crate) fn serve(&self, stream: TcpStream, room: Taken) {
         self.load.connections.fetch_add(1, Ordering::Relaxed);
-        self.send(Message::Connection(stream));
+        self.send(Message::Connection(stream, room));
     }
 
     /// Lets it take requests; done when it does.
@@ -195,7 +200,10 @@ async fn run(
     load: Arc<Load>,
     mut inbox: mpsc::UnboundedReceiver<Message>,
 ) {
+    let purse = |part| Purse::new(&process.memory, part, process.config.threads);
     let thread = Rc::new(Thread {
+        writes: purse(Part::Writes),
+        replies: purse(Part::Replies),
         connections: Rc::default(),
         batches: Rc::default(),
         read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
@@ -207,7 +215,7 @@ async fn run(
         number,
         process,
     });
-    tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(thread.process.config.limits));
+    tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(Arc::clone(&thread.process)));
     while let Some(message) = inbox.recv().await {
         thread.take(message);
     }
@@ -216,8 +224,8 @@ async fn run(
 impl Thread {
     fn take(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Connection(stream) => {
-                tokio::task::spawn_local(connection::serve(stream, Rc::clone(self)));
+            Message::Connection(stream, room) => {
+                tokio::task::spawn_local(connection::serve(stream, room, Rc::clone(self)));
             }
             Message::Peer(stream) => {
                 tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));

@@ -4,18 +4,28 @@
 //! for long, loses its connection, within two seconds of its time. A request that the node itself is working on
 //! is never cut.
 //!
+//! When memory is short, those for whom it is held and who stand still give it back, those first who have stood still for
+//! longest: a response that nobody takes is not to keep others from theirs, nor a body that does not come.
+//!
 //! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
 //! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
 
+use crate::budget::{MemoryBudget, Part};
 use crate::config::Limits;
+use crate::process::Process;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// How often the sweep looks.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// A client that has moved less than [`Limits::PROGRESS_BYTES`] between each two of so many looks stands still, ...
+const STILL_LOOKS: u32 = 2;
+/// ... and when memory is short, one in so many of those who hold some of it is cut, at each look.
+const CUT_SHARE: usize = 2;
 
 /// Where the bytes that were read last end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,6 +64,12 @@ pub(crate) struct Vitals {
     moved_bytes: Cell<u64>,
     /// The client does not take the response.
     pub(crate) write_blocked: Cell<bool>,
+    /// What memory is held for the client.
+    holds: Cell<Option<Part>>,
+    /// For so many looks it has stood still, though it is its turn, ...
+    still_looks: Cell<u32>,
+    /// ... since so many bytes were moved.
+    still_bytes: Cell<u64>,
     watch: Cell<Watch>,
     order: Cell<Option<Order>>,
     waker: RefCell<Option<Waker>>,
@@ -106,6 +122,19 @@ impl Vitals {
         } else {
             Stage::Idle
         }
+    }
+
+    /// For how many looks the client has stood still.
+    fn look_at_client(&self) -> u32 {
+        let moved = self.moved_bytes.get() - self.still_bytes.get();
+        let is_its_turn = matches!(self.stage(), Stage::Body | Stage::Writing | Stage::Streaming);
+        if !is_its_turn || moved >= Limits::PROGRESS_BYTES {
+            self.still_looks.set(0);
+            self.still_bytes.set(self.moved_bytes.get());
+            return 0;
+        }
+        self.still_looks.set(self.still_looks.get() + 1);
+        self.still_looks.get()
     }
 
     fn look(&self, seconds: u64, limits: &Limits) -> Option<Order> {
@@ -169,6 +198,23 @@ impl Watch {
     }
 }
 
+/// Tells the sweep that memory is held for a client, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Holding(Rc<Vitals>);
+
+impl Holding {
+    pub(crate) fn begin(vitals: &Rc<Vitals>, part: Part) -> Self {
+        vitals.holds.set(Some(part));
+        Self(Rc::clone(vitals))
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.holds.set(None);
+    }
+}
+
 /// The connections of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
@@ -211,15 +257,37 @@ impl Connections {
     }
 
     /// Looks once a second, for ever.
-    pub(crate) async fn sweep(self: Rc<Self>, limits: Limits) {
+    pub(crate) async fn sweep(self: Rc<Self>, process: Arc<Process>) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             self.seconds.set(self.seconds.get() + SWEEP_EVERY.as_secs());
-            for vitals in self.snapshot() {
-                if let Some(order) = vitals.look(self.seconds.get(), &limits) {
-                    vitals.give(order);
-                }
+            self.look(&process.config.limits, &process.memory);
+        }
+    }
+
+    fn look(&self, limits: &Limits, memory: &MemoryBudget) {
+        let mut still = Vec::new();
+        for vitals in self.snapshot() {
+            if let Some(order) = vitals.look(self.seconds.get(), limits) {
+                vitals.give(order);
             }
+            let looks = vitals.look_at_client();
+            if looks >= STILL_LOOKS
+                && let Some(part) = vitals.holds.get()
+            {
+                still.push((looks, part, vitals));
+            }
+        }
+        still.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
+        for (part, order) in [
+            (Part::Bodies, Order::Refuse),
+            (Part::Replies, Order::Cut),
+            (Part::Ranges, Order::Cut),
+            (Part::Batches, Order::Cut),
+        ] {
+            let of_part = || still.iter().filter(|(_, of, _)| *of == part);
+            let cut = if memory.is_short(part) { of_part().count().div_ceil(CUT_SHARE) } else { 0 };
+            of_part().take(cut).for_each(|(.., vitals)| vitals.give(order));
         }
     }
 
@@ -244,7 +312,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         connections_max: 1,
-        body_bytes_max: 1,
+        memory_bytes: 1,
         head_time: Duration::from_secs(10),
         idle_time: Duration::from_secs(600),
         progress_time: Duration::from_secs(30),

@@ -408,7 +408,7 @@ fn one_connection_too_many_is_told_so() {
 
 #[test]
 fn bodies_take_no_more_memory_than_is_set_aside() {
-    let limits = Limits { body_bytes_max: 300_000, ..Limits::default() };
+    let limits = Limits { memory_bytes: 700_000, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
     let (half, whole) = ("x".repeat(200_000), "x".repeat(400_000));
     // Whichever of the two comes first gets the room, so both are tried until it is the one that waits.

@@ -26,6 +26,8 @@ const MEMORY_SHARE: u64 = 4;
 /// ... and at most this.
 const MEMORY_BYTES_DEFAULT_MAX: u64 = 2 << 30;
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// The store has at least so much, however little there is.
+const STORE_MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// A value takes at most this part of the budget, ...
 const VALUE_MEMORY_SHARE: u64 = 4;
 /// ... and at most this, in bytes.
@@ -71,7 +73,8 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_AFTER_ABSENCE")]
     #[serde(alias = "after_absence")]
     after_absence: Option<AfterAbsence>,
-    /// Memory for buffered writes and cached blocks [default: a quarter of what there is, at most 2GiB]
+    /// Memory for everything: buffered writes, cached blocks, and what is on its way to and from clients and nodes
+    /// [default: a quarter of what there is, at most 2GiB]
     #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
     memory: Option<Size>,
     /// When a write is acknowledged: after fdatasync, or once the operating system has it [default: sync]
@@ -212,9 +215,8 @@ impl Settings {
             self.cluster_settings(listen_text).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
-        let limits = Limits::for_process(machine.files_max, memory_bytes);
-        // Bodies that could never be taken in would be told to try again for ever.
-        let body_bytes_max = limits.body_bytes_max.max(value_bytes_max as u64);
+        let limits = Limits::for_process(machine.files_max, memory_bytes, value_bytes_max);
+        let store_bytes = memory_bytes.saturating_sub(limits.memory_bytes).max(STORE_MEMORY_BYTES_MIN);
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
         if request_timeout.is_zero() {
             return Err("--request-timeout must be longer than 0".to_owned());
@@ -232,7 +234,7 @@ impl Settings {
                 Some(AfterAbsence::Keep) => store::AfterAbsence::Keep,
             },
             secret,
-            engine: self.engine_options(memory_bytes),
+            engine: self.engine_options(store_bytes),
             threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
             request_timeout,
             slow_request: self.slow_request.map_or(SLOW_REQUEST_DEFAULT, |span| span.0),
@@ -240,7 +242,7 @@ impl Settings {
             drain_delay: self.drain_delay.map_or(Duration::ZERO, |span| span.0),
             metrics: self.metrics != Some(Switch::Off),
             snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
-            limits: Limits { body_bytes_max, ..limits },
+            limits,
         })
     }
 

@@ -358,7 +358,7 @@ fn readers_that_stop_take_bounded_memory() {
     const READERS: usize = 100;
     for (value_len, entries, each_max) in [(1 << 10, 20_000, 1 << 20), (1 << 20, 24, 6 << 20)] {
         let (_dir, data) = data_dir();
-        let node = Node::start_with(&data, &["--threads", "2", "--memory", "64MiB"]);
+        let node = Node::start_with(&data, &["--threads", "2", "--memory", "2GiB"]);
         let mut connection = node.connect();
         fill(&mut connection, numbered(entries, value_len));
         // What one whole range leaves behind is not the readers'.

@@ -10,7 +10,8 @@ const STALLED: usize = 500;
 #[test]
 fn five_hundred_stalled_connections_beside_live_ones() {
     let (_dir, data) = data_dir();
-    let node = Node::start_with(&data, &["--threads", "2"]);
+    // Memory enough for all that the stalled ones hold up: where it is short they would lose it.
+    let node = Node::start_with(&data, &["--threads", "2", "--memory", "1GiB"]);
     let value = "x".repeat(1 << 20);
     assert_eq!(node.put("large", &value).status, 201);
     let stalled: Vec<Connection> = (0..STALLED)

@@ -8,6 +8,9 @@
 //! memory of their own: a slice of the frame would keep all of it alive. So is the page of a short message, in one
 //! piece. The one value or page of a long message stays where the fragments were put together.
 //!
+//! Whoever feeds an inbox may bound what long messages take while they come ([`Inbox::next_if`]): one without room is
+//! passed over, as if it had been lost on its way.
+//!
 //! **Caveats.** An inbox holds what it is fed: whoever feeds it takes out all messages before he feeds more.
 
 use crate::frame::{FRAME_HEADER_LEN, FrameKind, first_frame};
@@ -84,20 +87,37 @@ impl Inbox {
     /// [`WireError`], and the same again from then on.
     #[expect(clippy::should_implement_trait, reason = "it ends for now, not for ever, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Incoming>, WireError> {
+        self.next_if(|_| true)
+    }
+
+    /// As [`Inbox::next`]. When a message begins that comes in fragments, `has_room` is asked, with the length of all
+    /// that will be held then; if there is no room, this message is passed over.
+    ///
+    /// # Errors
+    /// As [`Inbox::next`].
+    pub fn next_if(
+        &mut self,
+        mut has_room: impl FnMut(usize) -> bool,
+    ) -> Result<Option<Incoming>, WireError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        self.advance().inspect_err(|error| self.failed = Some(*error))
+        self.advance(&mut has_room).inspect_err(|error| self.failed = Some(*error))
     }
 
-    fn advance(&mut self) -> Result<Option<Incoming>, WireError> {
+    /// What the messages that are coming in fragments will be, all together, in bytes.
+    pub fn fragmented_bytes(&self) -> usize {
+        self.reassembly.promised_bytes()
+    }
+
+    fn advance(&mut self, has_room: &mut dyn FnMut(usize) -> bool) -> Result<Option<Incoming>, WireError> {
         if let Some(message) = self.whole.take() {
             return Ok(Some(Incoming::Message(message)));
         }
         if self.begin < self.messages_end {
             return self.next_of_frame().map(|message| Some(Incoming::Message(message)));
         }
-        self.next_frame()
+        self.next_frame(has_room)
     }
 
     fn next_of_frame(&mut self) -> Result<Message, WireError> {
@@ -109,7 +129,7 @@ impl Inbox {
         Ok(message)
     }
 
-    fn next_frame(&mut self) -> Result<Option<Incoming>, WireError> {
+    fn next_frame(&mut self, has_room: &mut dyn FnMut(usize) -> bool) -> Result<Option<Incoming>, WireError> {
         let Some(frame) = first_frame(&self.bytes[self.begin..])? else { return Ok(None) };
         match frame.kind {
             FrameKind::Messages => {
@@ -117,7 +137,7 @@ impl Inbox {
                 self.begin += FRAME_HEADER_LEN;
             }
             FrameKind::Fragment => {
-                if let Some(message) = self.reassembly.add(frame.payload)? {
+                if let Some(message) = self.reassembly.add(frame.payload, has_room)? {
                     self.whole = Some(decode_owned(&message)?);
                 }
                 self.begin += FRAME_HEADER_LEN + frame.payload.len();

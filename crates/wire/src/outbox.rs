@@ -76,12 +76,28 @@ impl Outbox {
     /// # Errors
     /// [`OutboxFull`]: nothing was taken in.
     pub fn push(&mut self, message: &Message) -> Result<(), OutboxFull> {
+        self.push_if(message, |_| true)
+    }
+
+    /// As [`Outbox::push`]. `has_room` is asked, with the length of all that would wait then, heartbeats apart; if there
+    /// is no room, that is as if the outbox were full.
+    ///
+    /// # Errors
+    /// As [`Outbox::push`].
+    pub fn push_if(
+        &mut self,
+        message: &Message,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Result<(), OutboxFull> {
         if is_heartbeat(message) {
             return self.push_heartbeat(message);
         }
         let len_max = len_max(message);
         let waiting = self.short.bytes() + self.long_bytes;
         if len_max > MESSAGE_BYTES_MAX || (waiting > 0 && waiting + len_max > self.limits.bytes_max) {
+            return Err(OutboxFull);
+        }
+        if !has_room(waiting + len_max) {
             return Err(OutboxFull);
         }
         if LENGTH_LEN + len_max <= FRAME_PAYLOAD_MAX {

@@ -42,7 +42,9 @@ impl FragmentHeader {
 struct Part {
     stream: u32,
     total: usize,
-    bytes: Vec<u8>,
+    came: usize,
+    /// What came; `None`: there was no room for it, and it is passed over.
+    bytes: Option<Vec<u8>>,
 }
 
 /// The messages that have come in part.
@@ -58,31 +60,48 @@ impl Reassembly {
         Self { bytes_max, parts: Vec::new() }
     }
 
-    /// Takes in the payload of a fragment; the message, if it is whole now.
-    pub(crate) fn add(&mut self, payload: &[u8]) -> Result<Option<Bytes>, WireError> {
+    /// What the messages that are kept will be, all together, in bytes.
+    pub(crate) fn promised_bytes(&self) -> usize {
+        self.parts.iter().filter(|part| part.bytes.is_some()).map(|part| part.total).sum()
+    }
+
+    /// Takes in the payload of a fragment; the message, if it is whole now. `has_room` says whether one that begins is
+    /// kept, by what will be promised then.
+    pub(crate) fn add(
+        &mut self,
+        payload: &[u8],
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Result<Option<Bytes>, WireError> {
         let mut reader = Reader::new(payload);
         let header = FragmentHeader::read(&mut reader)?;
         let data = reader.rest();
         let index = match self.parts.iter().position(|part| part.stream == header.stream) {
             Some(index) => index,
-            None => self.begin(header)?,
+            None => self.begin(header, has_room)?,
         };
         let part = &mut self.parts[index];
         let fits = header.total as usize == part.total
-            && header.offset as usize == part.bytes.len()
-            && (1..=part.total - part.bytes.len()).contains(&data.len());
+            && header.offset as usize == part.came
+            && (1..=part.total - part.came).contains(&data.len());
         if !fits {
             return Err(WireError::Fragment);
         }
-        part.bytes.extend_from_slice(data);
-        if part.bytes.len() < part.total {
+        part.came += data.len();
+        if let Some(bytes) = &mut part.bytes {
+            bytes.extend_from_slice(data);
+        }
+        if part.came < part.total {
             return Ok(None);
         }
-        Ok(Some(Bytes::from(self.parts.swap_remove(index).bytes)))
+        Ok(self.parts.swap_remove(index).bytes.map(Bytes::from))
     }
 
     /// Makes room for a message; its place.
-    fn begin(&mut self, header: FragmentHeader) -> Result<usize, WireError> {
+    fn begin(
+        &mut self,
+        header: FragmentHeader,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Result<usize, WireError> {
         let total = header.total as usize;
         let promised: usize = self.parts.iter().map(|part| part.total).sum();
         if total > self.bytes_max {
@@ -92,8 +111,8 @@ impl Reassembly {
             return Err(WireError::TooManyFragmented);
         }
         // No memory is touched before the bytes come.
-        let bytes = Vec::with_capacity(total);
-        self.parts.push(Part { stream: header.stream, total, bytes });
+        let bytes = has_room(self.promised_bytes() + total).then(|| Vec::with_capacity(total));
+        self.parts.push(Part { stream: header.stream, total, came: 0, bytes });
         Ok(self.parts.len() - 1)
     }
 }

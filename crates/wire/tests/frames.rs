@@ -241,6 +241,34 @@ fn an_outbox_holds_what_it_may_and_heartbeats_still_find_room() {
 }
 
 #[test]
+fn a_host_may_have_less_room_than_an_outbox_and_an_inbox() {
+    let mut outbox = outbox();
+    assert_eq!(outbox.push_if(&write(1, 100_000), |bytes| bytes > 1_000_000), Err(OutboxFull));
+    assert_eq!(outbox.bytes(), 0);
+    let lens = [100_000, 200_000, 10, 300_000];
+    for (number, len) in (0..).zip(lens) {
+        let waits = outbox.bytes();
+        let message = write(number, len);
+        outbox.push_if(&message, |bytes| (waits + len..waits + len + 1_000).contains(&bytes)).unwrap();
+    }
+    let mut inbox = Inbox::new(InboxLimits::default());
+    let mut arrived = Vec::new();
+    for piece in drain(&mut outbox, 1).chunks(10_000) {
+        inbox.feed(piece);
+        while let Some(came) = inbox.next_if(|bytes| bytes < 350_000).unwrap() {
+            arrived.extend(match came {
+                wire::Incoming::Message(message) => Some(message),
+                wire::Incoming::Clock(_) => None,
+            });
+        }
+        assert!(inbox.fragmented_bytes() < 350_000);
+    }
+    let expected = [write(0, 100_000), write(1, 200_000), write(2, 10)];
+    assert_eq!(sorted(arrived), sorted(expected.to_vec()), "what had no room is passed over, the rest is whole");
+    assert_eq!(inbox.fragmented_bytes(), 0);
+}
+
+#[test]
 fn the_text_of_a_fault_travels_as_far_as_it_may() {
     let detail = "ü".repeat(5_000);
     let fault = PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail }));

@@ -1,6 +1,7 @@
 //! What a driver does for its links: dial, read, write, and tell the machine.
 
 use super::{Core, Driver, Machine};
+use crate::budget::{Part, Taken};
 use crate::links::accept::Admitted;
 use crate::links::dial::{self, Opened};
 use crate::links::{Blocked, LinkTask};
@@ -30,6 +31,8 @@ struct Source {
     serial: u64,
     socket: OwnedReadHalf,
     inbox: Inbox,
+    /// What is taken of the memory budget for messages that come in pieces.
+    room: Taken,
 }
 
 impl<M: Machine> Driver<M> {
@@ -97,7 +100,8 @@ impl<M: Machine> Driver<M> {
     ) {
         let (read_half, write_half) = socket.into_split();
         let serial = core.links.open(origin, write_half, begins_with);
-        let source = Source { origin, serial, socket: read_half, inbox };
+        let room = self.process.memory.begin(Part::PeerLinks);
+        let source = Source { origin, serial, socket: read_half, inbox, room };
         let reader = tokio::task::spawn_local(Rc::clone(self).read(source));
         core.links.ends(origin.link, LinkTask::Reads, reader.abort_handle());
         self.begin_turn(core);
@@ -160,11 +164,14 @@ impl<M: Machine> Driver<M> {
     fn handle_messages(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
         let clock = &self.local.member.clock;
         let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let mut incoming = source.inbox.next().map_err(damaged)?;
+        let Source { inbox, room, origin, .. } = source;
+        // What finds no room is passed over, as if it had been lost: machines know how to live with that.
+        let mut next = || inbox.next_if(|bytes| room.hold(bytes as u64)).map_err(damaged);
+        let mut incoming = next()?;
         if incoming.is_none() {
             return Ok(());
         }
-        self.bring(|core, now| {
+        let brought = self.bring(|core, now| {
             let mut messages = 0;
             while let Some(came) = incoming {
                 match came {
@@ -173,14 +180,16 @@ impl<M: Machine> Driver<M> {
                     }
                     Incoming::Message(message) => {
                         messages += 1;
-                        core.machine.handle_message(now, source.origin, message);
+                        core.machine.handle_message(now, *origin, message);
                     }
                 }
-                incoming = source.inbox.next().map_err(damaged)?;
+                incoming = next()?;
             }
-            self.counters.received(source.origin.node, messages);
+            self.counters.received(origin.node, messages);
             Ok(())
-        })
+        });
+        assert!(room.hold(inbox.fragmented_bytes() as u64), "less is always to be had");
+        brought
     }
 
     /// Writes what waits in all links.

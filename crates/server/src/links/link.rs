@@ -1,13 +1,14 @@
 //! The writing side of an open link.
 //!
 //! **Promise.** What is pushed in one turn leaves in one write call, as far as it fits the buffers. A link holds
-//! no more than its outbox may: what a peer does not read in time is dropped, and the machines know how to live
-//! with lost messages.
+//! no more than its outbox may, and all links no more than the memory budget lets them: what a peer does not read in
+//! time is dropped, and the machines know how to live with lost messages.
 //!
 //! **Mechanism.** Messages wait in the outbox as they are, values by reference, until the turn ends; then they are
 //! encoded into the thread's write buffer and written. Only what the socket did not take is copied for later.
 
 use super::counters::LinkCounters;
+use crate::budget::Taken;
 use cluster::{Message, NodeIndex};
 use std::io;
 use std::rc::Rc;
@@ -16,6 +17,10 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
 use wire::{Outbox, OutboxLimits};
 
+/// Of what waits, each link holds so much without taking it of the memory budget; ...
+const WAITING_BYTES_FREE: u64 = 256 << 10;
+/// ... what is more is taken in steps.
+const WAITING_BYTES_STEP: u64 = 256 << 10;
 /// Encoded at once: what is written in one call, at most.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -25,6 +30,8 @@ pub(crate) struct Link {
     pub(super) serial: u64,
     socket: Rc<OwnedWriteHalf>,
     outbox: Outbox,
+    /// What is taken of the memory budget for what waits.
+    room: Taken,
     /// Encoded, and not taken by the socket yet, from `rest_begin` on.
     rest: Vec<u8>,
     rest_begin: usize,
@@ -59,6 +66,7 @@ impl Link {
         serial: u64,
         socket: OwnedWriteHalf,
         limits: OutboxLimits,
+        room: Taken,
         begins_with: Vec<u8>,
     ) -> Self {
         Self {
@@ -66,6 +74,7 @@ impl Link {
             serial,
             socket: Rc::new(socket),
             outbox: Outbox::new(limits),
+            room,
             rest: begins_with,
             rest_begin: 0,
             waits: false,
@@ -80,7 +89,11 @@ impl Link {
 
     /// Takes in a message, if there is room.
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
-        if self.outbox.push(message).is_ok() {
+        let has_room = |bytes: usize| {
+            let much = (bytes as u64).saturating_sub(WAITING_BYTES_FREE);
+            much <= self.room.bytes() || self.room.hold(much.next_multiple_of(WAITING_BYTES_STEP))
+        };
+        if self.outbox.push_if(message, has_room).is_ok() {
             counters.sent(self.peer);
         }
     }
@@ -101,6 +114,7 @@ impl Link {
             self.rest = Vec::new();
             self.rest_begin = 0;
             if self.outbox.is_empty() {
+                assert!(self.room.hold(0), "less is always to be had");
                 return Flushed::Done;
             }
             buffer.clear();

@@ -18,6 +18,7 @@ pub(crate) mod dial;
 mod link;
 mod talk;
 
+use crate::budget::{MemoryBudget, Part};
 use crate::local::Local;
 use crate::process::Process;
 pub(crate) use address::{NotAnAddress, PeerAddress, Resolver};
@@ -57,6 +58,7 @@ pub(crate) struct Links {
     clock: Arc<HybridClock>,
     counters: Arc<LinkCounters>,
     limits: OutboxLimits,
+    memory: Arc<MemoryBudget>,
     write_buffer: Vec<u8>,
 }
 
@@ -89,6 +91,7 @@ impl Links {
             clock: Arc::clone(&local.member.clock),
             counters,
             limits: OutboxLimits { bytes_max },
+            memory: Arc::clone(&process.memory),
             write_buffer: Vec::new(),
         }
     }
@@ -118,7 +121,8 @@ impl Links {
         self.serials += 1;
         self.counters.opened(peer);
         let waits = !begins_with.is_empty();
-        let mut link = Link::new(peer, self.serials, socket, self.limits, begins_with);
+        let room = self.memory.begin(Part::PeerLinks);
+        let mut link = Link::new(peer, self.serials, socket, self.limits, room, begins_with);
         link.waits = waits;
         if waits {
             self.waiting.push(at);

@@ -3,6 +3,7 @@
 use super::Scene;
 use super::exposition::{Exposition, SECONDS};
 use super::recorder::{QUORUM_KINDS, STATUSES};
+use crate::budget::Part;
 use crate::counters::{Cut, Refusal};
 use api::RequestKind;
 use stdx::histogram::{Histogram, Snapshot};
@@ -132,9 +133,9 @@ fn room(out: &mut Exposition, scene: &Scene<'_>) {
     out.gauge("veche_operations", "Commands under way.").count(&[], process.gauges.operations());
     out.gauge("veche_operations_max", "Commands that may be under way.").count(&[], operations_max);
     out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.")
-        .count(&[], process.body_budget.taken());
+        .count(&[], process.memory.taken(Part::Bodies) + process.memory.taken(Part::Writes));
     out.gauge("veche_body_bytes_max", "Bytes of request bodies that may be held.")
-        .count(&[], process.config.limits.body_bytes_max);
+        .count(&[], process.memory.part_max());
     out.gauge("veche_ranges_open", "Ranges that are being sent.").count(&[], process.ranges.count() as u64);
     let snapshots = local.map_or(0, |local| local.store.open_snapshots() as u64);
     out.gauge(

@@ -2,6 +2,7 @@
 
 use super::Scene;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
+use crate::budget::Part;
 use engine::{LevelStats, Stats};
 
 pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
@@ -15,13 +16,18 @@ pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
 }
 
 fn memory(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
-    out.gauge("veche_memory_budget_bytes", "What all parts of the store may take in memory together.")
-        .count(&[], scene.process.config.engine.memory_bytes);
-    out.gauge("veche_memory_bytes", "What the store takes in memory, by part.")
+    out.gauge("veche_memory_budget_bytes", "What all parts may take in memory together.")
+        .count(&[], scene.process.config.memory_bytes());
+    let mut family = out.gauge("veche_memory_bytes", "What is taken in memory, by part.");
+    family
         .count(&[("part", "memtables")], stats.memory.memtable_bytes)
+        .count(&[("part", "snapshots")], stats.memory.held_bytes)
         .count(&[("part", "cache")], stats.memory.cache_bytes)
         .count(&[("part", "tables")], stats.memory.table_bytes)
         .count(&[("part", "commit_queue")], stats.memory.queue_bytes);
+    for part in Part::ALL {
+        family.count(&[("part", part.name())], scene.process.memory.taken(part));
+    }
     out.gauge("veche_memtables", "Memtables, the one that is written included.")
         .count(&[], stats.memtables as u64);
 }

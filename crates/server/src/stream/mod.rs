@@ -14,6 +14,8 @@
 
 mod plain;
 
+use crate::budget::{Part, Taken};
+use crate::counters::Refusal;
 use crate::links::accept;
 use crate::outgoing::Outgoing;
 use crate::thread::Thread;
@@ -30,6 +32,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
+
+/// So much of a head is held at the expense of its connection; more is taken of the memory budget.
+const HELD_BYTES_FREE: usize = 2 << 10;
 
 /// A socket whose input is checked. See the module.
 pub(crate) struct CheckedStream {
@@ -48,6 +53,8 @@ pub(crate) struct CheckedStream {
     is_at_start: bool,
     thread: Rc<Thread>,
     vitals: Rc<Vitals>,
+    /// What is taken of the memory budget for what is held, if it is much.
+    held_room: Option<Taken>,
 }
 
 /// Bytes that were read and not handed on.
@@ -89,6 +96,7 @@ impl CheckedStream {
             is_at_start: true,
             thread,
             vitals,
+            held_room: None,
         }
     }
 
@@ -180,6 +188,10 @@ impl CheckedStream {
         out.put_slice(&self.held.bytes[..len]);
         self.held.bytes.drain(..len);
         self.held.passed -= len;
+        if self.held.bytes.is_empty() {
+            self.held.bytes = Vec::new();
+            self.held_room = None;
+        }
         len > 0
     }
 
@@ -204,6 +216,7 @@ impl CheckedStream {
         if !self.held.bytes.is_empty() {
             self.held.bytes.extend_from_slice(bytes);
             self.held.is_news = true;
+            self.find_room_for_held();
             return Poll::Ready(Ok(false));
         }
         let verdict = self.check.check(bytes);
@@ -211,6 +224,7 @@ impl CheckedStream {
         out.put_slice(&bytes[..passed]);
         if self.state == InputState::Open && passed < bytes.len() {
             self.held = Held { bytes: bytes[passed..].to_vec(), passed: 0, is_news: passed > 0 };
+            self.find_room_for_held();
         }
         Poll::Ready(Ok(passed > 0))
     }
@@ -250,6 +264,23 @@ impl CheckedStream {
             }
         }
         0
+    }
+
+    /// Takes what is held of the memory budget, if it is much. Where there is no room, nothing more passes.
+    fn find_room_for_held(&mut self) {
+        let len = self.held.bytes.len();
+        if len <= HELD_BYTES_FREE {
+            return;
+        }
+        let process = &self.thread.process;
+        let room = self.held_room.get_or_insert_with(|| process.memory.begin(Part::Connections));
+        if !room.hold(len as u64) {
+            let problem = process.admission.refuse(Refusal::Connections);
+            self.state = InputState::Stopped;
+            self.refusal = Some(problem);
+            self.held = Held::default();
+            self.held_room = None;
+        }
     }
 
     fn note_position(&self) {

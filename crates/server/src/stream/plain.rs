@@ -8,13 +8,17 @@
 //! the connection reads here. The head check says whether a whole plain request is there, `api` what it means and how
 //! it is answered; between these the driver is asked, as the service asks it. Answers of pipelined requests leave in
 //! one write. A reply that does not come at once, or a client that does not read, is waited for before more is read.
+//! What stays meanwhile is taken of the memory budget: the value of a request, answers that were not taken. A request
+//! for whose value there is no room is the library's, which refuses it.
 //!
 //! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
 //! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
 
 use super::{CheckedStream, Held, InputState};
+use crate::budget::Lent;
 use crate::driver::executing::Execution;
 use crate::process::Process;
+use crate::reply_room::{self, LARGE_BYTES, ReplyRoom};
 use crate::service::UnderWay;
 use crate::stages::Ending;
 use crate::thread::Thread;
@@ -32,10 +36,13 @@ use tokio::io::AsyncWrite;
 
 /// What is read at once. A request with a larger value is not plain: what came of it is copied once more.
 const READ_BYTES: usize = 16 << 10;
-/// Answers that leave together, about; and the largest value that is copied to leave with them.
-const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Answers that leave together, about; the largest value that is copied to leave with them is of this size, too.
+const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
 /// So many requests of one connection are answered before it is another's turn.
 const TURN_REQUESTS_MAX: usize = 64;
+
+/// Why a connection ends whose client asks on and on and reads nothing.
+const NO_ROOM_FOR_ANSWERS: &str = "answers that nobody takes have used up their memory";
 
 /// What the plain path of a connection owes its client.
 #[derive(Default)]
@@ -53,6 +60,7 @@ pub(super) struct PlainPath {
 struct Executing {
     execution: Execution,
     asked: Asked,
+    _value_room: Option<Lent>,
     _under_way: UnderWay,
 }
 
@@ -60,7 +68,15 @@ struct Executing {
 #[derive(Default)]
 struct Unsent {
     answers: Bytes,
-    value: Bytes,
+    value: LargeValue,
+    _answers_room: Option<Lent>,
+}
+
+/// A value that leaves behind its answer, without a copy, and its room in the memory budget.
+#[derive(Default)]
+struct LargeValue {
+    bytes: Bytes,
+    _room: Option<ReplyRoom>,
 }
 
 /// A command that was replied to at once.
@@ -80,6 +96,7 @@ struct Moment {
 struct Taken {
     command: Command,
     asked: Asked,
+    value_room: Option<Lent>,
     len: usize,
 }
 
@@ -140,6 +157,7 @@ impl CheckedStream {
         let answered = self.answer(bytes, context, turn_left)?;
         if answered < bytes.len() {
             self.held = Held { bytes: bytes[answered..].to_vec(), passed: 0, is_news: true };
+            self.find_room_for_held();
         }
         Poll::Ready(Ok(answered > 0))
     }
@@ -151,6 +169,8 @@ impl CheckedStream {
         if answered < held.bytes.len() {
             held.bytes.drain(..answered);
             self.held = held;
+        } else {
+            self.held_room = None;
         }
         Ok(answered > 0)
     }
@@ -166,10 +186,10 @@ impl CheckedStream {
         let thread = Rc::clone(&self.thread);
         let mut answers = thread.write_buffer.borrow_mut();
         answers.clear();
-        let (mut answered, mut value, mut moment) = (0, Bytes::new(), None);
+        let (mut answered, mut value, mut moment) = (0, LargeValue::default(), None);
         while *turn_left > 0
             && answers.len() <= ANSWER_BYTES_MAX
-            && value.is_empty()
+            && value.bytes.is_empty()
             && self.plain.executing.is_none()
             && let Some(taken) = self.take(&thread, &bytes[answered..])
         {
@@ -177,7 +197,7 @@ impl CheckedStream {
             answered += taken.len;
             if let Some(Begun { reply, execution, asked }) = self.begin(&thread, taken) {
                 let moment = moment.get_or_insert_with(|| Moment::of(&thread));
-                let (status, behind) = append(&thread, reply, &asked, true, moment, &mut answers);
+                let (status, behind) = self.append(&thread, reply, &asked, true, moment, &mut answers);
                 value = behind;
                 self.end(&thread, execution.end(status, moment.now));
             }
@@ -193,26 +213,52 @@ impl CheckedStream {
         }
         let request = self.check.peek_plain(bytes)?;
         let entity = api::decode_plain(&request, &thread.process.rules)?;
-        let value = if entity.takes_value() { Bytes::copy_from_slice(request.body) } else { Bytes::new() };
+        let (value, value_room) = if entity.takes_value() {
+            let room = thread.writes.lend(request.body.len() as u64)?;
+            (Bytes::copy_from_slice(request.body), Some(room))
+        } else {
+            (Bytes::new(), None)
+        };
         let (command, asked) = entity.into_command(value);
         self.check.pass_over();
         self.is_at_start = false;
         self.plain.requests += 1;
         self.vitals.requests.set(self.vitals.requests.get() + 1);
-        Some(Taken { command, asked, len: request.len })
+        Some(Taken { command, asked, value_room, len: request.len })
     }
 
     /// Gives the command to the driver. The reply, if it is there at once.
     fn begin(&mut self, thread: &Thread, taken: Taken) -> Option<Begun> {
         let driver = thread.driver().expect("without it nothing is taken");
-        let Taken { command, asked, .. } = taken;
+        let Taken { command, asked, value_room, .. } = taken;
         let mut execution = driver.execute(asked.action.into(), command);
         let Some(reply) = execution.take_now() else {
             let under_way = UnderWay::begin(&self.vitals);
-            self.plain.executing = Some(Executing { execution, asked, _under_way: under_way });
+            self.plain.executing =
+                Some(Executing { execution, asked, _value_room: value_room, _under_way: under_way });
             return None;
         };
         Some(Begun { reply, execution, asked })
+    }
+
+    /// Appends an answer. Its status, and what is to leave behind it, if it is too large to be copied.
+    fn append(
+        &self,
+        thread: &Thread,
+        reply: Reply,
+        asked: &Asked,
+        goes_on: bool,
+        moment: &Moment,
+        answers: &mut Vec<u8>,
+    ) -> (StatusCode, LargeValue) {
+        let (reply, room) = reply_room::find(&thread.process, &self.vitals, reply, asked);
+        let (status, body) = api::encode_http1(reply, asked, goes_on, &moment.date, answers);
+        thread.recorder.answered(asked.action.into(), status);
+        if body.len() > ANSWER_BYTES_MAX {
+            return (status, LargeValue { bytes: body, _room: room });
+        }
+        answers.extend_from_slice(&body);
+        (status, LargeValue::default())
     }
 
     /// Pays what is owed: what the socket did not take, then the reply that is under way.
@@ -235,7 +281,7 @@ impl CheckedStream {
             let mut answers = thread.write_buffer.borrow_mut();
             answers.clear();
             let moment = Moment::of(&thread);
-            let (status, value) = append(&thread, reply, &asked, goes_on, &moment, &mut answers);
+            let (status, value) = self.append(&thread, reply, &asked, goes_on, &moment, &mut answers);
             self.end(&thread, execution.end(status, moment.now));
             self.send(context, &answers, value)?;
         }
@@ -244,7 +290,7 @@ impl CheckedStream {
     fn poll_unsent(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.plain.unsent.is_empty() {
             let mut unsent = std::mem::take(&mut self.plain.unsent);
-            let polled = self.poll_send_once(context, &unsent.answers, &unsent.value);
+            let polled = self.poll_send_once(context, &unsent.answers, &unsent.value.bytes);
             if let Poll::Ready(Ok(written)) = polled {
                 unsent.advance(written);
             }
@@ -266,26 +312,28 @@ impl CheckedStream {
     }
 
     /// Sends answers, and a large value behind them. What the socket does not take at once is owed.
-    fn send(&mut self, context: &mut Context<'_>, answers: &[u8], value: Bytes) -> io::Result<()> {
+    fn send(&mut self, context: &mut Context<'_>, answers: &[u8], value: LargeValue) -> io::Result<()> {
         if answers.is_empty() {
             return Ok(());
         }
-        let written = match self.poll_send_once(context, answers, &value) {
+        let written = match self.poll_send_once(context, answers, &value.bytes) {
             Poll::Ready(written) => written?,
             Poll::Pending => 0,
         };
-        if written == answers.len() + value.len() {
+        if written == answers.len() + value.bytes.len() {
             if let Some(ending) = self.plain.ending.take() {
                 let Process { stages, clock, .. } = &*self.thread.process;
                 stages.end(ending, &**clock);
             }
-        } else {
-            let mut unsent = Unsent { answers: Bytes::new(), value };
-            let rest = &answers[written.min(answers.len())..];
-            unsent.advance(written.saturating_sub(answers.len()));
-            unsent.answers = Bytes::copy_from_slice(rest);
-            self.plain.unsent = unsent;
+            return Ok(());
         }
+        let rest = &answers[written.min(answers.len())..];
+        let room = self.thread.replies.lend(rest.len() as u64);
+        let room = room.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, NO_ROOM_FOR_ANSWERS))?;
+        let mut unsent = Unsent { answers: Bytes::new(), value, _answers_room: Some(room) };
+        unsent.advance(written.saturating_sub(answers.len()));
+        unsent.answers = Bytes::copy_from_slice(rest);
+        self.plain.unsent = unsent;
         Ok(())
     }
 
@@ -314,33 +362,15 @@ impl CheckedStream {
 
 impl Unsent {
     fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.value.is_empty()
+        self.answers.is_empty() && self.value.bytes.is_empty()
     }
 
     /// So much of it was written.
     fn advance(&mut self, written: usize) {
         let answers = written.min(self.answers.len());
         self.answers.advance(answers);
-        self.value.advance(written - answers);
+        self.value.bytes.advance(written - answers);
     }
-}
-
-/// Appends an answer. Its status, and what is to leave behind it, if it is too large to be copied.
-fn append(
-    thread: &Thread,
-    reply: Reply,
-    asked: &Asked,
-    goes_on: bool,
-    moment: &Moment,
-    answers: &mut Vec<u8>,
-) -> (StatusCode, Bytes) {
-    let (status, body) = api::encode_http1(reply, asked, goes_on, &moment.date, answers);
-    thread.recorder.answered(asked.action.into(), status);
-    if body.len() > ANSWER_BYTES_MAX {
-        return (status, body);
-    }
-    answers.extend_from_slice(&body);
-    (status, Bytes::new())
 }
 
 impl Moment {

@@ -15,7 +15,7 @@
 use super::results::Results;
 use super::{BrokenOff, Turns};
 use crate::body::RequestBody;
-use crate::budget::Taken;
+use crate::budget::{Part, Taken};
 use crate::counters::Refusal;
 use crate::driver::Driver;
 use crate::driver::coordinating::Coordinating;
@@ -24,7 +24,7 @@ use crate::metrics::Recorder;
 use crate::process::Process;
 use crate::service::UnderWay;
 use crate::stream::CheckedStream;
-use crate::vitals::Vitals;
+use crate::vitals::{Holding, Vitals};
 use api::Problem;
 use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format};
 use bytes::Bytes;
@@ -44,6 +44,10 @@ const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
 const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
 /// Entries under way in all batches of a thread together: half of what its coordinator takes.
 const THREAD_ENTRIES_MAX: usize = 8_192;
+/// What a batch takes beside its entries: the library's buffer, tables, and itself.
+const BATCH_BYTES: usize = 64 << 10;
+/// What the result of an entry takes, about.
+const RESULT_BYTES: usize = 64;
 /// What each batch may have under way, however many there are.
 const ENTRIES_UNDER_WAY_MIN: usize = 8;
 /// Results that wait for their client. When there are more, the body is not read on.
@@ -78,6 +82,7 @@ impl Drop for OpenBatch {
 
 /// What a batch is held to, and where it is carried out.
 pub(crate) struct BatchTerms<'a> {
+    pub(crate) process: &'a Arc<Process>,
     pub(crate) driver: &'a Rc<Driver<Coordinating>>,
     pub(crate) open: &'a Rc<OpenBatches>,
     pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
@@ -86,10 +91,6 @@ pub(crate) struct BatchTerms<'a> {
     pub(crate) entries: Format,
     pub(crate) results: Format,
     pub(crate) quorum: Quorum,
-    pub(crate) value_bytes_max: usize,
-    pub(crate) process: &'a Arc<Process>,
-    /// Where bytes are taken for what is under way.
-    pub(crate) taken: Taken,
 }
 
 /// A batch that has been begun.
@@ -102,20 +103,21 @@ impl BegunBatch {
     /// Carries out the entries of `body` from now on.
     pub(crate) fn begin(body: RequestBody, terms: BatchTerms<'_>) -> Self {
         let results = Rc::new(Results::new(terms.results, terms.recorder));
+        let value_bytes_max = terms.process.rules.value_bytes_max;
         let pump = Pump {
-            decoder: EntryDecoder::new(terms.entries, terms.value_bytes_max),
+            decoder: EntryDecoder::new(terms.entries, value_bytes_max),
             body: Some(body),
             vitals: Rc::clone(terms.vitals),
             stream: Rc::downgrade(terms.stream),
             piece_bytes: 0,
             unfinished_bytes: 0,
-            entry_bytes_max: terms.value_bytes_max + Key::LEN_MAX,
+            entry_bytes_max: value_bytes_max + Key::LEN_MAX,
             executions: Executions::new(terms.driver),
             places: VecDeque::new(),
             bytes_under_way: 0,
             quorum: terms.quorum,
             process: Arc::clone(terms.process),
-            taken: terms.taken,
+            taken: terms.process.memory.begin(Part::Batches),
             room: terms.open.enter(),
             results: Rc::clone(&results),
         };
@@ -133,7 +135,12 @@ impl BegunBatch {
 
     /// The body of its response.
     pub(crate) fn into_body(self, vitals: &Rc<Vitals>, under_way: UnderWay) -> BatchBody {
-        BatchBody { results: self.results, _pump: self.pump, turns: Turns::begin(vitals, under_way) }
+        BatchBody {
+            results: self.results,
+            _pump: self.pump,
+            turns: Turns::begin(vitals, under_way),
+            _holding: Holding::begin(vitals, Part::Batches),
+        }
     }
 }
 
@@ -142,6 +149,7 @@ pub(crate) struct BatchBody {
     results: Rc<Results>,
     turns: Turns,
     _pump: PumpHandle,
+    _holding: Holding,
 }
 
 impl BatchBody {
@@ -198,6 +206,7 @@ struct Pump {
     bytes_under_way: usize,
     quorum: Quorum,
     process: Arc<Process>,
+    /// What the batch takes in memory.
     taken: Taken,
     room: OpenBatch,
     results: Rc<Results>,
@@ -306,16 +315,18 @@ impl Pump {
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         let waiting = self.results.poll_waiting(context);
         let is_idle = self.places.is_empty() && waiting == 0;
-        let held = self.unfinished_bytes + self.bytes_under_way + waiting;
+        // Of entries under way there is their bytes now, and a result soon.
+        let results = waiting + self.places.len() * RESULT_BYTES;
+        let held = BATCH_BYTES + self.unfinished_bytes + self.bytes_under_way + results;
+        let has_room = self.taken.hold(held as u64);
         if waiting >= RESULTS_BYTES_MAX {
             return Poll::Pending;
         }
-        if !self.taken.hold(held as u64) {
+        if !has_room {
             // What this batch has under way makes room when it ends.
-            return if is_idle {
-                Poll::Ready(Err(self.process.admission.refuse(Refusal::Bodies)))
-            } else {
-                Poll::Pending
+            return match is_idle {
+                true => Poll::Ready(Err(self.process.admission.refuse(Refusal::Batches))),
+                false => Poll::Pending,
             };
         }
         let body = self.body.as_mut().expect("not read after its end");

@@ -65,6 +65,8 @@ impl EntryStream {
         };
         compressor.push(&self.plain)?;
         self.plain.clear();
+        // A large entry leaves no large buffer behind.
+        self.plain.shrink_to(2 * FRAME_BYTES);
         compressor.take(flush).map(Bytes::from)
     }
 }

@@ -11,13 +11,16 @@
 pub(crate) mod batch;
 mod compress;
 pub(crate) mod encoded;
+mod frame;
 pub(crate) mod range;
 mod results;
 pub(crate) mod room;
 
+use crate::reply_room::ReplyRoom;
 use crate::service::UnderWay;
 use crate::vitals::Vitals;
 use bytes::Bytes;
+use frame::ResponseFrame;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -28,8 +31,8 @@ const TURN_BYTES: usize = 64 << 10;
 
 /// The body of a response.
 pub(crate) enum ResponseBody {
-    /// All of it. Empty when it was taken.
-    Whole(Bytes),
+    /// All of it, and its room if it is large. Empty when it was taken.
+    Whole(Bytes, Option<Box<ReplyRoom>>),
     /// A range, as it is read.
     Range(Box<range::RangeBody>),
     /// Results of a batch, as they come.
@@ -42,29 +45,32 @@ pub(crate) enum ResponseBody {
 pub(crate) struct BrokenOff(pub(crate) String);
 
 impl Body for ResponseBody {
-    type Data = Bytes;
+    type Data = ResponseFrame;
     type Error = BrokenOff;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<ResponseFrame>, BrokenOff>>> {
         let polled = match self.get_mut() {
-            Self::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
-            Self::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Whole(bytes, _) if bytes.is_empty() => return Poll::Ready(None),
+            Self::Whole(bytes, room) => {
+                let frame = ResponseFrame::of_value(std::mem::take(bytes), room.take());
+                return Poll::Ready(Some(Ok(Frame::data(frame))));
+            }
             Self::Range(range) => range.poll_bytes(context),
-            Self::Batch(batch) => batch.poll_bytes(context),
+            Self::Batch(batch) => batch.poll_bytes(context).map_ok(ResponseFrame::from),
         };
         polled.map_ok(Frame::data)
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        matches!(self, Self::Whole(bytes, _) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Self::Range(_) | Self::Batch(_) => SizeHint::default(),
         }
     }

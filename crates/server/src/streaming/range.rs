@@ -2,31 +2,54 @@
 //!
 //! **Promise.** In the form of the contract each entry is one frame, which hyper makes one chunk; it is a slice of its
 //! page. In the others frames are as they come. In memory are the page that is being sent, one that the coordinator
-//! has fetched ahead, and what hyper and the socket hold.
+//! has fetched ahead, and what hyper and the socket hold. All of it is taken of the memory budget.
 //!
-//! **Caveats.** A slice keeps its page in memory until it was written: hyper holds a few of the last page when the
-//! next one begins.
+//! **Mechanism.** Pages are alike as a rule, and what they take is taken when the range begins. A page with an entry that
+//! alone is larger has room of its own ([`PageRoom`]), and where there was one, the next is not asked for before there is
+//! room for another: ranges of large values wait for each other. A slice keeps its page in memory until it was written,
+//! and the room with it.
+//!
+//! **Caveats.** The first large page of a range comes without having been expected. When there is no room for it the
+//! range is refused, or broken off if it has begun.
 
 use super::encoded::EntryStream;
+use super::frame::ResponseFrame;
 use super::room::OpenRange;
 use super::{BrokenOff, Turns};
+use crate::budget::{Part, Taken};
+use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, Portion};
 use crate::process::Process;
 use crate::service::UnderWay;
-use crate::vitals::Vitals;
+use crate::vitals::{Holding, Vitals};
 use api::entries::{Coding, Format};
 use bytes::Bytes;
 use cluster::{Failure, Page};
+use std::future::Future;
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+/// How long a range waits before it looks again whether there is room for a large page.
+const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
 /// The frames of a range.
 pub(crate) struct RangeBody {
     scan: OpenScan,
     page: Page,
+    /// The room of a large page.
+    page_room: Option<Rc<PageRoom>>,
+    /// What the next page is expected to take beyond what is taken for every range, ...
+    next_weight: u64,
+    /// ... taken for it, ...
+    next_room: Option<Taken>,
+    /// ... or waited for.
+    pause: Option<Pin<Box<Sleep>>>,
     /// So many of its entries are sent.
     sent: usize,
     /// There is nothing behind the page.
@@ -34,7 +57,14 @@ pub(crate) struct RangeBody {
     form: Form,
     turns: Turns,
     process: Arc<Process>,
-    _room: OpenRange,
+    room: OpenRange,
+    _holding: Holding,
+}
+
+/// The room of a page that is larger than others. It goes back with the last frame of the page.
+#[derive(Debug)]
+pub(crate) struct PageRoom {
+    _taken: Taken,
 }
 
 /// How a range is written.
@@ -64,14 +94,26 @@ impl Form {
 pub(crate) struct BegunRange {
     scan: OpenScan,
     first: Portion,
+    first_room: Option<Rc<PageRoom>>,
     room: OpenRange,
+}
+
+/// Why a range does not begin.
+pub(crate) enum NotBegun {
+    Failed(Failure),
+    /// There is no room for its first page.
+    NoRoom,
 }
 
 impl BegunRange {
     /// Waits for the first page of `scan`.
-    pub(crate) async fn begin(mut scan: OpenScan, room: OpenRange) -> Result<Self, Failure> {
-        let first = poll_fn(|context| scan.poll_next(context)).await?;
-        Ok(Self { scan, first, room })
+    pub(crate) async fn begin(mut scan: OpenScan, room: OpenRange) -> Result<Self, NotBegun> {
+        let first = poll_fn(|context| scan.poll_next(context)).await.map_err(NotBegun::Failed)?;
+        let first_room = match room.weigh(first.page.bytes().len()) {
+            0 => None,
+            weight => Some(PageRoom::of(room.take(weight).ok_or(NotBegun::NoRoom)?)),
+        };
+        Ok(Self { scan, first, first_room, room })
     }
 
     /// The body of its response.
@@ -82,46 +124,92 @@ impl BegunRange {
         vitals: &Rc<Vitals>,
         under_way: UnderWay,
     ) -> RangeBody {
-        let Self { scan, first, room } = self;
+        let Self { scan, first, first_room, room } = self;
         RangeBody {
             scan,
+            next_weight: room.weigh(first.page.bytes().len()),
             page: first.page,
+            page_room: first_room,
+            next_room: None,
+            pause: None,
             sent: 0,
             is_last: first.is_last,
             form,
             turns: Turns::begin(vitals, under_way),
             process: Arc::clone(process),
-            _room: room,
+            room,
+            _holding: Holding::begin(vitals, Part::Ranges),
         }
     }
 }
 
 impl RangeBody {
     /// The next frame; never an empty one, which would end the body.
-    pub(super) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+    pub(super) fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<ResponseFrame, BrokenOff>>> {
         let polled = self.poll_frame(context);
         self.turns.note(&polled);
         polled
     }
 
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ResponseFrame, BrokenOff>>> {
         loop {
             ready!(self.turns.poll(context));
             match self.next_frame() {
                 Ok(None) => {}
-                frame => return Poll::Ready(frame.transpose()),
+                Ok(Some(frame)) => {
+                    return Poll::Ready(Some(Ok(ResponseFrame::of_page(frame, self.page_room.clone()))));
+                }
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
             if self.is_last {
                 return Poll::Ready(None);
             }
-            match ready!(self.scan.poll_next(context)) {
-                Ok(Portion { page, is_last }) => (self.page, self.sent, self.is_last) = (page, 0, is_last),
-                Err(failure) => {
-                    self.process.counters.ranges_broken.count();
-                    return Poll::Ready(Some(Err(broken_off(&failure))));
-                }
+            ready!(self.poll_room(context));
+            let turned = match ready!(self.scan.poll_next(context)) {
+                Ok(portion) => self.turn_to(portion),
+                Err(failure) => Err(broken_off(&failure)),
+            };
+            if let Err(error) = turned {
+                self.process.counters.ranges_broken.count();
+                return Poll::Ready(Some(Err(error)));
             }
         }
+    }
+
+    /// Waits until there is room for a page like the last, which is let go.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        (self.page, self.page_room, self.sent) = (Page::default(), None, 0);
+        while self.next_room.is_none() && self.next_weight > 0 {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(context));
+                self.pause = None;
+            }
+            self.next_room = self.room.take(self.next_weight);
+            if self.next_room.is_none() {
+                self.pause = Some(Box::pin(tokio::time::sleep(ROOM_PAUSE)));
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Goes on with the next page.
+    fn turn_to(&mut self, portion: Portion) -> Result<(), BrokenOff> {
+        let Portion { page, is_last } = portion;
+        let weight = self.room.weigh(page.bytes().len());
+        let room = self.next_room.take();
+        if weight > 0 {
+            let mut room = room.or_else(|| self.room.take(0)).expect("nothing is always to be had");
+            if !room.hold(weight) {
+                self.process.admission.count(Refusal::Ranges);
+                return Err(BrokenOff("there is no room for a large value".to_owned()));
+            }
+            self.page_room = Some(PageRoom::of(room));
+        }
+        (self.page, self.next_weight, self.is_last) = (page, weight, is_last);
+        Ok(())
     }
 
     /// A frame of what is at hand; `None`: there is nothing left of it.
@@ -149,6 +237,12 @@ impl RangeBody {
             }
             Form::Ended => Ok(None),
         }
+    }
+}
+
+impl PageRoom {
+    fn of(taken: Taken) -> Rc<Self> {
+        Rc::new(Self { _taken: taken })
     }
 }
 

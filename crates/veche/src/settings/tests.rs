@@ -19,11 +19,13 @@ fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.data, Path::new("./veche-data"));
     assert_eq!(config.membership, Membership::of(Vec::new()));
-    assert_eq!(config.engine.memory_bytes, 1 << 30);
+    let memory = |config: &Config| config.engine.memory_bytes + config.limits.memory_bytes;
+    assert_eq!((memory(&config), config.limits.memory_bytes), (1 << 30, 256 << 20));
     assert_eq!((config.threads, config.value_bytes_max), (3, 16 << 20));
     assert_eq!(config.limits.connections_max, 500);
     let large = Machine { memory_bytes: 64 << 30, ..MACHINE };
-    assert_eq!(Settings::default().resolve(&large).unwrap().engine.memory_bytes, 2 << 30);
+    let config = Settings::default().resolve(&large).unwrap();
+    assert_eq!((memory(&config), config.limits.memory_bytes), (2 << 30, 384 << 20));
 }
 
 #[test]
@@ -53,9 +55,11 @@ fn every_setting_can_stand_in_the_file() {
 }
 
 #[test]
-fn bodies_may_hold_at_least_one_value_of_the_greatest_size() {
+fn there_is_room_for_one_value_of_the_greatest_size_and_for_the_least_store() {
     let config = settings("memory = \"256MiB\"\nvalue-max = \"64MiB\"").resolve(&MACHINE).unwrap();
-    assert_eq!((config.value_bytes_max, config.limits.body_bytes_max), (64 << 20, 64 << 20));
+    assert_eq!((config.limits.memory_bytes, config.engine.memory_bytes), (132 << 20, 124 << 20));
+    let config = settings("memory = \"16MiB\"").resolve(&MACHINE).unwrap();
+    assert_eq!((config.limits.memory_bytes, config.engine.memory_bytes), (36 << 20, 16 << 20));
 }
 
 #[test]
