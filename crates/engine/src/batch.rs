@@ -3,6 +3,7 @@
 //! A batch *is* the record that the write-ahead log will hold (see [`crate::wal::record`]): each cell is
 //! encoded once, by the thread that has it, and the log writes those bytes as they are.
 
+use crate::disk::Need;
 use crate::wal::record::RecordBuilder;
 use stdx::{CellKind, CellRef};
 
@@ -10,7 +11,7 @@ use stdx::{CellKind, CellRef};
 #[derive(Debug, Default)]
 pub struct Batch {
     record: RecordBuilder,
-    has_values: bool,
+    need: Need,
 }
 
 impl Batch {
@@ -30,12 +31,14 @@ impl Batch {
     /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value than
     /// [`Batch::VALUE_BYTES_MAX`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
-        self.has_values |= cell.meta.kind == CellKind::Value;
+        self.need = self.need.max(match cell.meta.kind {
+            CellKind::Value => Need::Room,
+            CellKind::Tombstone => Need::Reserve,
+        });
         self.put_within_reserve(key, cell);
     }
 
-    /// As [`Batch::put`], for a cell without which the host cannot go on: like a delete it is taken also when the
-    /// disk is nearly full.
+    /// As [`Batch::put`], for a cell without which the host cannot go on: it is taken as long as the disk takes it.
     ///
     /// # Panics
     /// As [`Batch::put`].
@@ -60,9 +63,9 @@ impl Batch {
         self.record.bytes()
     }
 
-    /// Whether any cell is a value. Deletes alone are taken also when the disk is nearly full.
-    pub(crate) fn has_values(&self) -> bool {
-        self.has_values
+    /// What it needs of the disk: what the cell needs that needs most.
+    pub(crate) fn need(&self) -> Need {
+        self.need
     }
 
     pub(crate) fn into_record(self) -> RecordBuilder {

@@ -1,46 +1,143 @@
-//! Room on the disk: values are refused before the last of it is gone, and taken again when there is more.
+//! Room on the disk: writes are slowed while it runs short, and values refused before the last of it is gone.
 //!
 //! **Promise.** With the disk full or nearly so, values are refused with [`crate::Error::Full`], reads go on,
-//! deletes go on within a reserve, and no person has to disarm anything: once there is room, writes go on.
+//! deletes go on within a bounded part of the reserve, and no person has to disarm anything: once there is room,
+//! writes go on. Until a write is refused it is at most slowed: the *soft mark* refuses nothing.
 //!
-//! **Mechanism.** A reserve is kept for flushing what is in memory and for compaction. Falling below it, or
-//! being told by the file system that there is no room, closes the door to values; it opens again at twice
-//! the reserve. The host has the free space looked at regularly ([`crate::Engine::step_upkeep`]).
+//! **Mechanism.** A *reserve* is kept: for flushing what is in memory, for the log of deletes, and for a compaction
+//! that brings the deletes down onto what they hide, for only that frees anything. Falling below it, or being told
+//! by the file system that there is no room, closes the door to values; it opens again at a quarter more. Twice
+//! the reserve is the soft mark; from there down to the reserve the rate of writes falls, so that compaction has the
+//! time to free what it can. What is admitted is subtracted from what was seen free last, and when that comes to
+//! much the free space is looked at again, so that the door closes in time however fast writes come.
+//!
+//! Below three quarters of the reserve, deletes too are refused once they have taken another quarter. What is left
+//! then is for the jobs that free space.
 //!
 //! **Caveats.** Free space is looked at, not owned: another process may take it in between. Then a flush or a
-//! write fails for lack of space, is undone, and is tried again later.
+//! write fails for lack of space, is undone, and is tried again later. The reserve follows from what the engine
+//! had or could have of the disk when it was opened; on a disk that was full of other things then, it is small.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The reserve is at most this part of what the engine could ever use of the disk.
-const RESERVE_SHARE: u64 = 8;
+const RESERVE_SHARE: u64 = 6;
+/// Writes are slowed from so many times the reserve on.
+const SOFT_RESERVES: u64 = 2;
+/// Deletes may take this part of the reserve. The door opens at so much more than the reserve, too.
+const QUARTER: u64 = 4;
+/// At the slowest, what lies between soft mark and reserve lasts for so long.
+const ZONE_TIME: Duration = Duration::from_secs(5);
+/// At the soft mark the rate is so many times the slowest.
+const RATE_SPAN: f64 = 32.0;
+/// The free space is looked at again when this part of what was left above the reserve was admitted, ...
+const LOOK_AGAIN_SHARE: u64 = 8;
+/// ... but not before so many bytes.
+const LOOK_AGAIN_BYTES_MIN: u64 = 64 << 10;
 
-/// Whether values may be written.
+/// How much room the disk has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DiskRoom {
+    /// Enough.
+    #[default]
+    Enough,
+    /// Writes are slowed.
+    Short,
+    /// Values are refused.
+    Full,
+}
+
+/// The room on the disk, in numbers; sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// What it comes to.
+    pub room: DiskRoom,
+    /// What was free when it was looked at last.
+    pub available_bytes: u64,
+    /// With less than this, values are refused.
+    pub reserve_bytes: u64,
+    /// With less than this, writes are slowed.
+    pub soft_bytes: u64,
+    /// Once values are refused, they are taken again with so much.
+    pub reopen_bytes: u64,
+}
+
+/// What a batch needs of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// Whatever there is: the host cannot go on without it.
+    #[default]
+    Last,
+    /// The part of the reserve that is for deletes.
+    Reserve,
+    /// Room beyond the reserve.
+    Room,
+}
+
+/// Whether writes may come, by the room on the disk.
 #[derive(Debug)]
 pub(crate) struct DiskGuard {
+    wanted_bytes: u64,
+    /// The most that the engine had or could have of the disk at any look.
+    usable_bytes: AtomicU64,
+    available_bytes: AtomicU64,
+    /// What was admitted since the last look.
+    admitted_bytes: AtomicU64,
+    /// What deletes have taken since there was less than three quarters of the reserve.
+    deleted_bytes: AtomicU64,
+    /// Deletes were admitted that are in the active memtable still, for all that is known.
+    deletes_wait: AtomicBool,
     full: AtomicBool,
-    /// What the last observation came to.
-    told_full: AtomicBool,
-    reserve_bytes: u64,
+    /// What the last look came to.
+    told: AtomicU8,
 }
 
 impl DiskGuard {
-    /// A guard that wants `wanted_bytes` in reserve on a disk of which the engine has or could have
-    /// `usable_bytes`.
-    pub(crate) fn new(wanted_bytes: u64, usable_bytes: u64) -> Self {
-        Self {
+    /// A guard that wants `wanted_bytes` in reserve on a disk of which `available_bytes` are free and the engine has
+    /// `held_bytes`.
+    pub(crate) fn new(wanted_bytes: u64, available_bytes: u64, held_bytes: u64) -> Self {
+        let guard = Self {
+            wanted_bytes,
+            usable_bytes: AtomicU64::new(available_bytes.saturating_add(held_bytes)),
+            available_bytes: AtomicU64::new(available_bytes),
+            admitted_bytes: AtomicU64::new(0),
+            deleted_bytes: AtomicU64::new(0),
+            deletes_wait: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            told_full: AtomicBool::new(false),
-            reserve_bytes: wanted_bytes.min(usable_bytes / RESERVE_SHARE),
-        }
+            told: AtomicU8::new(DiskRoom::Enough as u8),
+        };
+        guard.full.store(available_bytes < guard.reserve_bytes(), Ordering::Relaxed);
+        guard
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn reserve_bytes(&self) -> u64 {
-        self.reserve_bytes
+    pub(crate) fn room(&self) -> DiskRoom {
+        match self.is_full() {
+            true => DiskRoom::Full,
+            false if self.left_bytes() < self.soft_bytes() => DiskRoom::Short,
+            false => DiskRoom::Enough,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> DiskStats {
+        DiskStats {
+            room: self.room(),
+            available_bytes: self.available_bytes.load(Ordering::Relaxed),
+            reserve_bytes: self.reserve_bytes(),
+            soft_bytes: self.soft_bytes(),
+            reopen_bytes: self.reopen_bytes(),
+        }
+    }
+
+    /// What may still be written, as far as is known.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        let available = self.available_bytes.load(Ordering::Relaxed);
+        available.saturating_sub(self.admitted_bytes.load(Ordering::Relaxed))
     }
 
     /// The file system had no room.
@@ -48,13 +145,89 @@ impl DiskGuard {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Takes note of the free space. Returns whether the door is open where it was closed at the last
-    /// observation, or closed where it was open.
-    pub(crate) fn observe(&self, available_bytes: u64) -> bool {
-        let limit = if self.is_full() { self.reserve_bytes * 2 } else { self.reserve_bytes };
-        let full = available_bytes < limit;
-        self.full.store(full, Ordering::Relaxed);
-        self.told_full.swap(full, Ordering::Relaxed) != full
+    /// Whether a batch of `bytes` may be written; if so, it is counted.
+    pub(crate) fn admit(&self, need: Need, bytes: u64) -> bool {
+        let admits = match need {
+            Need::Last => true,
+            Need::Reserve => self.admits_delete(bytes),
+            Need::Room => !self.is_full() && self.left_bytes() >= self.reserve_bytes().saturating_add(bytes),
+        };
+        if admits {
+            self.admitted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    fn admits_delete(&self, bytes: u64) -> bool {
+        self.deletes_wait.store(true, Ordering::Relaxed);
+        let quarter = self.reserve_bytes() / QUARTER;
+        if self.left_bytes() >= self.reserve_bytes() - quarter {
+            return true;
+        }
+        let taken = self.deleted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let admits = taken.saturating_add(bytes) <= quarter;
+        if !admits {
+            self.deleted_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    /// Whether so much was admitted since the last look that it is time for another.
+    pub(crate) fn wants_look(&self) -> bool {
+        let available = self.available_bytes.load(Ordering::Relaxed);
+        let above = available.saturating_sub(self.reserve_bytes());
+        let admitted = self.admitted_bytes.load(Ordering::Relaxed);
+        admitted >= (above / LOOK_AGAIN_SHARE).max(LOOK_AGAIN_BYTES_MIN)
+    }
+
+    /// Takes note of the free space, of what the engine holds, and of what was admitted and is not written. Returns
+    /// what it comes to, if that is something else than at the last look.
+    pub(crate) fn observe(
+        &self,
+        available_bytes: u64,
+        held_bytes: u64,
+        unwritten_bytes: u64,
+    ) -> Option<DiskRoom> {
+        self.usable_bytes.fetch_max(available_bytes.saturating_add(held_bytes), Ordering::Relaxed);
+        self.available_bytes.store(available_bytes, Ordering::Relaxed);
+        self.admitted_bytes.store(unwritten_bytes, Ordering::Relaxed);
+        let limit = if self.is_full() { self.reopen_bytes() } else { self.reserve_bytes() };
+        self.full.store(self.left_bytes() < limit, Ordering::Relaxed);
+        if available_bytes >= self.reserve_bytes() {
+            self.deleted_bytes.store(0, Ordering::Relaxed);
+        }
+        let room = self.room();
+        (self.told.swap(room as u8, Ordering::Relaxed) != room as u8).then_some(room)
+    }
+
+    /// Whether deletes came since the last call that only a flush brings to where they free anything.
+    pub(crate) fn take_deletes(&self) -> bool {
+        self.deletes_wait.swap(false, Ordering::Relaxed)
+    }
+
+    /// How long `bytes` take at the rate that the room permits. Below the reserve only deletes come, unslowed.
+    pub(crate) fn time_for(&self, bytes: u64) -> Duration {
+        let (soft, reserve) = (self.soft_bytes(), self.reserve_bytes());
+        let left = self.left_bytes();
+        if left >= soft || self.is_full() || soft == reserve {
+            return Duration::ZERO;
+        }
+        let zone = (soft - reserve) as f64;
+        let level = ((soft - left) as f64 / zone).min(1.0);
+        let slowest = zone / ZONE_TIME.as_secs_f64();
+        Duration::from_secs_f64(bytes as f64 / (slowest * RATE_SPAN.powf(1.0 - level)))
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        self.wanted_bytes.min(self.usable_bytes.load(Ordering::Relaxed) / RESERVE_SHARE)
+    }
+
+    fn soft_bytes(&self) -> u64 {
+        self.reserve_bytes().saturating_mul(SOFT_RESERVES)
+    }
+
+    fn reopen_bytes(&self) -> u64 {
+        self.reserve_bytes().saturating_add(self.reserve_bytes() / QUARTER)
     }
 }
 
@@ -62,28 +235,97 @@ impl DiskGuard {
 mod tests {
     use super::*;
 
+    const DISK: u64 = 1_000_000;
+
+    fn guard() -> DiskGuard {
+        DiskGuard::new(1_000, DISK, 0)
+    }
+
     #[test]
-    fn it_closes_below_the_reserve_and_opens_at_twice_of_it() {
-        let guard = DiskGuard::new(100, 1_000_000);
-        assert!(!guard.observe(100));
-        assert!(guard.observe(99));
-        assert!(!guard.observe(199));
+    fn it_closes_below_the_reserve_and_opens_at_a_quarter_more() {
+        let guard = guard();
+        assert_eq!(guard.observe(2_000, 0, 0), None);
+        assert_eq!(guard.observe(1_000, 0, 0), Some(DiskRoom::Short));
+        assert_eq!(guard.observe(999, 0, 0), Some(DiskRoom::Full));
+        assert_eq!(guard.observe(1_249, 0, 0), None);
         assert!(guard.is_full());
-        assert!(guard.observe(200));
-        assert!(!guard.is_full());
+        assert_eq!(guard.observe(1_250, 0, 0), Some(DiskRoom::Short));
+        assert_eq!(guard.observe(2_000, 0, 0), Some(DiskRoom::Enough));
     }
 
     #[test]
-    fn a_door_that_a_failed_write_closed_is_told_at_the_next_observation() {
-        let guard = DiskGuard::new(100, 1_000_000);
+    fn a_door_that_a_failed_write_closed_is_told_at_the_next_look() {
+        let guard = guard();
         guard.found_full();
-        assert!(guard.observe(50));
-        assert!(!guard.observe(150));
-        assert!(guard.observe(200));
+        assert_eq!(guard.observe(500, 0, 0), Some(DiskRoom::Full));
+        assert_eq!(guard.observe(1_100, 0, 0), None);
+        assert_eq!(guard.observe(9_000, 0, 0), Some(DiskRoom::Enough));
     }
 
     #[test]
-    fn a_small_disk_has_a_small_reserve() {
-        assert_eq!(DiskGuard::new(100, 320).reserve_bytes(), 40);
+    fn a_small_disk_has_a_small_reserve_that_grows_with_what_comes_free() {
+        let guard = DiskGuard::new(100, 200, 40);
+        assert_eq!(guard.stats().reserve_bytes, 40);
+        guard.observe(500, 40, 0);
+        assert_eq!(guard.stats().reserve_bytes, 90);
+        guard.observe(10, 40, 0);
+        assert_eq!(guard.stats().reserve_bytes, 90);
+    }
+
+    #[test]
+    fn values_stop_at_the_reserve_without_another_look() {
+        let guard = guard();
+        guard.observe(3_000, 0, 0);
+        assert!(guard.admit(Need::Room, 1_500));
+        assert!(!guard.admit(Need::Room, 600), "it would reach into the reserve");
+        assert!(guard.admit(Need::Room, 500));
+        assert!(!guard.admit(Need::Room, 1) && !guard.is_full());
+        assert!(guard.admit(Need::Last, 1_000_000));
+    }
+
+    #[test]
+    fn deletes_have_a_part_of_the_reserve_and_no_more() {
+        let guard = guard();
+        guard.observe(760, 0, 0);
+        assert!(guard.admit(Need::Reserve, 20), "there are three quarters");
+        assert!(guard.admit(Need::Reserve, 150) && guard.admit(Need::Reserve, 100));
+        assert!(!guard.admit(Need::Reserve, 1), "they have had their quarter");
+        assert!(!guard.admit(Need::Reserve, 1), "and what was refused is not counted");
+        guard.observe(800, 0, 0);
+        assert!(guard.admit(Need::Reserve, 10), "something was freed");
+        guard.observe(700, 0, 0);
+        assert!(!guard.admit(Need::Reserve, 10), "but they had their part");
+        guard.observe(1_000, 0, 0);
+        guard.observe(700, 0, 0);
+        assert!(guard.admit(Need::Reserve, 10));
+    }
+
+    #[test]
+    fn the_rate_falls_without_a_step_from_the_soft_mark_to_the_reserve() {
+        let guard = DiskGuard::new(100 << 20, 1 << 40, 0);
+        let rate = |available| {
+            guard.observe(available, 0, 0);
+            1.0 / guard.time_for(1 << 20).as_secs_f64()
+        };
+        guard.observe(200 << 20, 0, 0);
+        assert_eq!(guard.time_for(1 << 20), Duration::ZERO);
+        let mut last = rate((200 << 20) - 1);
+        assert!((last - 640.0).abs() < 1.0, "{last} MiB/s");
+        for mib in (100..200).rev() {
+            let now = rate(mib << 20);
+            assert!(now < last && now > last * 0.9, "from {last} to {now} at {mib} MiB");
+            last = now;
+        }
+        assert!((last - 20.0).abs() < 0.2, "{last} MiB/s");
+    }
+
+    #[test]
+    fn what_was_admitted_calls_for_another_look() {
+        let guard = DiskGuard::new(1 << 20, 64 << 20, 0);
+        assert!(!guard.wants_look());
+        assert!(guard.admit(Need::Room, 9 << 20));
+        assert!(guard.wants_look());
+        guard.observe(60 << 20, 0, 0);
+        assert!(!guard.wants_look());
     }
 }

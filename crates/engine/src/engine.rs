@@ -8,8 +8,9 @@ use crate::held::Held;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::paths::Paths;
-use crate::pressure::{Backlog, Pacer};
+use crate::pressure::{Backlog, Pacer, Pressure};
 use crate::signals::Signals;
+use crate::speed::Background;
 use crate::sstable::{Table, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
@@ -21,7 +22,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stdx::Version;
+use stdx::{Instant, Version};
+
+/// The rate at which the room on the disk lets writes come is asked for so many bytes.
+const RATE_UNIT: u64 = 1 << 20;
 
 /// A handle on an open engine; clones share it. The directory is released when the last one is dropped.
 #[derive(Clone)]
@@ -61,7 +65,8 @@ pub(crate) struct Shared {
     next_memtable_id: AtomicU64,
     /// What left the view and is not freed.
     pub(crate) held: Held,
-    pub(crate) pacer: Mutex<Pacer>,
+    pub(crate) pacer: Pacer,
+    pub(crate) background: Background,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
     /// Held while a checkpoint is made.
@@ -114,7 +119,8 @@ impl Engine {
             held: Held::default(),
             next_memtable_id: AtomicU64::new(parts.next_memtable_id),
             wal: Mutex::new(parts.wal),
-            pacer: Mutex::new(Pacer::default()),
+            pacer: Pacer::default(),
+            background: Background::default(),
             manifest: Mutex::new(parts.manifest),
             jobs: Jobs::default(),
             checkpointing: Mutex::new(()),
@@ -186,6 +192,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.shared.env.clock.now().mono
+    }
+
     pub(crate) fn check_poison(&self) -> Result<(), Error> {
         match self.shared.poison.get() {
             None => Ok(()),
@@ -220,12 +230,55 @@ impl Shared {
     }
 
     pub(crate) fn backlog_of(&self, view: &View) -> Backlog {
-        let memtables_bytes = self.memtable_bytes * self.options.memtables_max as u64;
         Backlog {
-            buffered_fraction: view.memtable_bytes() as f64 / memtables_bytes as f64,
+            buffered_fraction: view.memtable_bytes() as f64 / self.memtables_bytes() as f64,
             level0_fraction: view.levels.level(0).len() as f64 / self.options.level0_tables as f64,
             debt_bytes: self.debt_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// What all memtables may hold.
+    fn memtables_bytes(&self) -> u64 {
+        self.memtable_bytes * self.options.memtables_max as u64
+    }
+
+    /// What decides how fast writes may come.
+    pub(crate) fn pressure_of(&self, view: &View) -> Pressure {
+        let Backlog { buffered_fraction, level0_fraction, debt_bytes } = self.backlog_of(view);
+        let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
+        let backlog = Backlog {
+            buffered_fraction,
+            level0_fraction: (level0_fraction - level0_merged).max(0.0),
+            debt_bytes: debt_bytes.saturating_sub(self.background.merged_bytes()),
+        };
+        let used_bytes: u64 = view.memtables().map(|logged| logged.memtable.bytes_used()).sum();
+        let level0_over = Pressure::level0_over(backlog.level0_fraction, self.options.level0_tables);
+        Pressure {
+            backlog,
+            memtables_bytes: self.memtables_bytes(),
+            room_bytes: self.memtables_bytes().saturating_sub(used_bytes),
+            overhead: view.sealed.last().map_or(1.0, |oldest| oldest.overhead()),
+            flush_left: view.sealed.last().map(|oldest| {
+                self.background.flush_left(oldest.memtable.bytes_used(), self.env.clock.now().mono)
+            }),
+            level0_over_bytes: (level0_over * self.memtable_bytes as f64) as u64,
+            flush_speed: self.background.flush.bytes_per_second(),
+            level0_speed: self.background.level0_speed(),
+            compaction_speed: self.background.compaction.bytes_per_second(),
+        }
+    }
+
+    /// Bytes per second that may be written now; `None`: as many as come.
+    pub(crate) fn permitted_rate(&self, view: &View) -> Option<f64> {
+        let disk = self.disk.time_for(RATE_UNIT);
+        let of_disk = (!disk.is_zero()).then(|| RATE_UNIT as f64 / disk.as_secs_f64());
+        self.borne_rate(view).into_iter().chain(of_disk).reduce(f64::min)
+    }
+
+    /// What flush and compaction bear of that. The room on the disk slows writes, and refuses none before it is gone.
+    pub(crate) fn borne_rate(&self, view: &View) -> Option<f64> {
+        let slows = self.backlog_of(view).slows(self.background.compaction.bytes_per_second());
+        slows.then(|| self.pressure_of(view).rate()).flatten()
     }
 
     /// The first segment of the log that some memtable of `view` other than `flushed` needs.

@@ -12,15 +12,19 @@
 
 use crate::Error;
 use crate::compaction::{self, Busy, Dropped, FlushJob, Job, JobContext, PlanId, Step};
+use crate::damaged::{self, Damaged};
+use crate::disk::{DiskRoom, DiskStats};
 use crate::engine::{Engine, Shared};
 use crate::manifest::VersionEdit;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, Oldest, View};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stdx::Version;
+use std::time::Duration;
+use stdx::{Instant, Version};
 
 /// What one step of a job did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,10 @@ pub enum Progress {
 pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
     compactions: Mutex<Vec<CompactionSlot>>,
-    busy: Mutex<Busy>,
+    pub(crate) busy: Mutex<Busy>,
+    pub(crate) damaged: Damaged,
+    /// While the disk is full, deletes are not flushed before this.
+    deletes_flushed_next: Mutex<Instant>,
     /// For each running compaction, the least versions of what was flushed since it began.
     flushed_since: Mutex<BTreeMap<PlanId, Oldest>>,
 }
@@ -57,6 +64,7 @@ impl Jobs {
 struct Flush {
     job: FlushJob,
     source: Arc<LoggedMemtable>,
+    began: Instant,
 }
 
 struct Compaction {
@@ -66,6 +74,8 @@ struct Compaction {
 
 /// A budget for steps that nobody is waiting behind, in bytes.
 const STEP_BYTES: u64 = 4 << 20;
+/// Each flush makes a table that is merged at once: while the disk is full, deletes wait so long for one another.
+const DELETES_FLUSHED_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Works off everything that flush and compaction owe, on this thread.
@@ -125,7 +135,10 @@ impl Engine {
         let Some(flush) = slot.as_mut() else { return Ok(Progress::Idle) };
         let stepped = flush.job.step(budget_bytes);
         match stepped {
-            Ok(Step::More) => Ok(Progress::Worked),
+            Ok(Step::More) => {
+                self.shared.background.flush_is_at(flush.job.done_bytes());
+                Ok(Progress::Worked)
+            }
             Ok(Step::Done(edit)) => {
                 // The slot stays locked: until the view has changed, the memtable would be chosen again.
                 let flush = slot.take().expect("it was stepped");
@@ -134,6 +147,7 @@ impl Engine {
             }
             Err(error) => {
                 *slot = None;
+                self.shared.background.flush_ended(None);
                 Err(self.job_failed(error))
             }
         }
@@ -148,7 +162,9 @@ impl Engine {
         }
         let cursor = source.memtable.cursor(watermark);
         let job = FlushJob::new(cursor, self.job_context());
-        Some(Flush { job, source: Arc::clone(source) })
+        let began = self.now();
+        self.shared.background.flush_is_owed(began);
+        Some(Flush { job, source: Arc::clone(source), began })
     }
 
     fn finish_flush(&self, flush: &Flush, mut edit: VersionEdit) -> Result<(), Error> {
@@ -159,6 +175,11 @@ impl Engine {
         self.note_flushed(flush.source.oldest());
         let installed =
             self.shared.install_edit(&edit, |view, levels| View::flushed(view, &flush.source, levels));
+        let freed = (flush.source.memtable.bytes_used(), self.now() - flush.began);
+        self.shared.background.flush_ended(installed.is_ok().then_some(freed));
+        if !self.shared.view.load().sealed.is_empty() {
+            self.shared.background.flush_is_owed(self.now());
+        }
         if let Err(error) = installed {
             return Err(self.edit_failed(&edit, error));
         }
@@ -172,8 +193,8 @@ impl Engine {
     /// Compacts about `budget_bytes` in `slot`, a small number; jobs in different slots run side by side.
     ///
     /// # Errors
-    /// [`Error::Full`] or [`Error::Corrupt`]: the job was undone and will be chosen again.
-    /// [`Error::Poisoned`] after any other failed write.
+    /// [`Error::Full`], or [`Error::Corrupt`] or [`Error::Io`] of a table that cannot be read: the job was undone and
+    /// will be chosen again, or another without that table. [`Error::Poisoned`] after any other failed write.
     pub fn step_compaction(&self, slot: usize, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let slot = self.shared.jobs.slot(slot);
@@ -181,7 +202,11 @@ impl Engine {
         let Some(mut compaction) = slot.take().or_else(|| self.begin_compaction()) else {
             return Ok(Progress::Idle);
         };
-        match compaction.job.step(budget_bytes) {
+        let began = self.now();
+        let stepped = compaction.job.step(budget_bytes);
+        let (plan, done) = (compaction.plan, compaction.job.progress());
+        self.shared.background.compaction_is_at(plan, done, self.now() - began);
+        match stepped {
             Ok(Step::More) => {
                 *slot = Some(compaction);
                 Ok(Progress::Worked)
@@ -193,8 +218,11 @@ impl Engine {
             }
             Err(error) => {
                 drop(compaction.job);
-                self.end_plan(compaction.plan);
-                Err(self.job_failed(error))
+                self.end_plan(compaction.plan, false);
+                match damaged::unreadable(&error) {
+                    Some(path) if self.note_unreadable(path)? => Err(error),
+                    _ => Err(self.job_failed(error)),
+                }
             }
         }
     }
@@ -210,7 +238,7 @@ impl Engine {
             return Ok(self.again_without_drops(compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
-        self.end_plan(compaction.plan);
+        self.end_plan(compaction.plan, installed.is_ok());
         if let Err(error) = installed {
             return Err(self.edit_failed(edit, error));
         }
@@ -223,7 +251,7 @@ impl Engine {
     fn again_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
         let plan = compaction.job.plan().clone();
         if plan.inputs.iter().all(|input| input.level == plan.output_level) {
-            self.end_plan(compaction.plan);
+            self.end_plan(compaction.plan, false);
             return None;
         }
         let context = JobContext {
@@ -238,14 +266,29 @@ impl Engine {
         // Locked before the levels are looked at: a plan that ends meanwhile must be in the one or the other.
         let mut busy = self.shared.jobs.busy.lock();
         let context = self.job_context();
-        let plan = compaction::pick(&context.levels, &busy, &self.shared.options, &context.horizon())?;
+        let plan = self.pick(&context, &busy)?;
         let id = busy.begin(&plan);
         drop(busy);
         self.shared.jobs.flushed_since.lock().insert(id, Oldest::default());
+        self.shared.background.compaction_began(id, &plan, self.now());
         Some(Compaction { job: Job::new(plan, context), plan: id })
     }
 
-    fn end_plan(&self, plan: PlanId) {
+    /// The next compaction that fits on the disk beside those that run. While room runs short, level 0 does not wait
+    /// for more tables: what comes down frees what it hides.
+    fn pick(&self, context: &JobContext, busy: &Busy) -> Option<compaction::Plan> {
+        let mut options = Cow::Borrowed(&self.shared.options);
+        if self.shared.disk.room() != DiskRoom::Enough {
+            options.to_mut().level0_tables = 1;
+        }
+        // A flush must find room meanwhile: it gives back more, of the log.
+        let kept_bytes = self.shared.memtable_bytes.saturating_add(busy.bytes());
+        let bytes_max = self.shared.disk.left_bytes().saturating_sub(kept_bytes);
+        compaction::pick_within(&context.levels, busy, &options, &context.horizon(), bytes_max)
+    }
+
+    fn end_plan(&self, plan: PlanId, is_live: bool) {
+        self.shared.background.compaction_ended(plan, is_live, self.now());
         self.shared.jobs.busy.lock().end(plan);
         self.shared.jobs.flushed_since.lock().remove(&plan);
     }
@@ -311,27 +354,74 @@ impl Engine {
         self.check_poison()?;
         let removed = self.shared.remove_trash()?;
         self.shared.keep_spare_memtable();
-        let available = self.shared.available_bytes()?;
-        if self.shared.disk.observe(available) {
-            self.tell_disk_changed();
-        }
+        self.look_at_disk();
         let more = match self.shared.disk.is_full() {
-            true => self.shared.spares.step_released()?,
+            true => {
+                self.flush_deletes();
+                self.shared.spares.step_giving_back()?
+            }
             false => self.shared.spares.step(budget_bytes)?,
         };
         Ok(if removed || more { Progress::Worked } else { Progress::Idle })
     }
 
-    /// When the disk has become full, what is in memory is flushed so that its part of the log can go.
-    fn tell_disk_changed(&self) {
-        if !self.shared.disk.is_full() {
-            tracing::info!("the disk has room again: writes go on");
-            return self.shared.signals.room.notify();
+    /// Looks at the free space, and tells what it has come to.
+    pub(crate) fn look_at_disk(&self) {
+        let root = self.shared.paths.root();
+        let available = match self.shared.env.fs.available_bytes(root) {
+            Ok(available) => available,
+            // What was seen last holds on; a write that finds no room says so itself.
+            Err(error) => return tracing::debug!(%error, "cannot ask for the free space"),
+        };
+        let unwritten = self.shared.commit_queue.lock().waiting_bytes() as u64;
+        let held = self.shared.view.load().levels.file_bytes();
+        if let Some(room) = self.shared.disk.observe(available, held, unwritten) {
+            self.tell_disk_room(room);
         }
-        tracing::warn!(
-            reserve_bytes = self.shared.disk.reserve_bytes(),
-            "the disk is full: values are refused until there is room, reads and deletes go on"
-        );
+    }
+
+    fn tell_disk_room(&self, room: DiskRoom) {
+        let DiskStats { available_bytes, reserve_bytes, soft_bytes, reopen_bytes, .. } =
+            self.shared.disk.stats();
+        match room {
+            DiskRoom::Enough => tracing::info!(available_bytes, "the disk has room again"),
+            DiskRoom::Short => tracing::warn!(
+                available_bytes,
+                slowed_below_bytes = soft_bytes,
+                refused_below_bytes = reserve_bytes,
+                "room on the disk runs short: writes are slowed"
+            ),
+            DiskRoom::Full => tracing::warn!(
+                available_bytes,
+                refused_below_bytes = reserve_bytes,
+                taken_again_from_bytes = reopen_bytes,
+                "the disk is full: values are refused until there is room, reads and deletes go on"
+            ),
+        }
+        match room {
+            DiskRoom::Enough => {}
+            DiskRoom::Short => self.shared.signals.compact.notify(),
+            // What is in memory is flushed, so that its part of the log can go.
+            DiskRoom::Full => self.flush_for_room(),
+        }
+        self.shared.signals.room.notify();
+    }
+
+    /// Deletes free nothing before they are flushed and merged with what they hide: while the disk is full they are
+    /// not left in memory for long.
+    fn flush_deletes(&self) {
+        let now = self.now();
+        let mut next = self.shared.jobs.deletes_flushed_next.lock();
+        // Those that wait behind a flush under way are looked at again after it.
+        if *next <= now && self.shared.view.load().sealed.is_empty() && self.shared.disk.take_deletes() {
+            *next = now + DELETES_FLUSHED_EVERY;
+            drop(next);
+            self.flush_for_room();
+        }
+    }
+
+    /// Seals what is in memory, unless a flush is under way.
+    fn flush_for_room(&self) {
         let mut queue = self.shared.commit_queue.lock();
         let view = self.shared.view.load();
         if view.sealed.is_empty() && !view.active.memtable.is_empty() {
@@ -353,7 +443,7 @@ impl Engine {
 
     /// An edit was not taken: what it would have added is removed. Unless it may be durable all the same: then
     /// the next open needs the files, or removes them.
-    fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
+    pub(crate) fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
         if matches!(error, Error::Full { .. }) {
             self.discard_outputs(edit);
         }
@@ -385,10 +475,5 @@ impl Shared {
             self.env.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
             removed = true;
         }
-    }
-
-    fn available_bytes(&self) -> Result<u64, Error> {
-        let root = self.paths.root();
-        self.env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))
     }
 }

@@ -35,6 +35,14 @@ use stdx::Version;
 const SEGMENT_SHARE: u64 = 64;
 /// A memtable may be at most this part of it: on a small disk there must be room to flush it beside the log.
 const MEMTABLE_SHARE: u64 = 32;
+/// A table may be at most this part of it, ...
+const TABLE_SHARE: u64 = 128;
+/// ... and level 1: then a merge fits into the reserve.
+const LEVEL1_SHARE: u64 = 16;
+/// The least size at which tables are cut for a small disk, in bytes, ...
+const TABLE_BYTES_MIN: u64 = 256 << 10;
+/// ... and of level 1.
+const LEVEL1_BYTES_MIN: u64 = 1 << 20;
 /// Whatever the disk, a memtable may have so many bytes, if the options say so.
 const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
 /// The least size of a segment of the log, in bytes.
@@ -83,7 +91,10 @@ impl Engine {
             Error::corrupt(paths.root(), 0, format!("the manifest contradicts itself: {broken}"))
         })?;
 
-        let usable_bytes = usable_bytes(&env, &paths, &live)?;
+        let available_bytes = available_bytes(&env, &paths)?;
+        let held_bytes = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
+        let usable_bytes = available_bytes.saturating_add(held_bytes);
+        let options = sized_for(options, usable_bytes);
         let wal_options = WalOptions {
             segment_bytes: options.wal_segment_bytes.min(usable_bytes / SEGMENT_SHARE).max(SEGMENT_BYTES_MIN),
             durability: options.durability,
@@ -103,7 +114,6 @@ impl Engine {
             let detail = format!("segment {:016x} of the log is missing", recovered.wal_floor.0);
             return Err(Error::corrupt(&paths.wal(), 0, detail));
         }
-        let reserve_bytes = memtable_bytes * 2 + wal_options.segment_bytes;
         let recovery = Recovery {
             tables: live.added.len(),
             records: found.records,
@@ -115,7 +125,11 @@ impl Engine {
         };
         let engine = Self::assemble(Parts {
             memtable_bytes,
-            disk: DiskGuard::new(reserve_bytes, usable_bytes),
+            disk: DiskGuard::new(
+                reserve_bytes(&options, memtable_bytes, wal_options.segment_bytes),
+                available_bytes,
+                held_bytes,
+            ),
             watermark: replay.last,
             queue: CommitQueue::new(replay.last),
             next_memtable_id: replay.memtables.len() as u64,
@@ -203,11 +217,27 @@ fn remove_orphans(env: &Env, paths: &Paths, orphans: &[TableId]) -> Result<usize
     Ok(orphans.len())
 }
 
-/// What the engine has of the disk, and what it could still get.
-fn usable_bytes(env: &Env, paths: &Paths, live: &VersionEdit) -> Result<u64, Error> {
+fn available_bytes(env: &Env, paths: &Paths) -> Result<u64, Error> {
     let root = paths.root();
-    let available =
-        env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))?;
-    let held: u64 = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
-    Ok(available.saturating_add(held))
+    env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))
+}
+
+/// The options with levels and tables so small that a compaction fits into the reserve of a disk of which the engine
+/// has or could have `usable_bytes`.
+fn sized_for(options: Options, usable_bytes: u64) -> Options {
+    let at_most = |share: u64, least: u64| (usable_bytes / share).max(least);
+    Options {
+        table_bytes: options.table_bytes.min(at_most(TABLE_SHARE, TABLE_BYTES_MIN)),
+        level1_bytes: options.level1_bytes.min(at_most(LEVEL1_SHARE, LEVEL1_BYTES_MIN)),
+        ..options
+    }
+}
+
+/// What must be left of the disk for the engine to free any of it: room for flushing two memtables, for the log, and
+/// for the larger of the merges that bring deletes down: of a memtable into level 1, or of a table with those that it
+/// overlaps on the level below.
+fn reserve_bytes(options: &Options, memtable_bytes: u64, segment_bytes: u64) -> u64 {
+    let into_level1 = memtable_bytes.saturating_add(options.level1_bytes);
+    let below = options.table_bytes.saturating_mul(options.level_growth + 1);
+    memtable_bytes.saturating_mul(2).saturating_add(segment_bytes).saturating_add(into_level1.max(below))
 }

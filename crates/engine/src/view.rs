@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{CellKind, CellRef, Hlc, NodeTag, Version};
 
+/// More is not believed of what a memtable takes for each byte that is written: one that was replayed was not written.
+const OVERHEAD_MAX: f64 = 8.0;
+
 /// A memtable, and where its cells are in the log and in the order of commits.
 pub(crate) struct LoggedMemtable {
     pub(crate) memtable: Arc<Memtable>,
@@ -24,6 +27,8 @@ pub(crate) struct LoggedMemtable {
     log_from: AtomicU64,
     /// The last such segment.
     log_to: AtomicU64,
+    /// Bytes of its records in the log, as far as they were written since the engine was opened.
+    logged_bytes: AtomicU64,
     /// The greatest sequence given out for it.
     last: AtomicU64,
 }
@@ -37,6 +42,7 @@ impl LoggedMemtable {
             local_hlc_min: AtomicU64::new(u64::MAX),
             log_from: AtomicU64::new(u64::MAX),
             log_to: AtomicU64::new(0),
+            logged_bytes: AtomicU64::new(0),
             last: AtomicU64::new(0),
         }
     }
@@ -58,6 +64,18 @@ impl LoggedMemtable {
             version_min: (!self.memtable.is_empty()).then(|| self.memtable.version_min()),
             local_version_min: (local != u64::MAX).then(|| Version::new(Hlc::from_bits(local), NodeTag(0))),
         }
+    }
+
+    /// Tells that so many bytes of records of this memtable were written to the log. To be called by whoever has it.
+    pub(crate) fn logged(&self, bytes: u64) {
+        let before = self.logged_bytes.load(Ordering::Relaxed);
+        self.logged_bytes.store(before + bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes in memory for each that was written, at least 1.
+    pub(crate) fn overhead(&self) -> f64 {
+        let logged_bytes = self.logged_bytes.load(Ordering::Relaxed).max(1);
+        (self.memtable.bytes_used() as f64 / logged_bytes as f64).clamp(1.0, OVERHEAD_MAX)
     }
 
     /// Tells that a record of this memtable is in `segment`.

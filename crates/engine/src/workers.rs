@@ -160,8 +160,11 @@ impl Worker {
     }
 
     fn pace(&self) {
-        let pause = self.engine.pause_before_group();
-        if !pause.is_zero() {
+        loop {
+            let pause = self.engine.pause_before_group();
+            if pause.is_zero() || self.stops() {
+                return;
+            }
             std::thread::sleep(pause);
         }
     }

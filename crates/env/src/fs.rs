@@ -103,6 +103,13 @@ pub trait File: Send + Sync {
     /// cost of a later [`File::sync_data`].
     fn start_writeback(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Waits until the device has written what of this range it was asked to begin with: who does so now and then
+    /// leaves it no long queue, in which the syncs of others would wait. Promises nothing; a failure is to be taken as
+    /// one of [`File::sync_data`], which may not tell of it again.
+    fn finish_writeback(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Cuts or extends with zeros to `len` bytes. Durable after [`File::sync_data`].
     fn set_len(&self, len: u64) -> io::Result<()>;
 

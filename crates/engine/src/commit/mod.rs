@@ -22,7 +22,9 @@ mod times;
 pub(crate) use queue::{CommitQueue, Pending};
 pub use times::CommitTimes;
 
+use crate::disk::Need;
 use crate::engine::Engine;
+use crate::pressure::{WAIT_MAX, time_at};
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
@@ -62,8 +64,8 @@ impl Engine {
         if batch.is_empty() {
             return completion(Ok(Committed::default()));
         }
-        let has_values = batch.has_values();
-        let queued = self.enqueue(batch.into_record().seal(), has_values, Some(completion));
+        let need = batch.need();
+        let queued = self.enqueue(batch.into_record().seal(), need, Some(completion));
         match queued {
             Ok(pending) => {
                 pending.insert();
@@ -85,12 +87,12 @@ impl Engine {
         if batch.is_empty() {
             return Ok(Committed::default());
         }
-        self.pace_writer(batch.bytes() as u64);
-        let has_values = batch.has_values();
+        self.pace_writer();
+        let need = batch.need();
         let mut record = batch.into_record().seal();
         let mut waited = Duration::ZERO;
         let pending = loop {
-            match self.enqueue(record, has_values, None) {
+            match self.enqueue(record, need, None) {
                 Ok(pending) => break pending,
                 Err(Refused { error: Error::Overloaded { .. }, record: back, .. })
                     if waited < BLOCKED_MAX =>
@@ -116,34 +118,39 @@ impl Engine {
         self.commit_group(&mut self.shared.lead())
     }
 
-    /// How long the next group should wait so that writes keep the rate that the backlog permits.
-    pub(crate) fn pause_before_group(&self) -> Duration {
-        let bytes = self.shared.commit_queue.lock().waiting_bytes();
-        if bytes == 0 {
+    /// How long a host that commits should pause before the next [`Engine::step_commit`], so that writes keep the rate
+    /// that the backlog and the disk permit. It is short, and to be asked again when it is over, until it is zero. The
+    /// groups of a host that never asks are not paced.
+    pub fn pause_before_group(&self) -> Duration {
+        if self.shared.commit_queue.lock().waiting_bytes() == 0 {
             return Duration::ZERO;
         }
-        let pause = self.pause_before(bytes as u64);
-        self.shared.commit_queue.lock().pauses(pause);
+        let pause = self.pause();
+        if !pause.is_zero() {
+            self.shared.commit_queue.lock().pauses(pause);
+        }
         pause
     }
 
-    fn pause_before(&self, bytes: u64) -> Duration {
-        let backlog = self.shared.backlog();
-        let now = self.shared.env.clock.now().mono;
-        let pause = self.shared.pacer.lock().pause_before(bytes, &backlog, now);
-        if !pause.is_zero() {
-            self.shared.counters.paused(pause);
+    fn pause(&self) -> Duration {
+        if self.shared.pacer.is_free() {
+            return Duration::ZERO;
         }
+        let pause = self.shared.pacer.pause(self.now());
+        if pause.is_zero() || self.shared.permitted_rate(&self.shared.view.load()).is_none() {
+            return Duration::ZERO;
+        }
+        self.shared.counters.paused(pause);
         pause
     }
 
     /// A blocking writer keeps the rate itself. Without workers it does the work that is owed instead.
-    fn pace_writer(&self, bytes: u64) {
-        if self.shared.signals.has_workers() && self.shared.backlog().is_slowing() {
-            let pause = self.pause_before(bytes);
-            if !pause.is_zero() {
-                self.shared.signals.room.wait(pause);
-            }
+    fn pace_writer(&self) {
+        while self.shared.signals.has_workers() {
+            match self.pause() {
+                Duration::ZERO => return,
+                pause => self.shared.signals.room.wait(pause),
+            };
         }
     }
 
@@ -179,11 +186,11 @@ impl Engine {
     fn enqueue(
         &self,
         record: Record,
-        has_values: bool,
+        need: Need,
         completion: Option<Completion>,
     ) -> Result<Arc<Pending>, Refused> {
         let mut queue = self.shared.commit_queue.lock();
-        match self.admit(&mut queue, &record, has_values) {
+        match self.admit(&mut queue, &record, need) {
             Ok(target) => Ok(queue.push(record, target, completion)),
             Err(error) => Err(Refused { error, record, completion }),
         }
@@ -194,10 +201,10 @@ impl Engine {
         &self,
         queue: &mut CommitQueue,
         record: &Record,
-        has_values: bool,
+        need: Need,
     ) -> Result<Arc<LoggedMemtable>, Error> {
         self.check_poison()?;
-        if has_values && self.shared.disk.is_full() {
+        if need == Need::Room && self.shared.disk.is_full() {
             return Err(Error::Full { path: self.shared.paths.root().to_owned() });
         }
         let mut view = self.shared.view.load();
@@ -211,17 +218,26 @@ impl Engine {
             self.rotate(queue);
             view = self.shared.view.load();
         }
-        let backlog = self.shared.backlog_of(&view);
-        let waits = backlog.time_for((queue.waiting_bytes() + record.bytes().len()) as u64);
-        if queue.waiting_bytes() as u64 > QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE)
-            || waits > crate::pressure::WAIT_MAX
-        {
-            return Err(Error::Overloaded { retry_after: waits.max(Duration::from_secs(1)) });
+        if (is_full && !rotates) || self.waits_too_long(queue, &view) {
+            return Err(Error::Overloaded { retry_after: self.shared.pressure_of(&view).retry_after() });
         }
-        if is_full && !rotates {
-            return Err(Error::Overloaded { retry_after: Duration::from_secs(1) });
+        // Last: what is admitted counts.
+        if !self.shared.disk.admit(need, record.bytes().len() as u64) {
+            return Err(Error::Full { path: self.shared.paths.root().to_owned() });
         }
         Ok(Arc::clone(&view.active))
+    }
+
+    /// Whether a write would wait too long behind those that are queued. Its own size does not count, so that
+    /// large ones get their turn as small ones do.
+    fn waits_too_long(&self, queue: &CommitQueue, view: &View) -> bool {
+        let waiting_bytes = queue.waiting_bytes() as u64;
+        if waiting_bytes > QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE) {
+            return true;
+        }
+        let Some(rate) = self.shared.borne_rate(view) else { return false };
+        let unpaid = self.shared.pacer.wait(self.now());
+        unpaid + time_at(rate, waiting_bytes) > WAIT_MAX || !self.shared.pressure_of(view).has_room()
     }
 
     /// Seals the active memtable, whatever it holds, and puts a new one in its place. The queue is locked, so
@@ -230,6 +246,7 @@ impl Engine {
         let spare = self.shared.spare_memtable.lock().take();
         let fresh = spare.unwrap_or_else(|| self.shared.new_memtable());
         self.shared.install_view(|view| View::rotated(view, fresh));
+        self.shared.background.flush_is_owed(self.now());
         self.shared.signals.flush.notify();
     }
 
@@ -239,19 +256,27 @@ impl Engine {
             self.fail_waiting(&poisoned);
             return Err(poisoned);
         }
-        let (group, paused) = self.shared.commit_queue.lock().take_group();
+        let rate = self.shared.permitted_rate(&self.shared.view.load());
+        let bytes_max = rate.map_or(usize::MAX, |rate| self.shared.pacer.group_bytes_max(rate, self.now()));
+        let (group, paused) = self.shared.commit_queue.lock().take_group(bytes_max);
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
-        let taken = Taken { at: self.shared.env.clock.now().mono, paused };
+        let taken = Taken { at: self.now(), paused };
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
         match wal.append(&records) {
             Ok(segment) => {
                 for pending in &group {
                     pending.target.logged_in(segment);
+                    pending.target.logged(pending.record.bytes().len() as u64);
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
-                self.shared.counters.group(&group_size(&group));
-                self.publish(&group, last, || Ok(taken.published(wal, self.shared.env.clock.now().mono)));
+                let size = group_size(&group);
+                self.shared.pacer.charge(size.bytes, rate, taken.at);
+                self.shared.counters.group(&size);
+                if self.shared.disk.wants_look() {
+                    self.look_at_disk();
+                }
+                self.publish(&group, last, || Ok(taken.published(wal, self.now())));
                 Ok(true)
             }
             Err(full @ Error::Full { .. }) => {

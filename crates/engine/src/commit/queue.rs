@@ -116,11 +116,11 @@ impl CommitQueue {
         self.paused += pause;
     }
 
-    /// The next group, and for how long it was paused before.
-    pub(super) fn take_group(&mut self) -> (Vec<Arc<Pending>>, Duration) {
-        let mut bytes = 0;
+    /// The next group, of at most `bytes_max` but with one batch at least, and for how long it was paused before.
+    pub(super) fn take_group(&mut self, bytes_max: usize) -> (Vec<Arc<Pending>>, Duration) {
+        let (mut bytes, bytes_max) = (0, bytes_max.min(GROUP_BYTES_MAX));
         let fits = |pending: &Arc<Pending>| {
-            let takes = bytes < GROUP_BYTES_MAX;
+            let takes = bytes == 0 || bytes < bytes_max;
             bytes += pending.record.bytes().len();
             takes
         };

@@ -16,13 +16,14 @@ use crate::memtable::MemtableCursor;
 pub struct FlushJob {
     cursor: MemtableCursor,
     has_begun: bool,
+    done_bytes: u64,
     outputs: Outputs,
 }
 
 impl FlushJob {
     /// A flush of all that `cursor` yields that has done nothing yet.
     pub fn new(cursor: MemtableCursor, context: JobContext) -> Self {
-        Self { cursor, has_begun: false, outputs: context.outputs(0, u64::MAX) }
+        Self { cursor, has_begun: false, done_bytes: 0, outputs: context.outputs(0, u64::MAX) }
     }
 
     /// Goes on for about `budget_bytes` of keys and values. The edit at the end adds the table, if there was
@@ -39,6 +40,11 @@ impl FlushJob {
         stepped
     }
 
+    /// Keys and values that were written so far, in bytes as budgets count them.
+    pub fn done_bytes(&self) -> u64 {
+        self.done_bytes
+    }
+
     fn write_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
         if !self.has_begun {
             self.cursor.seek_to_first()?;
@@ -49,7 +55,9 @@ impl FlushJob {
             if spent_bytes >= budget_bytes {
                 return Ok(Step::More);
             }
-            spent_bytes += (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            let cost_bytes = (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            spent_bytes += cost_bytes;
+            self.done_bytes += cost_bytes;
             self.outputs.add(key, cell)?;
             self.cursor.advance()?;
         }

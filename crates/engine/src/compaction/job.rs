@@ -7,7 +7,7 @@ use super::picker::GRANDPARENT_TABLES_MAX;
 use super::{Horizon, LocalHorizon, Plan};
 use crate::iter::{Cursor, LevelCursor, MergeCursor};
 use crate::manifest::{LEVELS, Levels, VersionEdit};
-use crate::sstable::{Reading, Table, TableOptions};
+use crate::sstable::{Reading, Table, TableMeta, TableOptions};
 use crate::{Error, Options};
 use bytes::Bytes;
 use env::Env;
@@ -101,6 +101,8 @@ pub struct Job {
     outputs: Outputs,
     local_end_passed: bool,
     dropped: Dropped,
+    done_bytes: u64,
+    cost_bytes: u64,
 }
 
 /// The greatest versions of tombstones that were dropped. A cell of that version or below which is written while
@@ -126,6 +128,8 @@ impl Job {
             outputs: context.outputs(plan.output_level, table_bytes),
             local_end_passed: false,
             dropped: Dropped::default(),
+            done_bytes: 0,
+            cost_bytes: plan.tables().map(|table| cost_bytes(table.meta())).sum(),
             horizon,
             plan,
         }
@@ -158,6 +162,11 @@ impl Job {
         self.dropped
     }
 
+    /// Which part of it is done, from 0 to 1, as if no cell superseded another.
+    pub fn progress(&self) -> f64 {
+        (self.done_bytes as f64 / self.cost_bytes.max(1) as f64).min(1.0)
+    }
+
     fn merge_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
         if !self.has_begun {
             self.merge.seek_to_first()?;
@@ -168,7 +177,9 @@ impl Job {
             if spent_bytes >= budget_bytes {
                 return Ok(Step::More);
             }
-            spent_bytes += (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            let cost_bytes = (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
+            spent_bytes += cost_bytes;
+            self.done_bytes += cost_bytes;
             let version = cell.meta.version;
             let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
                 Verdict::Keep => Some(cell),
@@ -204,6 +215,11 @@ impl Job {
         edit.next_table_id = Some(self.outputs.next_table_id());
         Ok(Step::Done(edit))
     }
+}
+
+/// What all cells of a table cost of budgets.
+fn cost_bytes(meta: &TableMeta) -> u64 {
+    meta.data_bytes + meta.cells * CELL_COST_BYTES
 }
 
 /// A source for each table of level 0, and one for all tables of another level.

@@ -27,5 +27,5 @@ mod plan;
 
 pub use flush::FlushJob;
 pub use job::{Dropped, Job, JobContext, Step};
-pub use picker::{Debt, level_target_bytes, pick};
+pub use picker::{Debt, level_target_bytes, pick, pick_within};
 pub use plan::{Busy, Horizon, Input, LocalHorizon, Plan, PlanId, Reason};

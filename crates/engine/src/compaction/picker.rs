@@ -51,7 +51,19 @@ pub fn pick<T: Described>(
     options: &Options,
     horizon: &Horizon,
 ) -> Option<Plan<T>> {
-    let picker = Picker { levels, busy, options, horizon };
+    pick_within(levels, busy, options, horizon, u64::MAX)
+}
+
+/// As [`pick`], but what the plan writes takes at most `bytes_max` on the disk. Where the best does not fit, one that
+/// is smaller, or worth less, is done before.
+pub fn pick_within<T: Described>(
+    levels: &Levels<T>,
+    busy: &Busy,
+    options: &Options,
+    horizon: &Horizon,
+    bytes_max: u64,
+) -> Option<Plan<T>> {
+    let picker = Picker { levels, busy, options, horizon, bytes_max };
     picker.by_size().or_else(|| picker.by_dead_cells()).or_else(|| picker.by_tombstones())
 }
 
@@ -70,6 +82,7 @@ struct Picker<'a, T> {
     busy: &'a Busy,
     options: &'a Options,
     horizon: &'a Horizon,
+    bytes_max: u64,
 }
 
 impl<T: Described> Picker<'_, T> {
@@ -86,7 +99,8 @@ impl<T: Described> Picker<'_, T> {
             if plan.is_some() {
                 return plan;
             }
-            level1_is_waited_for |= level == 0;
+            // Without running plans it is room that is missing, and work on level 1 may make some.
+            level1_is_waited_for |= level == 0 && !self.busy.is_idle();
         }
         None
     }
@@ -120,7 +134,14 @@ impl<T: Described> Picker<'_, T> {
         sets.into_iter().find_map(|mut set| {
             set.sort_by_key(|table| table.meta().id);
             set.truncate(LEVEL0_INPUTS_MAX);
-            self.merging(0, set, Reason::Level0)
+            loop {
+                let plan = self.merged(0, set.clone(), Reason::Level0)?;
+                if set.len() == 1 || self.fits(&plan) {
+                    return self.within_room(plan);
+                }
+                // The oldest of them are better than nothing.
+                set.truncate(set.len() / 2);
+            }
         })
     }
 
@@ -156,9 +177,22 @@ impl<T: Described> Picker<'_, T> {
         self.levels.overlapping(level, min, max).map(|table| table.meta().file_bytes).sum()
     }
 
+    /// As [`Picker::merged`], if there is room for it.
+    fn merging(&self, level: usize, tables: Vec<Arc<T>>, reason: Reason) -> Option<Plan<T>> {
+        self.within_room(self.merged(level, tables, reason)?)
+    }
+
+    fn within_room(&self, plan: Plan<T>) -> Option<Plan<T>> {
+        self.fits(&plan).then_some(plan)
+    }
+
+    fn fits(&self, plan: &Plan<T>) -> bool {
+        plan.written_bytes_max() <= self.bytes_max
+    }
+
     /// A plan that brings these tables of a level to the next, with what they overlap there; `None` when a
     /// running plan is in the way.
-    fn merging(&self, level: usize, tables: Vec<Arc<T>>, reason: Reason) -> Option<Plan<T>> {
+    fn merged(&self, level: usize, tables: Vec<Arc<T>>, reason: Reason) -> Option<Plan<T>> {
         let output_level = level + 1;
         if let [table] = &tables[..]
             && self.can_move(table, output_level)
@@ -192,7 +226,9 @@ impl<T: Described> Picker<'_, T> {
         for table in self.levels.overlapping(level, &min, &max).filter(|table| fits(table.meta())) {
             let is_new = wide.iter().all(|other| other.meta().id != table.meta().id);
             bytes += if is_new { table.meta().file_bytes } else { 0 };
-            if is_new && bytes <= self.options.table_bytes.saturating_mul(WIDENED_TABLES_MAX) {
+            if is_new
+                && bytes <= self.options.table_bytes.saturating_mul(WIDENED_TABLES_MAX).min(self.bytes_max)
+            {
                 wide.push(Arc::clone(table));
             }
         }
@@ -222,7 +258,8 @@ impl<T: Described> Picker<'_, T> {
             let in_place =
                 self.something_goes(meta) && !self.busy.writes(level, &meta.key_min, &meta.key_max);
             let inputs = vec![Input { level, tables: vec![Arc::clone(table)] }];
-            in_place.then_some(Plan { inputs, output_level: level, moves: false, reason: Reason::Dead })
+            let plan = Plan { inputs, output_level: level, moves: false, reason: Reason::Dead };
+            in_place.then(|| self.within_room(plan)).flatten()
         })
     }
 

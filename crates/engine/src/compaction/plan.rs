@@ -116,6 +116,11 @@ impl<T: Described> Plan<T> {
         self.tables().map(|table| table.meta().file_bytes).sum()
     }
 
+    /// Room that its outputs may take while its inputs are there still, in bytes.
+    pub fn written_bytes_max(&self) -> u64 {
+        if self.moves { 0 } else { self.bytes() }
+    }
+
     /// The least and the greatest key of them.
     pub fn key_range(&self) -> (Bytes, Bytes) {
         key_range(self.tables())
@@ -161,6 +166,8 @@ pub struct Busy {
 #[derive(Debug)]
 struct Used {
     inputs: Vec<TableId>,
+    /// What may be written, in bytes.
+    bytes: u64,
     output_level: usize,
     key_min: Bytes,
     key_max: Bytes,
@@ -179,7 +186,8 @@ impl Busy {
             assert!(self.inputs.insert(*table), "table {} is in two plans", table.0);
         }
         let (key_min, key_max) = plan.key_range();
-        self.plans.insert(id, Used { inputs, output_level: plan.output_level, key_min, key_max });
+        let bytes = plan.written_bytes_max();
+        self.plans.insert(id, Used { inputs, bytes, output_level: plan.output_level, key_min, key_max });
         id
     }
 
@@ -194,7 +202,22 @@ impl Busy {
         }
     }
 
-    /// Whether a running plan has the table.
+    /// Whether no plan runs.
+    pub fn is_idle(&self) -> bool {
+        self.plans.is_empty()
+    }
+
+    /// What running plans may write together, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.plans.values().map(|used| used.bytes).sum()
+    }
+
+    /// No plan is to have this table from now on.
+    pub fn set_aside(&mut self, table: TableId) {
+        self.inputs.insert(table);
+    }
+
+    /// Whether a running plan has the table, or none is to have it.
     pub fn has(&self, id: TableId) -> bool {
         self.inputs.contains(&id)
     }

@@ -79,6 +79,11 @@ impl<T: Described> Levels<T> {
         self.levels.iter().rposition(|tables| !tables.is_empty()).map_or(0, |deepest| deepest + 1)
     }
 
+    /// Length of the files of all tables, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.iter().map(|(_, table)| table.meta().file_bytes).sum()
+    }
+
     /// Length of all files of a level, in bytes.
     pub fn bytes(&self, level: usize) -> u64 {
         self.level(level).iter().map(|table| table.meta().file_bytes).sum()

@@ -19,8 +19,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes are handed to the system in pieces of at least this size.
 const WRITE_BYTES: usize = 256 << 10;
-/// After so many bytes the device is asked to begin, so that the sync at the end has little left to do.
-const WRITEBACK_BYTES: u64 = 1 << 20;
+/// After so many bytes the device is asked to begin. It has two such pieces at most to write: so the sync at the end
+/// has little left to do, and those of the log do not wait behind a long queue.
+const WRITEBACK_BYTES: u64 = 512 << 10;
 /// A partition ends when its index is this large...
 const PARTITION_INDEX_BYTES: usize = 8 << 10;
 /// ... or when it has so many keys: 80 KiB of filter at 10 bits each.
@@ -166,14 +167,16 @@ struct BufferedFile {
     buffer: Vec<u8>,
     /// What was handed to the system.
     written: u64,
-    /// Up to where the device was asked to begin.
+    /// Up to where the device was asked to begin, ...
     started: u64,
+    /// ... and up to where it was waited for.
+    finished: u64,
 }
 
 impl BufferedFile {
     fn new(file: Arc<dyn File>, path: PathBuf, header: Vec<u8>) -> Self {
         debug_assert_eq!(header.len() as u64, HEADER_BYTES);
-        Self { file, path, buffer: header, written: 0, started: 0 }
+        Self { file, path, buffer: header, written: 0, started: 0, finished: 0 }
     }
 
     fn position(&self) -> u64 {
@@ -206,11 +209,16 @@ impl BufferedFile {
         self.buffer.clear();
         self.buffer.shrink_to(2 * WRITE_BYTES);
         if self.written - self.started >= WRITEBACK_BYTES {
-            self.file
-                .start_writeback(self.started, self.written - self.started)
-                .map_err(|error| Error::io("write back", &self.path, error))?;
-            self.started = self.written;
+            self.write_back().map_err(|error| Error::io("write back", &self.path, error))?;
         }
+        Ok(())
+    }
+
+    /// Lets the device begin with the present piece, and waits for the one before.
+    fn write_back(&mut self) -> std::io::Result<()> {
+        self.file.start_writeback(self.started, self.written - self.started)?;
+        self.file.finish_writeback(self.finished, self.started - self.finished)?;
+        (self.finished, self.started) = (self.started, self.written);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ mod counters;
 pub(crate) use counters::Counters;
 
 use crate::cache::{CacheStats, FilterStats};
+use crate::disk::DiskStats;
 use crate::engine::Engine;
 use crate::manifest::Levels;
 use crate::pressure::Backlog;
@@ -54,6 +55,10 @@ pub struct Stats {
     pub io: IoCounts,
     /// Whether values are refused for lack of space.
     pub disk_full: bool,
+    /// The room on the disk.
+    pub disk: DiskStats,
+    /// Tables that cannot be read back, and that no compaction takes any more.
+    pub tables_set_aside: u64,
 }
 
 /// Memory by part.
@@ -208,6 +213,11 @@ impl Engine {
         self.shared.disk.is_full()
     }
 
+    /// The room on the disk, as it was last seen. Costs a few atomic loads.
+    pub fn disk_stats(&self) -> DiskStats {
+        self.shared.disk.stats()
+    }
+
     /// The numbers now.
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
@@ -241,6 +251,8 @@ impl Engine {
             stalls: shared.counters.stalls(),
             io: shared.env.fs.counters().counts(),
             disk_full: self.is_disk_full(),
+            disk: shared.disk.stats(),
+            tables_set_aside: self.tables_set_aside().len() as u64,
         }
     }
 }
@@ -272,6 +284,7 @@ mod tests {
         for number in 1..20 {
             submit(&engine, number);
             pauses.push(engine.pause_before_group());
+            engine.step_commit().expect("committed");
         }
         pauses.retain(|pause| !pause.is_zero());
         assert!(pauses.len() > 2, "what is in memory slows writes down: {pauses:?}");

@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// Zeros are written in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
+/// So many spares stay while the disk is full.
+const SPARES_KEPT: usize = 1;
 
 /// Spare segments of one log. See the module.
 pub struct Spares {
@@ -84,7 +86,7 @@ impl Spares {
     /// Those of the file system. [`Error::Full`] leaves everything as it was; call again when there is room.
     pub fn step(&self, budget_bytes: u64) -> Result<bool, Error> {
         let mut work = self.work.lock();
-        if !self.recycle_one(&mut work)? {
+        if !self.recycle_one(&mut work, self.spares_max)? {
             if !self.wants_filling() {
                 return Ok(false);
             }
@@ -93,13 +95,27 @@ impl Spares {
         Ok(!self.shared.lock().released.is_empty() || self.wants_filling())
     }
 
-    /// As [`Spares::step`], but takes no room on the disk: recycles or removes one released segment. False when
-    /// there was none.
+    /// As [`Spares::step`], for a disk that is full: gives room back instead of taking any. Removes one released
+    /// segment, or what is more than [`SPARES_KEPT`]; those are what deletes are logged in. False when there was
+    /// nothing to remove.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn step_released(&self) -> Result<bool, Error> {
-        self.recycle_one(&mut self.work.lock())
+    pub fn step_giving_back(&self) -> Result<bool, Error> {
+        let mut work = self.work.lock();
+        if let Some(filling) = work.filling.take() {
+            remove(&*self.fs, &filling.path)?;
+            return Ok(true);
+        }
+        if self.recycle_one(&mut work, self.spares_max.min(SPARES_KEPT))? {
+            return Ok(true);
+        }
+        let mut shared = self.shared.lock();
+        let surplus = if shared.ready.len() > SPARES_KEPT { shared.ready.pop() } else { None };
+        drop(shared);
+        let Some(number) = surplus else { return Ok(false) };
+        remove(&*self.fs, &spare_path(&self.dir, number)).inspect_err(|_| self.put_back(number))?;
+        Ok(true)
     }
 
     /// Segments that nobody needs any more.
@@ -121,23 +137,23 @@ impl Spares {
         self.spares_max > 0 && self.ready() == 0
     }
 
-    fn recycle_one(&self, work: &mut Work) -> Result<bool, Error> {
+    fn recycle_one(&self, work: &mut Work, spares_max: usize) -> Result<bool, Error> {
         let Some(id) = self.shared.lock().released.front().copied() else { return Ok(false) };
-        self.recycle(id, work)?;
+        self.recycle(id, work, spares_max)?;
         self.shared.lock().released.pop_front();
         Ok(true)
     }
 
-    fn recycle(&self, id: SegmentId, work: &mut Work) -> Result<(), Error> {
+    fn recycle(&self, id: SegmentId, work: &mut Work, spares_max: usize) -> Result<(), Error> {
         let path = segment_path(&self.dir, id);
         // A step that failed half way is done again: then the file may be gone already.
         if !self.fs.exists(&path).map_err(|error| Error::io("look for", &path, error))? {
             return Ok(());
         }
-        if self.ready() < self.spares_max && self.is_recyclable(id, &path)? {
+        if self.ready() < spares_max && self.is_recyclable(id, &path)? {
             return self.make_ready(&path, work);
         }
-        self.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))
+        remove(&*self.fs, &path)
     }
 
     /// Whether the file has the size of a spare and the name of its contents. A crash in the middle of a
@@ -197,7 +213,9 @@ impl Spares {
             filling.file.write_at(&ZEROS[..len as usize], filling.written)?;
             filling.written += len;
         }
-        filling.file.start_writeback(begin, end - begin)
+        filling.file.start_writeback(begin, end - begin)?;
+        // The device is not left with more than one step's zeros: the log is synced meanwhile.
+        filling.file.finish_writeback(0, begin)
     }
 }
 
@@ -205,6 +223,10 @@ impl std::fmt::Debug for Spares {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Spares").field("dir", &self.dir).field("ready", &self.ready()).finish_non_exhaustive()
     }
+}
+
+fn remove(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+    fs.remove_file(path).map_err(|error| Error::io("remove", path, error))
 }
 
 /// The header at the start of a file; `None` when there is none that is whole.

@@ -83,6 +83,11 @@ impl File for FaultFile {
         self.inner.start_writeback(offset, len)
     }
 
+    fn finish_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(OperationKind::FinishWriteback)?;
+        self.inner.finish_writeback(offset, len)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check(OperationKind::SetLen)?;
         self.inner.set_len(len)

@@ -28,6 +28,7 @@ pub enum OperationKind {
     Write,
     SyncData,
     StartWriteback,
+    FinishWriteback,
     SetLen,
     Len,
     Prefetch,

@@ -51,6 +51,19 @@ impl OsFile {
     }
 }
 
+impl OsFile {
+    fn sync_range(&self, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
+        // A length of 0 would mean "to the end of the file".
+        if len == 0 {
+            return Ok(());
+        }
+        let (from, bytes) = (signed(offset)?, signed(len)?);
+        // SAFETY: the call takes integers only, and the descriptor is open for as long as `self.file` lives.
+        let result = unsafe { libc::sync_file_range(self.file.as_raw_fd(), from, bytes, flags) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
 impl File for OsFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
@@ -101,15 +114,11 @@ impl File for OsFile {
     }
 
     fn start_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
-        // A length of 0 would mean "to the end of the file".
-        if len == 0 {
-            return Ok(());
-        }
-        let (from, bytes) = (signed(offset)?, signed(len)?);
-        // SAFETY: the call takes integers only, and the descriptor is open for as long as `self.file` lives.
-        let result =
-            unsafe { libc::sync_file_range(self.file.as_raw_fd(), from, bytes, libc::SYNC_FILE_RANGE_WRITE) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        self.sync_range(offset, len, libc::SYNC_FILE_RANGE_WRITE)
+    }
+
+    fn finish_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.sync_range(offset, len, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

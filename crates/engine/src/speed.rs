@@ -1,0 +1,226 @@
+//! How fast flush and compaction are, and how far those under way have come: what the control of writes predicts by.
+//!
+//! **Promise.** These are estimates, by measurement of this disk and this processor under their present load. They
+//! are read without a lock, and nobody waits for anything here.
+//!
+//! **Mechanism.** A [`Speed`] is the mean of what was measured, the newest half of it. Flushes are measured from begin
+//! to end; compaction by the time its steps take; what leaves level 0 by the time from one of its compactions to the
+//! next, with whatever else had to be done between them, since that is what writes can count on. Of jobs under way the
+//! finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps at the end of a job.
+//!
+//! **Caveats.** A change of speed is seen at the end of a job.
+
+use crate::compaction::{Plan, PlanId};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stdx::Instant;
+
+/// Taken for true before anything was measured, in bytes per second.
+const UNKNOWN: f64 = 64.0 * (1 << 20) as f64;
+/// No more than this is believed: on a clock that stands still all work takes no time.
+const SPEED_MAX: f64 = 64.0 * (1u64 << 30) as f64;
+
+/// Bytes per second, by measurement.
+#[derive(Debug, Default)]
+pub(crate) struct Speed {
+    /// Seconds per byte, as the bits of an `f64`; 0 before the first measurement.
+    cost: AtomicU64,
+}
+
+impl Speed {
+    /// Takes note that `bytes` took so long.
+    pub(crate) fn note(&self, bytes: u64, took: Duration) {
+        if bytes == 0 {
+            return;
+        }
+        let sample = (took.as_secs_f64() / bytes as f64).max(1.0 / SPEED_MAX);
+        let before = f64::from_bits(self.cost.load(Ordering::Relaxed));
+        let mean = if before == 0.0 { sample } else { (before + sample) / 2.0 };
+        self.cost.store(mean.to_bits(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        self.measured().unwrap_or(UNKNOWN)
+    }
+
+    fn measured(&self) -> Option<f64> {
+        let cost = f64::from_bits(self.cost.load(Ordering::Relaxed));
+        (cost > 0.0).then(|| 1.0 / cost)
+    }
+}
+
+/// The work in the background, measured.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    /// Bytes of memtables that a flush writes.
+    pub(crate) flush: Speed,
+    level0: Speed,
+    /// The same of those that merge level 0 now, while they are at work.
+    level0_running: Speed,
+    /// Bytes of tables that a compaction merges.
+    pub(crate) compaction: Speed,
+    /// Bytes of the oldest sealed memtable that are written.
+    flushed_bytes: AtomicU64,
+    /// Since when its flush is owed, in nanoseconds of the clock; 0 when none is.
+    flush_owed: AtomicU64,
+    running: Mutex<Running>,
+    /// Tables of level 0 that have been merged by the compactions under way, in thousandths.
+    level0_merged: AtomicU64,
+    /// Bytes of tables that have.
+    merged_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    plans: BTreeMap<PlanId, Compacting>,
+    /// When the last compaction of level 0 ended, or the first of any kind began after an idle time.
+    level0_since: Instant,
+}
+
+#[derive(Debug)]
+struct Compacting {
+    moves: bool,
+    level0_tables: u64,
+    level0_data_bytes: u64,
+    bytes: u64,
+    done: f64,
+    worked: Duration,
+}
+
+impl Compacting {
+    fn of(plan: &Plan) -> Self {
+        let level0 = || plan.inputs.iter().filter(|input| input.level == 0).flat_map(|input| &input.tables);
+        Self {
+            moves: plan.moves,
+            level0_tables: level0().count() as u64,
+            level0_data_bytes: level0().map(|table| table.meta().data_bytes).sum(),
+            bytes: plan.bytes(),
+            done: 0.0,
+            worked: Duration::ZERO,
+        }
+    }
+}
+
+impl Background {
+    /// So much of the oldest sealed memtable is written.
+    pub(crate) fn flush_is_at(&self, bytes: u64) {
+        self.flushed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A memtable is there to be flushed, from now on if there was none before.
+    pub(crate) fn flush_is_owed(&self, now: Instant) {
+        let _owed_before =
+            self.flush_owed.compare_exchange(0, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Seconds until the flush of the oldest sealed memtable, which has so many bytes, is done: by the speed of those
+    /// before it, and as long again as it is overdue.
+    pub(crate) fn flush_left(&self, bytes: u64, now: Instant) -> f64 {
+        let speed = self.flush.bytes_per_second();
+        let left_bytes = bytes.saturating_sub(self.flushed_bytes.load(Ordering::Relaxed));
+        let overdue = match self.flush_owed.load(Ordering::Relaxed) {
+            0 => 0.0,
+            since => now.saturating_since(Instant::from_nanos(since)).as_secs_f64() - bytes as f64 / speed,
+        };
+        left_bytes as f64 / speed + overdue.max(0.0)
+    }
+
+    /// A flush is over: what it freed, if it came to its end.
+    pub(crate) fn flush_ended(&self, freed: Option<(u64, Duration)>) {
+        self.flush_is_at(0);
+        self.flush_owed.store(0, Ordering::Relaxed);
+        if let Some((bytes, took)) = freed {
+            self.flush.note(bytes, took);
+        }
+    }
+
+    /// Bytes of keys and values that leave level 0 each second while compaction is at work.
+    pub(crate) fn level0_speed(&self) -> f64 {
+        self.level0.measured().unwrap_or_else(|| self.level0_running.bytes_per_second())
+    }
+
+    pub(crate) fn compaction_began(&self, id: PlanId, plan: &Plan, now: Instant) {
+        let mut running = self.running.lock();
+        if running.plans.is_empty() {
+            running.level0_since = now;
+        }
+        running.plans.insert(id, Compacting::of(plan));
+    }
+
+    /// The part `done` of a compaction is done, and the last step of it took so long.
+    pub(crate) fn compaction_is_at(&self, id: PlanId, done: f64, took: Duration) {
+        let mut running = self.running.lock();
+        if let Some(compacting) = running.plans.get_mut(&id) {
+            compacting.done = done.clamp(0.0, 1.0);
+            compacting.worked += took;
+            let merged_bytes = (compacting.level0_data_bytes as f64 * compacting.done) as u64;
+            self.level0_running.note(merged_bytes, compacting.worked);
+        }
+        self.add_up(&running);
+    }
+
+    /// A compaction is over; only one whose outputs became live tells how fast it was.
+    pub(crate) fn compaction_ended(&self, id: PlanId, is_live: bool, now: Instant) {
+        let mut running = self.running.lock();
+        if let Some(ended) = running.plans.remove(&id).filter(|ended| is_live && !ended.moves) {
+            self.compaction.note(ended.bytes, ended.worked);
+            if ended.level0_tables > 0 {
+                self.level0.note(ended.level0_data_bytes, now.saturating_since(running.level0_since));
+                running.level0_since = now;
+            }
+        }
+        self.add_up(&running);
+    }
+
+    fn add_up(&self, running: &Running) {
+        let sum = |of: fn(&Compacting) -> u64| -> u64 {
+            running.plans.values().map(|plan| (of(plan) as f64 * plan.done) as u64).sum()
+        };
+        self.level0_merged.store(sum(|plan| plan.level0_tables * 1000), Ordering::Relaxed);
+        self.merged_bytes.store(sum(|plan| plan.bytes), Ordering::Relaxed);
+    }
+
+    /// How many tables of level 0 the compactions under way have merged.
+    pub(crate) fn level0_merged(&self) -> f64 {
+        self.level0_merged.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
+    /// How many bytes of tables they have.
+    pub(crate) fn merged_bytes(&self) -> u64 {
+        self.merged_bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_is_overdue_is_expected_to_take_as_much_longer_again() {
+        let second = |number| Instant::ZERO + Duration::from_secs(number);
+        let background = Background::default();
+        background.flush_ended(Some((100, Duration::from_secs(10))));
+        assert!((background.flush_left(100, second(7)) - 10.0).abs() < 1e-6, "before it is owed");
+        background.flush_is_owed(second(7));
+        background.flush_is_owed(second(8));
+        background.flush_is_at(60);
+        assert!((background.flush_left(100, second(13)) - 4.0).abs() < 1e-6, "on time");
+        assert!((background.flush_left(100, second(37)) - 24.0).abs() < 1e-6, "20 s late");
+    }
+
+    #[test]
+    fn the_newest_measurement_counts_as_much_as_all_before() {
+        let speed = Speed::default();
+        assert!((speed.bytes_per_second() - UNKNOWN).abs() < 1.0, "before the first");
+        speed.note(100, Duration::from_secs(1));
+        assert!((speed.bytes_per_second() - 100.0).abs() < 1e-6);
+        for _ in 0..8 {
+            speed.note(100, Duration::from_secs(10));
+        }
+        assert!((speed.bytes_per_second() - 10.0).abs() < 0.1, "{speed:?}");
+        speed.note(1, Duration::ZERO);
+        assert!(speed.bytes_per_second().is_finite());
+    }
+}
