@@ -101,6 +101,11 @@ impl Checkpoints {
         Ok(names.into_iter().map(|name| Checkpoint { path: self.dir.join(&name), name }).collect())
     }
 
+    /// How many are kept, as far as can be seen now. Waits for none that is being made.
+    pub(crate) fn kept(&self) -> usize {
+        self.names().map_or(0, |names| names.len())
+    }
+
     fn check_is_free(&self, name: &str) -> Result<(), StoreError> {
         if !is_name(name) {
             return Err(StoreError::NotACheckpointName { name: name.to_owned() });

@@ -200,6 +200,11 @@ impl Store {
         self.checkpoints.list()
     }
 
+    /// How many checkpoints are kept, for whoever looks for room: 0 also when it cannot be seen.
+    pub fn checkpoints_kept(&self) -> usize {
+        self.checkpoints.kept()
+    }
+
     /// Removes the checkpoint of this name. Returns whether there was one; any text is asked for safely. Waits for the
     /// disk.
     ///
