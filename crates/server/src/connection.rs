@@ -141,22 +141,28 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             Some(Order::Finish) | None => {}
         }
         // Plain requests are answered without hyper, which is not there while there is nothing else.
-        let polled = stream.borrow_mut().poll_plain(context);
-        match polled {
-            Poll::Pending => {
-                present = None;
-                return Poll::Pending;
+        let connection = loop {
+            let polled = stream.borrow_mut().poll_plain(context);
+            match polled {
+                Poll::Pending => {
+                    present = None;
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "a connection broke");
+                    return Poll::Ready(Ended::Broken);
+                }
             }
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "a connection broke");
-                return Poll::Ready(Ended::Broken);
+            let connection = present.get_or_insert_with(|| Box::new(library()));
+            if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
+                return Poll::Ready(after(served));
             }
-        }
-        let connection = present.get_or_insert_with(|| Box::new(library()));
-        if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
-            return Poll::Ready(after(served));
-        }
+            // Once it has answered, the next request is looked at without it.
+            if !stream.borrow().is_plain_turn() {
+                break present.as_mut().expect("it was polled a moment ago");
+            }
+        };
         if finishing || vitals.order() != Some(Order::Finish) {
             return Poll::Pending;
         }

@@ -126,7 +126,7 @@ impl CheckedStream {
     }
 
     /// Whether the next request may be taken here.
-    fn is_plain_turn(&self) -> bool {
+    pub(crate) fn is_plain_turn(&self) -> bool {
         let nothing_was_judged = self.held.bytes.is_empty() || (self.held.is_news && self.held.passed == 0);
         self.state == InputState::Open
             && self.vitals.order().is_none()
