@@ -25,19 +25,19 @@ mod slow;
 mod status;
 
 pub use decode::{
-    Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range, RequestKind, Rules, decode_head,
-    decode_plain,
+    Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range, RequestKind,
+    Rules, decode_head, decode_plain,
 };
 pub use encode::{
     Answer, HttpDate, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed,
-    encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics, encode_range_failure,
-    encode_profile, encode_range_head, encode_repair_begun, encode_slow, encode_status,
+    encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics, encode_profile,
+    encode_range_failure, encode_range_head, encode_repair_begun, encode_slow, encode_status,
 };
 pub use head_check::{HeadCheck, HeadLimits, PlainRequest, Verdict};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{
-    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RepairProgress,
-    RequestStatus, ServingState, Status, StorageStatus,
+    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemoryStatus, NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus,
+    RepairProgress, RequestStatus, ServingState, Status, StorageStatus,
 };

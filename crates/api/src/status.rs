@@ -61,6 +61,8 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its answers to reads count; nothing before that is known.
     pub standing: Option<NodeStanding>,
+    /// Whether it refuses values for lack of room on its disk.
+    pub disk_full: bool,
     /// Hints that this node keeps for it: writes that it missed.
     pub hints: u64,
     /// Bytes that they take.
@@ -152,6 +154,7 @@ impl NodeStatus {
             is_self,
             state: if is_self { NodeState::Up } else { NodeState::Unknown },
             standing: None,
+            disk_full: false,
             hints: 0,
             hints_bytes: 0,
             hints_dropped: 0,
@@ -176,6 +179,7 @@ impl NodeStatus {
             is_self,
             state,
             standing: is_heard_of.then(|| peer.standing.into()),
+            disk_full: peer.disk_full,
             hints: peer.hints.hints,
             hints_bytes: peer.hints.bytes,
             hints_dropped: peer.hints_dropped,
@@ -286,6 +290,18 @@ pub enum Durability {
     Os,
 }
 
+/// How much room there is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskRoom {
+    /// Enough.
+    Enough,
+    /// Little: writes are slowed.
+    Short,
+    /// None: values are refused.
+    Full,
+}
+
 /// The local store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StorageStatus {
@@ -293,6 +309,12 @@ pub struct StorageStatus {
     pub durability: Durability,
     /// Bytes that may still be written to the file system of the data directory.
     pub disk_available_bytes: u64,
+    /// What that comes to.
+    pub disk_room: DiskRoom,
+    /// With less than this, writes are slowed.
+    pub disk_soft_bytes: u64,
+    /// With less than this, values are refused.
+    pub disk_reserve_bytes: u64,
     /// Bytes that went to the write-ahead log.
     pub wal_bytes: u64,
     /// Tables by level, the newest level first.

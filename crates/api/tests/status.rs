@@ -1,7 +1,7 @@
 //! The document of `/v0/status`, as its readers see it.
 
 use api::{
-    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
+    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
     NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus, ServingState,
     Status, StorageStatus, encode_status,
 };
@@ -14,6 +14,7 @@ const PEER: PeerStatus = PeerStatus {
     node: NodeIndex(1),
     state: PeerState::Suspected,
     standing: Standing::Rebuilding,
+    disk_full: true,
     hints: HintCount { hints: 20, bytes: 21 },
     hints_dropped: 22,
     clock_ahead_micros: -23_999,
@@ -73,6 +74,9 @@ fn status(state: ServingState) -> Status {
         storage: StorageStatus {
             durability: Durability::Fdatasync,
             disk_available_bytes: 2,
+            disk_room: DiskRoom::Short,
+            disk_soft_bytes: 44,
+            disk_reserve_bytes: 45,
             wal_bytes: 3,
             levels: vec![LevelStatus { level: 0, tables: 4, bytes: 5 }],
             memory: MemoryStatus {
@@ -104,9 +108,9 @@ fn the_document_keeps_its_names() {
     assert_eq!(response.headers()["content-type"], "application/json");
     let expected = concat!(
         r#"{"version":"0.1.0","state":"serving","uptime_ms":1,"#,
-        r#""nodes":[{"url":"http://127.0.0.1:8080","self":true,"state":"up","standing":null,"hints":0,"#,
+        r#""nodes":[{"url":"http://127.0.0.1:8080","self":true,"state":"up","standing":null,"disk_full":false,"hints":0,"#,
         r#""hints_bytes":0,"hints_dropped":0,"clock_ahead_ms":0,"round_trip_us":null},"#,
-        r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","hints":20,"#,
+        r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","disk_full":true,"hints":20,"#,
         r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null}],"#,
         r#""cluster":{"standing":"settled","ready":true,"#,
         r#""repair":{"rebuilding":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
@@ -116,7 +120,8 @@ fn the_document_keeps_its_names() {
         r#""queues":{"connections":1,"operations":0,"operations_max":16384,"commit_waiting_bytes":0},"#,
         r#""requests":{"superseded":0,"deadlines_passed":1,"not_enough_replicas":41,"refused":2,"clock_ahead":36,"#,
         r#""hedged":37,"repaired_before_reply":38,"repaired_after_reply":39,"hints_delivered":40},"#,
-        r#""ranges":{"open":42,"snapshots":43},"storage":{"durability":"fdatasync","disk_available_bytes":2,"wal_bytes":3,"#,
+        r#""ranges":{"open":42,"snapshots":43},"storage":{"durability":"fdatasync","disk_available_bytes":2,"#,
+        r#""disk_room":"short","disk_soft_bytes":44,"disk_reserve_bytes":45,"wal_bytes":3,"#,
         r#""levels":[{"level":0,"tables":4,"bytes":5}],"#,
         r#""memory":{"budget_bytes":6,"memtables_bytes":7,"snapshots_bytes":44,"cache_bytes":8,"tables_bytes":14,"#,
         r#""queue_bytes":15,"bodies_bytes":45,"writes_bytes":51,"replies_bytes":46,"ranges_bytes":47,"#,

@@ -79,6 +79,15 @@ pub enum Failure {
     },
     /// The disk has no room for writes.
     DiskFull,
+    /// As [`Failure::DiskFull`], in the words of a host whose own disk is among those that are full.
+    DiskFullHere {
+        /// What is free on it, in bytes.
+        available_bytes: u64,
+        /// With less than this, values are refused.
+        reserve_bytes: u64,
+        /// With so much, they are taken again.
+        reopen_bytes: u64,
+    },
     /// The only copy cannot be read back as it was written.
     Corrupt {
         /// Which file, and what is wrong with it.

@@ -5,7 +5,7 @@ use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
 use api::{
-    ClockStatus, ClusterStatus, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
+    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
     NodeStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
 use cluster::HybridClock;
@@ -99,6 +99,13 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
             engine::Durability::Os => Durability::Os,
         },
         disk_available_bytes: process.env.fs.available_bytes(&process.config.data).unwrap_or(0),
+        disk_room: match stats.disk.room {
+            engine::DiskRoom::Enough => DiskRoom::Enough,
+            engine::DiskRoom::Short => DiskRoom::Short,
+            engine::DiskRoom::Full => DiskRoom::Full,
+        },
+        disk_soft_bytes: stats.disk.soft_bytes,
+        disk_reserve_bytes: stats.disk.reserve_bytes,
         wal_bytes: stats.wal.bytes,
         levels: levels.collect(),
         memory: MemoryStatus {

@@ -5,7 +5,7 @@
 use crate::local::Local;
 use crate::process::Process;
 use api::{NodeStanding, NodeState, NodeStatus};
-use engine::Stats;
+use engine::{DiskRoom, DiskStats, Stats};
 use std::time::Duration;
 use stdx::Now;
 
@@ -53,9 +53,17 @@ fn of_configuration(process: &Process) -> Vec<String> {
 
 fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
-    if stats.disk_full {
-        warnings.push("The disk is full: values are refused until there is room.".to_owned());
-    }
+    let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
+    warnings.extend(of_disk(&stats.disk, checkpoints));
+    let set_aside = local.map(|local| local.store.engine().tables_set_aside()).unwrap_or_default();
+    warnings.extend(set_aside.iter().take(COMPLAINTS_MAX).map(|path| {
+        format!(
+            "{} cannot be read back as it was written: reads of some keys fail here. In a cluster other replicas answer \
+             for it: stop this node, move its data directory away and start it, so that it is filled from them. Else \
+             restore a backup.",
+            path.display()
+        )
+    }));
     if local.is_some_and(|local| local.view.lock().clock_ahead) {
         warnings.push(
             "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
@@ -64,6 +72,32 @@ fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// How much room there is, and what takes it without need.
+fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let (available, reserve) = (mib(disk.available_bytes), mib(disk.reserve_bytes));
+    let mut told = match disk.room {
+        DiskRoom::Enough => return None,
+        DiskRoom::Short => format!(
+            "The disk runs out of room: {available} are free, writes are slowed below {}, and values are refused below \
+             {reserve}.",
+            mib(disk.soft_bytes)
+        ),
+        DiskRoom::Full => format!(
+            "The disk is full: {available} are free, and {reserve} are kept for deletes and for making room; values are \
+             refused until {} are free. Delete something, or make room otherwise.",
+            mib(disk.reopen_bytes)
+        ),
+    };
+    if checkpoints > 0 {
+        told.push_str(&format!(
+            " {checkpoints} checkpoints are kept, which hold on to what compaction would free: remove them once they are \
+             copied."
+        ));
+    }
+    Some(told)
 }
 
 /// What it means that this node's answers to reads do not count.
@@ -93,6 +127,10 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
 fn of_peer(node: &NodeStatus) -> Vec<String> {
     let NodeStatus { url, hints, hints_dropped, .. } = node;
     let mut warnings = Vec::new();
+    if node.disk_full {
+        warnings
+            .push(format!("The disk of {url} is full: {hints} writes that it missed are kept here for it."));
+    }
     if node.state == NodeState::Unreachable {
         warnings.push(format!(
             "{url} is unreachable: start it, or look at the network; {hints} writes that it missed are kept here for \
@@ -114,6 +152,22 @@ mod tests {
 
     fn node(url: &str, is_self: bool, state: NodeState) -> NodeStatus {
         NodeStatus { state, ..NodeStatus::unknown(url.to_owned(), is_self) }
+    }
+
+    #[test]
+    fn a_disk_that_fills_is_told_with_figures_and_with_what_is_kept() {
+        let disk = |room| DiskStats {
+            room,
+            available_bytes: 3 << 20,
+            reserve_bytes: 8 << 20,
+            soft_bytes: 16 << 20,
+            reopen_bytes: 10 << 20,
+        };
+        assert_eq!(of_disk(&disk(DiskRoom::Enough), 3), None);
+        let short = of_disk(&disk(DiskRoom::Short), 0).expect("told");
+        assert!(short.contains("3.0 MiB") && short.contains("16.0 MiB") && !short.contains("checkpoint"));
+        let full = of_disk(&disk(DiskRoom::Full), 2).expect("told");
+        assert!(full.contains("until 10.0 MiB") && full.contains("2 checkpoints"), "{full}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn node_row(node: &Value) -> [String; 7] {
     let about_others = |cell: String| if is_self { String::new() } else { cell };
     [
         text(&node["url"]),
-        if is_self { "this node".to_owned() } else { text(&node["state"]) },
+        state(node),
         standing,
         about_others(number(&node["hints"])),
         about_others(number(&node["hints_dropped"])),
@@ -94,6 +94,14 @@ fn node_row(node: &Value) -> [String; 7] {
             format!("{:.1} ms", micros / MICROS_PER_MILLI)
         })),
     ]
+}
+
+fn state(node: &Value) -> String {
+    let mut state = if node["self"] == true { "this node".to_owned() } else { text(&node["state"]) };
+    if node["disk_full"] == true {
+        state.push_str(", disk full");
+    }
+    state
 }
 
 fn unknown() -> String {

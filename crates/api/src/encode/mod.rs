@@ -11,6 +11,7 @@ use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use std::fmt;
 use std::time::Duration;
 use stdx::{Cell, Version};
 
@@ -131,7 +132,6 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
     response.into()
 }
 
-/// The response to `GET /metrics`, in the text format of Prometheus.
 /// The response to `GET /v0/slow`.
 pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> Answer {
     let document = Bytes::from(serde_json::to_vec(slow).expect("strings and numbers are JSON"));
@@ -151,6 +151,7 @@ pub fn encode_profile(json: Vec<u8>) -> Answer {
     response.into()
 }
 
+/// The response to `GET /metrics`, in the text format of Prometheus.
 pub fn encode_metrics(text: String, is_head: bool) -> Answer {
     let text_len = text.len();
     let mut response = Response::new(if is_head { Bytes::new() } else { text.into() });
@@ -247,6 +248,15 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             "Too many of the key's replicas have a full disk. Nothing was stored on those. \
              Make room; reads and deletes go on meanwhile.",
         ),
+        Failure::DiskFullHere { available_bytes, reserve_bytes, reopen_bytes } => {
+            let [available, reserve, reopen] = [available_bytes, reserve_bytes, reopen_bytes].map(Mib);
+            let detail = format!(
+                "Too many of the key's replicas have a full disk. Nothing was stored on those. This node's is one: \
+                 {available} are free, and {reserve} are kept for deletes and for making room. Delete something, or \
+                 make room otherwise: from {reopen} on values are taken again; reads and deletes go on meanwhile."
+            );
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
+        }
         Failure::Corrupt { detail } => internal(format!(
             "The only copy cannot be read back as it was written: {detail}. \
              Restore the file from a backup, or run `veche verify` to see what else is damaged."
@@ -256,6 +266,15 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             let outcome = if is_write { " The write may have been stored." } else { "" };
             internal(format!("The store failed: {detail}.{outcome} See the log of the node."))
         }
+    }
+}
+
+/// Bytes, in MiB.
+struct Mib(u64);
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} MiB", self.0 as f64 / f64::from(1 << 20))
     }
 }
 
@@ -388,6 +407,15 @@ mod tests {
             (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
             (Failure::ClockAhead { maybe_stored: false }, 503, "Nothing was stored"),
             (Failure::DiskFull, 507, "Nothing was stored"),
+            (
+                Failure::DiskFullHere {
+                    available_bytes: 3 << 19,
+                    reserve_bytes: 2 << 20,
+                    reopen_bytes: 5 << 19,
+                },
+                507,
+                "1.5 MiB are free, and 2.0 MiB are kept",
+            ),
             (Failure::Corrupt { detail: detail() }, 500, "000007.sst"),
             (Failure::Storage { detail: detail() }, 500, "may have been stored"),
         ];

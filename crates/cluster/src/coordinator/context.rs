@@ -149,13 +149,15 @@ impl Context {
         matches!(self.view.peer(node).state, PeerState::Up | PeerState::Suspected)
     }
 
-    /// The lower, the better to read from: itself, then by health, then by speed.
+    /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk
+    /// included, comes behind all that are well.
     #[inline]
     pub(super) fn read_rank(&self, node: NodeIndex) -> (u8, u64) {
         let view = self.view.peer(node);
+        let is_slow = self.peers[node.as_usize()].latency.is_slow();
         let class = match view.state {
-            _ if node == self.member.me => 0,
-            PeerState::Up | PeerState::Unknown if !view.draining => 1,
+            _ if node == self.member.me && !is_slow => 0,
+            PeerState::Up | PeerState::Unknown if !view.draining && !is_slow => 1,
             PeerState::Up | PeerState::Unknown => 2,
             PeerState::Suspected => 3,
             PeerState::Unreachable => 4,

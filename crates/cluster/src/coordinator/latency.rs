@@ -10,6 +10,9 @@ pub(super) const LATE_MIN: Duration = Duration::from_millis(1);
 /// ... and always after this.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(100);
 
+/// A replica whose answers take so long in the mean is asked when there is no other: its disk hangs, or nearly so.
+const SLOW: Duration = Duration::from_millis(50);
+
 /// The latest answer has this part in the mean, as a shift.
 const MEAN_SHIFT: u32 = 4;
 /// An answer below the percentile lowers it by this part, as a shift.
@@ -46,6 +49,11 @@ impl Latency {
         self.mean_nanos
     }
 
+    /// Whether it is better not to wait for it.
+    pub(super) const fn is_slow(self) -> bool {
+        self.mean_nanos > SLOW.as_nanos() as u64
+    }
+
     /// After so long without an answer it is late.
     pub(super) fn late_after(self) -> Duration {
         Duration::from_nanos(self.p95_nanos).clamp(LATE_MIN, LATE_MAX)
@@ -68,6 +76,18 @@ mod tests {
             "the 95th percentile is 11,500 us, not {late_after}"
         );
         assert!((6_000_000..8_000_000).contains(&latency.mean_nanos()), "{latency:?}");
+    }
+
+    #[test]
+    fn a_replica_that_hangs_is_slow_at_once_and_well_after_some_quick_answers() {
+        let mut latency = Latency::UNKNOWN;
+        latency.observe(Duration::from_secs(1));
+        assert!(latency.is_slow(), "one that let a read wait to its deadline");
+        let quick = (0..).find(|_| {
+            latency.observe(Duration::from_micros(200));
+            !latency.is_slow()
+        });
+        assert!(quick <= Some(4), "{quick:?}");
     }
 
     #[test]

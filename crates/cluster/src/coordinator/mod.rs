@@ -308,7 +308,7 @@ impl Coordinator {
     fn expire(&mut self, now: Now, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it is the oldest under way");
         let replies = !operation.replied;
-        match operation.work {
+        match &mut operation.work {
             Work::Parked(_) => {
                 assert_eq!(
                     self.bound.unpark(),
@@ -319,7 +319,9 @@ impl Coordinator {
             Work::Early(_) => {
                 assert_eq!(self.early.pop(), Some(id), "what waits is in the order of deadlines");
             }
-            Work::Read(_) | Work::Write(_) | Work::Nothing => {}
+            // So that the next read does without whoever has let this one wait.
+            Work::Read(read) => read.measure_late(now, &mut self.context),
+            Work::Write(_) | Work::Nothing => {}
         }
         if replies {
             let wait = operation.wait.take(operation.work.waits_for(&self.context));

@@ -29,6 +29,8 @@ pub struct PeerStatus {
     pub state: PeerState,
     /// Whether its answers count.
     pub standing: Standing,
+    /// It has no room for values.
+    pub disk_full: bool,
     /// Hints kept here for it.
     pub hints: HintCount,
     /// Hints for it that were dropped here.
@@ -57,6 +59,7 @@ impl Node {
             node,
             state: self.view.peer(node).state,
             standing: self.standing_of(node),
+            disk_full: self.view.peer(node).disk_full,
             hints: self.member.hints.held(node),
             hints_dropped: self.member.hints.dropped(node),
             clock_ahead_micros: peer.clock_ahead_micros,

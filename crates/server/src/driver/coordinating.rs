@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
+use store::Store;
 use tokio::sync::oneshot;
 
 /// How often a thread that ends looks whether it is idle.
@@ -159,6 +160,7 @@ impl Machine for Coordinating {
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply, wait } => {
+                let reply = with_figures(reply, &driver.local.store);
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
@@ -189,4 +191,20 @@ impl Machine for Coordinating {
             }
         }
     }
+}
+
+/// A disk that is full is told with figures where it is this node's own.
+fn with_figures(reply: Reply, store: &Store) -> Reply {
+    if !matches!(reply, Reply::Failed(Failure::DiskFull)) {
+        return reply;
+    }
+    let disk = store.engine().disk_stats();
+    if disk.available_bytes >= disk.reopen_bytes {
+        return reply;
+    }
+    Reply::Failed(Failure::DiskFullHere {
+        available_bytes: disk.available_bytes,
+        reserve_bytes: disk.reserve_bytes,
+        reopen_bytes: disk.reopen_bytes,
+    })
 }

@@ -162,6 +162,14 @@ fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
     let available = process.env.fs.available_bytes(&process.config.data).unwrap_or(0);
     out.gauge("veche_disk_available_bytes", "What may still be written to the file system of the data.")
         .count(&[], available);
+    let help = "With less than this free, writes are slowed (soft) or values refused (reserve).";
+    out.gauge("veche_disk_mark_bytes", help)
+        .count(&[("mark", "soft")], stats.disk.soft_bytes)
+        .count(&[("mark", "reserve")], stats.disk.reserve_bytes);
+    out.gauge("veche_disk_short", "1 while writes are slowed for lack of room on the disk.")
+        .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Short));
+    out.gauge("veche_tables_set_aside", "Tables that cannot be read back and are compacted no more.")
+        .count(&[], stats.tables_set_aside);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
         .count(&[], u64::from(stats.disk_full));
 }
