@@ -1,0 +1,69 @@
+//! A disk that hangs: reads learn to do without it, wherever it is, and writes never waited for it.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{Command, Lifetime, Limits, Reply};
+use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::time::Duration;
+
+/// The node whose store answers nothing.
+const HUNG: usize = 0;
+/// So many reads may find out.
+const FIND_OUT_MAX: usize = 16;
+const READS: usize = 200;
+const SOON: Duration = Duration::from_millis(150);
+
+/// Handles all that is on its way but for what the hung store was asked.
+fn settle(cluster: &mut Cluster) {
+    let is_free = |packet: &Packet| !matches!(packet, Packet::AtStore { node: HUNG, .. });
+    while let Some(next) = cluster.on_the_way.iter().position(is_free) {
+        cluster.deliver(next, None);
+    }
+}
+
+fn put(value: &'static str) -> impl Fn(&Cluster) -> Command {
+    move |cluster| Command::Put {
+        key: key("k"),
+        value: Bytes::from_static(value.as_bytes()),
+        lifetime: Lifetime::Forever,
+        quorum: cluster.quorum(2, 3),
+    }
+}
+
+/// Whether a command at this node has its reply soon.
+fn is_soon(cluster: &mut Cluster, node: usize, command: impl Fn(&Cluster) -> Command) -> bool {
+    let command = command(cluster);
+    let id = cluster.submit(node, command);
+    settle(cluster);
+    for _ in 0..10 {
+        cluster.pass(SOON / 10);
+        settle(cluster);
+    }
+    let soon = matches!(cluster.replies.get(&id), Some(Reply::Found { .. } | Reply::Written { .. }));
+    cluster.pass(TIMEOUT);
+    settle(cluster);
+    soon
+}
+
+#[test]
+fn reads_learn_to_do_without_a_disk_that_hangs() {
+    for node in 0..3 {
+        let mut cluster = Cluster::new(3, Limits::default(), 5);
+        let command = put("v")(&cluster);
+        cluster.submit(1, command);
+        cluster.settle();
+        let get = |cluster: &Cluster| Command::Get { key: key("k"), quorum: cluster.quorum(2, 3) };
+        let late: Vec<usize> = (0..READS).filter(|_| !is_soon(&mut cluster, node, get)).collect();
+        assert!(late.len() <= FIND_OUT_MAX, "at node {node} these reads were late: {late:?}");
+        assert!(late.last().is_none_or(|last| *last < READS / 2), "at node {node}: {late:?}");
+    }
+}
+
+#[test]
+fn writes_do_not_wait_for_a_disk_that_hangs() {
+    let mut cluster = Cluster::new(3, Limits::default(), 6);
+    for _ in 0..50 {
+        assert!(is_soon(&mut cluster, 1, put("w")));
+    }
+}
