@@ -1,9 +1,10 @@
 //! Watches a run: keeps its history and has each invariant checked when it can be.
 
 use crate::check::facts::{Facts, Rule};
+use crate::check::slow_disk::SlowDisk;
 use crate::check::{
     Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, one_snapshot,
-    quorum_reads, ranges, replica_sets, unique_versions, validity,
+    quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
 };
 use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
@@ -28,6 +29,10 @@ pub(crate) struct Judge {
     under_way: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
     /// When processes of each node have ended.
     endings: BTreeMap<NodeIndex, Vec<Nanos>>,
+    /// Disks that were slow.
+    pub(crate) slow_disks: Vec<SlowDisk>,
+    /// In a run in which nothing else goes wrong.
+    one_slow_disk: bool,
     /// Hints that were given up.
     pub(crate) hints_dropped: u64,
     /// The first that did not hold.
@@ -71,6 +76,8 @@ impl Judge {
             latest_wall: WallTime::EPOCH_2020,
             under_way: BTreeMap::new(),
             endings: BTreeMap::new(),
+            slow_disks: Vec::new(),
+            one_slow_disk: scenario.one_slow_disk,
             hints_dropped: 0,
             violation: None,
         }
@@ -92,6 +99,11 @@ impl Judge {
         self.under_way.entry(operation.node).or_default().remove(&id);
         if operation.asked == Asked::Get
             && let Err(violation) = self.check_read(&operation, wall)
+        {
+            return self.fail(violation);
+        }
+        if self.one_slow_disk
+            && let Err(violation) = slow_disk::check(&operation, &self.slow_disks)
         {
             return self.fail(violation);
         }

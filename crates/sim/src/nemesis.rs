@@ -4,12 +4,14 @@
 //! in [`scenario`](crate::scenario).
 
 use crate::Nanos;
+use crate::check::{room_again, slow_disk::SlowDisk};
 use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
 use cluster::{NodeIndex, Standing};
 use env::{Fs, MemFs};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 use stdx::Rng;
@@ -48,6 +50,10 @@ pub(crate) enum Mend {
 const WAIT_FOR_REBUILT: Duration = Duration::from_millis(700);
 /// Between two faults that do not overlap, everybody hears of what was missed.
 const CALM: Duration = Duration::from_secs(3);
+/// The least and the greatest time that a slow disk takes for a sync, at most.
+const SLOW: Range<Duration> = Duration::from_millis(10)..Duration::from_secs(5);
+/// What a slow disk was given last is done so long after it is fast again.
+const SLOW_TAIL: Duration = Duration::from_secs(7);
 
 impl Nemesis {
     pub(crate) const fn new(rng: Rng) -> Self {
@@ -104,6 +110,9 @@ impl World {
         self.nemesis.faults += 1;
         if self.scenario.has_short_grace() {
             self.nemesis.calm_until = self.now + lasts + CALM;
+        }
+        if self.scenario.one_slow_disk {
+            self.nemesis.calm_until = self.now + lasts + SLOW_TAIL;
         }
         let node = self.nemesis.node(self.scenario.nodes);
         match kind {
@@ -177,7 +186,7 @@ impl World {
             Mend::StopLosing => self.network.set_lossy(false),
             Mend::FastDisk(node) => self.host(node).sync_max = self.scenario.sync_max,
             Mend::GoodReads(node) => self.host(node).faults.set_bad_reads(0),
-            Mend::RoomOnDisk(node) => self.host(node).disk.set_capacity(u64::MAX),
+            Mend::RoomOnDisk(node) => self.make_room(node),
             Mend::Thaw(node) => self.host(node).clock.thaw(),
         }
     }
@@ -283,12 +292,19 @@ impl World {
     }
 
     fn slow_disk(&mut self, node: NodeIndex, lasts: Duration) {
-        let sync_max = self.nemesis.up_to(Duration::from_millis(1_500));
+        // Most often it is some times too slow, and now and then it hangs.
+        let most = if self.nemesis.rng.chance(0.5) { SLOW.end } else { SLOW.end / 10 };
+        let sync_max = SLOW.start + self.nemesis.up_to(most);
+        self.judge.slow_disks.push(SlowDisk { node, from: self.now, until: self.now + lasts + SLOW_TAIL });
         self.begin(lasts, Mend::FastDisk(node), |world| world.host(node).sync_max = sync_max);
     }
 
     fn fill_disk(&mut self, node: NodeIndex, lasts: Duration) {
-        let room = self.nemesis.rng.below(256 << 10);
+        // Around the marks of its engine, or where it finds no room itself.
+        let marks = self.host(node).process.as_ref().map(|process| process.store.engine().disk_stats());
+        let around =
+            marks.filter(|_| self.nemesis.rng.chance(0.5)).map_or(256 << 10, |disk| disk.soft_bytes * 2);
+        let room = self.nemesis.rng.below(around.max(1));
         let disk = &self.host(node).disk;
         let Ok(available) = disk.available_bytes(Path::new("/")) else { return };
         // While it is full already, what is used is not known.
@@ -297,6 +313,30 @@ impl World {
         }
         disk.set_capacity(u64::MAX - available + room);
         self.after(lasts, Event::Mend(Mend::RoomOnDisk(node)));
+    }
+
+    fn make_room(&mut self, node: NodeIndex) {
+        self.host(node).disk.set_capacity(u64::MAX);
+        let life = self.host(node).process.as_ref().map(|process| process.life);
+        if let Some(life) = life {
+            self.after(room_again::WITHIN, Event::RoomDue(node, life));
+        }
+    }
+
+    /// Checks that a node has found its room, if it has run since and its disk was not filled again.
+    pub(crate) fn room_due(&mut self, node: NodeIndex, life: u64) {
+        let (now, host) = (self.now, self.host(node));
+        let available = host.disk.available_bytes(Path::new("/")).unwrap_or(0);
+        let has_run = host.paused.is_none() && host.resumed + room_again::WITHIN < now;
+        let Some(process) = host.process.as_ref().filter(|process| process.life == life && has_run) else {
+            return;
+        };
+        let refuses = process.store.engine().is_disk_full() || host.planted.refuses_values();
+        if available > u64::MAX / 2
+            && let Err(violation) = room_again::check(node, refuses)
+        {
+            self.judge.fail(violation);
+        }
     }
 
     fn jump(&mut self, node: NodeIndex) {

@@ -48,11 +48,17 @@ pub enum Plant {
     TwoReplies,
     /// Some commands are never answered.
     NoReply,
+    /// A write that finds no room is acknowledged.
+    FullIsAcknowledged,
+    /// A disk that was full once is taken for full for good.
+    FullForGood,
+    /// A write waits for all replicas, whatever was asked for.
+    SlowReplicaAwaited,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -74,5 +80,8 @@ impl Plant {
         Self::SnapshotsKept,
         Self::TwoReplies,
         Self::NoReply,
+        Self::FullIsAcknowledged,
+        Self::FullForGood,
+        Self::SlowReplicaAwaited,
     ];
 }

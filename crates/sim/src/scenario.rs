@@ -8,7 +8,8 @@
 //! the last one was rebuilt. A run with a short grace period has clocks that agree, room for
 //! hints, faults one at a time, and outages far shorter than the grace period, for only then is every replica certain to hear of a
 //! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
-//! hears of it only when it is read.
+//! hears of it only when it is read. A run with *one slow disk at a time* has no other fault, and what it takes to
+//! promise that no write of the others notices: memtables and values that fit, clocks that agree.
 
 use crate::Plant;
 use std::time::Duration;
@@ -191,6 +192,8 @@ pub struct Scenario {
     pub memtable_bytes: u64,
     /// Commands under way in a coordinator.
     pub operations_max: u16,
+    /// One disk at a time is slow, and nothing else goes wrong.
+    pub one_slow_disk: bool,
 }
 
 /// Longer than any run.
@@ -205,6 +208,13 @@ impl Scenario {
         if let Some(plant) = plant {
             scenario.bring_out(plant);
         }
+        scenario
+    }
+
+    /// As [`Scenario::draw`], a run in which one disk at a time is slow.
+    pub fn draw_slow_disks(seed: u64, scale: Scale) -> Self {
+        let mut scenario = Self::draw_any(seed, scale, None);
+        scenario.slow_one_disk();
         scenario
     }
 
@@ -258,6 +268,7 @@ impl Scenario {
             snapshot_age: Duration::from_millis([100, 1_000, 5_000, 20_000][rng.below(4) as usize]),
             pause_share: if rng.chance(0.5) { 0.2 } else { 0.01 },
             page_bytes_max: [256, 1 << 10, 8 << 10, 128 << 10][rng.below(4) as usize],
+            one_slow_disk: false,
         }
     }
 
@@ -274,6 +285,8 @@ impl Scenario {
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
+            Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
+            Plant::SlowReplicaAwaited => return self.slow_one_disk(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -311,6 +324,37 @@ impl Scenario {
         self.scans = self.scale.operations / 5;
         self.pause_share = 0.2;
         self.page_bytes_max = 256;
+    }
+
+    /// Keys that are written once, on disks that fill again and again.
+    fn bring_out_full_disks(&mut self) {
+        self.fault_kinds = vec![FaultKind::FullDisk];
+        self.nodes = 1;
+        self.default_from = 1;
+        self.quorums = QuorumStyle::Majority;
+        self.faults = self.faults.max(12);
+        self.outage_max = Duration::from_secs(2).min(self.scale.duration / 4);
+        self.cold_share = 0.5;
+        self.delete_share = 0.0;
+        self.ttl_share = 0.0;
+        self.grace = GRACE_LONG;
+    }
+
+    fn slow_one_disk(&mut self) {
+        self.one_slow_disk = true;
+        self.fault_kinds = vec![FaultKind::SlowDisk];
+        self.nodes = 3;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.ttl_share = 0.0;
+        self.value_bytes_max = 256;
+        self.memtable_bytes = 256 << 10;
+        self.operations_max = 256;
+        self.hint_bytes_max = 64 << 20;
+        self.grace = GRACE_LONG;
+        self.delay_max = Duration::from_millis(2);
+        self.sync_max = Duration::from_millis(3);
+        self.skew_max = Duration::from_millis(100);
     }
 
     /// Whether disks are lost in this run.

@@ -24,6 +24,14 @@ fn whole_runs_hold_what_is_promised() {
 }
 
 #[test]
+fn no_write_notices_the_slow_disk_of_another_node() {
+    for seed in 0..20 {
+        let report = run(Scenario::draw_slow_disks(seed, Scale::SMALL), false);
+        assert_eq!(report.violation, None, "seed {seed} with one slow disk at a time");
+    }
+}
+
+#[test]
 fn one_seed_gives_one_run() {
     let hash = |seed| {
         let report = run(Scenario::draw(seed, Scale::SMALL, None), false);

@@ -15,6 +15,8 @@ pub mod one_snapshot;
 pub mod quorum_reads;
 pub mod ranges;
 pub mod replica_sets;
+pub mod room_again;
+pub mod slow_disk;
 pub mod unique_versions;
 pub mod validity;
 pub mod whole_ranges;

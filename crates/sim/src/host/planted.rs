@@ -4,7 +4,7 @@ use crate::Plant;
 use cluster::{
     Asker, Command, Cut, Effect, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder, PageContent,
     PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, ScanAnswer, ScanPart,
-    ScanRequest, ScanRoles, SnapshotId, StoreId, StoreRequest, StoreResponse,
+    ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
@@ -23,6 +23,8 @@ pub(crate) struct Planted {
     pages: u64,
     /// Commands answered.
     replies: u64,
+    /// A write has found no room.
+    was_full: bool,
 }
 
 /// The command that a planted bug makes of one.
@@ -36,6 +38,9 @@ pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Comm
         }
         (Some(Plant::QuorumOffByOne), Command::Delete { key, quorum }) => {
             Command::Delete { key, quorum: with_ack(quorum, quorum.ack() - 1, nodes) }
+        }
+        (Some(Plant::SlowReplicaAwaited), Command::Put { key, value, lifetime, quorum }) => {
+            Command::Put { key, value, lifetime, quorum: with_ack(quorum, quorum.from(), nodes) }
         }
         (_, command) => command,
     }
@@ -91,6 +96,11 @@ impl Planted {
                 *hints = NodeSet::EMPTY;
                 None
             }
+            (Plant::FullForGood, StoreRequest::Write { cell, .. })
+                if self.was_full && cell.meta.kind == CellKind::Value =>
+            {
+                Some(StoreResponse::Failed(StoreFault::Full))
+            }
             (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
             (Plant::LateWriteWins, StoreRequest::Write { key, cell, .. }) => {
                 self.last.insert(key.clone(), cell.clone());
@@ -120,6 +130,25 @@ impl Planted {
             self.early.insert(asked);
             StoreResponse::Written { superseded: false }
         })
+    }
+
+    /// The answer to a write that a planted bug makes of one.
+    pub(crate) fn stored(&mut self, plant: Option<Plant>, response: StoreResponse) -> StoreResponse {
+        match (plant, &response) {
+            (Some(Plant::FullIsAcknowledged), StoreResponse::Failed(StoreFault::Full)) => {
+                StoreResponse::Written { superseded: false }
+            }
+            (Some(Plant::FullForGood), StoreResponse::Failed(StoreFault::Full)) => {
+                self.was_full = true;
+                response
+            }
+            _ => response,
+        }
+    }
+
+    /// Whether a planted bug has the host refuse values.
+    pub(crate) const fn refuses_values(&self) -> bool {
+        self.was_full
     }
 
     /// Whether a write was answered before it was durable: then it is not answered again.

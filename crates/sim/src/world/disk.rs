@@ -141,6 +141,8 @@ impl World {
         let Some(process) = self.process(place) else { return };
         for (asker, id, response) in process.take_answers() {
             self.note_stored(place.node, (asker, id), &response);
+            let plant = self.scenario.plant;
+            let response = self.host(place.node).planted.stored(plant, response);
             if !self.host(place.node).planted.was_answered((asker, id)) {
                 self.hand_over(Event::Stored(Place { asker, ..place }, id, response));
             }

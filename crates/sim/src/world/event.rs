@@ -57,6 +57,8 @@ pub(crate) enum Event {
     Fault,
     /// A fault ends.
     Mend(Mend),
+    /// A node has had room on its disk for a while, in this life.
+    RoomDue(NodeIndex, u64),
 }
 
 impl Event {
@@ -81,6 +83,7 @@ impl Event {
             Self::Client => 15,
             Self::Fault => 16,
             Self::Mend(_) => 17,
+            Self::RoomDue(..) => 22,
             Self::ScanBegins => 18,
             Self::PullPage(..) => 19,
             Self::ScanLeft(..) => 20,
@@ -109,7 +112,12 @@ impl Event {
                 at(connection, Side::Dialer)
             }
             Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
-            Self::Start(_) | Self::Client | Self::ScanBegins | Self::Fault | Self::Mend(_) => None,
+            Self::Start(_)
+            | Self::Client
+            | Self::ScanBegins
+            | Self::Fault
+            | Self::Mend(_)
+            | Self::RoomDue(..) => None,
         }
     }
 }

@@ -166,6 +166,7 @@ impl World {
             Event::ScanLeft(place, id) => self.leave_scan(place, id),
             Event::Fault => self.strike(),
             Event::Mend(mend) => self.mend(mend),
+            Event::RoomDue(node, life) => self.room_due(node, life),
         }
     }
 

@@ -1,0 +1,58 @@
+//! One slow disk is one slow replica: no write of a majority fails or waits for it, unless its node coordinates.
+
+use super::Violation;
+use crate::Nanos;
+use crate::history::{Asked, Operation, Told};
+use cluster::NodeIndex;
+use std::time::Duration;
+
+/// A write that two fast disks can serve takes at most so long.
+pub const WITHIN: Duration = Duration::from_millis(400);
+
+/// A disk was slow.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowDisk {
+    /// Whose.
+    pub node: NodeIndex,
+    /// Since when.
+    pub from: Nanos,
+    /// What it was given until here may be done late.
+    pub until: Nanos,
+}
+
+/// Checks a write that was answered, in a run in which disks are slow one at a time and nothing else goes wrong.
+pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
+    let Some((at, told)) = &write.told else { return Ok(()) };
+    let has_slow_disk =
+        |disk: &SlowDisk| disk.node == write.node && disk.from <= *at && write.began <= disk.until;
+    let is_in_time = matches!(told, Told::Written { .. }) && *at - write.began <= WITHIN;
+    if write.asked == Asked::Get || is_in_time || slow.iter().any(has_slow_disk) {
+        return Ok(());
+    }
+    Err(Violation::new("slow_disk", format!("it noticed a slow disk of another node: {write:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::write;
+    use super::*;
+
+    const LONG: u64 = 2 * WITHIN.as_nanos() as u64;
+
+    fn slow(node: u8, when: std::ops::Range<u64>) -> SlowDisk {
+        SlowDisk { node: NodeIndex(node), from: Nanos(when.start), until: Nanos(when.end) }
+    }
+
+    #[test]
+    fn a_write_that_fails_or_waits_for_the_disk_of_another_is_caught() {
+        let failed = Told::Failed { is_certain: false, reason: "late".to_owned() };
+        let failed = Operation { told: Some((Nanos(9), failed)), ..write(1, (2, 3), 5..9) };
+        let late = write(1, (2, 3), 5..5 + LONG);
+        for bad in [failed, late] {
+            assert!(check(&bad, &[slow(1, 0..LONG)]).is_err());
+            assert!(check(&bad, &[slow(0, 0..3)]).is_err(), "that was over");
+            assert!(check(&bad, &[slow(0, 0..6)]).is_ok(), "its own disk");
+        }
+        assert!(check(&write(1, (2, 3), 5..9), &[slow(1, 0..LONG)]).is_ok());
+    }
+}
