@@ -4,6 +4,7 @@
 
 pub(crate) mod exposition;
 pub(crate) mod http;
+pub(crate) mod small_disk;
 
 use http::{Connection, Response};
 use std::io::{BufRead, BufReader, Read};

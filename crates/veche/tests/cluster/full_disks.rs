@@ -1,0 +1,71 @@
+//! Nodes whose disks are full: one costs nobody anything, two cost the writes that need them.
+
+use crate::common::eventually;
+use crate::common::http::{delete, get, put};
+use crate::common::small_disk::SmallDisk;
+use crate::harness::Cluster;
+
+const DISK_MIB: u32 = 64;
+
+/// A cluster of three of which the last two have small disks of their own; `None` where there can be none.
+fn cluster() -> Option<(Cluster, [SmallDisk; 2])> {
+    let mut cluster = Cluster::prepare(3, &[]);
+    let mount = |node: usize| SmallDisk::mount(cluster.data(node), DISK_MIB);
+    let disks = [mount(1)?, mount(2)?];
+    (0..3).for_each(|node| cluster.spawn(node));
+    cluster.wait_until_up();
+    Some((cluster, disks))
+}
+
+/// Waits until `node` refuses values, and the others know.
+fn wait_until_full(cluster: &Cluster, node: usize) {
+    eventually("values are refused there", || {
+        // A probe that finds no room closes the door; those before it count.
+        cluster.exchange(node, put("probe&ack=1", [0; 64 << 10]));
+        let (_, status) = cluster.status(node).expect("it answers");
+        status["storage"]["disk_room"] == "full"
+    });
+    eventually("the others know", || {
+        (0..3).filter(|other| *other != node).all(|other| cluster.status_of(other, node)["disk_full"] == true)
+    });
+}
+
+#[test]
+fn full_disks_cost_what_needs_them_and_nothing_more() {
+    let Some((cluster, disks)) = cluster() else { return };
+    assert_eq!(cluster.exchange(0, put("before&ack=3", "v")).status, 201);
+
+    let other = disks[1].fill(1.0);
+    wait_until_full(&cluster, 2);
+    for number in 0..30 {
+        let answer = cluster.exchange(number % 3, put(&format!("k{number}"), "w"));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        assert_eq!(answer.header("veche-acks"), Some("2/3"));
+    }
+    cluster.exchange(0, put("all&ack=3", "w")).assert_problem(507, "full disk");
+    assert_eq!(cluster.exchange(2, get("before")).text(), "v");
+    assert_eq!(cluster.exchange(2, get("k7")).text(), "w");
+    assert_eq!(cluster.exchange(0, delete("before&ack=3")).status, 202, "deletes go on");
+
+    let another = disks[0].fill(1.0);
+    wait_until_full(&cluster, 1);
+    cluster.exchange(0, put("two", "w")).assert_problem(507, "full disk");
+    cluster.exchange(1, put("two", "w")).assert_problem(507, "are kept for deletes");
+    assert_eq!(cluster.exchange(0, put("one&ack=1", "w")).status, 201);
+    assert_eq!(cluster.exchange(1, get("k7&ack=3")).status, 200, "a read repairs what it can");
+
+    for file in [&other, &another] {
+        std::fs::remove_file(file).expect("it is there");
+    }
+    eventually("values are taken everywhere", || cluster.exchange(0, put("all&ack=3", "x")).status == 201);
+    eventually("hints are handed over", || {
+        (0..3).all(|at| (0..3).all(|of| at == of || cluster.status_of(at, of)["hints"] == 0))
+    });
+    for number in 0..30 {
+        let alone = cluster.exchange(2, get(&format!("k{number}&ack=1&from=3")));
+        assert_eq!((alone.status, alone.text().as_str()), (200, "w"));
+    }
+    for key in ["one", "all"] {
+        assert_eq!(cluster.exchange(1, get(&format!("{key}&ack=3"))).status, 200);
+    }
+}
