@@ -93,8 +93,9 @@ fn stages_add_up_to_the_whole() {
             StoreTimes::Read { came: time(), taken: time(), done: time() },
             StoreTimes::Refused,
         ];
-        let wait =
-            Wait { earlier: vec![Leg { waits_for: WaitsFor::Links, until: time() }], last: WaitsFor::Store };
+        let legs = [WaitsFor::Links, WaitsFor::ClockBound, WaitsFor::Links];
+        let earlier = legs.map(|waits_for| Leg { waits_for, until: time() }).to_vec();
+        let wait = Wait { earlier, last: WaitsFor::Store };
         for times in answered {
             let mut course = Course::of(begun(), &wait, Some(&times), at(1_300));
             course.reach(Stage::SocketWrite, at(1_250));
