@@ -133,14 +133,31 @@ impl From<LoadError> for BenchError {
 /// # Errors
 /// [`BenchError`]: there is nothing to report.
 pub fn benchmark(plan: &Plan, stop: &Stop, console: &mut Console) -> Result<Report, BenchError> {
+    benchmark_beside(plan, stop, console, &mut || ())
+}
+
+/// The same, with something beside the part that is reported: `begin` is called, and must return, just before its warm-up.
+/// A search may have several parts that look like it; the last is it.
+///
+/// # Errors
+/// [`BenchError`]: there is nothing to report.
+pub fn benchmark_beside(
+    plan: &Plan,
+    stop: &Stop,
+    console: &mut Console,
+    begin: &mut dyn FnMut(),
+) -> Result<Report, BenchError> {
     allow_many_files();
     let started = rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let servers: Vec<ServerReport> = plan.targets.iter().map(describe).collect();
-    let mut runner = Runner { plan, stop, console };
+    let mut runner = Runner { plan, stop, console, begin };
     let preloaded = plan.preload.map(|preload| runner.preload(preload)).transpose()?;
     runner.announce(&servers);
     let (search, measured) = match &plan.search {
-        None => (None, runner.measure(plan.pacing, plan.duration)?),
+        None => {
+            (runner.begin)();
+            (None, runner.measure(plan.pacing, plan.duration)?)
+        }
         Some(search) => {
             let (found, measured) = runner.search(search)?;
             (Some(found), measured)
@@ -159,6 +176,7 @@ pub fn benchmark(plan: &Plan, stop: &Stop, console: &mut Console) -> Result<Repo
         interrupted: stop.is_set(),
         cost: measured.cost,
         search,
+        profile: Vec::new(),
         run: LaneReport::new(&measured.result),
     })
 }
@@ -180,6 +198,7 @@ struct Runner<'a> {
     plan: &'a Plan,
     stop: &'a Stop,
     console: &'a mut Console,
+    begin: &'a mut dyn FnMut(),
 }
 
 impl Runner<'_> {
@@ -334,6 +353,9 @@ impl Runner<'_> {
             };
             let duration = if is_long { self.plan.duration.unwrap_or(plan.trial) } else { plan.trial };
             self.console.say(&format!("{} requests/s for {}", grouped(rate), span(duration)));
+            if is_long {
+                (self.begin)();
+            }
             let trial = match self.measure(Pacing::Rate(rate), Some(duration)) {
                 Ok(measured) => {
                     let trial = Observed::of(&measured.result, rate).trial(&plan.goal, rate, is_long);

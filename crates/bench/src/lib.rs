@@ -54,7 +54,7 @@ pub mod values;
 mod workload;
 pub mod zipf;
 
-pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark};
+pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark, benchmark_beside};
 pub use client::{Answer, fetch};
 pub use console::Console;
 pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunSpec, Watch, run, run_watched};

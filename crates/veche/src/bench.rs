@@ -2,6 +2,8 @@
 //!
 //! Here are the arguments only; what they mean is in the library of that name.
 
+use crate::node_url::NodeUrl;
+use crate::profile::Asked;
 use ::bench::goal::Goal;
 use ::bench::keys::{KEY_LEN, KeyOrder};
 use ::bench::presets::{Amount, PRESETS, Preset};
@@ -10,10 +12,12 @@ use ::bench::units::{grouped, parse_time};
 use ::bench::values::Sizes;
 use ::bench::{
     Console, Mix, Operation, Pacing, Plan, Preload, Protocol, Quorum, RangeScope, SearchPlan, Stop, Target,
-    WorkloadSpec, benchmark,
+    WorkloadSpec, benchmark_beside,
 };
+use ::profile::Capture;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What is run without a preset.
@@ -149,6 +153,9 @@ struct Load {
     /// Server processes on this machine whose CPU time is to be reported
     #[arg(long, value_name = "PID,...", value_delimiter = ',', help_heading = "Report")]
     pid: Vec<u32>,
+    /// Take a profile of the first target, on this machine, of the measured part: cpu, alloc or wait; with the directory for its files
+    #[arg(long, value_name = "KIND[=DIR]", help_heading = "Report")]
+    profile: Option<ProfileWish>,
     /// Show nothing while it runs
     #[arg(short, long, help_heading = "Report")]
     quiet: bool,
@@ -169,6 +176,22 @@ impl std::str::FromStr for PreloadAmount {
     }
 }
 
+/// What `--profile` was given.
+#[derive(Clone, Debug)]
+struct ProfileWish {
+    kind: ::profile::Kind,
+    dir: PathBuf,
+}
+
+impl std::str::FromStr for ProfileWish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, dir) = text.split_once('=').unwrap_or((text, "."));
+        Ok(Self { kind: kind.parse()?, dir: dir.into() })
+    }
+}
+
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     match arguments.command {
         Some(Command::Compare(files)) => compare(&files),
@@ -180,7 +203,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
 fn load(load: &Load) -> Result<(), String> {
     let plan = load.plan()?;
     let stop = Stop::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
-    let report = benchmark(&plan, &stop, &mut Console::new(load.quiet)).map_err(|error| error.to_string())?;
+    let mut profiled = load.profile.as_ref().map(|wish| Profiled::new(wish, &plan)).transpose()?;
+    let mut begin = || {
+        profiled.iter_mut().for_each(Profiled::begin);
+    };
+    let report = benchmark_beside(&plan, &stop, &mut Console::new(load.quiet), &mut begin);
+    let mut report = report.map_err(|error| error.to_string())?;
+    if let Some(profiled) = profiled {
+        report.profile = profiled.save()?;
+    }
     // The files first: whoever reads the text may be gone.
     if let Some(path) = &load.json {
         let json = serde_json::to_string(&report).map_err(|error| error.to_string())?;
@@ -194,6 +225,46 @@ fn load(load: &Load) -> Result<(), String> {
         write(path, &report::hgrm(latency))?;
     }
     print(&report::text(&report, load.latency))
+}
+
+/// A profile that is taken beside the measured part.
+struct Profiled<'a> {
+    wish: &'a ProfileWish,
+    target: String,
+    url: NodeUrl,
+    warmup: Duration,
+    seconds: u16,
+    under_way: Option<JoinHandle<Result<Capture, String>>>,
+}
+
+impl<'a> Profiled<'a> {
+    fn new(wish: &'a ProfileWish, plan: &Plan) -> Result<Self, String> {
+        const SECONDS_MAX: u64 = 300;
+        let target = plan.targets[0].to_string();
+        let url = target.parse().map_err(|error| format!("--profile: {error}"))?;
+        let duration = plan.duration.ok_or("--profile needs to know for how long: give --duration")?;
+        let seconds = duration.as_secs().clamp(1, SECONDS_MAX);
+        let seconds = u16::try_from(seconds).expect("it is clamped");
+        Ok(Self { wish, target, url, warmup: plan.warmup, seconds, under_way: None })
+    }
+
+    /// Takes it after the warm-up that begins now.
+    fn begin(&mut self) {
+        let asked = Asked { url: self.url.clone(), kind: self.wish.kind, seconds: self.seconds };
+        let warmup = self.warmup;
+        self.under_way = Some(std::thread::spawn(move || {
+            std::thread::sleep(warmup);
+            asked.take()
+        }));
+    }
+
+    /// Waits for it, and gives the names of its files.
+    fn save(self) -> Result<Vec<String>, String> {
+        let under_way = self.under_way.ok_or("--profile: nothing was measured")?;
+        let capture = under_way.join().map_err(|_| "the profile broke off; this is a bug".to_owned())??;
+        let files = crate::profile::save(&capture, &self.target, &self.wish.dir)?;
+        Ok(files.iter().map(|file| file.display().to_string()).collect())
+    }
 }
 
 impl Load {

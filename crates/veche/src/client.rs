@@ -8,10 +8,18 @@ use std::time::Duration;
 
 /// Where a node listens unless told otherwise.
 pub(crate) const URL_DEFAULT: &str = "http://127.0.0.1:8080";
-/// To connect, and for each read.
+/// To connect, and, unless told otherwise, for each read.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A longer answer is not one of a node.
+/// A longer answer is not one of a node, unless it is told otherwise.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// What a question is held to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// For each read and write.
+    pub(crate) patience: Duration,
+    pub(crate) answer_bytes_max: u64,
+}
 
 /// What a node answered.
 #[derive(Debug)]
@@ -45,26 +53,39 @@ pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
 /// # Errors
 /// A sentence: nobody answers, or not in HTTP.
 pub(crate) fn ask(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
-    exchange(url, method, path).map_err(|error| format!("{url} does not answer: {error}"))
+    ask_within(url, method, path, &Limits { patience: PATIENCE, answer_bytes_max: ANSWER_BYTES_MAX })
 }
 
-fn exchange(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
+/// The same, of what takes longer or says more.
+///
+/// # Errors
+/// A sentence: nobody answers, or not in HTTP.
+pub(crate) fn ask_within(
+    url: &NodeUrl,
+    method: &str,
+    path: &str,
+    limits: &Limits,
+) -> Result<NodeAnswer, String> {
+    exchange(url, method, path, limits).map_err(|error| format!("{url} does not answer: {error}"))
+}
+
+fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &Limits) -> Result<NodeAnswer, String> {
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its name has no address")?;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
-    let answer = converse(&mut stream, &request).map_err(|error| error.to_string())?;
+    let answer = converse(&mut stream, &request, limits).map_err(|error| error.to_string())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("it does not speak HTTP")?;
     Ok(NodeAnswer { code, body: body.to_owned() })
 }
 
-fn converse(stream: &mut TcpStream, request: &str) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn converse(stream: &mut TcpStream, request: &str, limits: &Limits) -> std::io::Result<String> {
+    stream.set_read_timeout(Some(limits.patience))?;
+    stream.set_write_timeout(Some(limits.patience))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    stream.take(limits.answer_bytes_max).read_to_string(&mut answer)?;
     Ok(answer)
 }

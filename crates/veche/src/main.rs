@@ -9,6 +9,7 @@ mod import;
 mod interrupt;
 mod logging;
 mod node_url;
+mod profile;
 mod progress;
 mod quantity;
 mod repair;
@@ -19,11 +20,13 @@ mod slow;
 mod status;
 mod verify;
 
+use ::profile::alloc::SamplingAllocator;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: SamplingAllocator<MiMalloc> = SamplingAllocator::new(MiMalloc);
 
 /// A highly available, distributed key-value store over plain HTTP.
 #[derive(Debug, Parser)]
@@ -55,6 +58,8 @@ enum Command {
     Bench(Box<bench::Arguments>),
     /// Ask a node on this machine which requests were slow, and what they waited for.
     Slow(slow::Arguments),
+    /// Take a profile of a running node on this machine, as pictures and lists.
+    Profile(profile::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         Command::Import(arguments) => import::run(&arguments),
         Command::Bench(arguments) => bench::run(*arguments),
         Command::Slow(arguments) => slow::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,7 +88,9 @@ fn main() -> ExitCode {
 /// The arguments. An environment variable that is set to nothing counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
-    for name in ["serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench", "slow"] {
+    for name in [
+        "serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench", "slow", "profile",
+    ] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     let matches = command.get_matches();

@@ -63,6 +63,8 @@ pub struct Report {
     pub cost: CostReport,
     /// The search for the highest rate.
     pub search: Option<SearchReport>,
+    /// The files of a profile that was taken meanwhile.
+    pub profile: Vec<String>,
     /// What was measured; for a search, at its working point.
     pub run: LaneReport,
 }

@@ -23,6 +23,9 @@ fn write_report(out: &mut String, report: &Report, details: bool) -> fmt::Result
         write!(out, "{}", report.run.details())?;
     }
     write_cost(out, report)?;
+    if !report.profile.is_empty() {
+        writeln!(out, "Profile of the measured part: {}", report.profile.join(", "))?;
+    }
     if let Some(published) = &report.published {
         writeln!(out, "Published by others for this load, on machines of their own: {published}")?;
     }

@@ -9,6 +9,7 @@
 //!
 //! **Caveats.** Both walk the stack by frame pointers: the program must be built with `-C force-frame-pointers=yes`.
 
+mod followed;
 mod perf;
 mod timers;
 
@@ -34,6 +35,8 @@ trait Sampler {
     fn follow_threads(&mut self);
     /// Hands over what was taken.
     fn drain(&mut self, into: &mut Gatherer);
+    /// How many threads could not be looked at.
+    fn unseen(&self) -> usize;
 }
 
 /// Takes samples of this process for so long, or until `cancelled`.
@@ -54,6 +57,13 @@ pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, Profile
         }
     };
     take_all(&mut *sampler, Until { span, cancelled }, &mut gathered);
+    if sampler.unseen() > 0 {
+        gathered.note(format!(
+            "{} threads are missing: at most {THREADS_MAX} can be looked at, and not more than the limits of the process \
+             allow (open files, locked memory).",
+            sampler.unseen()
+        ));
+    }
     drop(sampler);
     Ok(gathered.finish(|_| false))
 }

@@ -1,13 +1,12 @@
 //! Samples taken by the kernel: `perf_event_open(2)`.
 
-use super::{PERIOD, Sampler, THREADS_MAX};
+use super::followed::Followed;
+use super::{PERIOD, Sampler};
 use crate::gather::Gatherer;
 use crate::samples::Tag;
-use crate::threads;
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag};
-use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// The room for samples of a thread: those of a hundred milliseconds, with the deepest stacks.
@@ -16,18 +15,12 @@ const BUFFER_BYTES: usize = 64 << 10;
 const CONTEXT_FROM: u64 = (-4_095_i64) as u64;
 
 /// A sampler for each thread.
-pub(super) struct PerfSampler {
-    threads: HashMap<u32, perf_event::Sampler>,
-    /// Those that ran when they were listed last.
-    running: HashSet<u32>,
-}
+pub(super) struct PerfSampler(Followed<perf_event::Sampler>);
 
 impl PerfSampler {
     /// Begins with the threads there are.
     pub(super) fn begin() -> io::Result<Self> {
-        let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let mut sampler =
-            Self { threads: HashMap::from([(this, sampler_of(this)?)]), running: HashSet::new() };
+        let mut sampler = Self(Followed::begin(sampler_of)?);
         sampler.follow_threads();
         Ok(sampler)
     }
@@ -35,22 +28,20 @@ impl PerfSampler {
 
 impl Sampler for PerfSampler {
     fn follow_threads(&mut self) {
-        self.running = threads::list().unwrap_or_default().into_iter().collect();
-        for &thread in &self.running {
-            if self.threads.len() < THREADS_MAX && !self.threads.contains_key(&thread) {
-                // A thread that has ended meanwhile has nothing more to show.
-                self.threads.extend(sampler_of(thread).map(|sampler| (thread, sampler)));
-            }
-        }
+        self.0.list();
+        self.0.follow(sampler_of);
     }
 
     fn drain(&mut self, into: &mut Gatherer) {
-        self.threads.retain(|thread, sampler| {
+        self.0.visit(|sampler| {
             while let Some(record) = sampler.next_record() {
                 take(&record, into);
             }
-            self.running.contains(thread)
         });
+    }
+
+    fn unseen(&self) -> usize {
+        self.0.unseen()
     }
 }
 

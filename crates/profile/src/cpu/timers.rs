@@ -7,14 +7,14 @@
 //! The handler must not read beyond the stack it walks. The bounds of all stacks are read from `/proc/self/maps` whenever a
 //! thread is new, and published in a table, which is freed only when no handler runs.
 
-use super::{PERIOD, Sampler, THREADS_MAX};
+use super::followed::Followed;
+use super::{PERIOD, Sampler};
 use crate::error::ProfileError;
 use crate::gather::{Gatherer, now_ns};
 use crate::samples::Tag;
 use crate::shared::{self, Reader};
-use crate::{stack, threads};
+use crate::stack;
 use libc::{c_int, c_void, siginfo_t};
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::ptr;
@@ -34,7 +34,7 @@ type Memory = Vec<Range<usize>>;
 /// A timer for each thread.
 pub(super) struct TimerSampler {
     reader: Reader,
-    timers: HashMap<u32, Timer>,
+    timers: Followed<Timer>,
 }
 
 impl TimerSampler {
@@ -44,12 +44,11 @@ impl TimerSampler {
         handle_signal().map_err(|source| ProfileError::System { what: "cannot handle SIGPROF", source })?;
         // Whatever the handler calls has been called before.
         now_ns();
-        let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let own = Timer::of(this).map_err(|source| ProfileError::System {
+        let timers = Followed::begin(Timer::of).map_err(|source| ProfileError::System {
             what: "cannot make a timer of processor time",
             source,
         })?;
-        let mut sampler = Self { reader, timers: HashMap::from([(this, own)]) };
+        let mut sampler = Self { reader, timers };
         sampler.follow_threads();
         Ok(sampler)
     }
@@ -57,22 +56,20 @@ impl TimerSampler {
 
 impl Sampler for TimerSampler {
     fn follow_threads(&mut self) {
-        let running = threads::list().unwrap_or_default();
-        self.timers.retain(|thread, _| running.contains(thread));
-        let is_new = running.iter().any(|thread| !self.timers.contains_key(thread));
+        let is_new = self.timers.list();
         if is_new || MEMORY.load(Ordering::SeqCst).is_null() {
             publish(Some(Box::new(memory())));
         }
-        for thread in running {
-            if self.timers.len() < THREADS_MAX && !self.timers.contains_key(&thread) {
-                // A thread that has ended meanwhile has nothing more to show.
-                self.timers.extend(Timer::of(thread).map(|timer| (thread, timer)));
-            }
-        }
+        self.timers.follow(Timer::of);
     }
 
     fn drain(&mut self, into: &mut Gatherer) {
         self.reader.drain(into);
+        self.timers.visit(|_| ());
+    }
+
+    fn unseen(&self) -> usize {
+        self.timers.unseen()
     }
 }
 
