@@ -3,7 +3,7 @@
 
 use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
 use stdx::{Hlc, NodeTag};
-use wire::handshake::{AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, Secret};
+use wire::handshake::{AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret};
 
 fn local(node: u8) -> Local {
     Local {
@@ -17,6 +17,7 @@ fn local(node: u8) -> Local {
         },
         digest: ClusterDigest::of(&["a".to_owned(), "b".to_owned()], 16, 1),
         secret: Secret::new("secret"),
+        versions: ProtocolVersions::OURS,
     }
 }
 

@@ -124,7 +124,7 @@ impl Bench {
     fn answer(&mut self, effect: Effect) {
         match effect {
             Effect::Reply { .. } => self.replies += 1,
-            Effect::Store { id, request } => {
+            Effect::Store { id, request, .. } => {
                 let response = match request {
                     StoreRequest::Read { .. } => StoreResponse::Cell(Some(self.cell.clone())),
                     StoreRequest::RaiseClockBound { bound } => StoreResponse::ClockBoundRaised { bound },
@@ -132,7 +132,7 @@ impl Bench {
                 };
                 self.coordinator.handle_stored(self.now, id, response);
             }
-            Effect::Send { to: Destination::Dialed(node), message: Message::Request { id, request } } => {
+            Effect::Send { to: Destination::Dialed(node), message: Message::Request { id, request, .. } } => {
                 let answer = match request {
                     PeerRequest::ReadCell { .. } => PeerAnswer::Cell(Some(self.cell.clone())),
                     PeerRequest::ReadMeta { .. } => PeerAnswer::Meta(Some(self.cell.meta)),

@@ -2,7 +2,7 @@
 
 use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest, Wait};
 use std::sync::Arc;
-use stdx::Hlc;
+use stdx::{Hlc, Instant};
 
 /// Names a submitted command; chosen by whoever submits, unique among those without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,9 @@ pub enum Effect {
         id: StoreId,
         /// What to do.
         request: StoreRequest,
+        /// Nobody waits for it past this time: what has not been begun by then is answered with
+        /// [`StoreFault::Expired`](crate::StoreFault::Expired). `None`: it is to be done whenever.
+        deadline: Option<Instant>,
     },
     /// Send this, if the link is still open; else forget it.
     Send {
@@ -53,6 +56,8 @@ pub enum Event {
     WriteSuperseded,
     /// An operation reached its deadline before its answers.
     DeadlinePassed,
+    /// What nobody waited for any more was dropped when its turn came, here or for a peer.
+    Expired,
     /// A command was refused because too many are under way.
     Refused,
     /// The wall clock is further behind the versions already issued than a restart explains: it was set back.

@@ -9,6 +9,7 @@
 //! its former life for one to itself.
 
 use crate::{Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, Standing, StoreFault};
+use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 
 /// One life of a node's process: 64 random bits, drawn at its start.
@@ -72,6 +73,9 @@ pub enum Message {
         id: MessageId,
         /// What is asked.
         request: PeerRequest,
+        /// How long the asker waits for the answer, from when this was sent; what would come later need not be
+        /// done. `None`: it is to be done whenever. It travels in milliseconds.
+        within: Option<Duration>,
     },
     /// Answers a request.
     Answer {

@@ -106,6 +106,7 @@ impl From<StoreFault> for Failure {
         match fault {
             StoreFault::Full => Self::DiskFull,
             StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
+            StoreFault::Expired => Self::Overloaded { retry_after: Duration::ZERO },
             StoreFault::Corrupt { detail } => Self::Corrupt { detail },
             StoreFault::Io { detail } => Self::Storage { detail },
         }

@@ -178,6 +178,8 @@ pub enum StoreFault {
         /// When there will be room.
         retry_after: Duration,
     },
+    /// Its turn came when nobody waited for it any more. The write is not stored.
+    Expired,
     /// A checksum did not match.
     Corrupt {
         /// Which file, and what is wrong with it.

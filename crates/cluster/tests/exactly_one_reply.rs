@@ -151,7 +151,7 @@ impl World {
     fn carry_out(&mut self) {
         while let Some(effect) = self.coordinator.poll_effect() {
             match effect {
-                Effect::Store { id, request } => {
+                Effect::Store { id, request, .. } => {
                     assert!(self.store_ids.insert(id), "{id:?} was used before");
                     if let StoreRequest::Write { cell, .. } = &request {
                         let version = cell.meta.version;

@@ -544,7 +544,7 @@ fn a_peer_has_few_ranges_under_way() {
         let range = RangeRequest { after: None, until: None, cutoff: Hlc::MAX, digest: None, cells: true };
         let id =
             cluster::MessageId { incarnation: cluster::Incarnation(99), asker: cluster::Asker::Node, number };
-        world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range) });
+        world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range), within: None });
     }
     world.run(100 * MILLISECOND);
     let scans = world.hosts[0].asked.iter().filter(|request| matches!(request, StoreRequest::Scan { .. }));

@@ -201,7 +201,7 @@ impl World {
                 let number = number.parse().expect("a number");
                 let id = MessageId { incarnation: PEER, asker: Asker::Coordinator(0), number };
                 let origin = Origin { node: peer, link: Destination::Accepted(accepted_from(peer)) };
-                let message = Message::Request { id, request: parse_request(request) };
+                let message = Message::Request { id, request: parse_request(request), within: None };
                 self.coordinator.handle_message(self.now, origin, message);
             }
             ["timeout"] => self.coordinator.handle_timeout(self.now),
@@ -214,12 +214,12 @@ impl World {
         match effect {
             Effect::Event(event) => format!("event {event:?}"),
             Effect::Reply { to, reply, .. } => format!("reply {} {}", to.0, describe_reply(reply)),
-            Effect::Store { id, request } => {
+            Effect::Store { id, request, .. } => {
                 let text = format!("store {} {}", self.requests.len(), describe_request(&request));
                 self.requests.push((id, request));
                 text
             }
-            Effect::Send { to: Destination::Dialed(peer), message: Message::Request { id, request } } => {
+            Effect::Send { to: Destination::Dialed(peer), message: Message::Request { id, request, .. } } => {
                 let text = format!("send {} {peer:?} {}", self.sends.len(), describe_peer_request(&request));
                 self.sends.push((peer, id, request));
                 text

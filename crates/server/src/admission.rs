@@ -45,6 +45,12 @@ impl Admission {
         Problem::unavailable(self.drain(), detail(why))
     }
 
+    /// Refuses an operation that may be tried again after this: counts it, and says it.
+    pub(crate) fn refuse_operation(&self, retry_after: Duration) -> Problem {
+        self.count(Refusal::Operations);
+        Problem::unavailable(retry_after, detail(Refusal::Operations))
+    }
+
     /// Counts a refusal that is said elsewhere.
     pub(crate) fn count(&self, why: Refusal) {
         self.refused[why as usize].count();
@@ -80,10 +86,10 @@ impl Admission {
         self.threads[usize::from(thread)].drain_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// This thread has refused so many operations. Called by that thread alone.
-    pub(crate) fn count_operations(&self, thread: u8, refused: u64) {
+    /// This thread has refused an operation. Called by that thread alone.
+    pub(crate) fn count_operation(&self, thread: u8) {
         let count = &self.threads[usize::from(thread)].refused_operations;
-        count.store(get(count) + refused, Ordering::Relaxed);
+        count.store(get(count) + 1, Ordering::Relaxed);
     }
 }
 
@@ -121,9 +127,8 @@ mod tests {
     #[test]
     fn what_threads_count_and_what_others_count_is_one_sum() {
         let admission = Admission::new(2);
-        admission.count_operations(0, 3);
-        admission.count_operations(1, 4);
-        admission.count_operations(1, 1);
+        (0..3).for_each(|_| admission.count_operation(0));
+        (0..5).for_each(|_| admission.count_operation(1));
         admission.refuse(Refusal::Operations);
         admission.refuse(Refusal::Ranges);
         assert_eq!((admission.refused(Refusal::Operations), admission.refused(Refusal::Ranges)), (9, 1));

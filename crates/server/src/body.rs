@@ -73,6 +73,11 @@ impl RequestBody {
         self.is_ended
     }
 
+    /// How many bytes it has, as far as is known.
+    pub(crate) fn len_min(&self) -> usize {
+        usize::try_from(self.incoming.size_hint().lower()).unwrap_or(usize::MAX)
+    }
+
     /// The whole body.
     pub(crate) async fn collect(&mut self, rules: &BodyRules<'_>) -> Result<Value, Problem> {
         let Some(first) = self.next().await? else {

@@ -79,6 +79,8 @@ impl Counter {
 pub(crate) struct Counters {
     pub(crate) superseded: Counter,
     pub(crate) deadlines_passed: Counter,
+    /// What nobody waited for any more when its turn came.
+    pub(crate) expired: Counter,
     pub(crate) not_enough_replicas: Counter,
     pub(crate) hedged: Counter,
     pub(crate) repaired_before_reply: Counter,
@@ -107,6 +109,7 @@ impl Counters {
         Self {
             superseded: Counter::default(),
             deadlines_passed: Counter::default(),
+            expired: Counter::default(),
             not_enough_replicas: Counter::default(),
             hedged: Counter::default(),
             repaired_before_reply: Counter::default(),
@@ -122,6 +125,7 @@ impl Counters {
         match event {
             Event::WriteSuperseded => self.superseded.count(),
             Event::DeadlinePassed => self.deadlines_passed.count(),
+            Event::Expired => self.expired.count(),
             Event::ClockAhead { node } => self.peer(node).clock_ahead.count(),
             Event::Hedged => self.hedged.count(),
             Event::ReadRepaired { blocking: true } => self.repaired_before_reply.count(),

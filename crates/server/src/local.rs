@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::Store;
-use wire::handshake::{self, ClusterDigest, Secret};
+use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
 /// What the threads of a node share once the store is open.
 pub(crate) struct Local {
@@ -74,6 +74,7 @@ impl Local {
             },
             digest: self.digest,
             secret: self.secret.clone(),
+            versions: ProtocolVersions::OURS,
         }
     }
 

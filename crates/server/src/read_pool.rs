@@ -4,14 +4,16 @@
 //! of what waits, points come first. Nor do points keep pages from being read, of which repair and hints are made as
 //! ranges are: one that waits and has a thread to go to lets at most [`POINTS_BEFORE_PAGE_MAX`] of them pass.
 //!
-//! **Mechanism.** Two queues, one for points and one for pages, both bounded; what finds no room is refused.
+//! **Mechanism.** Two queues, one for points and one for pages. What would wait for longer than a tenth of the deadline is
+//! refused ([`Flow`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
+//! waits for any more when its turn comes is not read.
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
 use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
 use crate::stages::StoreTimes;
-use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{Flow, StoreFault, StoreId, StoreRequest, StoreResponse};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -25,14 +27,16 @@ use store::Store;
 const READS_WAITING_MAX: usize = 4_096;
 /// So many points pass a page that waits, while a thread may read it.
 const POINTS_BEFORE_PAGE_MAX: u32 = 8;
-/// What a read is told that finds no room.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The part of the deadline that a read may wait for a thread.
+const WAIT_SHARE: u32 = 10;
 
 struct Read {
     id: StoreId,
     request: StoreRequest,
     answer_to: Arc<Inbox>,
     came: Instant,
+    /// Nobody waits for it past this time.
+    deadline: Option<Instant>,
 }
 
 /// Reads that wait for a thread.
@@ -45,6 +49,9 @@ pub(crate) struct ReadsWaiting {
 struct Queue {
     points: BoundedQueue<Read>,
     pages: BoundedQueue<Read>,
+    /// What waits or is read, and how fast that is.
+    point_flow: Flow,
+    page_flow: Flow,
     /// Threads that read pages.
     paging: usize,
     paging_max: usize,
@@ -65,6 +72,8 @@ struct Shared {
 pub(crate) struct ReadPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// How long a read may wait.
+    patience: Duration,
 }
 
 impl ReadPool {
@@ -72,13 +81,14 @@ impl ReadPool {
     pub(crate) fn start(
         store: &Store,
         threads: usize,
+        request_timeout: Duration,
         clock: &Arc<dyn Clock>,
         waits: Option<Arc<ReadWaits>>,
     ) -> io::Result<Self> {
-        let queue = Queue::new((threads / 2).max(1));
+        let (queue, patience) = (Queue::new((threads / 2).max(1)), request_timeout / WAIT_SHARE);
         let (queue, clock) = (Mutex::new(queue), Arc::clone(clock));
         let shared = Arc::new(Shared { queue, filled: Condvar::new(), clock, waits });
-        let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };
+        let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads), patience };
         for number in 0..threads {
             let (shared, store) = (Arc::clone(&shared), store.clone());
             let thread = std::thread::Builder::new().name(format!("veche-read-{number}"));
@@ -87,15 +97,22 @@ impl ReadPool {
         Ok(pool)
     }
 
-    /// Answers `request`, which comes `now`, and leaves the answer in `answer_to`; a refusal when too many wait.
-    pub(crate) fn read(&self, now: Now, id: StoreId, request: StoreRequest, answer_to: &Arc<Inbox>) {
-        let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono };
-        if self.shared.queue.lock().push(read) {
-            self.shared.filled.notify_one();
-        } else {
-            let fault = StoreFault::Overloaded { retry_after: RETRY_AFTER };
-            let responses = vec![(id, StoreResponse::Failed(fault))];
+    /// Answers a request that comes `now`, and leaves the answer in `answer_to`; a refusal when it would wait for too
+    /// long. What is not begun by its deadline is not done.
+    pub(crate) fn read(
+        &self,
+        now: Now,
+        (id, request): (StoreId, StoreRequest),
+        deadline: Option<Instant>,
+        answer_to: &Arc<Inbox>,
+    ) {
+        let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono, deadline };
+        let pushed = self.shared.queue.lock().push(read, self.patience);
+        if let Err(retry_after) = pushed {
+            let responses = vec![(id, StoreResponse::Failed(StoreFault::Overloaded { retry_after }))];
             answer_to.put(Answers { responses, times: StoreTimes::Refused });
+        } else {
+            self.shared.filled.notify_one();
         }
     }
 
@@ -121,13 +138,37 @@ impl Drop for ReadPool {
 impl Queue {
     fn new(paging_max: usize) -> Self {
         let reads = || BoundedQueue::new(READS_WAITING_MAX);
-        Self { points: reads(), pages: reads(), paging: 0, paging_max, points_passed: 0, closed: false }
+        Self {
+            points: reads(),
+            pages: reads(),
+            point_flow: Flow::one_by_one(),
+            page_flow: Flow::one_by_one(),
+            paging: 0,
+            paging_max,
+            points_passed: 0,
+            closed: false,
+        }
     }
 
-    /// `false`: there is no room.
-    fn push(&mut self, read: Read) -> bool {
-        let queue = if read.is_of_page() { &mut self.pages } else { &mut self.points };
-        queue.push(read).is_ok()
+    /// An error: there is no room, or it would wait for longer than `patience`; when to try again.
+    fn push(&mut self, read: Read, patience: Duration) -> Result<(), Duration> {
+        let (queue, flow) = match read.is_of_page() {
+            true => (&mut self.pages, &mut self.page_flow),
+            false => (&mut self.points, &mut self.point_flow),
+        };
+        let came = read.came;
+        if !flow.admits(patience) || queue.push(read).is_err() {
+            return Err(flow.drain());
+        }
+        flow.begin(came, 0);
+        Ok(())
+    }
+
+    /// A read of a page or of a point is done.
+    fn done(&mut self, now: Instant, was_page: bool) {
+        let flow = if was_page { &mut self.page_flow } else { &mut self.point_flow };
+        flow.end(now, 0);
+        self.paging -= usize::from(was_page);
     }
 
     fn pop(&mut self) -> Option<Read> {
@@ -153,23 +194,30 @@ impl Read {
 
 impl Shared {
     fn work(&self, store: &Store) {
-        let mut was_page = false;
-        while let Some(read) = self.next(was_page) {
-            was_page = read.is_of_page();
-            let (came, taken) = (read.came, self.clock.now().mono);
+        let mut done = None;
+        while let Some(read) = self.next(done) {
+            let (is_page, came, taken) = (read.is_of_page(), read.came, self.clock.now().mono);
             if let Some(waits) = &self.waits {
-                waits.record(was_page, taken.saturating_since(came));
+                waits.record(is_page, taken.saturating_since(came));
             }
-            let responses = vec![(read.id, store.answer_blocking(&read.request))];
-            let times = StoreTimes::Read { came, taken, done: self.clock.now().mono };
+            let response = match read.deadline {
+                Some(deadline) if deadline <= taken => StoreResponse::Failed(StoreFault::Expired),
+                _ => store.answer_blocking(&read.request),
+            };
+            let read_at = self.clock.now().mono;
+            done = Some((read_at, is_page));
+            let (responses, times) =
+                (vec![(read.id, response)], StoreTimes::Read { came, taken, done: read_at });
             read.answer_to.put(Answers { responses, times });
         }
     }
 
-    /// Waits for the next read, after one of a page or of a point.
-    fn next(&self, was_page: bool) -> Option<Read> {
+    /// Waits for the next read, after one of a page or of a point that was done by then.
+    fn next(&self, done: Option<(Instant, bool)>) -> Option<Read> {
         let mut queue = self.queue.lock();
-        queue.paging -= usize::from(was_page);
+        if let Some((now, was_page)) = done {
+            queue.done(now, was_page);
+        }
         loop {
             if queue.closed {
                 return None;
@@ -195,33 +243,37 @@ mod tests {
             true => StoreRequest::Scan { after: None, until: None, limit, values: true },
             false => StoreRequest::Read { key },
         };
-        Read { id: StoreId(number), request, answer_to: Arc::default(), came: Instant::ZERO }
+        Read { id: StoreId(number), request, answer_to: Arc::default(), came: Instant::ZERO, deadline: None }
     }
+
+    const PATIENCE: Duration = Duration::from_millis(100);
 
     #[test]
     fn points_pass_pages_and_pages_leave_threads_to_points() {
         let mut queue = Queue::new(2);
         for number in 0..4 {
-            assert!(queue.push(read(number, true)));
+            assert!(queue.push(read(number, true), PATIENCE).is_ok());
         }
-        assert!(queue.push(read(10, false)));
+        assert!(queue.push(read(10, false), PATIENCE).is_ok());
         let mut taken = || queue.pop().map(|read| read.id.0);
         assert_eq!([taken(), taken(), taken(), taken()], [Some(10), Some(0), Some(1), None]);
-        assert!(queue.push(read(11, false)));
+        assert!(queue.push(read(11, false), PATIENCE).is_ok());
         assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point finds a thread all the same");
-        queue.paging -= 1;
+        queue.done(Instant::ZERO, true);
         assert_eq!(queue.pop().map(|read| read.id.0), Some(2));
     }
 
     #[test]
     fn points_without_end_let_a_page_through_now_and_then() {
         let mut queue = Queue::new(1);
-        assert!(queue.push(read(1, true)) && queue.push(read(2, true)));
+        assert!(queue.push(read(1, true), PATIENCE).is_ok() && queue.push(read(2, true), PATIENCE).is_ok());
         let mut points_before_page = |is_page_done: bool| {
-            queue.paging -= usize::from(is_page_done);
+            if is_page_done {
+                queue.done(Instant::ZERO, true);
+            }
             let mut points = 0;
             loop {
-                assert!(queue.push(read(10, false)), "there are always points");
+                assert!(queue.push(read(10, false), PATIENCE).is_ok(), "there are always points");
                 match queue.pop().expect("something waits") {
                     point if !point.is_of_page() => points += 1,
                     page => return (points, page.id.0),
@@ -234,12 +286,24 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_own_room() {
+    fn each_kind_has_its_own_room_which_is_what_is_read_soon() {
         let mut queue = Queue::new(1);
-        for number in 0..READS_WAITING_MAX as u64 {
-            assert!(queue.push(read(number, true)));
+        let mut now = Instant::ZERO;
+        let at = |number, is_page, came| Read { came, ..read(number, is_page) };
+        let (mut refused, mut number) = (0, 0);
+        // A page takes a millisecond, and ten are asked for meanwhile.
+        for _ in 0..1_000 {
+            for _ in 0..10 {
+                number += 1;
+                refused += u64::from(queue.push(at(number, true, now), PATIENCE).is_err());
+            }
+            now = now + Duration::from_millis(1);
+            assert!(queue.pop().is_some_and(|read| read.is_of_page()), "one waits");
+            queue.done(now, true);
         }
-        assert!(!queue.push(read(0, true)));
-        assert!(queue.push(read(0, false)));
+        assert!(refused > 8_000 && (50..=200).contains(&queue.pages.len()), "{}", queue.pages.len());
+        let retry_after = queue.push(at(0, true, now), Duration::ZERO).expect_err("pages wait");
+        assert!(retry_after > PATIENCE / 2 && retry_after < PATIENCE * 2, "{retry_after:?}");
+        assert!(queue.push(at(0, false, now), PATIENCE).is_ok());
     }
 }

@@ -179,6 +179,9 @@ impl Service {
     ) -> Result<(Answer, Option<ReplyRoom>), Problem> {
         let answer = match begun {
             Begun::Entity(driver, entity) => {
+                if let Some(retry_after) = self.thread.refuses(&entity, body.len_min()) {
+                    return Err(self.thread.process.admission.refuse_operation(retry_after));
+                }
                 let value = if entity.takes_value() {
                     self.collect(body).await?
                 } else {

@@ -14,8 +14,11 @@ use crate::links::accept::{self, Admitted};
 use crate::local::Local;
 use crate::metrics::Recorder;
 use crate::process::Process;
+use crate::stream::refusals::Refusals;
+use crate::stream::shares::Shares;
 use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
+use api::{Action, Entity, RequestKind};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;
 use std::cell::{OnceCell, RefCell};
@@ -25,9 +28,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot};
 
+/// After so many turns of tasks it is looked at what has come meanwhile: who has just been answered is to be back in the
+/// queue before all others have had their turn.
+const EVENT_INTERVAL: u32 = 16;
 /// The size of the buffer that all connections of a thread read through, in bytes.
 const READ_BUFFER_BYTES: usize = 128 << 10;
 
@@ -66,6 +73,8 @@ pub(crate) struct Thread {
     pub(crate) writes: Rc<Purse>,
     /// Small answers that wait for their reader.
     pub(crate) replies: Rc<Purse>,
+    pub(crate) refusals: Rc<Refusals>,
+    pub(crate) shares: Shares,
     driver: OnceCell<Rc<Driver<Coordinating>>>,
     load: Arc<Load>,
     number: u8,
@@ -81,6 +90,20 @@ impl Thread {
     pub(crate) fn end(&self, execution: Execution, status: StatusCode) {
         let Process { clock, stages, .. } = &*self.process;
         stages.end(execution.end(status, clock.now().mono), &**clock);
+    }
+
+    /// When to try again, if this is a write for which there is no room.
+    pub(crate) fn refuses(&self, entity: &Entity, value_len: usize) -> Option<Duration> {
+        match entity.action {
+            Action::Get | Action::Head => None,
+            Action::Put { .. } | Action::Delete => self.driver()?.refuses_write(entity, value_len),
+        }
+    }
+
+    /// A request of this kind was refused.
+    pub(crate) fn count_refused(&self, kind: RequestKind) {
+        self.recorder.answered(kind, StatusCode::SERVICE_UNAVAILABLE);
+        self.process.admission.count_operation(self.number);
     }
 
     /// A connection has ended.
@@ -118,6 +141,7 @@ impl ThreadHandle {
         let thread = std::thread::Builder::new().name(format!("veche-io-{number}")).spawn(move || {
             match tokio::runtime::Builder::new_current_thread()
                 .enable_all()
+                .event_interval(EVENT_INTERVAL)
                 .build_local(LocalOptions::default())
             {
                 Err(error) => started.send(Err(error)).expect("whoever starts a thread waits for it"),
@@ -210,11 +234,14 @@ async fn run(
         recorder: Rc::new(Recorder::new(process.metrics.as_ref().map(|metrics| metrics.of_thread(number)))),
         write_buffer: RefCell::default(),
         date: DateCache::default(),
+        refusals: Rc::default(),
+        shares: Shares::default(),
         driver: OnceCell::new(),
         load,
         number,
         process,
     });
+    tokio::task::spawn_local(Rc::clone(&thread.refusals).resume());
     tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(Arc::clone(&thread.process)));
     while let Some(message) = inbox.recv().await {
         thread.take(message);

@@ -130,6 +130,12 @@ impl WriteGroup {
         self.values.batch.bytes() + self.essentials.batch.bytes()
     }
 
+    /// The answers when the group is not handed over, because of this.
+    pub fn failed(self, fault: &StoreFault) -> Vec<(StoreId, StoreResponse)> {
+        let answers = self.into_parts().flat_map(|(_, Answers(asked))| asked);
+        answers.map(|asked| (asked.id, StoreResponse::Failed(fault.clone()))).collect()
+    }
+
     /// The batches that somebody waits for, each with those who do.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = (Batch, Answers)> {
         [self.values, self.essentials]

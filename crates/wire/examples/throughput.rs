@@ -35,12 +35,13 @@ fn key() -> Key {
 }
 
 fn read() -> Message {
-    Message::Request { id: id(), request: PeerRequest::ReadCell { key: key() } }
+    Message::Request { id: id(), request: PeerRequest::ReadCell { key: key() }, within: None }
 }
 
 fn write(value_len: usize) -> Message {
     let cell = Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3, vec![7; value_len].into());
-    Message::Request { id: id(), request: PeerRequest::Write { key: key(), cell, hints: NodeSet::EMPTY } }
+    let request = PeerRequest::Write { key: key(), cell, hints: NodeSet::EMPTY };
+    Message::Request { id: id(), request, within: None }
 }
 
 fn answer(answer: PeerAnswer) -> Message {

@@ -40,12 +40,20 @@ pub(crate) enum FrameKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: FrameKind,
+    /// The version of the protocol that it is of.
+    pub(crate) version: u8,
     pub(crate) clock: Hlc,
     pub(crate) payload: &'a [u8],
 }
 
 /// Appends a frame with the payload that `put` appends.
-pub(crate) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, clock: Hlc, put: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn put_frame(
+    out: &mut Vec<u8>,
+    version: u8,
+    kind: FrameKind,
+    clock: Hlc,
+    put: impl FnOnce(&mut Vec<u8>),
+) {
     let begin = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_LEN]);
     put(out);
@@ -53,7 +61,7 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, clock: Hlc, put: imp
     let payload_len = frame.len() - FRAME_HEADER_LEN;
     assert!(payload_len <= FRAME_PAYLOAD_MAX, "a payload of {payload_len} bytes is longer than any may be");
     frame[4..6].copy_from_slice(&MAGIC.to_le_bytes());
-    frame[6] = PROTOCOL_VERSION;
+    frame[6] = version;
     frame[7] = kind as u8;
     frame[8..16].copy_from_slice(&clock.to_bits().to_le_bytes());
     frame[16..20].copy_from_slice(&(payload_len as u32).to_le_bytes());
@@ -90,5 +98,5 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, WireError> 
         kind => return Err(WireError::FrameKind { kind }),
     };
     let clock = u64::from_le_bytes(*header[8..].first_chunk().expect("a header is longer than that"));
-    Ok(Some(Frame { kind, clock: Hlc::from_bits(clock), payload }))
+    Ok(Some(Frame { kind, version: header[6], clock: Hlc::from_bits(clock), payload }))
 }

@@ -17,7 +17,7 @@ use crate::frame::{FRAME_HEADER_LEN, FrameKind, first_frame};
 use crate::message::{decode, decode_owned};
 use crate::outbox::LENGTH_LEN;
 use crate::reassembly::Reassembly;
-use crate::{MESSAGE_BYTES_MAX, WireError};
+use crate::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, WireError};
 use cluster::Message;
 use stdx::Hlc;
 
@@ -52,6 +52,8 @@ pub struct Inbox {
     begin: usize,
     /// Messages of the first frame are handed out up to this place; `begin` stands at the next of them.
     messages_end: usize,
+    /// The version of the protocol that the first frame is of.
+    version: u8,
     reassembly: Reassembly,
     /// A message whose last fragment has come, behind the clock of its frame.
     whole: Option<Message>,
@@ -65,6 +67,7 @@ impl Inbox {
             bytes: Vec::new(),
             begin: 0,
             messages_end: 0,
+            version: PROTOCOL_VERSION,
             reassembly: Reassembly::new(limits.fragmented_bytes_max),
             whole: None,
             failed: None,
@@ -124,7 +127,7 @@ impl Inbox {
         let frame = &self.bytes[self.begin..self.messages_end];
         let (length, rest) = frame.split_first_chunk::<LENGTH_LEN>().ok_or(WireError::Truncated)?;
         let len = u32::from_le_bytes(*length) as usize;
-        let message = decode(rest.get(..len).ok_or(WireError::Truncated)?)?;
+        let message = decode(rest.get(..len).ok_or(WireError::Truncated)?, self.version)?;
         self.begin += LENGTH_LEN + len;
         Ok(message)
     }
@@ -133,12 +136,13 @@ impl Inbox {
         let Some(frame) = first_frame(&self.bytes[self.begin..])? else { return Ok(None) };
         match frame.kind {
             FrameKind::Messages => {
+                self.version = frame.version;
                 self.messages_end = self.begin + FRAME_HEADER_LEN + frame.payload.len();
                 self.begin += FRAME_HEADER_LEN;
             }
             FrameKind::Fragment => {
                 if let Some(message) = self.reassembly.add(frame.payload, has_room)? {
-                    self.whole = Some(decode_owned(&message)?);
+                    self.whole = Some(decode_owned(&message, frame.version)?);
                 }
                 self.begin += FRAME_HEADER_LEN + frame.payload.len();
             }

@@ -15,7 +15,7 @@
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameKind, put_frame};
 use crate::message::{encode_head, len_max, tail};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
-use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX};
+use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use bytes::Bytes;
 use cluster::{Message, PeerAnswer, PeerRequest};
 use std::collections::VecDeque;
@@ -46,6 +46,8 @@ pub struct OutboxFull;
 #[derive(Debug)]
 pub struct Outbox {
     limits: OutboxLimits,
+    /// The version of the protocol that the other side understands.
+    version: u8,
     heartbeats: Vec<u8>,
     short: ShortMessages,
     long: VecDeque<LongMessage>,
@@ -58,10 +60,11 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty one, that speaks the newest version of the protocol.
     pub fn new(limits: OutboxLimits) -> Self {
         Self {
             limits,
+            version: PROTOCOL_VERSION,
             heartbeats: Vec::new(),
             short: ShortMessages::default(),
             long: VecDeque::new(),
@@ -69,6 +72,12 @@ impl Outbox {
             next_stream: 0,
             is_fragments_turn: false,
         }
+    }
+
+    /// The same, before anything was pushed, in the version of the protocol that both sides speak.
+    #[must_use]
+    pub fn speaking(self, version: u8) -> Self {
+        Self { version, ..self }
     }
 
     /// Takes in a message.
@@ -102,9 +111,9 @@ impl Outbox {
         }
         if LENGTH_LEN + len_max <= FRAME_PAYLOAD_MAX {
             self.short.reserve(LENGTH_LEN + len_max);
-            put_short(&mut self.short.bytes, message);
+            put_short(&mut self.short.bytes, message, self.version);
         } else {
-            let long = LongMessage::new(message, len_max);
+            let long = LongMessage::new(message, len_max, self.version);
             self.long_bytes += long.left();
             self.long.push_back(long);
         }
@@ -115,7 +124,7 @@ impl Outbox {
         if self.heartbeats.len() + LENGTH_LEN + len_max(message) > HEARTBEAT_BYTES_MAX {
             return Err(OutboxFull);
         }
-        put_short(&mut self.heartbeats, message);
+        put_short(&mut self.heartbeats, message, self.version);
         Ok(())
     }
 
@@ -148,7 +157,7 @@ impl Outbox {
     }
 
     fn put_messages(&mut self, clock: Hlc, out: &mut Vec<u8>) {
-        put_frame(out, FrameKind::Messages, clock, |out| {
+        put_frame(out, self.version, FrameKind::Messages, clock, |out| {
             out.extend_from_slice(&self.heartbeats);
             let room = FRAME_PAYLOAD_MAX - self.heartbeats.len();
             self.heartbeats.clear();
@@ -163,7 +172,7 @@ impl Outbox {
         }
         let long = &mut self.long[0];
         let sent = long.sent;
-        put_frame(out, FrameKind::Fragment, clock, |out| long.put_fragment(out));
+        put_frame(out, self.version, FrameKind::Fragment, clock, |out| long.put_fragment(out));
         self.long_bytes -= long.sent - sent;
         self.rotate();
     }
@@ -198,10 +207,10 @@ fn is_heartbeat(message: &Message) -> bool {
 }
 
 /// Appends a message behind its length.
-fn put_short(out: &mut Vec<u8>, message: &Message) {
+fn put_short(out: &mut Vec<u8>, message: &Message, version: u8) {
     let begin = out.len();
     out.extend_from_slice(&[0; LENGTH_LEN]);
-    if let Some(tail) = encode_head(out, message) {
+    if let Some(tail) = encode_head(out, message, version) {
         out.extend_from_slice(tail);
     }
     let len = (out.len() - begin - LENGTH_LEN) as u32;
@@ -270,9 +279,9 @@ struct LongMessage {
 }
 
 impl LongMessage {
-    fn new(message: &Message, len_max: usize) -> Self {
+    fn new(message: &Message, len_max: usize, version: u8) -> Self {
         let mut head = Vec::with_capacity(len_max - tail(message).map_or(0, Bytes::len));
-        let tail = encode_head(&mut head, message).cloned().unwrap_or_default();
+        let tail = encode_head(&mut head, message, version).cloned().unwrap_or_default();
         Self { head, tail, sent: 0, stream: None }
     }
 

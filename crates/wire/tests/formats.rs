@@ -13,16 +13,18 @@ use cluster::{
     PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer, ScanLimit, ScanPart, ScanRequest,
     ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
 };
-use common::{decode, encode, id, key, page_of, write};
+use common::{decode, encode, encode_in, id, key, page_of, write};
 use std::path::PathBuf;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
-use wire::handshake::{AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, Secret};
+use wire::handshake::{
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
+};
 
-/// The bytes of a file, which are `written` if it is to be written anew.
-fn pinned(name: &str, written: &[u8]) -> Vec<u8> {
+/// The bytes of a file, which are `written` if it is one of the newest version and is to be written anew.
+fn pinned(name: &str, written: Option<&[u8]>) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name);
-    if std::env::var_os("UPDATE").is_some() {
+    if let Some(written) = written.filter(|_| std::env::var_os("UPDATE").is_some()) {
         std::fs::write(&path, written).unwrap();
     }
     std::fs::read(path).unwrap()
@@ -94,6 +96,11 @@ fn scan(range: KeyRange, part: ScanPart) -> ScanRequest {
     ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, part }
 }
 
+/// How long the asker waits, for each request in turn.
+fn within(number: u64) -> Option<Duration> {
+    [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(0x0102_0304))][number as usize % 3]
+}
+
 fn answers() -> Vec<PeerAnswer> {
     let dead =
         CellMeta { kind: CellKind::Tombstone, expires_at: Some(wall(7)), ..CellMeta::value(version(4), 1) };
@@ -143,31 +150,62 @@ fn answers() -> Vec<PeerAnswer> {
     answers
 }
 
-/// Each kind of message in each of its forms, in the order in which they leave.
-fn messages() -> Vec<Message> {
+/// Each kind of message in each of its forms, in the order in which they leave, as this version of the protocol has
+/// them.
+fn messages(version: u8) -> Vec<Message> {
+    let knows_time = version >= 2;
+    let request = |number, request| {
+        let within = within(number).filter(|_| knows_time);
+        Message::Request { id: id(number), request, within }
+    };
     let heartbeats = [
-        Message::Request { id: id(1), request: PeerRequest::Heartbeat(vitals(Standing::Unsettled, None)) },
-        Message::Request {
-            id: id(2),
-            request: PeerRequest::Heartbeat(vitals(Standing::Rebuilding, Some(9))),
-        },
+        request(1, PeerRequest::Heartbeat(vitals(Standing::Unsettled, None))),
+        request(2, PeerRequest::Heartbeat(vitals(Standing::Rebuilding, Some(9)))),
         Message::Answer { id: id(2), answer: PeerAnswer::Heartbeat(vitals(Standing::Settled, Some(8))) },
     ];
-    let requests =
-        (100..).zip(requests()).map(|(number, request)| Message::Request { id: id(number), request });
+    let requests = (100..).zip(requests()).map(|(number, asked)| request(number, asked));
     let answers = (200..).zip(answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
-    heartbeats.into_iter().chain(requests).chain(answers).chain([write(300, 66_000)]).collect()
+    let expired = PeerAnswer::Failed(PeerFault::Store(StoreFault::Expired));
+    let expired = knows_time.then_some(Message::Answer { id: id(299), answer: expired });
+    heartbeats.into_iter().chain(requests).chain(answers).chain(expired).chain([write(300, 66_000)]).collect()
 }
 
 #[test]
 fn frames_of_version_1_are_read_and_written() {
-    let written = encode(&messages());
-    let pinned = pinned("frames-v1.bin", &written);
-    assert!(decode(&pinned).unwrap() == messages(), "the file is read as something else");
+    let pinned = pinned("frames-v1.bin", None);
+    assert!(decode(&pinned).unwrap() == messages(1), "the file is read as something else");
+    assert!(encode_in(1, &messages(1)) == pinned, "other bytes are written than were released");
+}
+
+#[test]
+fn frames_of_version_2_are_read_and_written() {
+    let written = encode_in(2, &messages(2));
+    let pinned = pinned("frames-v2.bin", Some(&written));
+    assert!(decode(&pinned).unwrap() == messages(2), "the file is read as something else");
     assert!(written == pinned, "other bytes are written than were released");
 }
 
-fn local(node: u8) -> Local {
+#[test]
+fn what_version_1_has_no_word_for_is_said_in_its_words() {
+    let expired = |fault| Message::Answer { id: id(1), answer: PeerAnswer::Failed(fault) };
+    let sent = [expired(PeerFault::Store(StoreFault::Expired))];
+    assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [expired(PeerFault::Busy)]);
+    let request = |within| Message::Request { id: id(1), request: requests().swap_remove(0), within };
+    let sent = [request(Some(Duration::from_millis(5)))];
+    assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [request(None)]);
+}
+
+#[test]
+fn the_time_left_is_rounded_up_to_milliseconds() {
+    let request =
+        |within| Message::Request { id: id(1), request: requests().swap_remove(0), within: Some(within) };
+    for (within, arrives) in [(0, 1_000), (1, 1_000), (1_000, 1_000), (1_001, 2_000)] {
+        let sent = [request(Duration::from_micros(within))];
+        assert_eq!(decode(&encode(&sent)).unwrap(), [request(Duration::from_micros(arrives))]);
+    }
+}
+
+fn local(node: u8, versions: ProtocolVersions) -> Local {
     Local {
         hello: PeerHello {
             node: NodeIndex(node),
@@ -179,18 +217,46 @@ fn local(node: u8) -> Local {
         },
         digest: ClusterDigest::of(&["http://a:1".to_owned(), "http://b:1".to_owned()], 4_096, 1),
         secret: Secret::new("secret"),
+        versions,
     }
 }
 
-#[test]
-fn a_handshake_of_version_1_is_understood_and_spoken() {
-    let (mut dialer, hello) = Dialer::start(local(0), NodeIndex(1), [0xe1; 32]);
-    let mut acceptor = Acceptor::new(local(1), [0xf1; 32]);
+/// What is said in a handshake, and the version of the protocol that each side then speaks.
+fn shake_hands(dials: ProtocolVersions, accepts: ProtocolVersions) -> (Vec<u8>, [u8; 2]) {
+    let (mut dialer, hello) = Dialer::start(local(0, dials), NodeIndex(1), [0xe1; 32]);
+    let mut acceptor = Acceptor::new(local(1, accepts), [0xf1; 32]);
     let Ok(AcceptStep::Send(answer)) = acceptor.handle(&hello) else { panic!("the hello is not answered") };
     let Ok(DialStep::Send(proof)) = dialer.handle(&answer) else { panic!("nothing is proved") };
     let Ok(AcceptStep::Arrived(_)) = acceptor.handle(&proof) else { panic!("the proof does not hold") };
+    let accepted = acceptor.version();
     let (welcome, _) = acceptor.admit();
-    let refused = Acceptor::new(local(1), [0; 32]).refuse("no");
-    let written = [hello, answer, proof, welcome, refused].concat();
-    assert!(pinned("handshake-v1.bin", &written) == written, "other bytes are spoken than were released");
+    let Ok(DialStep::Done { .. }) = dialer.handle(&welcome) else { panic!("the link is not open") };
+    let refused = Acceptor::new(local(1, accepts), [0; 32]).refuse("no");
+    ([hello, answer, proof, welcome, refused].concat(), [dialer.version(), accepted])
+}
+
+const ONLY_1: ProtocolVersions = ProtocolVersions { min: 1, max: 1 };
+const OURS: ProtocolVersions = ProtocolVersions::OURS;
+
+#[test]
+fn a_handshake_of_version_1_is_understood_and_spoken() {
+    let (written, versions) = shake_hands(ONLY_1, ONLY_1);
+    assert!(pinned("handshake-v1.bin", None) == written, "other bytes are spoken than were released");
+    assert_eq!(versions, [1, 1]);
+}
+
+#[test]
+fn a_handshake_of_version_2_is_understood_and_spoken() {
+    let (written, versions) = shake_hands(OURS, OURS);
+    assert!(
+        pinned("handshake-v2.bin", Some(&written)) == written,
+        "other bytes are spoken than were released"
+    );
+    assert_eq!(versions, [2, 2]);
+}
+
+#[test]
+fn a_node_and_one_of_the_release_before_speak_what_both_know() {
+    assert_eq!(shake_hands(OURS, ONLY_1).1, [1, 1]);
+    assert_eq!(shake_hands(ONLY_1, OURS).1, [1, 1]);
 }

@@ -35,7 +35,7 @@ fn vitals(hints_for_you: u64) -> Vitals {
 }
 
 fn heartbeat(number: u64) -> Message {
-    Message::Request { id: id(number), request: PeerRequest::Heartbeat(vitals(number)) }
+    Message::Request { id: id(number), request: PeerRequest::Heartbeat(vitals(number)), within: None }
 }
 
 fn sorted(mut messages: Vec<Message>) -> Vec<Message> {
@@ -312,7 +312,7 @@ fn frames_of_another_kind_or_version_are_named() {
         decode(&bytes)
     };
     assert!(matches!(with(4, b'x'), Err(WireError::Magic { .. })));
-    assert_eq!(with(6, 2), Err(WireError::Version { found: 2 }));
+    assert_eq!(with(6, 3), Err(WireError::Version { found: 3 }));
     assert_eq!(with(7, 9), Err(WireError::FrameKind { kind: 9 }));
     assert_eq!(
         with(18, 2),
@@ -399,7 +399,7 @@ fn scans_that_cannot_be_are_refused() {
         dead_since: WallTime::EPOCH_2020,
         part: ScanPart::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
-    let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()) };
+    let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
     // 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
     let field = |at, replacement: &[u8]| match decode_with(&message, at, replacement) {
         Err(WireError::Field { field }) => field,

@@ -4,7 +4,8 @@ use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
 use proptest::prelude::*;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeError, Local, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeError, Local,
+    ProtocolVersions, Secret,
 };
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
@@ -28,6 +29,7 @@ fn local(node: u8) -> Local {
         },
         digest: ClusterDigest::of(&names(), 4_096, 1),
         secret: Secret::new("a long secret"),
+        versions: ProtocolVersions::OURS,
     }
 }
 

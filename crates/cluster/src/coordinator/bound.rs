@@ -104,7 +104,7 @@ impl Coordinator {
             let id = own_store_id(self.bound.started);
             self.bound.started += 1;
             self.bound.under_way = true;
-            self.context.store(id, StoreRequest::RaiseClockBound { bound });
+            self.context.store(id, StoreRequest::RaiseClockBound { bound }, None);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::number::{self, Step};
 use super::peers::{Availability, Peer};
 use super::scan::{Casts, WantedRead};
 use super::table::OperationId;
+use crate::local_writes::LocalWrites;
 use crate::places::Places;
 use crate::{
     Asker, ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
@@ -13,7 +14,7 @@ use crate::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stdx::{Cell, Rng};
+use stdx::{Cell, Instant, Rng};
 
 /// See the module.
 #[derive(Debug)]
@@ -21,6 +22,12 @@ pub(super) struct Context {
     pub(super) member: Member,
     pub(super) limits: Limits,
     pub(super) view: Arc<ClusterView>,
+    /// The time of what is being handled.
+    pub(super) now: Instant,
+    /// What the local store has under way.
+    pub(super) writes: LocalWrites,
+    /// Whoever asks keeps the pace by himself.
+    pub(super) is_paced: bool,
     /// By node.
     pub(super) peers: Vec<Peer>,
     pub(super) effects: VecDeque<Effect>,
@@ -71,6 +78,8 @@ pub(super) struct Asking {
     pub(super) operation: OperationId,
     pub(super) step: Step,
     pub(super) node: NodeIndex,
+    /// Nobody waits for it past this time.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Context {
@@ -80,6 +89,9 @@ impl Context {
             member,
             limits,
             view,
+            now: Instant::ZERO,
+            writes: LocalWrites::new(),
+            is_paced: false,
             effects: VecDeque::new(),
             late_reads: LateReads::new(limits.operations_max),
             hedge_budget: HedgeBudget::new(),
@@ -171,10 +183,10 @@ impl Context {
         let number = number::number(asking.operation, asking.step);
         self.asked += 1;
         if asking.node == self.member.me {
-            return self.ask_self(StoreId(number), request);
+            return self.ask_self(StoreId(number), request, asking.deadline);
         }
-        self.peers[asking.node.as_usize()].begin(bytes);
-        self.send(asking.node, number, request);
+        self.peers[asking.node.as_usize()].begin(self.now, bytes);
+        self.send(asking.node, number, request, asking.deadline);
         true
     }
 
@@ -198,9 +210,16 @@ impl Context {
 
     /// Sends a request to a peer, which counts it or not.
     #[inline]
-    pub(super) fn send(&mut self, node: NodeIndex, number: u64, request: PeerRequest) {
+    pub(super) fn send(
+        &mut self,
+        node: NodeIndex,
+        number: u64,
+        request: PeerRequest,
+        deadline: Option<Instant>,
+    ) {
         let id = MessageId { incarnation: self.member.incarnation, asker: self.asker, number };
-        let message = Message::Request { id, request };
+        let within = deadline.map(|deadline| deadline - self.now);
+        let message = Message::Request { id, request, within };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
     }
 
@@ -214,12 +233,13 @@ impl Context {
     #[inline]
     pub(super) fn end_request(&mut self, node: NodeIndex, bytes: usize) {
         if node != self.member.me {
-            self.peers[node.as_usize()].end(bytes);
+            self.peers[node.as_usize()].end(self.now, bytes);
         }
     }
 
-    pub(super) fn store(&mut self, id: StoreId, request: StoreRequest) {
-        self.effects.push_back(Effect::Store { id, request });
+    /// Asks the local store; nobody waits for it past the deadline.
+    pub(super) fn store(&mut self, id: StoreId, request: StoreRequest, deadline: Option<Instant>) {
+        self.effects.push_back(Effect::Store { id, request, deadline });
     }
 
     /// Replies because of what is being handled, and of nothing before it.
@@ -244,7 +264,8 @@ impl Context {
         if !peer.dialer.is_open() || self.view.peer(node).state == PeerState::Unreachable {
             return Availability::Gone;
         }
-        if peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max) {
+        let has_room = peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
+        if has_room && peer.flow.admits(self.peer_patience(false)) {
             Availability::Ready
         } else {
             Availability::Busy
@@ -252,7 +273,8 @@ impl Context {
     }
 
     /// The local store is asked what a peer would be asked, under the same rules.
-    fn ask_self(&mut self, id: StoreId, request: PeerRequest) -> bool {
+    fn ask_self(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
+        let bytes = replica::size(&request);
         let request = match request {
             PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => StoreRequest::Read { key },
             PeerRequest::Write { key, cell, hints } => {
@@ -270,7 +292,10 @@ impl Context {
             | PeerRequest::Scan(_)
             | PeerRequest::EndScan { .. } => unreachable!("operations ask for keys"),
         };
-        self.store(id, request);
+        if !request.is_read() {
+            self.writes.begin(self.now, bytes);
+        }
+        self.store(id, request, deadline);
         true
     }
 }

@@ -263,7 +263,7 @@ impl Read {
             return (*fault).into();
         }
         if self.tally.would_do_with(self.busy) || self.is_repair_busy() {
-            return Failure::Overloaded { retry_after: context.limits.request_timeout };
+            return Failure::Overloaded { retry_after: context.retry_after() };
         }
         let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
         Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
@@ -330,7 +330,9 @@ impl Read {
         };
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
         open.insert(place);
-        context.ask(Asking { operation: id, step, node: context.node(&self.subject, place) }, request, 0);
+        let node = context.node(&self.subject, place);
+        let deadline = Some(self.started + context.limits.request_timeout);
+        context.ask(Asking { operation: id, step, node, deadline }, request, 0);
     }
 
     fn take_fault(&mut self, place: u8, fault: PeerFault) {
@@ -338,7 +340,9 @@ impl Read {
             PeerFault::Store(StoreFault::Corrupt { .. } | StoreFault::Io { .. }) => {
                 self.damaged.insert(place)
             }
-            PeerFault::Store(StoreFault::Overloaded { .. }) | PeerFault::Busy => self.busy.insert(place),
+            PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired) | PeerFault::Busy => {
+                self.busy.insert(place)
+            }
             PeerFault::Store(StoreFault::Full)
             | PeerFault::NotBelieved
             | PeerFault::ClockAhead { .. }

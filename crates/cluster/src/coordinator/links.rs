@@ -12,6 +12,7 @@ impl Coordinator {
     /// Takes what the node of this process says of the cluster.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
         self.context.came = WaitsFor::Links;
+        self.context.now = now.mono;
         let before = std::mem::replace(&mut self.context.view, view);
         for node in self.others() {
             let state = self.context.view.peer(node).state;
@@ -33,6 +34,7 @@ impl Coordinator {
     /// Takes news of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
         self.context.came = WaitsFor::Links;
+        self.context.now = now.mono;
         match event {
             LinkEvent::Opened(hello) => {
                 self.context.peers[hello.node.as_usize()].dialer.opened();

@@ -9,15 +9,19 @@
 //! **Mechanism.** Operations under way stand in a table of fixed size; a request to the store or to a peer carries
 //! the id of its operation. The local replica is one more message target under the same rules. Writes are in `put`,
 //! the durable bound of their clock in `bound`, what they leave behind in `straggler`; reads in `get`, what they
-//! repair in `read_repair`, what they do when an answer is late in `hedge`; links to peers in `links`.
+//! repair in `read_repair`, what they do when an answer is late in `hedge`; links to peers in `links`; what is let in,
+//! in `admission`.
 //!
 //! The driver calls one of the functions that take `now`, then carries out
 //! [`poll_effect`](Coordinator::poll_effect) until it gives nothing, in that order. It calls `handle_timeout` when
 //! [`poll_timeout`](Coordinator::poll_timeout) has passed; each of these calls may have made that earlier. `now.mono`
 //! never goes back.
 //!
-//! **Caveats.** Nothing is cancelled: what reached its deadline is still carried out by stores and peers.
+//! A request says until when it is waited for. Stores and peers drop what they have not begun by then.
+//!
+//! **Caveats.** Nothing is cancelled: what was begun is carried out though its deadline has passed.
 
+mod admission;
 mod answers;
 mod bound;
 mod context;
@@ -35,10 +39,10 @@ mod straggler;
 mod table;
 
 use crate::node::GRACE_DEFAULT;
-use crate::replica::{self, Replica};
+use crate::replica::{self, Demand, Replica, Tools};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
-    PeerAnswer, Reply, RequestId, StoreId, StoreResponse, Wait, WaitsFor,
+    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreResponse, Wait, WaitsFor,
 };
 use context::{Context, ReplyTo};
 use number::{Owner, Step};
@@ -150,6 +154,7 @@ impl Coordinator {
     /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
         self.context.came = WaitsFor::Nothing;
+        self.context.now = now.mono;
         match command {
             Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
             Command::NextPage { id } => self.submit_next_page(now, to, id),
@@ -161,7 +166,7 @@ impl Coordinator {
     fn submit_operation(&mut self, now: Now, to: RequestId, command: Command) {
         if self.operations.is_full() {
             self.context.tell(Event::Refused);
-            let retry_after = self.context.limits.request_timeout;
+            let retry_after = self.context.retry_after();
             return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
         match command {
@@ -187,11 +192,21 @@ impl Coordinator {
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.context.came = WaitsFor::Store;
+        self.context.now = now.mono;
+        if matches!(response, StoreResponse::Failed(StoreFault::Expired)) {
+            self.context.tell(Event::Expired);
+        }
         if Replica::made(id) {
+            if self.replica.is_write(id) {
+                self.context.writes.end(now.mono);
+            }
             return self.replica.handle_stored(id, response, &mut self.context.effects);
         }
         match number::parse(id.0) {
             Some(Owner::Operation(id, step)) => {
+                if step.is_write() {
+                    self.context.writes.end(now.mono);
+                }
                 let me = self.context.member.me;
                 self.take_answer(now, id, step, me, replica::answer(response));
             }
@@ -206,11 +221,14 @@ impl Coordinator {
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
         self.context.came = WaitsFor::Peer(origin.node);
+        self.context.now = now.mono;
         match (origin.link, message) {
-            (Destination::Accepted(_), Message::Request { id, request }) => {
+            (Destination::Accepted(_), Message::Request { id, request, within }) => {
                 let believed = self.context.view.peer(self.context.member.me).believed;
-                let effects = &mut self.context.effects;
-                self.replica.handle_request(now, believed, origin, id, request, effects);
+                let patience = self.context.replica_patience();
+                let Context { writes, effects, .. } = &mut self.context;
+                let tools = Tools { now, believed, writes: Some((writes, patience)), effects };
+                self.replica.handle_request(tools, Demand { origin, id, within }, request);
             }
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {
                 match number::parse(id.number) {
@@ -227,6 +245,8 @@ impl Coordinator {
     /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
     pub fn handle_timeout(&mut self, now: Now) {
         self.context.came = WaitsFor::Nothing;
+        self.context.now = now.mono;
+        self.context.writes.pass(now.mono);
         while let Some((id, deadline)) = self.operations.oldest()
             && deadline <= now.mono
         {

@@ -45,6 +45,11 @@ pub(super) enum Owner {
 }
 
 impl Step {
+    /// Whether the store is asked to write.
+    pub(super) const fn is_write(self) -> bool {
+        matches!(self, Self::Hints { .. } | Self::Write { .. })
+    }
+
     const fn to_bits(self) -> u64 {
         match self {
             Self::Cell => 0,

@@ -1,10 +1,12 @@
 //! The other nodes as operations see them: who can be asked, and how much is under way there.
 //!
-//! What is under way at a peer is bounded in requests and in bytes. A peer at its bound counts as failed for one
-//! more operation, so a slow one costs the others neither memory nor time.
+//! What is under way at a peer is bounded in requests and in bytes, and by the time that it takes there (`admission`). A
+//! peer at its bound counts as failed for one more operation, so a slow one costs the others neither memory nor time.
 
 use super::latency::Latency;
+use crate::Flow;
 use crate::dial::Dialer;
+use stdx::Instant;
 
 /// A node, by what this thread does with it. This node has an entry too, of which only the latency is used.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(super) struct Peer {
     pub(super) dialer: Dialer,
     /// How fast it answers reads.
     pub(super) latency: Latency,
+    /// What is under way there, and how fast it is done.
+    pub(super) flow: Flow,
     requests: u32,
     bytes: usize,
 }
@@ -32,8 +36,9 @@ pub(super) enum Availability {
 
 impl Peer {
     /// A peer without a link.
-    pub(super) const fn new() -> Self {
-        Self { dialer: Dialer::new(), latency: Latency::UNKNOWN, requests: 0, bytes: 0 }
+    pub(super) fn new() -> Self {
+        let (dialer, flow) = (Dialer::new(), Flow::in_groups());
+        Self { dialer, latency: Latency::UNKNOWN, flow, requests: 0, bytes: 0 }
     }
 
     /// Whether one more request fits. One alone always does, however large.
@@ -43,7 +48,8 @@ impl Peer {
     }
 
     /// Counts a request that is sent.
-    pub(super) const fn begin(&mut self, bytes: usize) {
+    pub(super) fn begin(&mut self, now: Instant, bytes: usize) {
+        self.flow.begin(now, bytes);
         self.requests += 1;
         self.bytes += bytes;
     }
@@ -52,7 +58,8 @@ impl Peer {
     ///
     /// # Panics
     /// When none was under way.
-    pub(super) const fn end(&mut self, bytes: usize) {
+    pub(super) fn end(&mut self, now: Instant, bytes: usize) {
+        self.flow.end(now, bytes);
         self.requests -= 1;
         self.bytes -= bytes;
     }

@@ -18,7 +18,7 @@ use crate::{
     PeerState, Quorum, Reply, RequestId, StoreFault, WaitsFor,
 };
 use bytes::Bytes;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Now, Version, WallTime};
+use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, Now, Version, WallTime};
 
 /// A write that has no version yet.
 #[derive(Debug)]
@@ -164,11 +164,12 @@ impl Coordinator {
     }
 
     fn send_write(&mut self, id: OperationId, cell: Cell) {
+        let deadline = self.operations.deadline(id);
         let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
         let Work::Write(write) = &mut operation.work else {
             unreachable!("it is a write");
         };
-        write.send(&mut self.context, id, cell);
+        write.send(&mut self.context, id, deadline, cell);
     }
 
     pub(super) fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
@@ -204,9 +205,10 @@ impl Plan {
         let mut plan = Self { tally, full: none, busy: none, suspected: none };
         let bytes = intent.subject.key.as_bytes().len() + intent.value.len();
         let is_value = intent.kind == CellKind::Value;
+        let is_own_busy = context.is_own_busy(&intent.subject, intent.quorum.from());
         for place in Places::first(intent.quorum.from()) {
             let node = context.node(&intent.subject, place);
-            match context.can_write(node, bytes, is_value) {
+            match context.admits_write(node, bytes, is_value, is_own_busy) {
                 Availability::Ready => {
                     if context.view.peer(node).state == PeerState::Suspected {
                         plan.suspected.insert(place);
@@ -226,7 +228,7 @@ impl Plan {
         if self.tally.would_do_with(self.full) {
             Failure::DiskFull
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
-            Failure::Overloaded { retry_after: context.limits.request_timeout }
+            Failure::Overloaded { retry_after: context.retry_after() }
         } else {
             let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
             Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
@@ -256,7 +258,7 @@ impl Write {
     }
 
     /// Asks all that can be asked. The value is not kept.
-    fn send(&mut self, context: &mut Context, id: OperationId, cell: Cell) {
+    fn send(&mut self, context: &mut Context, id: OperationId, deadline: Option<Instant>, cell: Cell) {
         let targets = context.nodes(&self.subject, self.hinted);
         self.holder = if targets.is_empty() { None } else { self.choose_holder(context) };
         let mut rest = self.open;
@@ -268,7 +270,8 @@ impl Write {
             let node = context.node(&self.subject, place);
             self.may_be_stored |= node != context.member.me;
             let request = PeerRequest::Write { key: self.subject.key.clone(), cell, hints };
-            context.ask(Asking { operation: id, step: Step::Write { round: 0 }, node }, request, self.bytes);
+            let asking = Asking { operation: id, step: Step::Write { round: 0 }, node, deadline };
+            context.ask(asking, request, self.bytes);
         }
     }
 
@@ -327,7 +330,7 @@ impl Write {
         } else if self.tally.would_do_with(self.ahead) {
             Failure::ClockAhead { maybe_stored }
         } else if !maybe_stored && self.tally.would_do_with(self.busy) {
-            Failure::Overloaded { retry_after: context.limits.request_timeout }
+            Failure::Overloaded { retry_after: context.retry_after() }
         } else {
             Failure::NotEnoughReplicas {
                 acks: self.tally.acks(),
@@ -361,14 +364,14 @@ impl Write {
     fn note_fault(&mut self, place: u8, fault: StoreFault, is_own: bool) {
         match &fault {
             StoreFault::Full => self.full.insert(place),
-            StoreFault::Overloaded { .. } => self.busy.insert(place),
+            StoreFault::Overloaded { .. } | StoreFault::Expired => self.busy.insert(place),
             StoreFault::Corrupt { .. } | StoreFault::Io { .. } => {
                 self.may_be_stored = true;
                 true
             }
         };
         // Of a peer, the message may come again and find room.
-        if is_own || !matches!(fault, StoreFault::Overloaded { .. }) {
+        if is_own || !matches!(fault, StoreFault::Overloaded { .. } | StoreFault::Expired) {
             self.fault = Some(Box::new(fault));
         }
     }

@@ -209,7 +209,7 @@ impl Read {
         let step = Step::Write { round: self.repair.round };
         let (key, cell) = (self.subject.key.clone(), cell.clone());
         let request = PeerRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
-        context.ask(Asking { operation: id, step, node }, request, bytes);
+        context.ask(Asking { operation: id, step, node, deadline: None }, request, bytes);
         true
     }
 

@@ -99,7 +99,8 @@ impl Write {
             self.keeping.attempts += 1;
             self.keeping.tried.insert(place);
             let (key, version) = (self.subject.key.clone(), self.version);
-            let asking = Asking { operation: id, step, node: context.node(&self.subject, place) };
+            let node = context.node(&self.subject, place);
+            let asking = Asking { operation: id, step, node, deadline: None };
             let asked = context.ask(asking, PeerRequest::KeepHints { key, version, targets }, 0);
             self.keeping.keeper = asked.then_some(place);
             return asked;

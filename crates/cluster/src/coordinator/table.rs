@@ -199,6 +199,13 @@ impl<W> OperationTable<W> {
         slot.occupant.as_ref().map(|occupant| (id, occupant.deadline))
     }
 
+    /// When the time of an operation is over, if it is still under way.
+    #[inline]
+    pub(super) fn deadline(&self, id: OperationId) -> Option<Instant> {
+        let slot = self.slots.get(usize::from(id.slot)).filter(|slot| slot.uses == id.uses)?;
+        slot.occupant.as_ref().map(|occupant| occupant.deadline)
+    }
+
     /// How many slots have ever been used; those of [`OperationTable::at`].
     pub(super) const fn slots(&self) -> usize {
         self.slots.len()

@@ -35,7 +35,7 @@ mod upkeep;
 
 pub use status::{NodeStatus, PeerStatus, RepairStatus};
 
-use crate::replica::Replica;
+use crate::replica::{Demand, Replica, Tools};
 use crate::{
     ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
     Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
@@ -147,10 +147,10 @@ impl Node {
             return;
         }
         match (message, origin.link) {
-            (Message::Request { id, request }, Destination::Accepted(link))
+            (Message::Request { id, request, within }, Destination::Accepted(link))
                 if self.is_let_in(origin.node, link) =>
             {
-                self.handle_request(now, origin, link, id, request);
+                self.handle_request(now, link, Demand { origin, id, within }, request);
             }
             (Message::Answer { id, answer }, Destination::Dialed(node)) if node == origin.node => {
                 self.handle_answer(now, node, id, answer);
@@ -284,20 +284,16 @@ impl Node {
         self.publish();
     }
 
-    fn handle_request(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        link: LinkId,
-        id: MessageId,
-        request: PeerRequest,
-    ) {
+    fn handle_request(&mut self, now: Now, link: LinkId, demand: Demand, request: PeerRequest) {
+        let Demand { origin, id, .. } = demand;
         match request {
             PeerRequest::Heartbeat(vitals) => self.heartbeat_came(now, link, id, origin.node, vitals),
             PeerRequest::Range(range) => self.range_came(origin.node, link, id, range),
             request => {
                 let believed = self.is_believed();
-                self.replica.handle_request(now, believed, origin, id, request, &mut self.outbox.effects);
+                let effects = &mut self.outbox.effects;
+                let tools = Tools { now, believed, writes: None, effects };
+                self.replica.handle_request(tools, demand, request);
             }
         }
     }

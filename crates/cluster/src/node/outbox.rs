@@ -51,7 +51,7 @@ impl Outbox {
         self.last_store += 1;
         let id = StoreId(self.last_store);
         self.stores.insert(id, purpose);
-        self.effects.push_back(Effect::Store { id, request });
+        self.effects.push_back(Effect::Store { id, request, deadline: None });
     }
 
     /// What the store was asked for under this id; each is answered once.
@@ -73,7 +73,7 @@ impl Outbox {
         self.last_message += 1;
         let number = self.last_message;
         let id = MessageId { incarnation: self.incarnation, asker: Asker::Node, number };
-        let message = Message::Request { id, request };
+        let message = Message::Request { id, request, within: None };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
         number
     }

@@ -10,10 +10,14 @@
 //!
 //! A part in a scan becomes a page: see `scan_parts`.
 //!
+//! What its asker waits for no longer is not done: the store is told until when. A write that would wait for too long
+//! is refused as [`PeerFault::Busy`], if a coordinator drives this; what nodes ask of each other is paced by them.
+//!
 //! **Caveats.** What a link leaves behind when it ends is still carried out; the answer is sent nowhere.
 
 mod scan_parts;
 
+use crate::local_writes::LocalWrites;
 use crate::{
     Destination, Effect, Event, HybridClock, Key, LinkId, Member, Message, MessageId, NodeSet, Origin,
     PeerAnswer, PeerFault, PeerRequest, RangeDigest, ScanAnswer, ScanPart, StoreId, StoreRequest,
@@ -21,6 +25,7 @@ use crate::{
 };
 use scan_parts::ScanParts;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 use stdx::{Cell, Now};
 
 /// Requests under way for one link; one more is refused as [`PeerFault::Busy`].
@@ -43,6 +48,38 @@ pub(crate) struct Replica {
     scan_parts: ScanParts,
 }
 
+/// What a replica works with.
+pub(crate) struct Tools<'a> {
+    pub(crate) now: Now,
+    /// This node's reads count.
+    pub(crate) believed: bool,
+    /// What the local store has under way, and how long a write may wait for it; `None`: it is not kept.
+    pub(crate) writes: Option<(&'a mut LocalWrites, Duration)>,
+    pub(crate) effects: &'a mut VecDeque<Effect>,
+}
+
+/// Who asks, and for how long.
+pub(crate) struct Demand {
+    pub(crate) origin: Origin,
+    pub(crate) id: MessageId,
+    pub(crate) within: Option<Duration>,
+}
+
+impl Tools<'_> {
+    /// Whether a write would wait for longer than it may, or than anybody waits for it.
+    fn is_busy(&self, within: Option<Duration>) -> bool {
+        self.writes.as_ref().is_some_and(|(writes, patience)| {
+            !writes.admits(within.map_or(*patience, |within| within.min(*patience)))
+        })
+    }
+
+    fn begin_write(&mut self, bytes: usize) {
+        if let Some((writes, _)) = &mut self.writes {
+            writes.begin(self.now.mono, bytes);
+        }
+    }
+}
+
 /// What is under way for a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
@@ -58,6 +95,7 @@ struct Job {
     id: MessageId,
     wants: Wants,
     bytes: usize,
+    is_write: bool,
 }
 
 /// What the asker wants of the store's answer.
@@ -85,22 +123,17 @@ impl Replica {
 
     /// Takes a request that came over an accepted link; `believed`: this node's reads count. Requests that are
     /// not for a store are refused.
-    pub(crate) fn handle_request(
-        &mut self,
-        now: Now,
-        believed: bool,
-        origin: Origin,
-        id: MessageId,
-        request: PeerRequest,
-        effects: &mut VecDeque<Effect>,
-    ) {
+    pub(crate) fn handle_request(&mut self, mut tools: Tools<'_>, demand: Demand, request: PeerRequest) {
+        let Demand { origin, id, within } = demand;
         let Destination::Accepted(link) = origin.link else {
             return;
         };
         let bytes = size(&request);
         let is_page = matches!(request, PeerRequest::Scan(_));
-        let outcome = if self.has_room(link, bytes, is_page) {
-            self.judge(now, believed, origin, request, effects)
+        let is_write = matches!(request, PeerRequest::Write { .. } | PeerRequest::KeepHints { .. });
+        let waits_too_long = matches!(request, PeerRequest::Write { .. }) && tools.is_busy(within);
+        let outcome = if self.has_room(link, bytes, is_page) && !waits_too_long {
+            self.judge(tools.now, tools.believed, origin, request, tools.effects)
         } else {
             Err(PeerAnswer::Failed(PeerFault::Busy))
         };
@@ -110,11 +143,20 @@ impl Replica {
                 load.requests += 1;
                 load.bytes += bytes;
                 load.pages += u32::from(wants.is_page());
-                let id = self.jobs.insert(Job { link, id, wants, bytes });
-                effects.push_back(Effect::Store { id, request });
+                let id = self.jobs.insert(Job { link, id, wants, bytes, is_write });
+                if is_write {
+                    tools.begin_write(bytes);
+                }
+                let deadline = within.map(|within| tools.now.mono + within);
+                tools.effects.push_back(Effect::Store { id, request, deadline });
             }
-            Err(answer) => effects.push_back(send(link, id, answer)),
+            Err(answer) => tools.effects.push_back(send(link, id, answer)),
         }
+    }
+
+    /// Whether this store request of a replica, which is under way, writes.
+    pub(crate) fn is_write(&self, id: StoreId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.is_write)
     }
 
     /// Whether the store request of this id was made by a replica.
@@ -263,7 +305,7 @@ fn send(link: LinkId, id: MessageId, answer: PeerAnswer) -> Effect {
 }
 
 /// What a request holds in memory, about.
-fn size(request: &PeerRequest) -> usize {
+pub(crate) fn size(request: &PeerRequest) -> usize {
     match request {
         PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
         PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
@@ -300,8 +342,16 @@ impl Jobs {
         StoreId(REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index))
     }
 
+    fn get(&self, id: StoreId) -> Option<&Job> {
+        self.slots.get(Self::index(id) as usize).and_then(|(_, job)| job.as_ref())
+    }
+
+    const fn index(id: StoreId) -> u32 {
+        (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32
+    }
+
     fn remove(&mut self, id: StoreId) -> Job {
-        let index = (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32;
+        let index = Self::index(id);
         let (uses, slot) = &mut self.slots[index as usize];
         let is_current = id.0 == REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index);
         assert!(is_current, "the store answered {id:?} twice");

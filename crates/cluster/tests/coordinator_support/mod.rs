@@ -162,6 +162,14 @@ impl Cluster {
         self.handle(packet, fault);
     }
 
+    /// Handles the first of what is on its way that `is_meant`; whether there was any.
+    pub(crate) fn deliver_first(&mut self, is_meant: impl Fn(&Packet) -> bool) -> bool {
+        let Some(at) = self.on_the_way.iter().position(is_meant) else { return false };
+        let packet = self.on_the_way.remove(at);
+        self.handle(packet, None);
+        true
+    }
+
     /// The same, and it stays on its way.
     pub(crate) fn deliver_copy(&mut self, index: usize) {
         let packet = self.on_the_way[index].clone();
@@ -279,7 +287,7 @@ impl Cluster {
 
     fn carry_out_one(&mut self, node: usize, effect: Effect, opened: &mut VecDeque<PeerHello>) {
         match effect {
-            Effect::Store { id, request } => {
+            Effect::Store { id, request, .. } => {
                 if let StoreRequest::Write { key, cell, .. } = &request {
                     self.note_issued(key, cell);
                 }

@@ -374,7 +374,7 @@ impl World {
     pub(crate) fn settle(&mut self, host: usize) {
         while let Some(effect) = self.hosts[host].node.as_mut().and_then(Node::poll_effect) {
             match effect {
-                Effect::Store { id, request } => self.store(host, id, request),
+                Effect::Store { id, request, .. } => self.store(host, id, request),
                 Effect::Send { to: Destination::Dialed(node), message } => {
                     let to = node.as_usize();
                     if let Some(link) = self.link_between(host, to) {

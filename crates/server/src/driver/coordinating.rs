@@ -8,7 +8,7 @@ use crate::metrics::{QuorumKind, Recorder};
 use crate::process::Process;
 use crate::replies::{Begun, Replies};
 use crate::stages::Request;
-use api::RequestKind;
+use api::{Entity, RequestKind};
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
     PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
@@ -21,6 +21,8 @@ use stdx::{Instant, Now, Rng};
 use store::Store;
 use tokio::sync::oneshot;
 
+/// With so many operations under way it is noted how long they will take.
+const DRAIN_NOTED_FROM: usize = 64;
 /// How often a thread that ends looks whether it is idle.
 const IDLE_LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -35,6 +37,10 @@ pub(crate) struct Coordinating {
     wait_for_links: Vec<oneshot::Sender<()>>,
     /// Scans that were begun.
     scans: u64,
+    /// Of the thread.
+    number: u8,
+    /// How long it will take to do what is under way was left for others, and is to be put right.
+    drain_is_noted: bool,
 }
 
 impl Driver<Coordinating> {
@@ -59,6 +65,8 @@ impl Driver<Coordinating> {
             me,
             wait_for_links: Vec::new(),
             scans: 0,
+            number,
+            drain_is_noted: false,
         };
         let counters = Arc::clone(&load.links);
         Self::start(Arc::clone(process), Arc::clone(local), Asker::Coordinator(number), machine, counters)
@@ -72,14 +80,30 @@ impl Driver<Coordinating> {
         })
     }
 
-    /// Gives commands to the coordinator, in order and in one turn.
+    /// Gives commands to the coordinator, in order and in one turn; no more than there is room for, or a few.
     pub(super) fn submit_all(
         self: &Rc<Self>,
         kind: RequestKind,
         commands: impl Iterator<Item = Command>,
         ids: &mut impl Extend<RequestId>,
     ) {
-        self.bring(|core, now| ids.extend(commands.map(|command| core.machine.submit(now, kind, command))));
+        self.bring(|core, now| {
+            ids.extend(commands.map(|command| {
+                let id = core.machine.replies.open(Begun { kind, at: now.mono });
+                core.machine.coordinator.submit_paced(now, id, command);
+                id
+            }));
+        });
+    }
+
+    /// When to try again, if there is no room for this write of so many bytes.
+    pub(crate) fn refuses_write(&self, entity: &Entity, value_len: usize) -> Option<Duration> {
+        self.look(|core| core.machine.coordinator.refuses_write(&entity.key, value_len, entity.quorum))
+    }
+
+    /// How many writes more there is room for.
+    pub(super) fn room_for_writes(&self) -> usize {
+        self.look(|core| core.machine.coordinator.room_for_writes())
     }
 
     /// Where replies are asked for.
@@ -177,9 +201,14 @@ impl Machine for Coordinating {
         }
     }
 
-    fn settled(core: &mut Core<Self>, _: &Rc<Driver<Self>>, _: Now) {
+    fn settled(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now) {
         let Core { machine, links, .. } = core;
-        machine.load.operations.store(machine.coordinator.operations(), Ordering::Relaxed);
+        let operations = machine.coordinator.operations();
+        machine.load.operations.store(operations, Ordering::Relaxed);
+        if operations >= DRAIN_NOTED_FROM || machine.drain_is_noted {
+            driver.process.admission.note_drain(machine.number, machine.coordinator.drain());
+            machine.drain_is_noted = operations >= DRAIN_NOTED_FROM;
+        }
         if machine.wait_for_links.is_empty() {
             return;
         }

@@ -85,6 +85,11 @@ impl Executions {
         Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
     }
 
+    /// How many commands more there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.driver.room_for_writes()
+    }
+
     /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.
     pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
         self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.wait_for);

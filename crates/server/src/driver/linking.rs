@@ -25,6 +25,15 @@ pub(super) fn read_buffer() -> Box<[u8]> {
     vec![0; READ_BYTES].into_boxed_slice()
 }
 
+/// A link that has begun.
+struct Began {
+    origin: Origin,
+    /// Of the protocol.
+    version: u8,
+    socket: TcpStream,
+    inbox: Inbox,
+}
+
 /// A link that is read.
 struct Source {
     origin: Origin,
@@ -51,10 +60,11 @@ impl<M: Machine> Driver<M> {
                 core.links.dial_failed(node);
                 core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
             }),
-            Ok(Opened { socket, inbox, hello }) => {
+            Ok(Opened { socket, inbox, hello, version }) => {
                 let link = Destination::Dialed(node);
                 self.bring(|core, now| {
-                    self.open(core, Origin { node, link }, socket, inbox, Vec::new());
+                    let began = Began { origin: Origin { node, link }, version, socket, inbox };
+                    self.open(core, began, Vec::new());
                     core.machine.handle_link(now, LinkEvent::Opened(hello));
                 });
             }
@@ -68,11 +78,11 @@ impl<M: Machine> Driver<M> {
 
     /// As [`Driver::bring_link`], while something is being carried out.
     pub(super) fn adopt(self: &Rc<Self>, core: &mut Core<M>, now: Now, admitted: Admitted) {
-        let Admitted { link, node, socket, inbox, welcome } = admitted;
+        let Admitted { link, node, version, socket, inbox, welcome } = admitted;
         match TcpStream::from_std(socket) {
             Ok(socket) => {
                 let origin = Origin { node, link: Destination::Accepted(link) };
-                self.open(core, origin, socket, inbox, welcome);
+                self.open(core, Began { origin, version, socket, inbox }, welcome);
             }
             Err(error) => {
                 tracing::warn!(%error, "a peer's link was lost as it was let in");
@@ -90,16 +100,10 @@ impl<M: Machine> Driver<M> {
         });
     }
 
-    fn open(
-        self: &Rc<Self>,
-        core: &mut Core<M>,
-        origin: Origin,
-        socket: TcpStream,
-        inbox: Inbox,
-        begins_with: Vec<u8>,
-    ) {
+    fn open(self: &Rc<Self>, core: &mut Core<M>, began: Began, begins_with: Vec<u8>) {
+        let Began { origin, version, socket, inbox } = began;
         let (read_half, write_half) = socket.into_split();
-        let serial = core.links.open(origin, write_half, begins_with);
+        let serial = core.links.open(origin, version, write_half, begins_with);
         let room = self.process.memory.begin(Part::PeerLinks);
         let source = Source { origin, serial, socket: read_half, inbox, room };
         let reader = tokio::task::spawn_local(Rc::clone(self).read(source));

@@ -8,7 +8,8 @@
 //! **Mechanism.** Everything is of one thread, in one `RefCell` that is never borrowed across a wait. Whatever
 //! comes in is brought to the [`Machine`], whose effects are then carried out until there are none. Writes are
 //! gathered in a [`WriteGroup`], messages in their links; the first of a turn wakes the task that ends it, which
-//! runs after the tasks that are ready already. Answers of other threads come through the [`Inbox`].
+//! runs after the tasks that are ready already. A group that nobody waits for any more when the turn ends, as after a
+//! process was stopped for a while, is not handed over. Answers of other threads come through the [`Inbox`].
 //!
 //! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinating`]), the control thread drives
 //! the `Node` ([`presiding`]).
@@ -25,13 +26,13 @@ use crate::links::{LinkCounters, Links};
 use crate::local::Local;
 use crate::process::Process;
 use crate::stages::StoreTimes;
-use cluster::{Asker, Effect, LinkAction, StoreId, StoreRequest};
+use cluster::{Asker, Effect, LinkAction, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use stdx::Now;
+use stdx::{Instant, Now};
 use store::{ReadNow, WriteGroup};
 use tokio::sync::Notify;
 
@@ -39,6 +40,9 @@ use tokio::sync::Notify;
 const GROUP_WRITES_MAX: usize = 512;
 /// A group of so many bytes is handed over before the turn ends.
 const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// The deadline of what is waited for as long as it takes.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// See the module.
 pub(crate) struct Driver<M> {
@@ -58,6 +62,8 @@ pub(crate) struct Core<M> {
     pub(crate) machine: M,
     pub(crate) links: Links,
     group: WriteGroup,
+    /// Of the write in the group that is waited for longest.
+    group_deadline: Instant,
     /// The task that ends the turn has been woken.
     turn_is_begun: bool,
     /// While answers of the store are handled that came from another thread: when it was through with what.
@@ -76,7 +82,14 @@ impl<M: Machine> Driver<M> {
         let links = Links::new(&process, &local, Arc::clone(&counters));
         let group = local.store.write_group();
         let driver = Rc::new(Self {
-            core: RefCell::new(Core { machine, links, group, turn_is_begun: false, answered: None }),
+            core: RefCell::new(Core {
+                machine,
+                links,
+                group,
+                group_deadline: Instant::ZERO,
+                turn_is_begun: false,
+                answered: None,
+            }),
             inbox: Arc::default(),
             asker,
             process,
@@ -116,7 +129,7 @@ impl<M: Machine> Driver<M> {
     fn carry_out_effects(self: &Rc<Self>, core: &mut Core<M>, now: Now) {
         while let Some(effect) = core.machine.poll_effect() {
             match effect {
-                Effect::Store { id, request } => self.store(core, now, id, request),
+                Effect::Store { id, request, deadline } => self.store(core, now, (id, request), deadline),
                 Effect::Send { to, message } => {
                     core.links.push(to, &message);
                     self.begin_turn(core);
@@ -129,15 +142,22 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    fn store(&self, core: &mut Core<M>, now: Now, id: StoreId, request: StoreRequest) {
+    fn store(
+        &self,
+        core: &mut Core<M>,
+        now: Now,
+        (id, request): (StoreId, StoreRequest),
+        deadline: Option<Instant>,
+    ) {
         if !request.is_read() {
             self.begin_turn(core);
             core.group.add(id, &request);
+            core.group_deadline = core.group_deadline.max(deadline.unwrap_or(NEVER));
             return self.flush_group_if_large(core);
         }
         match self.local.store.try_answer(&request) {
             ReadNow::Done(response) => core.machine.handle_stored(now, id, response),
-            ReadNow::WouldWait => self.local.reads.read(now, id, request, &self.inbox),
+            ReadNow::WouldWait => self.local.reads.read(now, (id, request), deadline, &self.inbox),
         }
     }
 
@@ -170,7 +190,12 @@ impl<M: Machine> Driver<M> {
             return;
         }
         let group = std::mem::replace(&mut core.group, self.local.store.write_group());
+        let deadline = std::mem::replace(&mut core.group_deadline, Instant::ZERO);
         let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
+        if deadline <= handed_over {
+            let responses = group.failed(&StoreFault::Expired);
+            return inbox.put(Answers { responses, times: StoreTimes::Refused });
+        }
         self.local.store.submit(group, move |responses, commit| {
             inbox.put(Answers { responses, times: StoreTimes::Written { handed_over, commit } });
         });

@@ -46,6 +46,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Admitted {
     pub(crate) link: LinkId,
     pub(crate) node: NodeIndex,
+    /// Of the protocol.
+    pub(crate) version: u8,
     pub(crate) socket: std::net::TcpStream,
     pub(crate) inbox: Inbox,
     /// What it begins with.
@@ -192,10 +194,11 @@ impl Arrival {
     /// Lets it in.
     pub(crate) fn admit(self) -> Admitted {
         let Self { link, hello, socket, acceptor } = self;
+        let version = acceptor.version();
         let (welcome, rest) = acceptor.admit();
         let mut inbox = Inbox::new(InboxLimits::default());
         inbox.feed(&rest);
-        Admitted { link, node: hello.node, socket, inbox, welcome }
+        Admitted { link, node: hello.node, version, socket, inbox, welcome }
     }
 
     /// Does not let it in. On a thread with a runtime.

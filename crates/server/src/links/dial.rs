@@ -28,6 +28,8 @@ pub(crate) struct Opened {
     pub(crate) socket: TcpStream,
     pub(crate) inbox: Inbox,
     pub(crate) hello: PeerHello,
+    /// Of the protocol.
+    pub(crate) version: u8,
 }
 
 /// Why there is no link.
@@ -72,10 +74,10 @@ async fn attempt(
         // A few bytes on a connection that has room for them; if not, the peer finds out by itself.
         let _ = talk.socket.try_write(&refusal);
     }
-    let (hello, rest) = shaken?;
+    let (hello, version, rest) = shaken?;
     let mut inbox = Inbox::new(InboxLimits::default());
     inbox.feed(&rest);
-    Ok(Opened { socket: talk.socket, inbox, hello })
+    Ok(Opened { socket: talk.socket, inbox, hello, version })
 }
 
 async fn in_time<T>(
@@ -97,7 +99,7 @@ async fn shake_hands(
     local: &Local,
     node: NodeIndex,
     asker: Asker,
-) -> Result<(PeerHello, Vec<u8>), DialError> {
+) -> Result<(PeerHello, u8, Vec<u8>), DialError> {
     talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header())).await?;
     let answer_len = loop {
         match upgrade::parse_response(&talk.waiting)? {
@@ -112,7 +114,7 @@ async fn shake_hands(
         match dialer.handle(&std::mem::take(&mut talk.waiting))? {
             DialStep::NeedMore => talk.listen().await?,
             DialStep::Send(bytes) => talk.say(&bytes).await?,
-            DialStep::Done { hello, rest } => return Ok((hello, rest)),
+            DialStep::Done { hello, rest } => return Ok((hello, dialer.version(), rest)),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use stdx::Hlc;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
-use wire::{Outbox, OutboxLimits};
+use wire::Outbox;
 
 /// Of what waits, each link holds so much without taking it of the memory budget; ...
 const WAITING_BYTES_FREE: u64 = 256 << 10;
@@ -65,7 +65,7 @@ impl Link {
         peer: NodeIndex,
         serial: u64,
         socket: OwnedWriteHalf,
-        limits: OutboxLimits,
+        outbox: Outbox,
         room: Taken,
         begins_with: Vec<u8>,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Link {
             peer,
             serial,
             socket: Rc::new(socket),
-            outbox: Outbox::new(limits),
+            outbox,
             room,
             rest: begins_with,
             rest_begin: 0,

@@ -32,8 +32,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
-use wire::OutboxLimits;
 use wire::handshake::NONCE_LEN;
+use wire::{Outbox, OutboxLimits};
 
 /// What waits in a link for a peer that does not read, at least. A value of the greatest size fits twice.
 const OUTBOX_BYTES_MIN: usize = 64 << 20;
@@ -115,14 +115,22 @@ impl Links {
         self.tried.contains(node)
     }
 
-    /// Takes in an open link, which begins with these bytes. Gives its serial number.
-    pub(crate) fn open(&mut self, origin: Origin, socket: OwnedWriteHalf, begins_with: Vec<u8>) -> u64 {
+    /// Takes in an open link, over which this version of the protocol is spoken and which begins with these bytes. Gives
+    /// its serial number.
+    pub(crate) fn open(
+        &mut self,
+        origin: Origin,
+        version: u8,
+        socket: OwnedWriteHalf,
+        begins_with: Vec<u8>,
+    ) -> u64 {
         let Origin { node: peer, link: at } = origin;
         self.serials += 1;
         self.counters.opened(peer);
         let waits = !begins_with.is_empty();
         let room = self.memory.begin(Part::PeerLinks);
-        let mut link = Link::new(peer, self.serials, socket, self.limits, room, begins_with);
+        let outbox = Outbox::new(self.limits).speaking(version);
+        let mut link = Link::new(peer, self.serials, socket, outbox, room, begins_with);
         link.waits = waits;
         if waits {
             self.waiting.push(at);

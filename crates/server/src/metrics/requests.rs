@@ -98,6 +98,11 @@ fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
         "Operations that reached their deadline before their answers.",
     )
     .count(&[], counters.deadlines_passed.get());
+    out.counter(
+        "veche_expired_total",
+        "Work dropped because nobody waited for it any more when its turn came.",
+    )
+    .count(&[], counters.expired.get());
     out.counter("veche_not_enough_replicas_total", "Operations for which too few replicas answered.")
         .count(&[], counters.not_enough_replicas.get());
     out.counter("veche_writes_superseded_total", "Writes that found a greater version already there.")

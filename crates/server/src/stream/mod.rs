@@ -13,6 +13,8 @@
 //! Between requests, what is plain is answered without hyper (`plain`).
 
 mod plain;
+pub(crate) mod refusals;
+pub(crate) mod shares;
 
 use crate::budget::{Part, Taken};
 use crate::counters::Refusal;

@@ -10,10 +10,13 @@
 //! one write. A reply that does not come at once, or a client that does not read, is waited for before more is read.
 //! What stays meanwhile is taken of the memory budget: the value of a request, answers that were not taken. A request
 //! for whose value there is no room is the library's, which refuses it.
+//! A write for which there is no room is refused before its value is copied (`refusals`); how much of a pipeline is
+//! answered in one turn says `shares`.
 //!
 //! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
 //! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
 
+use super::refusals::Pause;
 use super::{CheckedStream, Held, InputState};
 use crate::budget::Lent;
 use crate::driver::executing::Execution;
@@ -31,6 +34,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use stdx::Instant;
 use tokio::io::AsyncWrite;
 
@@ -38,8 +42,8 @@ use tokio::io::AsyncWrite;
 const READ_BYTES: usize = 16 << 10;
 /// Answers that leave together, about; the largest value that is copied to leave with them is of this size, too.
 const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
-/// So many requests of one connection are answered before it is another's turn.
-const TURN_REQUESTS_MAX: usize = 64;
+/// Whoever has sent without waiting counts as one that does for so many turns more.
+const GREEDY_TURNS: u8 = 64;
 
 /// Why a connection ends whose client asks on and on and reads nothing.
 const NO_ROOM_FOR_ANSWERS: &str = "answers that nobody takes have used up their memory";
@@ -54,6 +58,10 @@ pub(super) struct PlainPath {
     ending: Option<Ending>,
     /// Requests that were taken.
     requests: u64,
+    /// Too much is refused for its client to be read on.
+    pause: Option<Pause>,
+    /// Turns for which its client counts as one that sends without waiting.
+    greedy_turns: u8,
 }
 
 /// A command that is under way.
@@ -98,24 +106,35 @@ struct Taken {
     asked: Asked,
     value_room: Option<Lent>,
     len: usize,
+    /// It is not to be carried out, but to be tried again after this.
+    refused: Option<Duration>,
 }
 
 impl CheckedStream {
     /// Answers plain requests as they come. Ready when the library is to be asked what is next, or when the connection
     /// is broken.
     pub(crate) fn poll_plain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut turn_left = TURN_REQUESTS_MAX;
+        let most = self.thread.shares.most();
+        let mut turn_left = most;
         loop {
             ready!(self.poll_owed(context))?;
+            ready!(self.poll_pause(context));
             if !self.is_plain_turn() {
                 return Poll::Ready(Ok(()));
             }
             if turn_left == 0 {
+                self.end_turn(most);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             let has_answered = match self.held.bytes.is_empty() {
-                true => ready!(self.poll_answer_socket(context, &mut turn_left))?,
+                true => {
+                    let polled = self.poll_answer_socket(context, &mut turn_left);
+                    if polled.is_pending() {
+                        self.end_turn(most - turn_left);
+                    }
+                    ready!(polled)?
+                }
                 false => self.answer_held(context, &mut turn_left)?,
             };
             // What is not plain is the library's, and the end of the stream.
@@ -123,6 +142,17 @@ impl CheckedStream {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// A turn in which so many requests were answered has ended.
+    fn end_turn(&mut self, answered: usize) {
+        if answered == 0 {
+            return;
+        }
+        let has_more = answered > 1 || !self.held.bytes.is_empty();
+        let greedy_turns = if has_more { GREEDY_TURNS } else { self.plain.greedy_turns.saturating_sub(1) };
+        self.plain.greedy_turns = greedy_turns;
+        self.thread.shares.count(greedy_turns > 0);
     }
 
     /// Whether the next request may be taken here.
@@ -191,10 +221,16 @@ impl CheckedStream {
             && answers.len() <= ANSWER_BYTES_MAX
             && value.bytes.is_empty()
             && self.plain.executing.is_none()
+            && self.plain.pause.is_none()
             && let Some(taken) = self.take(&thread, &bytes[answered..])
         {
             *turn_left -= 1;
             answered += taken.len;
+            if let Some(retry_after) = taken.refused {
+                let moment = moment.get_or_insert_with(|| Moment::of(&thread));
+                self.refuse(&thread, retry_after, &taken.asked, &moment.date, &mut answers);
+                continue;
+            }
             if let Some(Begun { reply, execution, asked }) = self.begin(&thread, taken) {
                 let moment = moment.get_or_insert_with(|| Moment::of(&thread));
                 let (status, behind) = self.append(&thread, reply, &asked, true, moment, &mut answers);
@@ -213,7 +249,8 @@ impl CheckedStream {
         }
         let request = self.check.peek_plain(bytes)?;
         let entity = api::decode_plain(&request, &thread.process.rules)?;
-        let (value, value_room) = if entity.takes_value() {
+        let refused = thread.refuses(&entity, request.body.len());
+        let (value, value_room) = if entity.takes_value() && refused.is_none() {
             let room = thread.writes.lend(request.body.len() as u64)?;
             (Bytes::copy_from_slice(request.body), Some(room))
         } else {
@@ -224,7 +261,31 @@ impl CheckedStream {
         self.is_at_start = false;
         self.plain.requests += 1;
         self.vitals.requests.set(self.vitals.requests.get() + 1);
-        Some(Taken { command, asked, value_room, len: request.len })
+        Some(Taken { command, asked, value_room, len: request.len, refused })
+    }
+
+    /// Appends the answer to what is refused. Past a mark, the client is not read on for a while.
+    fn refuse(
+        &mut self,
+        thread: &Thread,
+        retry_after: Duration,
+        asked: &Asked,
+        date: &HttpDate,
+        answers: &mut Vec<u8>,
+    ) {
+        thread.refusals.append(retry_after, asked, date, answers);
+        thread.count_refused(asked.action.into());
+        if thread.refusals.are_too_many() {
+            self.plain.pause = Some(thread.refusals.pause());
+        }
+    }
+
+    fn poll_pause(&mut self, context: &Context<'_>) -> Poll<()> {
+        if let Some(pause) = &self.plain.pause {
+            ready!(pause.poll(context));
+            self.plain.pause = None;
+        }
+        Poll::Ready(())
     }
 
     /// Gives the command to the driver. The reply, if it is there at once.

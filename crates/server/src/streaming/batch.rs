@@ -7,7 +7,8 @@
 //! **Mechanism.** A task of its own (the [`Pump`]) reads the body, gives the entries that have come to the coordinator
 //! in one turn, and writes results as replies come; the body of the response takes them from there. So the one goes on
 //! while the other stands still. How many entries are under way is bounded for the batch, and for all batches of a
-//! thread, which leave room for single requests.
+//! thread, which leave room for single requests; and by what the coordinator has room for, so that a batch goes as fast as
+//! the store, and is not refused because it came faster.
 //!
 //! **Caveats.** An entry that finds no room gets a result that says so, and those behind it are tried all the same: in
 //! a batch, nothing is done again.
@@ -115,6 +116,7 @@ impl BegunBatch {
             executions: Executions::new(terms.driver),
             places: VecDeque::new(),
             bytes_under_way: 0,
+            entries_max: ENTRIES_UNDER_WAY_MIN,
             quorum: terms.quorum,
             process: Arc::clone(terms.process),
             taken: terms.process.memory.begin(Part::Batches),
@@ -204,6 +206,8 @@ struct Pump {
     /// One for each entry that has come and has no result yet.
     places: VecDeque<Place>,
     bytes_under_way: usize,
+    /// Entries that may be under way now.
+    entries_max: usize,
     quorum: Quorum,
     process: Arc<Process>,
     /// What the batch takes in memory.
@@ -257,11 +261,14 @@ impl Pump {
 
     /// Whether no more entries may be under way.
     fn is_full(&self) -> bool {
-        self.places.len() >= self.room.entries_max() || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
+        self.places.len() >= self.entries_max || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
     }
 
     /// Gives the coordinator the entries that have come, as many as there is room for.
     fn take_entries(&mut self) {
+        // What the store can do soon, but never nothing: its rate is known by what it does.
+        let soon = (self.places.len() + self.executions.room()).max(ENTRIES_UNDER_WAY_MIN);
+        self.entries_max = soon.min(self.room.entries_max());
         let mut commands = Vec::new();
         while !self.is_full() {
             match self.decoder.next() {

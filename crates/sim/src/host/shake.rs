@@ -4,7 +4,8 @@ use crate::host::process::Process;
 use cluster::{Asker, NodeIndex, PeerHello};
 use stdx::Rng;
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN,
+    ProtocolVersions, Secret,
 };
 
 /// A handshake that waits for the acceptor's node.
@@ -27,6 +28,7 @@ pub(crate) fn local(process: &Process, asker: Asker, names: &[String], partition
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         secret: Secret::new(*b"known to all hosts of this world"),
+        versions: ProtocolVersions::OURS,
     }
 }
 

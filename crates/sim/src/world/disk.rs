@@ -1,5 +1,7 @@
 //! The disks of hosts: reads, commits and the jobs of engines, each at a random moment.
 //!
+//! A read whose deadline has passed when its turn comes is not done.
+//!
 //! A store may put less on a page than it is asked for; here it does, so that ranges have many pages.
 //!
 //! Jobs are done in a chain of turns. A full memtable wakes jobs that sleep, as it wakes the workers of a server:
@@ -7,9 +9,10 @@
 
 use super::{Event, World};
 use crate::network::Place;
-use cluster::{Asker, NodeIndex, StoreId, StoreRequest, StoreResponse};
+use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
 use std::time::Duration;
+use stdx::Instant;
 use store::{ReadNow, WriteGroup};
 
 /// Between two looks at what an engine owes, at most, while it owes something.
@@ -18,7 +21,13 @@ const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
 const JOBS_IDLE: Duration = Duration::from_millis(700);
 
 impl World {
-    pub(super) fn ask_to_read(&mut self, place: Place, id: StoreId, mut request: StoreRequest) {
+    pub(super) fn ask_to_read(
+        &mut self,
+        place: Place,
+        id: StoreId,
+        mut request: StoreRequest,
+        deadline: Option<Instant>,
+    ) {
         if let StoreRequest::ReadPage(page) = &mut request {
             page.limit.bytes = page.limit.bytes.min(self.scenario.page_bytes_max);
         }
@@ -38,11 +47,20 @@ impl World {
             }
         }
         let delay = self.disk_time(place);
-        self.after(delay, Event::Read(place, id, request));
+        self.after(delay, Event::Read(place, id, request, deadline));
     }
 
-    pub(super) fn read(&mut self, place: Place, id: StoreId, request: &StoreRequest) {
-        self.show_clocks(place.node);
+    pub(super) fn read(
+        &mut self,
+        place: Place,
+        id: StoreId,
+        request: &StoreRequest,
+        deadline: Option<Instant>,
+    ) {
+        let now = self.show_clocks(place.node);
+        if deadline.is_some_and(|deadline| deadline <= now.mono) {
+            return self.hand_over(Event::Stored(place, id, StoreResponse::Failed(StoreFault::Expired)));
+        }
         let Some(process) = self.process(place) else { return };
         let response = process.read(request);
         if self.ends_if_stopped(place) {

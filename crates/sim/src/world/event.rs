@@ -9,6 +9,7 @@ use cluster::{
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use stdx::Instant;
 
 /// Something that happens at some time.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) enum Event {
     /// The store's answer reaches a machine.
     Stored(Place, StoreId, StoreResponse),
     /// The store reads for a machine.
-    Read(Place, StoreId, StoreRequest),
+    Read(Place, StoreId, StoreRequest, Option<Instant>),
     /// What the node has published reaches a coordinator.
     View(Place),
     /// The engine of a host syncs its log.

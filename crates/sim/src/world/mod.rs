@@ -148,7 +148,7 @@ impl World {
             Event::Command(place, id, command) => self.command(place, id, command),
             Event::ReplyDue(place, id) => self.reply_due(place, id),
             Event::Stored(place, id, response) => self.stored(place, id, response),
-            Event::Read(place, id, request) => self.read(place, id, &request),
+            Event::Read(place, id, request, deadline) => self.read(place, id, &request, deadline),
             Event::View(place) => self.view(place),
             Event::Commit(place) => self.commit(place),
             Event::Jobs(place, chain) => self.jobs(place, chain),

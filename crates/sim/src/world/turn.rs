@@ -100,8 +100,10 @@ impl World {
     fn carry_out(&mut self, turn: &mut Turn, effect: Effect) {
         let place = turn.place;
         match effect {
-            Effect::Store { id, request } if request.is_read() => self.ask_to_read(place, id, request),
-            Effect::Store { id, request } => self.ask_to_write(turn, id, request),
+            Effect::Store { id, request, deadline } if request.is_read() => {
+                self.ask_to_read(place, id, request, deadline);
+            }
+            Effect::Store { id, request, .. } => self.ask_to_write(turn, id, request),
             Effect::Send { to, message } => self.send(turn, to, message),
             Effect::Reply { to, reply, .. } => self.reply(place, to, &reply),
             Effect::Link(action) => self.link_action(place, action),

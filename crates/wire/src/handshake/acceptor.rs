@@ -13,6 +13,8 @@ pub struct Acceptor {
     nonce: [u8; NONCE_LEN],
     parcels: Parcels,
     state: State,
+    /// Of the protocol, as far as is known.
+    version: u8,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,8 @@ impl Acceptor {
     /// Waits for a dialer. The nonce is drawn for this handshake alone.
     pub fn new(local: Local, nonce: [u8; NONCE_LEN]) -> Self {
         let local = Local { hello: PeerHello { asker: Asker::Node, ..local.hello }, ..local };
-        Self { local, nonce, parcels: Parcels::default(), state: State::Listens }
+        let version = local.versions.min;
+        Self { local, nonce, parcels: Parcels::default(), state: State::Listens, version }
     }
 
     /// Takes in what the dialer sent. What comes after it arrived is kept for [`Acceptor::admit`].
@@ -70,13 +73,19 @@ impl Acceptor {
     }
 
     fn challenge(&mut self, dial: Vec<u8>) -> Result<AcceptStep, HandshakeError> {
-        let peer = read(&dial, &self.local)?;
+        let (peer, version) = read(&dial, &self.local)?;
+        self.version = version;
         let mut message = acceptor_hello(&self.local, &self.nonce);
         let hello_len = message.len() - PROOF_LEN;
         let proof = self.local.secret.prove(Direction::Accept, &dial, &message[..hello_len]);
         message[hello_len..].copy_from_slice(&proof);
         self.state = State::Challenged { peer, dial, accept: message[..hello_len].to_vec() };
         Ok(AcceptStep::Send(message))
+    }
+
+    /// The version of the protocol that both sides speak, once the dialer has arrived.
+    pub const fn version(&self) -> u8 {
+        self.version
     }
 
     /// Lets the link in: what to send, and what came behind the handshake, the first bytes for the inbox.

@@ -16,6 +16,8 @@ pub struct Dialer {
     parcels: Parcels,
     /// Who answered, once that is proved.
     peer: Option<PeerHello>,
+    /// Of the protocol, as far as is known.
+    version: u8,
 }
 
 /// What a dialer wants next.
@@ -38,7 +40,9 @@ impl Dialer {
     /// Dials the node `expected`; with the first bytes to send. The nonce is drawn for this handshake alone.
     pub fn start(local: Local, expected: NodeIndex, nonce: [u8; NONCE_LEN]) -> (Self, Vec<u8>) {
         let hello = dialer_hello(&local, &nonce);
-        let dialer = Self { local, expected, hello: hello.clone(), parcels: Parcels::default(), peer: None };
+        let version = local.versions.min;
+        let parcels = Parcels::default();
+        let dialer = Self { local, expected, hello: hello.clone(), parcels, peer: None, version };
         (dialer, hello)
     }
 
@@ -63,10 +67,15 @@ impl Dialer {
         }
     }
 
+    /// The version of the protocol that both sides speak, once the link is open.
+    pub const fn version(&self) -> u8 {
+        self.version
+    }
+
     fn answered(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
-        let peer = read(hello, &self.local)?;
+        let (peer, version) = read(hello, &self.local)?;
         let Local { secret, .. } = &self.local;
         if !secret.verify(Direction::Accept, &self.hello, hello, proof) {
             return Err(HandshakeError::AnotherSecret);
@@ -75,6 +84,7 @@ impl Dialer {
             return Err(HandshakeError::WrongNode { expected: self.expected, found: peer.node });
         }
         self.peer = Some(peer);
+        self.version = version;
         Ok(DialStep::Send(pack(Kind::Proof, &secret.prove(Direction::Dial, &self.hello, hello))))
     }
 }

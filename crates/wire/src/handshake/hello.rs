@@ -45,7 +45,7 @@ pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
 }
 
 fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
-    let ProtocolVersions { min, max } = ProtocolVersions::OURS;
+    let ProtocolVersions { min, max } = local.versions;
     let mut out = Vec::with_capacity(HELLO_LEN + PROOF_LEN);
     out.extend_from_slice(&[min, max]);
     out.extend_from_slice(&local.digest.list.to_le_bytes());
@@ -62,13 +62,12 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out
 }
 
-/// What the hello in `message` says, which fits to `local`; that it is true, its proof has to show.
-pub(super) fn read(message: &[u8], local: &Local) -> Result<PeerHello, HandshakeError> {
+/// What the hello in `message` says, which fits to `local`, and the version of the protocol that both speak; that it
+/// is true, its proof has to show.
+pub(super) fn read(message: &[u8], local: &Local) -> Result<(PeerHello, u8), HandshakeError> {
     let mut reader = Reader::new(&message[HEADER_LEN..]);
     let theirs = versions(&mut reader).map_err(short)?;
-    if ProtocolVersions::OURS.common(theirs).is_none() {
-        return Err(HandshakeError::AnotherProtocol { theirs });
-    }
+    let common = local.versions.common(theirs).ok_or(HandshakeError::AnotherProtocol { theirs })?;
     let theirs = digest(&mut reader).map_err(short)?;
     if theirs != local.digest {
         return Err(HandshakeError::AnotherList { ours: local.digest, theirs });
@@ -79,7 +78,7 @@ pub(super) fn read(message: &[u8], local: &Local) -> Result<PeerHello, Handshake
     }
     match hello.node == local.hello.node {
         true => Err(HandshakeError::SameNode { node: local.hello.node }),
-        false => Ok(hello),
+        false => Ok((hello, common)),
     }
 }
 

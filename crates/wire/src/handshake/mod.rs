@@ -55,4 +55,6 @@ pub struct Local {
     pub digest: ClusterDigest,
     /// What only nodes of the cluster know.
     pub secret: Secret,
+    /// Versions of the protocol that it speaks: [`ProtocolVersions::OURS`], or fewer.
+    pub versions: ProtocolVersions,
 }

@@ -5,7 +5,7 @@
 
 use super::fields::{META_LEN_MIN, head, is_present, key, meta, optional_key, vitals, wall};
 use super::scan::{cut, page_heads, page_of, scan_request, snapshot};
-use super::{DETAIL_BYTES_MAX, fault, kind, range_flag};
+use super::{DETAIL_BYTES_MAX, TIME_LEFT_SINCE, fault, kind, range_flag};
 use crate::WireError;
 use bytes::Bytes;
 use cluster::{
@@ -16,24 +16,26 @@ use std::time::Duration;
 use stdx::codec::Reader;
 use stdx::{Cell, CellKind, CellMeta, Hlc};
 
-/// The message that `bytes` are. Keys and values are copied out of them.
+/// The message that `bytes` are, in this version of the protocol. Keys and values are copied out of them.
 ///
 /// # Errors
 /// [`WireError`].
-pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
-    Decoder { reader: Reader::new(bytes), owner: None }.message()
+pub(crate) fn decode(bytes: &[u8], version: u8) -> Result<Message, WireError> {
+    Decoder { reader: Reader::new(bytes), version, owner: None }.message()
 }
 
 /// The same; a value or page that the message ends with stays where it is.
 ///
 /// # Errors
 /// [`WireError`].
-pub(crate) fn decode_owned(bytes: &Bytes) -> Result<Message, WireError> {
-    Decoder { reader: Reader::new(bytes), owner: Some(bytes) }.message()
+pub(crate) fn decode_owned(bytes: &Bytes, version: u8) -> Result<Message, WireError> {
+    Decoder { reader: Reader::new(bytes), version, owner: Some(bytes) }.message()
 }
 
 struct Decoder<'a> {
     reader: Reader<'a>,
+    /// Of the protocol.
+    version: u8,
     /// What holds the bytes, if a value or a page may keep it.
     owner: Option<&'a Bytes>,
 }
@@ -41,21 +43,10 @@ struct Decoder<'a> {
 impl Decoder<'_> {
     fn message(mut self) -> Result<Message, WireError> {
         let (kind, id) = head(&mut self.reader)?;
-        let message = match kind {
-            kind::READ_CELL => Message::Request { id, request: PeerRequest::ReadCell { key: self.key()? } },
-            kind::READ_META => Message::Request { id, request: PeerRequest::ReadMeta { key: self.key()? } },
-            kind::WRITE => Message::Request { id, request: self.write()? },
-            kind::KEEP_HINTS => Message::Request { id, request: self.keep_hints()? },
-            kind::HEARTBEAT => {
-                Message::Request { id, request: PeerRequest::Heartbeat(vitals(&mut self.reader)?) }
-            }
-            kind::RANGE => Message::Request { id, request: PeerRequest::Range(self.range_request()?) },
-            kind::SCAN => {
-                Message::Request { id, request: PeerRequest::Scan(scan_request(&mut self.reader)?) }
-            }
-            kind::END_SCAN => {
-                let snapshot = snapshot(&mut self.reader)?;
-                Message::Request { id, request: PeerRequest::EndScan { snapshot } }
+        let message = match kind & kind::ANSWER {
+            0 => {
+                let within = self.time_left()?;
+                Message::Request { id, request: self.request(kind)?, within }
             }
             _ => Message::Answer { id, answer: self.answer(kind)? },
         };
@@ -63,6 +54,31 @@ impl Decoder<'_> {
             true => Ok(message),
             false => Err(WireError::Field { field: "length" }),
         }
+    }
+
+    /// How long the asker waits; `None`: for as long as it takes, as far as is known.
+    fn time_left(&mut self) -> Result<Option<Duration>, WireError> {
+        if self.version < TIME_LEFT_SINCE {
+            return Ok(None);
+        }
+        Ok(match self.reader.u32()? {
+            0 => None,
+            millis => Some(Duration::from_millis(u64::from(millis))),
+        })
+    }
+
+    fn request(&mut self, kind: u8) -> Result<PeerRequest, WireError> {
+        Ok(match kind {
+            kind::READ_CELL => PeerRequest::ReadCell { key: self.key()? },
+            kind::READ_META => PeerRequest::ReadMeta { key: self.key()? },
+            kind::WRITE => self.write()?,
+            kind::KEEP_HINTS => self.keep_hints()?,
+            kind::HEARTBEAT => PeerRequest::Heartbeat(vitals(&mut self.reader)?),
+            kind::RANGE => PeerRequest::Range(self.range_request()?),
+            kind::SCAN => PeerRequest::Scan(scan_request(&mut self.reader)?),
+            kind::END_SCAN => PeerRequest::EndScan { snapshot: snapshot(&mut self.reader)? },
+            kind => return Err(WireError::MessageKind { kind }),
+        })
     }
 
     fn answer(&mut self, kind: u8) -> Result<PeerAnswer, WireError> {
@@ -198,6 +214,7 @@ impl Decoder<'_> {
             fault::CLOCK_AHEAD => PeerFault::ClockAhead { wall: wall(&mut self.reader)? },
             fault::BUSY => PeerFault::Busy,
             fault::NOT_SERVING => PeerFault::NotServing,
+            fault::STORE_EXPIRED if self.version >= TIME_LEFT_SINCE => PeerFault::Store(StoreFault::Expired),
             _ => return Err(WireError::Field { field: "fault" }),
         })
     }

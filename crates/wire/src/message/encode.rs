@@ -2,12 +2,13 @@
 
 use super::fields::{put_head, put_key, put_meta, put_optional_key, put_u64, put_vitals};
 use super::scan::{put_page_head, put_scan_request, put_snapshot};
-use super::{ABSENT, DETAIL_BYTES_MAX, PRESENT, fault, kind, range_flag};
+use super::{ABSENT, DETAIL_BYTES_MAX, PRESENT, TIME_LEFT_SINCE, fault, kind, range_flag};
 use bytes::Bytes;
 use cluster::{
     Cut, Key, Message, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeRequest, ScanAnswer,
     ScanRequest, StoreFault,
 };
+use std::time::Duration;
 use stdx::codec::put_version;
 use stdx::{Cell, CellMeta};
 
@@ -89,10 +90,10 @@ pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
     }
 }
 
-/// Appends all of `message` but its [`tail`]; that is returned.
-pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option<&'a Bytes> {
+/// Appends all of `message` but its [`tail`], in this version of the protocol; the tail is returned.
+pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: u8) -> Option<&'a Bytes> {
     match message {
-        Message::Request { id, request } => {
+        Message::Request { id, request, within } => {
             let kind = match request {
                 PeerRequest::ReadCell { .. } => kind::READ_CELL,
                 PeerRequest::ReadMeta { .. } => kind::READ_META,
@@ -104,6 +105,9 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerRequest::EndScan { .. } => kind::END_SCAN,
             };
             put_head(out, kind, *id);
+            if version >= TIME_LEFT_SINCE {
+                put_time_left(out, *within);
+            }
             put_request(out, request);
         }
         Message::Answer { id, answer } => {
@@ -122,10 +126,17 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message) -> Option
                 PeerAnswer::ScanEnded => kind::SCAN_ENDED,
             };
             put_head(out, kind, *id);
-            put_answer(out, answer);
+            put_answer(out, answer, version);
         }
     }
     tail(message)
+}
+
+/// The time that is left, rounded up to milliseconds: what is late by less is not dropped.
+fn put_time_left(out: &mut Vec<u8>, within: Option<Duration>) {
+    let millis =
+        within.map_or(0, |within| within.as_nanos().div_ceil(1_000_000).clamp(1, u128::from(u32::MAX)));
+    put_count(out, millis as usize);
 }
 
 fn put_request(out: &mut Vec<u8>, request: &PeerRequest) {
@@ -161,7 +172,7 @@ fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
     put_optional_key(out, request.until.as_ref());
 }
 
-fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer) {
+fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer, version: u8) {
     match answer {
         PeerAnswer::Cell(None) | PeerAnswer::Meta(None) => out.push(ABSENT),
         PeerAnswer::Cell(Some(cell)) => {
@@ -185,7 +196,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer) {
             put_cells(out, entries, until.as_ref());
         }
         PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => put_page_head(out, page, rest.as_ref()),
-        PeerAnswer::Failed(fault) => put_fault(out, fault),
+        PeerAnswer::Failed(fault) => put_fault(out, fault, version),
     }
 }
 
@@ -209,13 +220,16 @@ fn put_cells(out: &mut Vec<u8>, entries: &[(Key, Cell)], until: Option<&Key>) {
     }
 }
 
-/// A count of entries or bytes of a message, which is shorter than any `u32` says.
+/// A count that fits a `u32`: of entries or bytes of a message, which is shorter, or of milliseconds.
 fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&(count as u32).to_le_bytes());
 }
 
-fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault) {
+fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
     match peer_fault {
+        // Without a name for it, it had too much to do.
+        PeerFault::Store(StoreFault::Expired) if version < TIME_LEFT_SINCE => out.push(fault::BUSY),
+        PeerFault::Store(StoreFault::Expired) => out.push(fault::STORE_EXPIRED),
         PeerFault::Store(StoreFault::Full) => out.push(fault::STORE_FULL),
         PeerFault::Store(StoreFault::Overloaded { retry_after }) => {
             out.push(fault::STORE_OVERLOADED);

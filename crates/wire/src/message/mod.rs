@@ -13,6 +13,9 @@ mod scan;
 pub(crate) use decode::{decode, decode_owned};
 pub(crate) use encode::{encode_head, len_max, tail};
 
+/// Since this version of the protocol requests say how much time is left for them.
+const TIME_LEFT_SINCE: u8 = 2;
+
 /// The first byte of a message. Answers have the upper bit set.
 mod kind {
     pub(super) const READ_CELL: u8 = 0x01;
@@ -23,6 +26,9 @@ mod kind {
     pub(super) const RANGE: u8 = 0x06;
     pub(super) const SCAN: u8 = 0x07;
     pub(super) const END_SCAN: u8 = 0x08;
+
+    /// Set in the kinds of answers.
+    pub(super) const ANSWER: u8 = 0x80;
 
     pub(super) const CELL: u8 = 0x81;
     pub(super) const META: u8 = 0x82;
@@ -48,6 +54,8 @@ mod fault {
     pub(super) const CLOCK_AHEAD: u8 = 6;
     pub(super) const BUSY: u8 = 7;
     pub(super) const NOT_SERVING: u8 = 8;
+    /// Since version 2.
+    pub(super) const STORE_EXPIRED: u8 = 9;
 }
 
 /// Bits of the byte that a cell begins with.

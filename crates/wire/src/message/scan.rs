@@ -183,9 +183,9 @@ mod tests {
         let id = MessageId { incarnation: Incarnation(1), asker: Asker::Node, number: 1 };
         let message = Message::Answer { id, answer };
         let mut head = Vec::new();
-        let tail = encode_head(&mut head, &message).expect("a page has bytes");
+        let tail = encode_head(&mut head, &message, crate::PROTOCOL_VERSION).expect("a page has bytes");
         let bytes = Bytes::from([&head[..], tail].concat());
-        let arrived = decode_owned(&bytes).expect("a message");
+        let arrived = decode_owned(&bytes, crate::PROTOCOL_VERSION).expect("a message");
         assert_eq!(arrived, message);
         let Message::Answer { answer: PeerAnswer::Scan(ScanAnswer::Page { page, .. }), .. } = arrived else {
             panic!("another message arrived");

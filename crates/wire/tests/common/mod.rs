@@ -12,7 +12,9 @@ use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
-use wire::{Inbox, InboxLimits, Incoming, MESSAGE_BYTES_MAX, Outbox, OutboxLimits, WireError};
+use wire::{
+    Inbox, InboxLimits, Incoming, MESSAGE_BYTES_MAX, Outbox, OutboxLimits, PROTOCOL_VERSION, WireError,
+};
 
 pub(crate) const CLOCK: Hlc = Hlc::from_bits(0x0123_4567_89ab_cdef);
 
@@ -31,6 +33,7 @@ pub(crate) fn write(number: u64, value_len: usize) -> Message {
     Message::Request {
         id: id(number),
         request: PeerRequest::Write { key: key(b"key"), cell, hints: NodeSet::EMPTY },
+        within: None,
     }
 }
 
@@ -49,7 +52,12 @@ pub(crate) fn drain(outbox: &mut Outbox, bytes_target: usize) -> Vec<u8> {
 
 /// All messages as frames.
 pub(crate) fn encode(messages: &[Message]) -> Vec<u8> {
-    let mut outbox = outbox();
+    encode_in(PROTOCOL_VERSION, messages)
+}
+
+/// The same in this version of the protocol.
+pub(crate) fn encode_in(version: u8, messages: &[Message]) -> Vec<u8> {
+    let mut outbox = outbox().speaking(version);
     messages.iter().for_each(|message| outbox.push(message).unwrap());
     drain(&mut outbox, usize::MAX / 2)
 }
@@ -81,7 +89,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Message>, WireError> {
 
 pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any_id(), any_request()).prop_map(|(id, request)| Message::Request { id, request }),
+        (any_id(), any_request(), option::of(1..=u64::from(u32::MAX))).prop_map(|(id, request, millis)| {
+            Message::Request { id, request, within: millis.map(Duration::from_millis) }
+        }),
         (any_id(), any_answer()).prop_map(|(id, answer)| Message::Answer { id, answer }),
     ]
 }

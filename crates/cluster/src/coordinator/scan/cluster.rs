@@ -250,7 +250,7 @@ impl ClusterScan {
             |is_in: &dyn Fn(NodeIndex) -> bool| would_do(&context.member.layout, self.quorum, is_in);
         let is_had = |node| context.can_read(node) != Availability::Gone;
         if would_do(&is_had) {
-            return Err(Failure::Overloaded { retry_after: context.limits.request_timeout });
+            return Err(Failure::Overloaded { retry_after: context.retry_after() });
         }
         if would_do(&|node| is_had(node) || context.is_expected(node)) {
             return Ok(());
@@ -332,7 +332,7 @@ impl ClusterScan {
         order.retain(|node| !late.contains(*node));
         let participants = participants(&desk.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
-            Failure::Overloaded { retry_after: desk.context.limits.request_timeout }
+            Failure::Overloaded { retry_after: desk.context.retry_after() }
         } else {
             self.failure(TooFew { participants })
         });
@@ -427,7 +427,9 @@ fn refused(
     answer: PeerAnswer,
 ) -> Result<(), Lost> {
     match answer {
-        PeerAnswer::Failed(PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. })) => {
+        PeerAnswer::Failed(
+            PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired),
+        ) => {
             progress.pause(desk.now.mono);
             Ok(())
         }

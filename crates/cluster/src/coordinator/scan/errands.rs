@@ -59,15 +59,21 @@ impl Errands {
     /// Asks this node's store for a page; by which number the answer is known.
     pub(super) fn ask_store(&mut self, context: &mut Context, request: PageRequest) -> u64 {
         let serial = self.begin(context, context.member.me);
-        context.store(StoreId(number::scan_number(self.slot, serial)), StoreRequest::ReadPage(request));
+        let deadline = Some(context.now + context.limits.request_timeout);
+        context.store(
+            StoreId(number::scan_number(self.slot, serial)),
+            StoreRequest::ReadPage(request),
+            deadline,
+        );
         serial
     }
 
     /// Asks a peer for its part; by which number the answer is known.
     pub(super) fn ask_peer(&mut self, context: &mut Context, node: NodeIndex, request: ScanRequest) -> u64 {
         let serial = self.begin(context, node);
-        context.peers[node.as_usize()].begin(0);
-        context.send(node, number::scan_number(self.slot, serial), PeerRequest::Scan(request));
+        context.peers[node.as_usize()].begin(context.now, 0);
+        let deadline = Some(context.now + context.limits.request_timeout);
+        context.send(node, number::scan_number(self.slot, serial), PeerRequest::Scan(request), deadline);
         serial
     }
 
@@ -110,9 +116,9 @@ impl Errands {
             self.kept.remove(node);
             let number = number::scan_number(self.slot, context.next_scan_request());
             if node == context.member.me {
-                context.store(StoreId(number), StoreRequest::EndSnapshot { id: snapshot });
+                context.store(StoreId(number), StoreRequest::EndSnapshot { id: snapshot }, None);
             } else {
-                context.send(node, number, PeerRequest::EndScan { snapshot });
+                context.send(node, number, PeerRequest::EndScan { snapshot }, None);
             }
         }
         self.under_way.is_empty()

@@ -72,7 +72,9 @@ impl LocalScan {
                 }
                 self.take_page(page, rest);
             }
-            PeerAnswer::Failed(PeerFault::Store(StoreFault::Overloaded { .. })) if self.has_begun => {
+            PeerAnswer::Failed(PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired))
+                if self.has_begun =>
+            {
                 self.progress.pause(desk.now.mono);
             }
             PeerAnswer::Failed(PeerFault::Store(fault)) => {

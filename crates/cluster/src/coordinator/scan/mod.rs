@@ -90,6 +90,7 @@ impl Coordinator {
     /// Ends a scan that nobody wants more of; nothing happens to one that is over. A command that waits for its reply
     /// gets it now.
     pub fn close_scan(&mut self, now: Now, id: ScanId) {
+        self.context.now = now.mono;
         let Some(&slot) = self.scans.names.get(&id) else {
             return;
         };
@@ -101,7 +102,7 @@ impl Coordinator {
         assert!(!self.scans.names.contains_key(&name), "{name:?} is open");
         if self.scans.len() == SCANS_MAX {
             self.context.tell(Event::Refused);
-            let retry_after = self.context.limits.request_timeout;
+            let retry_after = self.context.retry_after();
             return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
         if scan.range.is_empty() || scan.limit == Some(0) {

@@ -1,0 +1,130 @@
+//! Which writes come in: those that can be done soon.
+//!
+//! **Promise.** A write that would wait for longer than a tenth of the deadline is refused at once, with nothing sent or
+//! stored, unless enough other replicas can be asked. Reads are never refused because of writes. What is refused can
+//! be known beforehand ([`Coordinator::refuses_write`]), so that no value has to be copied to be told so.
+//!
+//! **Mechanism.** The local replica is one more message target here too: when too much waits for its log, it is *busy*, as a
+//! peer is at its bounds, and a write is stored on the others, with a hint for this node. That helps where this node's disk
+//! is slow, and harms where all are: then what is spared here is twice the work there. So while this node is busy, a peer
+//! where much waits counts as busy too. Peers have a flow each, with half of the deadline: past that their answers would
+//! come too late for most.
+//!
+//! Batches pace themselves by [`Coordinator::room_for_writes`], and are let in with what they bring: an entry that was refused
+//! has no second try.
+//!
+//! **Caveats.** A write that waits for links or for the clock is judged again when its turn comes.
+
+use super::Coordinator;
+use super::context::Context;
+use super::peers::Availability;
+use crate::places::Places;
+use crate::quorum::Tally;
+use crate::{Command, Key, NodeIndex, Quorum, RequestId};
+use std::time::Duration;
+use stdx::Now;
+
+/// The part of the deadline that a write may wait for the local log.
+const LOCAL_SHARE: u32 = 10;
+/// The part that a request may wait at a peer.
+const PEER_SHARE: u32 = 2;
+/// The same while this node is busy.
+const PEER_SHARE_WHILE_BUSY: u32 = 40;
+/// Writes that peers ask for may wait so many times as long as those of clients: to refuse them costs more.
+const REPLICA_PATIENCE: u32 = 2;
+
+impl Coordinator {
+    /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::room_for_writes`]: not refused for the wait.
+    ///
+    /// # Panics
+    /// As [`Coordinator::submit`].
+    pub fn submit_paced(&mut self, now: Now, to: RequestId, command: Command) {
+        self.context.is_paced = true;
+        self.submit(now, to, command);
+        self.context.is_paced = false;
+    }
+
+    /// When to try again, if a write of this key and so many bytes would be refused for lack of room.
+    pub fn refuses_write(&self, key: &Key, value_len: usize, quorum: Quorum) -> Option<Duration> {
+        let context = &self.context;
+        if !self.operations.is_full() && !context.is_pressed() {
+            return None;
+        }
+        let subject = context.subject(key.clone());
+        let is_own_busy = context.is_own_busy(&subject, quorum.from());
+        let (mut tally, mut busy) = (Tally::new(quorum), Places::EMPTY);
+        for place in Places::first(quorum.from()) {
+            let node = context.node(&subject, place);
+            match context.admits_write(node, key.as_bytes().len() + value_len, true, is_own_busy) {
+                Availability::Ready | Availability::Full => continue,
+                Availability::Busy => busy.insert(place),
+                Availability::Gone => true,
+            };
+            tally.fail(place);
+        }
+        let refuses = self.operations.is_full() || (tally.is_impossible() && tally.would_do_with(busy));
+        refuses.then(|| context.retry_after())
+    }
+
+    /// How many writes more can come in.
+    pub fn room_for_writes(&self) -> usize {
+        self.context.writes.room(self.context.limits.request_timeout / LOCAL_SHARE)
+    }
+
+    /// How long the writes under way will take here.
+    pub fn drain(&self) -> Duration {
+        self.context.writes.drain()
+    }
+}
+
+impl Context {
+    /// Whether this node could be busy, or a peer.
+    fn is_pressed(&self) -> bool {
+        !self.admits_own() || self.peers.iter().any(|peer| !peer.flow.admits(self.peer_patience(false)))
+    }
+
+    /// Whether this node holds a key, and too much waits for its log.
+    pub(super) fn is_own_busy(&self, subject: &super::context::Subject, from: u8) -> bool {
+        !self.is_paced
+            && !self.admits_own()
+            && Places::first(from).any(|place| self.node(subject, place) == self.member.me)
+    }
+
+    /// Whether `node` can be asked to store `bytes` for a client.
+    pub(super) fn admits_write(
+        &self,
+        node: NodeIndex,
+        bytes: usize,
+        is_value: bool,
+        is_own_busy: bool,
+    ) -> Availability {
+        let is_busy = match node == self.member.me {
+            true => is_own_busy,
+            false => is_own_busy && !self.peers[node.as_usize()].flow.admits(self.peer_patience(true)),
+        };
+        match self.can_write(node, bytes, is_value) {
+            Availability::Ready if is_busy => Availability::Busy,
+            availability => availability,
+        }
+    }
+
+    /// How long a request may wait at a peer.
+    pub(super) fn peer_patience(&self, is_own_busy: bool) -> Duration {
+        self.limits.request_timeout / if is_own_busy { PEER_SHARE_WHILE_BUSY } else { PEER_SHARE }
+    }
+
+    /// How long a write that a peer asks for may wait.
+    pub(super) fn replica_patience(&self) -> Duration {
+        self.limits.request_timeout / LOCAL_SHARE * REPLICA_PATIENCE
+    }
+
+    /// When what is under way will be done, here and at peers.
+    pub(super) fn retry_after(&self) -> Duration {
+        let peers = self.peers.iter().map(|peer| peer.flow.drain()).max();
+        self.writes.drain().max(peers.unwrap_or_default())
+    }
+
+    fn admits_own(&self) -> bool {
+        self.writes.admits(self.limits.request_timeout / LOCAL_SHARE)
+    }
+}

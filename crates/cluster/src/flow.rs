@@ -1,0 +1,287 @@
+//! How long a newcomer would wait for a resource: what is under way there, by the rate at which such work is done.
+//!
+//! **Promise.** A flow that is asked before each newcomer keeps what is under way near what the resource does in the
+//! time that the newcomer may wait, whatever the resource: nothing is configured. Something always comes in, or its
+//! rate would never be known.
+//!
+//! **Mechanism.** Little's law: the wait is the work under way divided by the rate. The rate is measured over the last
+//! [`WINDOW`] to twice that, of the time in which there was any work: idle time says nothing. It is kept in operations
+//! and in bytes, and the lesser of the two predictions counts: a large value after small ones, and small ones after large, would
+//! else be taken for a slow disk.
+//!
+//! What is done in groups is done faster the more of it there is ([`Flow::in_groups`]). So the rate of few says little of
+//! many, and as much as one small group holds comes in anyway; as does a burst, for [`BURST_TIME`] from the time at which nothing was under way.
+//! After that it is no burst.
+//!
+//! **Caveats.** A resource that takes longer than a newcomer may wait even for the least work gets one small group at a
+//! time. (J. D. C. Little, "A proof for the queuing formula L = λW", 1961; Nichols and Jacobson, "Controlling queue delay", 2012,
+//! on telling a burst from a queue that stands.)
+
+use std::time::Duration;
+use stdx::Instant;
+
+/// A window of the rate, in time with work.
+const WINDOW: Duration = Duration::from_millis(100);
+/// The rate of less time than this is none.
+const MEASURED_MIN: Duration = Duration::from_millis(1);
+/// What an operation counts as beside its own bytes.
+const OPERATION_BYTES: u64 = 64;
+
+/// How long a burst may last.
+const BURST_TIME: Duration = Duration::from_millis(100);
+/// What a burst may hold: less than each of these.
+const BURST: Work = Work { operations: 4_096, bytes: 16 << 20 };
+/// What a small group holds: the same.
+const GROUP: Work = Work { operations: 256, bytes: 256 << 10 };
+/// The same of what is done one by one.
+const BURST_OF_ONES: Work = Work { operations: 256, bytes: u64::MAX };
+const FEW: Work = Work { operations: 16, bytes: u64::MAX };
+/// So many operations come in whatever they hold.
+const OPERATIONS_MIN: u64 = 4;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// What comes in from idle, and always.
+    burst: Work,
+    least: Work,
+    under_way: Work,
+    /// When something came and nothing was under way.
+    busy_since: Instant,
+    /// When something was seen last.
+    seen: Instant,
+    current: Window,
+    former: Window,
+}
+
+/// Operations, and what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Work {
+    operations: u64,
+    bytes: u64,
+}
+
+/// What was done in some time with work.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    done: Work,
+    busy_nanos: u64,
+}
+
+impl Flow {
+    /// Of what is done in groups, as many at a time as there are.
+    pub const fn in_groups() -> Self {
+        Self::new(BURST, GROUP)
+    }
+
+    /// Of what is done one by one, or a few at a time.
+    pub const fn one_by_one() -> Self {
+        Self::new(BURST_OF_ONES, FEW)
+    }
+
+    const fn new(burst: Work, least: Work) -> Self {
+        let none = Window { done: Work::NONE, busy_nanos: 0 };
+        let (busy_since, seen) = (Instant::ZERO, Instant::ZERO);
+        Self { burst, least, under_way: Work::NONE, busy_since, seen, current: none, former: none }
+    }
+
+    /// An operation that holds so many bytes begins.
+    #[inline]
+    pub fn begin(&mut self, now: Instant, bytes: usize) {
+        self.pass(now);
+        if self.under_way.operations == 0 {
+            self.busy_since = now;
+        }
+        self.under_way.operations += 1;
+        self.under_way.bytes += bytes as u64 + OPERATION_BYTES;
+    }
+
+    /// An operation that holds so many bytes has ended.
+    ///
+    /// # Panics
+    /// When none has begun.
+    #[inline]
+    pub fn end(&mut self, now: Instant, bytes: usize) {
+        let bytes = bytes as u64 + OPERATION_BYTES;
+        assert!(self.under_way.operations > 0 && self.under_way.bytes >= bytes, "it ends twice");
+        self.pass(now);
+        self.under_way.operations -= 1;
+        self.under_way.bytes -= bytes;
+        self.current.done.operations += 1;
+        self.current.done.bytes += bytes;
+    }
+
+    /// Whether a newcomer would wait no longer than `within`, as far as is known.
+    #[inline]
+    pub fn admits(&self, within: Duration) -> bool {
+        let Work { operations, .. } = self.under_way;
+        operations < OPERATIONS_MIN
+            || self.under_way.is_within(self.least)
+            || (self.is_burst() && self.under_way.is_within(self.burst))
+            || self.wait().is_some_and(|wait| wait <= within)
+    }
+
+    /// How many operations more would wait no longer than `within`, if they are as large as the last ones.
+    pub fn room(&self, within: Duration) -> usize {
+        let Window { done, busy_nanos } = self.measured();
+        let by_rate = u128::from(done.operations) * within.as_nanos() / u128::from(busy_nanos.max(1));
+        let most = if self.is_burst() { self.burst } else { self.least }.operations;
+        let by_rate = if busy_nanos < nanos(MEASURED_MIN) { 0 } else { by_rate as u64 };
+        by_rate.max(most).saturating_sub(self.under_way.operations) as usize
+    }
+
+    /// How long what is under way will take.
+    pub fn drain(&self) -> Duration {
+        if self.under_way.operations == 0 {
+            return Duration::ZERO;
+        }
+        // Where nothing was done yet, it takes at least as long again.
+        self.wait().unwrap_or(self.seen - self.busy_since)
+    }
+
+    /// Time has passed.
+    #[inline]
+    pub fn pass(&mut self, now: Instant) {
+        let passed = nanos(now - self.seen);
+        if passed == 0 {
+            return;
+        }
+        self.seen = now;
+        if self.under_way.operations > 0 {
+            // What ends at one time is of the time before it.
+            if self.current.busy_nanos >= nanos(WINDOW) {
+                self.former = std::mem::take(&mut self.current);
+            }
+            self.current.busy_nanos += passed;
+        }
+    }
+
+    /// Operations under way.
+    pub fn operations(&self) -> usize {
+        self.under_way.operations as usize
+    }
+
+    fn is_burst(&self) -> bool {
+        self.seen - self.busy_since < BURST_TIME
+    }
+
+    /// How long a newcomer would wait; `None`: nothing is known.
+    fn wait(&self) -> Option<Duration> {
+        let Window { done, busy_nanos } = self.measured();
+        if done.operations == 0 || busy_nanos < nanos(MEASURED_MIN) {
+            return None;
+        }
+        let wait = |under_way, done| u128::from(under_way) * u128::from(busy_nanos) / u128::from(done);
+        let by_operations = wait(self.under_way.operations, done.operations);
+        let by_bytes = wait(self.under_way.bytes, done.bytes);
+        Some(Duration::from_nanos(u64::try_from(by_operations.min(by_bytes)).unwrap_or(u64::MAX)))
+    }
+
+    fn measured(&self) -> Window {
+        let (a, b) = (self.former, self.current);
+        let done =
+            Work { operations: a.done.operations + b.done.operations, bytes: a.done.bytes + b.done.bytes };
+        Window { done, busy_nanos: a.busy_nanos + b.busy_nanos }
+    }
+}
+
+impl Work {
+    const NONE: Self = Self { operations: 0, bytes: 0 };
+
+    const fn is_within(self, bounds: Self) -> bool {
+        self.operations < bounds.operations && self.bytes < bounds.bytes
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_millis(100);
+    const MILLIS: Duration = Duration::from_millis(1);
+
+    /// A disk that does so many operations in a millisecond, in order, ten times as many of which are asked for.
+    fn flood(flow: &mut Flow, mut now: Instant, millis: u64, rate: usize, bytes: usize) -> (Instant, u64) {
+        let mut refused = 0;
+        for _ in 0..millis {
+            for _ in 0..10 * rate {
+                match flow.admits(TARGET) {
+                    true => flow.begin(now, bytes),
+                    false => refused += 1,
+                }
+            }
+            now = now + MILLIS;
+            (0..rate.min(flow.operations())).for_each(|_| flow.end(now, bytes));
+        }
+        (now, refused)
+    }
+
+    #[test]
+    fn what_is_under_way_comes_near_what_is_done_in_the_time_that_may_pass() {
+        for (rate, bytes) in [(5, 2_000), (50, 100), (400, 100), (10, 100_000)] {
+            let mut flow = Flow::in_groups();
+            let (_, refused) = flood(&mut flow, Instant::ZERO, 2_000, rate, bytes);
+            let wait = flow.operations() as f64 / rate as f64;
+            let least = if bytes < 1_000 { GROUP.operations as f64 / rate as f64 } else { 0.0 };
+            assert!(
+                (80.0..=120.0_f64.max(least + 10.0)).contains(&wait),
+                "at {rate} in 1 ms a newcomer waits {wait} ms"
+            );
+            assert!(refused > 0);
+            assert!((flow.drain().as_secs_f64() * 1_000.0 / wait - 1.0).abs() < 0.2, "{:?}", flow.drain());
+        }
+    }
+
+    #[test]
+    fn a_disk_that_becomes_slow_is_known_as_slow_soon() {
+        let mut flow = Flow::in_groups();
+        let (now, _) = flood(&mut flow, Instant::ZERO, 1_000, 100, 1_000);
+        let (now, _) = flood(&mut flow, now, 1_500, 10, 1_000);
+        assert!(flow.operations() <= 1_200, "{}", flow.operations());
+        let (_, _) = flood(&mut flow, now, 500, 100, 1_000);
+        assert!(flow.operations() >= 5_000, "and as fast again: {}", flow.operations());
+    }
+
+    #[test]
+    fn a_burst_is_let_in_and_a_stand_still_is_not() {
+        let mut flow = Flow::in_groups();
+        let mut came = 0;
+        while flow.admits(TARGET) {
+            flow.begin(Instant::ZERO, 100);
+            came += 1;
+        }
+        assert_eq!((came, flow.room(TARGET)), (BURST.operations, 0));
+        let later = Instant::ZERO + Duration::from_secs(3);
+        (0..came).for_each(|_| flow.end(later, 100));
+        let mut came = 0;
+        flow.begin(later, 100);
+        flow.pass(later + Duration::from_secs(1));
+        while flow.admits(TARGET) && came < 100_000 {
+            flow.begin(later + Duration::from_secs(1), 100);
+            came += 1;
+        }
+        assert_eq!(came + 1, GROUP.operations, "nothing was done for a second");
+    }
+
+    #[test]
+    fn large_values_after_small_ones_are_no_slow_disk() {
+        let mut flow = Flow::in_groups();
+        let mut now = Instant::ZERO;
+        for _ in 0..1_000 {
+            flow.begin(now, 100);
+            now = now + MILLIS / 5;
+            flow.end(now, 100);
+        }
+        for _ in 0..8 {
+            assert!(flow.admits(TARGET));
+            flow.begin(now, 16 << 20);
+        }
+        flow.pass(now + 20 * MILLIS);
+        assert!(flow.admits(TARGET), "a small one behind them");
+        assert!(flow.drain() < TARGET);
+    }
+}
