@@ -1,7 +1,7 @@
 //! The frames that a profile is most about.
 
 use crate::capture::Capture;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A frame, and how much of the profile is its.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,33 +17,42 @@ pub struct Share<'a> {
 pub struct Greatest<'a> {
     /// By what was at the leaf.
     pub by_self: Vec<Share<'a>>,
-    /// By what was at the leaf or above. The roots, which are threads, are not among them.
+    /// By what was at the leaf or above. The roots, which are threads, are not among them, nor are frames that do nothing but
+    /// pass on to one other: that stands for them.
     pub by_total: Vec<Share<'a>>,
 }
 
+/// A frame that spends so much of its weight in one callee only passes on.
+const PASSES_ON_PERCENT: u64 = 98;
+
 /// The greatest frames, so many of each kind at most.
 pub fn greatest(capture: &Capture, most: usize) -> Greatest<'_> {
-    let (mut by_self, mut by_total) = (HashMap::new(), HashMap::new());
+    let (mut by_self, mut by_total, mut by_call) = (HashMap::new(), HashMap::new(), HashMap::new());
     for stack in capture.stacks() {
         let weight = stack.total();
         if let Some(leaf) = stack.frames().last() {
             *by_self.entry(*leaf).or_insert(0u64) += weight;
         }
-        let mut frames: Vec<u32> = stack.frames().iter().skip(1).copied().collect();
-        frames.sort_unstable();
-        frames.dedup();
-        for frame in frames {
+        let called = stack.frames().get(1..).unwrap_or_default();
+        for frame in called.iter().copied().collect::<BTreeSet<u32>>() {
             *by_total.entry(frame).or_insert(0u64) += weight;
+        }
+        for call in called.windows(2).map(|call| (call[0], call[1])).collect::<BTreeSet<_>>() {
+            *by_call.entry(call).or_insert(0u64) += weight;
+        }
+    }
+    for ((caller, callee), weight) in by_call {
+        let passes_on = |total: &u64| weight * 100 >= total * PASSES_ON_PERCENT;
+        if caller != callee && by_total.get(&caller).is_some_and(passes_on) {
+            by_total.remove(&caller);
         }
     }
     let first = |weights: HashMap<u32, u64>| {
         let mut shares: Vec<_> = weights.into_iter().collect();
         shares.sort_unstable_by_key(|(frame, weight)| (std::cmp::Reverse(*weight), *frame));
         shares.truncate(most);
-        shares
-            .into_iter()
-            .map(|(frame, weight)| Share { name: &capture.names()[frame as usize], weight })
-            .collect()
+        let share = |(frame, weight)| Share { name: &capture.names()[frame as usize], weight };
+        shares.into_iter().map(share).collect()
     };
     Greatest { by_self: first(by_self), by_total: first(by_total) }
 }
@@ -54,18 +63,23 @@ mod tests {
     use crate::{CaptureBuilder, Kind};
     use std::time::Duration;
 
+    fn shares(shares: &[Share<'_>]) -> Vec<(String, u64)> {
+        shares.iter().map(|share| (share.name.to_owned(), share.weight)).collect()
+    }
+
     #[test]
-    fn a_frame_that_calls_itself_counts_once() {
+    fn a_frame_that_calls_itself_counts_once_and_one_that_passes_on_not_at_all() {
         let mut builder = CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 0);
-        builder.add(0, ["io-0", "a", "b", "a"], 3);
-        builder.add(1, ["io-1", "a"], 2);
+        builder.add(0, ["io-0", "run", "a", "b", "a"], 3);
+        builder.add(1, ["io-1", "run", "a"], 2);
+        builder.add(1, ["io-1", "c", "d"], 1);
         builder.add(1, ["io-1", "c"], 1);
         let capture = builder.finish(2);
-        let shares = |shares: &[Share<'_>]| -> Vec<(String, u64)> {
-            shares.iter().map(|share| (share.name.to_owned(), share.weight)).collect()
+        let found = greatest(&capture, 3);
+        let named = |found: &[(&str, u64)]| -> Vec<(String, u64)> {
+            found.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
         };
-        let found = greatest(&capture, 2);
-        assert_eq!(shares(&found.by_self), [("a".to_owned(), 5), ("c".to_owned(), 1)]);
-        assert_eq!(shares(&found.by_total), [("a".to_owned(), 5), ("b".to_owned(), 3)]);
+        assert_eq!(shares(&found.by_self), named(&[("a", 5), ("c", 1), ("d", 1)]));
+        assert_eq!(shares(&found.by_total), named(&[("a", 5), ("c", 2), ("d", 1)]));
     }
 }

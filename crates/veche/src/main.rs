@@ -89,7 +89,8 @@ fn main() -> ExitCode {
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
     for name in [
-        "serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench", "slow", "profile",
+        "serve", "status", "repair", "verify", "backup", "restore", "export", "import", "bench", "slow",
+        "profile",
     ] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }

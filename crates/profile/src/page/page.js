@@ -6,7 +6,7 @@ const capture = JSON.parse(document.getElementById('capture').textContent);
 const { kind, names, stacks, slices, slice_ms: sliceMs } = capture;
 const find = id => document.getElementById(id);
 const ROW_MS = 1000;
-const ROW = 17, LEFT = 52, WIDTH_MIN = 0.4, LETTER = 6.7, LISTED = 15;
+const ROW = 17, LEFT = 52, WIDTH_MIN = 0.4, LETTER = 6.7, LISTED = 15, PASSES_ON = 0.98;
 let selection = null;
 let path = [];
 let pattern = null;
@@ -211,7 +211,7 @@ function search(text) {
 // The lists.
 
 function list() {
-  const bySelf = new Map(), byTotal = new Map();
+  const bySelf = new Map(), byTotal = new Map(), byCall = new Map();
   let sum = 0;
   const count = (map, frame, weight) => map.set(frame, (map.get(frame) || 0) + weight);
   for (const stack of stacks) {
@@ -220,6 +220,12 @@ function list() {
     sum += weight;
     count(bySelf, stack.frames[stack.frames.length - 1], weight);
     for (const frame of new Set(stack.frames.slice(1))) count(byTotal, frame, weight);
+    for (const call of new Set(stack.frames.slice(1, -1).map((frame, i) => `${frame} ${stack.frames[i + 2]}`))) count(byCall, call, weight);
+  }
+  // A frame that only passes on to one other is not listed: that stands for it.
+  for (const [call, weight] of byCall) {
+    const [caller, callee] = call.split(' ').map(Number);
+    if (caller !== callee && weight >= PASSES_ON * byTotal.get(caller)) byTotal.delete(caller);
   }
   const table = (host, map) => {
     const first = [...map].sort((a, b) => b[1] - a[1]).slice(0, LISTED);
