@@ -1,9 +1,9 @@
 //! The document of `/v0/status`, as its readers see it.
 
 use api::{
-    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus, ServingState,
-    Status, StorageStatus, encode_status,
+    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemoryStatus, NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus,
+    ServingState, Status, StorageStatus, encode_status,
 };
 use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairStatus, Standing};
 use std::time::Duration;

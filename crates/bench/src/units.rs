@@ -39,8 +39,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     let error = || format!("{text:?} is no time such as 500us, 10ms, 30s or 5m");
     let (digits, unit) = split_unit(text);
     let unit = if unit.is_empty() { "s" } else { unit };
-    let (_, nanos) =
-        TIME_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(error)?;
+    let (_, nanos) = TIME_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(error)?;
     let number: f64 = digits.parse().map_err(|_| error())?;
     Duration::try_from_secs_f64(number * nanos / 1e9).map_err(|_| error())
 }

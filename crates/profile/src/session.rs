@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The end of a profile, whichever comes first.
+#[derive(Clone, Copy)]
 pub(crate) struct Until<'a> {
     pub(crate) span: Duration,
     pub(crate) cancelled: &'a AtomicBool,

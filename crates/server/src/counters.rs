@@ -145,9 +145,8 @@ impl Counters {
 
     /// A command has failed.
     pub(crate) fn count_failure(&self, failure: &Failure) {
-        match failure {
-            Failure::NotEnoughReplicas { .. } => self.not_enough_replicas.count(),
-            _ => {}
+        if matches!(failure, Failure::NotEnoughReplicas { .. }) {
+            self.not_enough_replicas.count();
         }
     }
 

@@ -82,10 +82,10 @@ async fn on_own_thread(
         .map_err(|error| internal(&format!("no thread can be started: {error}")))?;
     let taken = taken.await.map_err(|_| internal("the thread that takes it panicked; this is a bug"))?;
     drop(wanted);
-    taken.map_err(problem_of)
+    taken.map_err(|error| problem_of(&error))
 }
 
-fn problem_of(error: ProfileError) -> Problem {
+fn problem_of(error: &ProfileError) -> Problem {
     match error {
         ProfileError::Busy => {
             Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")

@@ -356,7 +356,7 @@ async fn open_for_peers(
     let workers =
         engine::workers::start(store.engine(), options).map_err(start_error("the store's workers"))?;
     let read_threads = (cores * READ_THREADS_PER_CORE).clamp(READ_THREADS_MIN, READ_THREADS_MAX);
-    let waits = process.metrics.as_ref().map(|metrics| metrics.read_waits());
+    let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
     let request_timeout = process.config.request_timeout;
     let reads = ReadPool::start(&store, read_threads, request_timeout, &process.clock, waits);
     let reads = reads.map_err(start_error("threads that read from disk"))?;

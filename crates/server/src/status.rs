@@ -5,8 +5,8 @@ use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
 use api::{
-    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus, MemoryStatus,
-    NodeStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
+    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemoryStatus, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
 use cluster::HybridClock;
 use engine::Stats;

@@ -183,5 +183,7 @@ fn a_slow_peer_is_seen_by_its_number() {
     let slow = slow_requests(nodes[0], "put");
     let written = slow.iter().find(|slow| slow.request["key"] == "k").expect("it was slow");
     assert_eq!(written.longest(), "peer 1", "{}", written.request);
-    servers.map(|server| server.stop().unwrap());
+    for server in servers {
+        server.stop().unwrap();
+    }
 }

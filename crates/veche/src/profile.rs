@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.target.parse().map_err(|error| format!("--target: {error}"))?;
     let Arguments { kind, seconds, .. } = *arguments;
-    let bar = Bar::new(format!("{kind} profile of {url}"), seconds);
+    let bar = Bar::new(&format!("{kind} profile of {url}"), seconds);
     let asked = Asked { url, kind, seconds };
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
@@ -146,12 +146,12 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(what: String, seconds: u16) -> Self {
+    fn new(what: &str, seconds: u16) -> Self {
         use std::io::IsTerminal;
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(seconds.into()), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len} s");
-            bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.clone())
+            bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.to_owned())
         });
         if bar.is_none() {
             eprintln!("{what}: {seconds} s");

@@ -80,7 +80,7 @@ fn connections_that_send_without_waiting_leave_their_turn_to_the_one_that_waits(
             })
             .collect();
         // It is answered in the midst of the flood, each time.
-        while !floods.iter().any(|flood| flood.is_finished()) {
+        while !floods.iter().any(std::thread::ScopedJoinHandle::is_finished) {
             modest.send(get("k"));
             assert_eq!(modest.response().status, 200);
         }

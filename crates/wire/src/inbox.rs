@@ -37,6 +37,10 @@ impl Default for InboxLimits {
 
 /// What came.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it comes out; a box would be made for each message"
+)]
 pub enum Incoming {
     /// The sender's version clock; once for each frame, before what the frame carries.
     Clock(Hlc),

@@ -264,7 +264,11 @@ fn a_host_may_have_less_room_than_an_outbox_and_an_inbox() {
         assert!(inbox.fragmented_bytes() < 350_000);
     }
     let expected = [write(0, 100_000), write(1, 200_000), write(2, 10)];
-    assert_eq!(sorted(arrived), sorted(expected.to_vec()), "what had no room is passed over, the rest is whole");
+    assert_eq!(
+        sorted(arrived),
+        sorted(expected.to_vec()),
+        "what had no room is passed over, the rest is whole"
+    );
     assert_eq!(inbox.fragmented_bytes(), 0);
 }
 

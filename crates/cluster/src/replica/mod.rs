@@ -59,6 +59,7 @@ pub(crate) struct Tools<'a> {
 }
 
 /// Who asks, and for how long.
+#[derive(Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) origin: Origin,
     pub(crate) id: MessageId,

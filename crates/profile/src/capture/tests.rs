@@ -7,7 +7,10 @@ fn builder() -> CaptureBuilder {
     CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 1_700_000_000_000)
 }
 
-fn stacks_of(capture: &Capture) -> Vec<(Vec<&str>, Vec<(u32, u64)>)> {
+/// A stack by its names, with its weights by slice.
+type Named<'a> = (Vec<&'a str>, Vec<(u32, u64)>);
+
+fn stacks_of(capture: &Capture) -> Vec<Named<'_>> {
     let weights =
         |stack: &Stack| stack.weights().iter().map(|weight| (weight.slice, weight.weight)).collect();
     capture.stacks().iter().map(|stack| (capture.names_of(stack).collect(), weights(stack))).collect()

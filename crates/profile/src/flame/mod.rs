@@ -49,7 +49,7 @@ pub fn flame_graph(capture: &Capture, title: &str) -> String {
         middle = WIDTH / 2.0,
         right = WIDTH - MARGIN,
     );
-    draw(&mut out, capture, &tree, &tree.root(), Place { x: 0.0, row: 0 });
+    draw(&mut out, capture, &tree, tree.root(), Place { x: 0.0, row: 0 });
     let _ = write!(out, "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n");
     out
 }

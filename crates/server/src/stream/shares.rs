@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn turns_are_short_while_some_ask_for_one_thing_at_a_time_and_others_do_not() {
         let shares = Shares::default();
-        let mut turns = |greedy: usize, modest: usize| {
+        let turns = |greedy: usize, modest: usize| {
             (0..greedy).for_each(|_| shares.count(true));
             (0..modest).for_each(|_| shares.count(false));
             shares.most()

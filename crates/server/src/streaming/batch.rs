@@ -82,6 +82,7 @@ impl Drop for OpenBatch {
 }
 
 /// What a batch is held to, and where it is carried out.
+#[derive(Clone, Copy)]
 pub(crate) struct BatchTerms<'a> {
     pub(crate) process: &'a Arc<Process>,
     pub(crate) driver: &'a Rc<Driver<Coordinating>>,

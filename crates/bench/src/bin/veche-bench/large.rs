@@ -193,7 +193,7 @@ impl Contest<'_> {
         }
         let cache = Scrape::of(veche)?.sum("veche_cache_bytes", "");
         let note = format!("RocksDB: {}; veche's cache holds {}", WAYS[way].0, bytes(cache));
-        add_rows(table, &measured, calm, note);
+        add_rows(table, &measured, calm, &note);
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl Contest<'_> {
     }
 }
 
-fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: String) {
+fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: &str) {
     let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
     let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
         let [one, other] = [&above, &below].map(|values| rounds(values).map_or(f64::NAN, |all| all.median));

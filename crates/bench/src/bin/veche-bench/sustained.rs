@@ -449,8 +449,7 @@ mod tests {
     }
 
     fn second(answers: u64, refused: u64) -> Row {
-        let mut row = Row::default();
-        row.statuses = [(201, answers), (503, refused)].into();
+        let mut row = Row { statuses: [(201, answers), (503, refused)].into(), ..Row::default() };
         row.statuses.retain(|_, count| *count > 0);
         (0..answers).for_each(|_| row.latency.record(2_000_000));
         row

@@ -181,10 +181,9 @@ fn lua_script(keys: u64) -> String {
     format!(
         "math.randomseed(1)
 request = function()
-    return wrk.format(\"GET\", string.format(\"/v0/entity?id=%016x\", 2 * math.random(0, {} - 1)))
+    return wrk.format(\"GET\", string.format(\"/v0/entity?id=%016x\", 2 * math.random(0, {keys} - 1)))
 end
-",
-        keys
+"
     )
 }
 
