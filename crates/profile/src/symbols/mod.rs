@@ -5,7 +5,7 @@
 //! kernel are looked up in `/proc/kallsyms`.
 //!
 //! **Caveats.** What cannot be named is named after its file, as `[libc.so.6]`, or `[kernel]`. The debug information of a
-//! large program takes some tens of megabytes while it is looked at.
+//! large program takes a hundred megabytes while it is looked at.
 
 mod kernel;
 mod modules;
