@@ -1,7 +1,8 @@
 //! Where the processors' time went.
 //!
 //! **Promise.** A sample stands for about a millisecond of processor time of a thread, in its own code or in the kernel
-//! for it; a thread that waits is in none. The process runs on while it is looked at, at a cost of about one percent.
+//! for it; a thread that waits is in none. The process runs on while it is looked at, a little slower: the kernel sets a timer at each
+//! change of threads, which costs most where there are many, and on virtual machines.
 //!
 //! **Mechanism.** Where it is permitted, the kernel takes the samples, with its own part of the stack ([`perf`]). Where it
 //! is not, as in most containers, each thread has a timer of its processor time, whose signal takes the sample
