@@ -50,7 +50,7 @@ const CHORES: &[Chore] = &[
         does: "the static binary, in target/x86_64-unknown-linux-gnu/release/veche",
         steps: &[Step {
             command: "cargo build --release --locked --package veche --target x86_64-unknown-linux-gnu",
-            env: &[("RUSTFLAGS", "-C target-feature=+crt-static")],
+            env: &[("RUSTFLAGS", "-C target-feature=+crt-static -C force-frame-pointers=yes")],
         }],
     },
 ];
