@@ -5,8 +5,9 @@
 //! writes go on. Until a write is refused it is at most slowed: the *soft mark* refuses nothing.
 //!
 //! **Mechanism.** A *reserve* is kept: for flushing what is in memory, for the log of deletes, and for a compaction
-//! that brings the deletes down onto what they hide, for only that frees anything. Falling below it, or being told
-//! by the file system that there is no room, closes the door to values; it opens again at a quarter more. Twice
+//! that brings the deletes down onto what they hide, for only that frees anything. Falling below it, a value that
+//! would, or being told by the file system that there is no room, closes the door to values; it opens again at a
+//! quarter more. A value so large that it would reach into the reserve from there is refused by itself. Twice
 //! the reserve is the soft mark; from there down to the reserve the rate of writes falls, so that compaction has the
 //! time to free what it can. What is admitted is subtracted from what was seen free last, and when that comes to
 //! much the free space is looked at again, so that the door closes in time however fast writes come.
@@ -140,7 +141,7 @@ impl DiskGuard {
         available.saturating_sub(self.admitted_bytes.load(Ordering::Relaxed))
     }
 
-    /// The file system had no room.
+    /// The file system had no room, whatever it says is free. The door stays closed until the next look.
     pub(crate) fn found_full(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
@@ -150,10 +151,20 @@ impl DiskGuard {
         let admits = match need {
             Need::Last => true,
             Need::Reserve => self.admits_delete(bytes),
-            Need::Room => !self.is_full() && self.left_bytes() >= self.reserve_bytes().saturating_add(bytes),
+            Need::Room => self.admits_value(bytes),
         };
         if admits {
             self.admitted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    fn admits_value(&self, bytes: u64) -> bool {
+        let left = self.left_bytes();
+        let admits = !self.is_full() && left >= self.reserve_bytes().saturating_add(bytes);
+        if !admits && left < self.reopen_bytes() {
+            // From here on values are refused: so it is told, and no smaller one takes what is left.
+            self.full.store(true, Ordering::Relaxed);
         }
         admits
     }
@@ -188,9 +199,7 @@ impl DiskGuard {
         held_bytes: u64,
         unwritten_bytes: u64,
     ) -> Option<DiskRoom> {
-        self.usable_bytes.fetch_max(available_bytes.saturating_add(held_bytes), Ordering::Relaxed);
-        self.available_bytes.store(available_bytes, Ordering::Relaxed);
-        self.admitted_bytes.store(unwritten_bytes, Ordering::Relaxed);
+        self.see(available_bytes, held_bytes, unwritten_bytes);
         let limit = if self.is_full() { self.reopen_bytes() } else { self.reserve_bytes() };
         self.full.store(self.left_bytes() < limit, Ordering::Relaxed);
         if available_bytes >= self.reserve_bytes() {
@@ -198,6 +207,13 @@ impl DiskGuard {
         }
         let room = self.room();
         (self.told.swap(room as u8, Ordering::Relaxed) != room as u8).then_some(room)
+    }
+
+    /// As [`DiskGuard::observe`], but leaves the door as it is.
+    pub(crate) fn see(&self, available_bytes: u64, held_bytes: u64, unwritten_bytes: u64) {
+        self.usable_bytes.fetch_max(available_bytes.saturating_add(held_bytes), Ordering::Relaxed);
+        self.available_bytes.store(available_bytes, Ordering::Relaxed);
+        self.admitted_bytes.store(unwritten_bytes, Ordering::Relaxed);
     }
 
     /// Whether deletes came since the last call that only a flush brings to where they free anything.
@@ -278,9 +294,35 @@ mod tests {
         guard.observe(3_000, 0, 0);
         assert!(guard.admit(Need::Room, 1_500));
         assert!(!guard.admit(Need::Room, 600), "it would reach into the reserve");
+        assert_eq!(guard.room(), DiskRoom::Short, "smaller ones are taken");
         assert!(guard.admit(Need::Room, 500));
-        assert!(!guard.admit(Need::Room, 1) && !guard.is_full());
+        assert!(!guard.admit(Need::Room, 1));
         assert!(guard.admit(Need::Last, 1_000_000));
+    }
+
+    #[test]
+    fn a_value_that_is_refused_for_lack_of_room_finds_the_disk_full() {
+        let guard = guard();
+        guard.observe(1_240, 0, 0);
+        assert_eq!(guard.room(), DiskRoom::Short);
+        assert!(!guard.admit(Need::Room, 300));
+        assert_eq!(guard.room(), DiskRoom::Full);
+        assert!(!guard.admit(Need::Room, 1), "nor is a smaller one taken");
+        guard.observe(1_249, 0, 0);
+        assert!(!guard.admit(Need::Room, 1));
+        guard.observe(1_250, 0, 0);
+        assert_eq!(guard.room(), DiskRoom::Short);
+        assert!(guard.admit(Need::Room, 1));
+    }
+
+    #[test]
+    fn what_is_free_can_be_seen_without_opening_the_door() {
+        let guard = guard();
+        guard.found_full();
+        guard.see(10, 0, 0);
+        assert_eq!((guard.room(), guard.stats().available_bytes), (DiskRoom::Full, 10));
+        guard.see(DISK, 0, 0);
+        assert!(guard.is_full());
     }
 
     #[test]

@@ -367,17 +367,34 @@ impl Engine {
 
     /// Looks at the free space, and tells what it has come to.
     pub(crate) fn look_at_disk(&self) {
-        let root = self.shared.paths.root();
-        let available = match self.shared.env.fs.available_bytes(root) {
-            Ok(available) => available,
-            // What was seen last holds on; a write that finds no room says so itself.
-            Err(error) => return tracing::debug!(%error, "cannot ask for the free space"),
-        };
-        let unwritten = self.shared.commit_queue.lock().waiting_bytes() as u64;
-        let held = self.shared.view.load().levels.file_bytes();
+        let Some([available, held, unwritten]) = self.disk_figures() else { return };
         if let Some(room) = self.shared.disk.observe(available, held, unwritten) {
             self.tell_disk_room(room);
         }
+    }
+
+    /// The file system had no room: values are refused from here on, and told how much there is by now.
+    pub(crate) fn found_disk_full(&self) {
+        self.shared.disk.found_full();
+        if let Some([available, held, unwritten]) = self.disk_figures() {
+            self.shared.disk.see(available, held, unwritten);
+        }
+    }
+
+    /// What is free, what the engine holds, and what is admitted and not written.
+    fn disk_figures(&self) -> Option<[u64; 3]> {
+        let root = self.shared.paths.root();
+        let available = match self.shared.env.fs.available_bytes(root) {
+            Ok(available) => available,
+            Err(error) => {
+                // What was seen last holds on; a write that finds no room says so itself.
+                tracing::debug!(%error, "cannot ask for the free space");
+                return None;
+            }
+        };
+        let unwritten = self.shared.commit_queue.lock().waiting_bytes() as u64;
+        let held = self.shared.view.load().levels.file_bytes();
+        Some([available, held, unwritten])
     }
 
     fn tell_disk_room(&self, room: DiskRoom) {
@@ -433,7 +450,7 @@ impl Engine {
     fn job_failed(&self, error: Error) -> Error {
         match error {
             Error::Full { .. } => {
-                self.shared.disk.found_full();
+                self.found_disk_full();
                 error
             }
             Error::Corrupt { .. } => error,

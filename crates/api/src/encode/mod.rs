@@ -298,6 +298,11 @@ fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: 
             "Too few of the key's {from} replicas can be reached now, or have answered in time: ack asks for {ack}. \
              Try again, or read with a smaller ack."
         ),
+        (Operation::Read, _) if got >= ack => format!(
+            "{got} of the key's {from} replicas answered, but not alike, and those that lack the newest version cannot \
+             store it now, since their disks are full or their clocks behind: until {ack} hold it, another read might \
+             miss it. Make room there, or read with a smaller ack."
+        ),
         (Operation::Read, _) => format!("{replicas} Try again, or read with a smaller ack."),
     }
 }
@@ -428,5 +433,17 @@ mod tests {
             assert_eq!(header(&answer, "retry-after").is_some(), status == 503);
             assert_eq!(header(&answer, "veche-acks"), (status == 504).then_some("0/1"));
         }
+    }
+
+    #[test]
+    fn a_read_that_enough_have_answered_says_why_it_fails() {
+        let said = |got| {
+            let failure =
+                Failure::NotEnoughReplicas { acks: Acks { got, from: 3 }, ack: 3, maybe_stored: false };
+            let answer = encode(Reply::Failed(failure), &asked(Action::Get));
+            std::str::from_utf8(answer.response.body()).expect("JSON").to_owned()
+        };
+        assert!(said(2).contains("2 of the key's 3 replicas answered in time, but ack asks for 3"));
+        assert!(said(3).contains("3 of the key's 3 replicas answered, but not alike"), "{}", said(3));
     }
 }

@@ -283,7 +283,7 @@ impl Engine {
                 for pending in &group {
                     pending.target.memtable.abort(pending.first..pending.last().plus(1));
                 }
-                self.shared.disk.found_full();
+                self.found_disk_full();
                 self.publish(&group, last, || Err(full));
                 Ok(true)
             }

@@ -13,6 +13,7 @@ use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
     PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
 };
+use engine::DiskRoom;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -228,7 +229,8 @@ fn with_figures(reply: Reply, store: &Store) -> Reply {
         return reply;
     }
     let disk = store.engine().disk_stats();
-    if disk.available_bytes >= disk.reopen_bytes {
+    // It may be only the others' that are full; or no room is left by a quota, which the figures do not show.
+    if disk.room != DiskRoom::Full || disk.available_bytes >= disk.reopen_bytes {
         return reply;
     }
     Reply::Failed(Failure::DiskFullHere {
