@@ -115,7 +115,11 @@ pub(super) fn usable_soon(context: &Context) -> Vec<NodeIndex> {
 fn order_of(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
     let mut order: Vec<_> =
         context.member.layout.nodes().filter(|node| is_usable(context.can_read(*node))).collect();
-    order.sort_by_key(|node| (context.can_read(*node) != Availability::Ready, context.read_rank(*node)));
+    // Also where its disk is slow: it has no link to itself to be asked for a check.
+    let is_other = |node: NodeIndex| node != context.member.me;
+    order.sort_by_key(|node| {
+        (is_other(*node), context.can_read(*node) != Availability::Ready, context.read_rank(*node))
+    });
     order
 }
 
