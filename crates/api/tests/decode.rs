@@ -290,7 +290,7 @@ fn slow_requests_are_told_in_json() {
         stages: vec![stage],
     };
     let slow = SlowRequests { threshold_ms: 100, left_out: 7, requests: vec![request] };
-    let expected = r#"{"threshold_ms":100,"left_out":7,"requests":[{"ended_unix_ms":1767225600000,"operation":"put","key":"k\\x00\"","key_bytes":3,"status":201,"took_us":120000,"stages":[{"stage":"sync","took_us":119000}]}]}"#;
+    let expected = r#"{"threshold_ms":100,"left_out":7,"requests":[{"ended_unix_ms":1767225600000,"operation":"put","key":"k\u0000\"","key_bytes":3,"status":201,"took_us":120000,"stages":[{"stage":"sync","took_us":119000}]}]}"#;
     let answer = encode_slow(&slow, false).response;
     assert_eq!(
         (answer.status().as_u16(), &answer.headers()["content-type"]),

@@ -310,7 +310,10 @@ fn keys_and_values_may_be_any_bytes_and_large() {
     .map(|(key, value)| (key, Cell::value(version(1), 1, value.into())))
     .collect();
     for (key, cell) in &all {
-        carry_out(&store, &write(key.clone(), cell.clone()));
+        let written = carry_out(&store, &write(key.clone(), cell.clone()));
+        assert_eq!(written, cluster::StoreResponse::Written { superseded: false });
+        // The large one is more than the memtables of this store may hold: the next has to wait for it.
+        store.engine().flush().unwrap();
     }
     for (number, limit) in [(1, ALL), (2, few(1)), (3, ScanLimit { entries: 9, bytes: 64 })] {
         store.engine().flush().unwrap();

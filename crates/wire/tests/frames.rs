@@ -404,8 +404,8 @@ fn scans_that_cannot_be_are_refused() {
         part: ScanPart::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
     let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
-    // 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
-    let field = |at, replacement: &[u8]| match decode_with(&message, at, replacement) {
+    // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
+    let field = |at: usize, replacement: &[u8]| match decode_with(&message, 4 + at, replacement) {
         Err(WireError::Field { field }) => field,
         other => panic!("{other:?}"),
     };
@@ -421,7 +421,7 @@ fn scans_that_cannot_be_are_refused() {
     }
     assert_eq!(field(47, &[2]), "part of a scan");
     assert_eq!(field(55, &[0x05]), "limit of a page");
-    assert!(matches!(decode_with(&message, 28, &[0xff]), Err(WireError::Truncated)));
+    assert!(matches!(decode_with(&message, 4 + 28, &[0xff]), Err(WireError::Truncated)));
 
     let arrived = decode(&encode(&[message])).unwrap().remove(0);
     let Message::Request { request: PeerRequest::Scan(arrived), .. } = arrived else {

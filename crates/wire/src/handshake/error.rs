@@ -99,7 +99,7 @@ impl HandshakeError {
             }
             Self::AnotherProtocol { theirs } => {
                 format!(
-                    "{} is spoken there, {theirs} here: upgrade one release at a time",
+                    "there, {} can be spoken, here {theirs}: upgrade one release at a time",
                     ProtocolVersions::OURS
                 )
             }
