@@ -4,13 +4,15 @@
 //! reader, ranges, batches, what is on its way between nodes, connections. A part never takes more than its bound, and
 //! all of them together no more than the server's share of the memory budget; what the store takes beyond its own share
 //! (snapshots that hold memtables, a long commit queue) comes off that. Whoever is refused has taken nothing, and holds
-//! what it held. One part that is full leaves room for the others.
+//! what it held. One part that is full leaves room for the others. A node that has nothing else to do has room for one
+//! value as large as values may be, whatever the store takes: on its way to or from a client, and each other node.
 //!
 //! **Mechanism.** Each part has a reserve that nobody else can take. What parts take beyond their reserves comes out of
 //! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`Purse`]).
 //!
 //! **Caveats.** What the store takes is looked at some times a second. Replies and pages are in memory before their size
-//! is known: as many as threads read at once may be there untaken, for the moment until they are taken or let go.
+//! is known: as many as threads read at once may be there untaken, for the moment until they are taken or let go. Where
+//! the budget is small for the largest value, what there always is room for ([`Largest`]) goes over it.
 
 use crate::config::Limits;
 use parking_lot::Mutex;
@@ -71,9 +73,32 @@ const SHORT_PERCENT: u64 = 75;
 /// What is held beside a value, for one request; more than any takes.
 const BESIDE_VALUE_BYTES: u64 = 2 << 20;
 
+/// In so many copies a value is held for one request, at most: that is a range in a form that is written anew.
+pub(crate) const COPIES_OF_VALUE: u64 = 3;
+
 /// The least share of a server with values of up to `value_bytes_max`: each part has room for one of them.
 pub(crate) const fn least_bytes(value_bytes_max: usize) -> u64 {
     PART_SHARE * (value_bytes_max as u64 + BESIDE_VALUE_BYTES)
+}
+
+/// What one of the largest values takes, for which there always is room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Largest {
+    /// On its way to or from a client.
+    client_bytes: u64,
+    /// On its way to or from all other nodes at once: a write leaves for each of them, and a range comes from each.
+    links_bytes: u64,
+}
+
+impl Largest {
+    /// With values of up to `value_bytes_max`, in a cluster of so many nodes.
+    pub(crate) const fn of(value_bytes_max: usize, nodes: usize) -> Self {
+        let value_bytes = value_bytes_max as u64;
+        Self {
+            client_bytes: COPIES_OF_VALUE * value_bytes + BESIDE_VALUE_BYTES,
+            links_bytes: (nodes as u64).saturating_sub(1) * (value_bytes + BESIDE_VALUE_BYTES),
+        }
+    }
 }
 
 /// See the module.
@@ -81,7 +106,10 @@ pub(crate) const fn least_bytes(value_bytes_max: usize) -> u64 {
 pub(crate) struct MemoryBudget {
     part_max: u64,
     reserve: u64,
+    links_reserve: u64,
     pool_max: u64,
+    /// Of the pool, what the store cannot take.
+    pool_min: u64,
     store_share: u64,
     state: Mutex<State>,
 }
@@ -94,6 +122,16 @@ struct State {
     pooled: u64,
     /// What the store takes beyond its share.
     store_excess: u64,
+    refusals: Refusals,
+}
+
+/// How often there was no room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refusals {
+    /// Because a part had taken all that it may.
+    parts: [u64; Part::ALL.len()],
+    /// Because all of them together had.
+    pool: u64,
 }
 
 /// Bytes taken for a part; given back when this is dropped.
@@ -106,12 +144,18 @@ pub(crate) struct Taken {
 
 impl MemoryBudget {
     /// A budget of which nothing is taken, beside a store that may take `store_share`.
-    pub(crate) fn new(limits: &Limits, store_share: u64) -> Self {
-        let reserved = limits.memory_bytes / RESERVED_SHARE;
+    pub(crate) fn new(limits: &Limits, store_share: u64, largest: Largest) -> Self {
+        let part_max = limits.memory_bytes / PART_SHARE;
+        let reserve = limits.memory_bytes / RESERVED_SHARE / Part::ALL.len() as u64;
+        let links_reserve = largest.links_bytes.max(reserve);
+        let reserved = reserve * (Part::ALL.len() as u64 - 1) + links_reserve;
+        let pool_min = largest.client_bytes.min(part_max).saturating_sub(reserve);
         Self {
-            part_max: limits.memory_bytes / PART_SHARE,
-            reserve: reserved / Part::ALL.len() as u64,
-            pool_max: limits.memory_bytes - reserved,
+            part_max,
+            reserve,
+            links_reserve,
+            pool_max: limits.memory_bytes.saturating_sub(reserved).max(pool_min),
+            pool_min,
             store_share,
             state: Mutex::default(),
         }
@@ -123,8 +167,16 @@ impl MemoryBudget {
     }
 
     /// What a part may take at most, in bytes.
-    pub(crate) const fn part_max(&self) -> u64 {
-        self.part_max
+    pub(crate) fn part_max(&self, part: Part) -> u64 {
+        self.part_max.max(self.reserve(part))
+    }
+
+    /// What a part has to itself.
+    const fn reserve(&self, part: Part) -> u64 {
+        match part {
+            Part::PeerLinks => self.links_reserve,
+            _ => self.reserve,
+        }
     }
 
     /// The store takes so much now.
@@ -132,12 +184,21 @@ impl MemoryBudget {
         self.state.lock().store_excess = bytes.saturating_sub(self.store_share);
     }
 
-    /// Whether there is little room left for this part: the slowest of those who hold it are to let go.
-    pub(crate) fn is_short(&self, part: Part) -> bool {
+    /// How often there was no room until now.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.state.lock().refusals
+    }
+
+    /// Whether there is little room left for this part, or somebody found none since then: the slowest of those who hold
+    /// it are to let go.
+    pub(crate) fn is_short(&self, part: Part, since: &Refusals) -> bool {
         let is_near = |taken: u64, max: u64| taken * 100 > max * SHORT_PERCENT;
         let state = self.state.lock();
         let taken = state.taken[part as usize];
-        is_near(taken, self.part_max) || (taken > self.reserve && is_near(state.pooled, self.pool(&state)))
+        let is_full = is_near(taken, self.part_max(part))
+            || state.refusals.parts[part as usize] > since.parts[part as usize];
+        let is_pool_full = is_near(state.pooled, self.pool(&state)) || state.refusals.pool > since.pool;
+        is_full || (taken > self.reserve(part) && is_pool_full)
     }
 
     /// Begins to take bytes for a part.
@@ -153,16 +214,21 @@ impl MemoryBudget {
 
     /// What the pool holds, less what the store takes of it.
     fn pool(&self, state: &State) -> u64 {
-        self.pool_max.saturating_sub(state.store_excess)
+        self.pool_max.saturating_sub(state.store_excess).max(self.pool_min)
     }
 
     fn grow(&self, part: Part, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.taken[part as usize];
         let after = before.saturating_add(bytes);
-        let pooled = state.pooled + self.beyond(after) - self.beyond(before);
+        if after > self.part_max(part) {
+            state.refusals.parts[part as usize] += 1;
+            return false;
+        }
+        let pooled = state.pooled + self.beyond(part, after) - self.beyond(part, before);
         // Whoever stays within the reserve is not held up by a pool that the store has shrunk meanwhile.
-        if after > self.part_max || (pooled > state.pooled && pooled > self.pool(&state)) {
+        if pooled > state.pooled && pooled > self.pool(&state) {
+            state.refusals.pool += 1;
             return false;
         }
         state.taken[part as usize] = after;
@@ -175,12 +241,12 @@ impl MemoryBudget {
         let before = state.taken[part as usize];
         let after = before - bytes;
         state.taken[part as usize] = after;
-        state.pooled -= self.beyond(before) - self.beyond(after);
+        state.pooled -= self.beyond(part, before) - self.beyond(part, after);
     }
 
     /// What of `bytes` lies beyond the reserve of a part.
-    fn beyond(&self, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.reserve)
+    fn beyond(&self, part: Part, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.reserve(part))
     }
 }
 
@@ -242,7 +308,7 @@ pub(crate) struct Lent {
 impl Purse {
     /// An empty purse of one of so many threads.
     pub(crate) fn new(budget: &Arc<MemoryBudget>, part: Part, threads: usize) -> Rc<Self> {
-        let step = (budget.part_max / IDLE_SHARE / threads as u64).clamp(1, STEP_BYTES_MAX);
+        let step = (budget.part_max(part) / IDLE_SHARE / threads as u64).clamp(1, STEP_BYTES_MAX);
         Rc::new(Self { taken: RefCell::new(budget.begin(part)), lent: Cell::new(0), step })
     }
 

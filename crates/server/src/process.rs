@@ -1,7 +1,7 @@
 //! What the threads of a node share.
 
 use crate::admission::Admission;
-use crate::budget::MemoryBudget;
+use crate::budget::{Largest, MemoryBudget};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
@@ -76,7 +76,11 @@ impl Process {
             admission: Admission::new(config.threads),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
-            memory: Arc::new(MemoryBudget::new(&config.limits, config.engine.memory_bytes)),
+            memory: Arc::new(MemoryBudget::new(
+                &config.limits,
+                config.engine.memory_bytes,
+                Largest::of(config.value_bytes_max, usize::from(nodes.get())),
+            )),
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
             profiling: AtomicBool::new(false),

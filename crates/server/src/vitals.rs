@@ -10,7 +10,7 @@
 //! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
 //! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
 
-use crate::budget::{MemoryBudget, Part};
+use crate::budget::{MemoryBudget, Part, Refusals};
 use crate::config::Limits;
 use crate::process::Process;
 use std::cell::{Cell, RefCell};
@@ -220,6 +220,8 @@ impl Drop for Holding {
 pub(crate) struct Connections {
     alive: RefCell<slab::Slab<Weak<Vitals>>>,
     seconds: Cell<u64>,
+    /// What the budget had refused at the last look.
+    refusals: Cell<Refusals>,
     finishing: Cell<bool>,
     emptied: Notify,
 }
@@ -278,6 +280,7 @@ impl Connections {
                 still.push((looks, part, vitals));
             }
         }
+        let since = self.refusals.replace(memory.refusals());
         still.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
         for (part, order) in [
             (Part::Bodies, Order::Refuse),
@@ -286,7 +289,7 @@ impl Connections {
             (Part::Batches, Order::Cut),
         ] {
             let of_part = || still.iter().filter(|(_, of, _)| *of == part);
-            let cut = if memory.is_short(part) { of_part().count().div_ceil(CUT_SHARE) } else { 0 };
+            let cut = if memory.is_short(part, &since) { of_part().count().div_ceil(CUT_SHARE) } else { 0 };
             of_part().take(cut).for_each(|(.., vitals)| vitals.give(order));
         }
     }

@@ -4,7 +4,11 @@ use super::*;
 
 /// Parts of at most 10,500, with reserves of 1,000 each, and a pool of 14,000.
 fn budget() -> Arc<MemoryBudget> {
-    Arc::new(MemoryBudget::new(&Limits { memory_bytes: 21_000, ..Limits::default() }, 100))
+    Arc::new(MemoryBudget::new(
+        &Limits { memory_bytes: 21_000, ..Limits::default() },
+        100,
+        Largest::default(),
+    ))
 }
 
 #[test]
@@ -36,7 +40,8 @@ fn full_parts_leave_the_others_their_reserve() {
     let bodies = budget.take(Part::Bodies, 10_500).expect("all that it may");
     let mut replies = budget.begin(Part::Replies);
     assert!(!replies.take(5_501) && replies.take(5_500), "9,500 and 4,500 of the pool");
-    assert!(budget.is_short(Part::Replies) && !budget.is_short(Part::Ranges));
+    let since = budget.refusals();
+    assert!(budget.is_short(Part::Replies, &since) && !budget.is_short(Part::Ranges, &since));
     for part in [Part::Writes, Part::Ranges, Part::Batches, Part::PeerLinks, Part::Connections] {
         assert!(budget.take(part, 1_001).is_none());
         assert!(budget.take(part, 1_000).is_some());
@@ -55,6 +60,38 @@ fn what_the_store_takes_too_much_comes_off_the_pool() {
     assert!(budget.take(Part::Bodies, 1_001).is_none() && budget.take(Part::Bodies, 1_000).is_some());
     budget.note_store(99);
     assert!(budget.take(Part::Bodies, 10_500).is_some());
+}
+
+#[test]
+fn there_is_room_for_one_of_the_largest_values_whatever_the_store_takes() {
+    const VALUE: usize = 16 << 20;
+    for nodes in [1, 3, 5] {
+        let limits = Limits::for_process(1_000, 32 << 20, VALUE);
+        let budget = Arc::new(MemoryBudget::new(&limits, 100, Largest::of(VALUE, nodes)));
+        budget.note_store(u64::MAX);
+        let links: Vec<_> = (1..nodes).map(|_| budget.take(Part::PeerLinks, VALUE as u64 + 4_096)).collect();
+        assert!(links.iter().all(Option::is_some), "{nodes} nodes");
+        for part in [Part::Bodies, Part::Replies, Part::Ranges, Part::Batches] {
+            assert!(budget.take(part, VALUE as u64 + (1 << 20)).is_some(), "{part:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_finds_no_room_makes_a_part_short() {
+    let budget = budget();
+    let since = budget.refusals();
+    let _half = budget.take(Part::Replies, 6_000).expect("room");
+    assert!(!budget.is_short(Part::Replies, &since));
+    assert!(budget.take(Part::Replies, 6_000).is_none());
+    assert!(budget.is_short(Part::Replies, &since) && !budget.is_short(Part::Bodies, &since));
+    let since = budget.refusals();
+    assert!(!budget.is_short(Part::Replies, &since), "nobody since");
+    // Of the pool, those have taken too much that hold more than their reserves.
+    let _other = budget.take(Part::Bodies, 5_000).expect("room");
+    assert!(budget.take(Part::Ranges, 6_500).is_none());
+    assert!(budget.is_short(Part::Replies, &since) && budget.is_short(Part::Bodies, &since));
+    assert!(!budget.is_short(Part::Ranges, &since));
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn room(out: &mut Exposition, scene: &Scene<'_>) {
     out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.")
         .count(&[], process.memory.taken(Part::Bodies) + process.memory.taken(Part::Writes));
     out.gauge("veche_body_bytes_max", "Bytes of request bodies that may be held.")
-        .count(&[], process.memory.part_max());
+        .count(&[], process.memory.part_max(Part::Bodies));
     out.gauge("veche_ranges_open", "Ranges that are being sent.").count(&[], process.ranges.count() as u64);
     let snapshots = local.map_or(0, |local| local.store.open_snapshots() as u64);
     out.gauge(

@@ -355,7 +355,10 @@ impl CheckedStream {
             if let Poll::Ready(Ok(written)) = polled {
                 unsent.advance(written);
             }
-            self.plain.unsent = unsent;
+            // What has left gives its room back now, not when there is another answer.
+            if !unsent.is_empty() {
+                self.plain.unsent = unsent;
+            }
             ready!(polled)?;
         }
         if let Some(ending) = self.plain.ending.take() {

@@ -1,6 +1,6 @@
 //! How many ranges are open, and what they take in memory.
 
-use crate::budget::{MemoryBudget, Part, Taken};
+use crate::budget::{COPIES_OF_VALUE, MemoryBudget, Part, Taken};
 use api::entries::{Coding, Format};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const ZSTD_BYTES: u64 = 1536 << 10;
 const GZIP_BYTES: u64 = 384 << 10;
 /// Of an entry that is larger than a page there is the page, and in formats that are written anew the entry as it is
 /// written and as it was compressed.
-const COPIES_OF_STREAM: u64 = 3;
+const COPIES_OF_STREAM: u64 = COPIES_OF_VALUE;
 
 /// The ranges that are open in the process.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl OpenRange {
         if page_bytes <= PAGE_BYTES {
             return 0;
         }
-        (self.copies * page_bytes as u64).min(self.memory.part_max() - self.taken.bytes())
+        (self.copies * page_bytes as u64).min(self.memory.part_max(Part::Ranges) - self.taken.bytes())
     }
 
     /// Takes so many bytes for a page; `None`: they are not left.
@@ -83,10 +83,15 @@ impl Drop for OpenRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Largest;
     use crate::config::Limits;
 
     fn memory(bytes: u64) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget::new(&Limits { memory_bytes: bytes, ..Limits::default() }, 0))
+        Arc::new(MemoryBudget::new(
+            &Limits { memory_bytes: bytes, ..Limits::default() },
+            0,
+            Largest::default(),
+        ))
     }
 
     #[test]
