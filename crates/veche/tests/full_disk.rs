@@ -72,7 +72,7 @@ impl Scene {
 
     /// Writes values of one size until one is refused for lack of room.
     fn fill(&mut self, cycle: u64) -> Response {
-        let len = [300, 3_000, 30_000, 300_000][self.rng.below(4) as usize];
+        let len = [1_000, 5_000, 30_000, 300_000][self.rng.below(4) as usize];
         for number in 0..WRITES_MAX {
             let (key, seed) = (format!("{cycle}-{number}"), self.rng.next_u64());
             let response = self.exchange(&put(&key, value(len, seed)));
