@@ -63,9 +63,12 @@ fn full_disks_cost_what_needs_them_and_nothing_more() {
     }
     eventually("values are taken everywhere", || cluster.exchange(0, put("all&ack=3", "x")).status == 201);
     // What the node itself holds: nothing repairs it on the way. (Hints are counted for a while after they are gone.)
-    let missed: Vec<_> = (0..30).map(|number| format!("k{number}\nw")).collect();
+    let missed: Vec<_> = (0..30).map(|number| format!("k{number}\nw").into_bytes()).collect();
     eventually("hints are handed over", || {
-        let own = cluster.exchange(2, bare("GET", "/v0/entities?start=k&end=l")).text();
+        let mut connection = cluster.connect(2);
+        connection.send(bare("GET", "/v0/entities?start=k&end=l"));
+        assert_eq!(connection.head().status, 200);
+        let own = connection.chunks();
         missed.iter().all(|entry| own.contains(entry))
     });
     for number in 0..30 {
