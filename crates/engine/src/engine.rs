@@ -230,8 +230,9 @@ impl Shared {
     }
 
     pub(crate) fn backlog_of(&self, view: &View) -> Backlog {
+        let buffered_bytes = self.buffered_bytes(view.memtables().map(|logged| logged.memtable.bytes()));
         Backlog {
-            buffered_fraction: view.memtable_bytes() as f64 / self.memtables_bytes() as f64,
+            buffered_fraction: buffered_bytes as f64 / self.memtables_bytes() as f64,
             level0_fraction: view.levels.level(0).len() as f64 / self.options.level0_tables as f64,
             debt_bytes: self.debt_bytes.load(Ordering::Relaxed),
         }
@@ -240,6 +241,21 @@ impl Shared {
     /// What all memtables may hold.
     fn memtables_bytes(&self) -> u64 {
         self.memtable_bytes * self.options.memtables_max as u64
+    }
+
+    /// What memtables of these sizes take of that. A single value may be larger than all of it, and whoever writes
+    /// small ones behind it is not to be refused for that: what a memtable takes beyond its size does not count, of one.
+    fn buffered_bytes(&self, memtables: impl Iterator<Item = u64> + Clone) -> u64 {
+        let beyond = memtables.clone().map(|bytes| bytes.saturating_sub(self.memtable_bytes)).max();
+        memtables.sum::<u64>() - beyond.unwrap_or(0)
+    }
+
+    /// Whether memtables may take a write of so many bytes, but for the rate. Of those that are larger than a memtable one
+    /// comes behind the other: for them all of it counts. Where none waits to be flushed any is taken, whatever its size.
+    pub(crate) fn has_room_for(&self, view: &View, bytes: u64) -> bool {
+        let used = view.memtables().map(|logged| logged.memtable.bytes_used());
+        let used_bytes = if bytes > self.memtable_bytes { used.sum() } else { self.buffered_bytes(used) };
+        view.sealed.is_empty() || used_bytes < self.memtables_bytes()
     }
 
     /// What decides how fast writes may come.
@@ -251,7 +267,7 @@ impl Shared {
             level0_fraction: (level0_fraction - level0_merged).max(0.0),
             debt_bytes: debt_bytes.saturating_sub(self.background.merged_bytes()),
         };
-        let used_bytes: u64 = view.memtables().map(|logged| logged.memtable.bytes_used()).sum();
+        let used_bytes = self.buffered_bytes(view.memtables().map(|logged| logged.memtable.bytes_used()));
         let level0_over = Pressure::level0_over(backlog.level0_fraction, self.options.level0_tables);
         Pressure {
             backlog,

@@ -147,11 +147,6 @@ impl Pressure {
         self.backlog.debt_bytes as f64 / self.compaction_speed
     }
 
-    /// Whether memtables may take anything. One that holds nothing takes a write whatever its size.
-    pub(crate) fn has_room(&self) -> bool {
-        self.room_bytes > 0 || self.flush_left.is_none()
-    }
-
     /// When there will be room again if no more is written: every backlog is free then.
     pub(crate) fn retry_after(&self) -> Duration {
         let buffered = (self.backlog.buffered_fraction - BUFFERED.free) * self.memtables_bytes as f64;

@@ -162,6 +162,22 @@ fn a_value_larger_than_all_memtables_together_does_not_shut_out_the_next() {
 }
 
 #[test]
+fn small_writes_behind_a_value_larger_than_all_memtables_are_taken() {
+    let mut world = World::new(9);
+    let engine = world.open(&Options { memtable_bytes: Some(1 << 20), ..small_options() });
+    let mut is_taken = |number, bytes| {
+        let told = submit(&mut world, &engine, &[number], bytes);
+        engine.step_commit().expect("commit");
+        told.try_recv().expect("told").is_ok()
+    };
+    assert!(is_taken(0, 16 << 20));
+    for number in 1..100 {
+        assert!(is_taken(number, 1 << 10), "{number}");
+    }
+    assert!(!is_taken(100, 16 << 20), "the one before is in memory");
+}
+
+#[test]
 fn a_write_that_finds_a_greater_version_is_told_so() {
     let mut world = World::new(6);
     let engine = world.open(&small_options());

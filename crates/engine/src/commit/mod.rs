@@ -218,7 +218,7 @@ impl Engine {
             self.rotate(queue);
             view = self.shared.view.load();
         }
-        if (is_full && !rotates) || self.waits_too_long(queue, &view) {
+        if (is_full && !rotates) || self.waits_too_long(queue, &view, record) {
             return Err(Error::Overloaded { retry_after: self.shared.pressure_of(&view).retry_after() });
         }
         // Last: what is admitted counts.
@@ -228,16 +228,19 @@ impl Engine {
         Ok(Arc::clone(&view.active))
     }
 
-    /// Whether a write would wait too long behind those that are queued. Its own size does not count, so that
-    /// large ones get their turn as small ones do.
-    fn waits_too_long(&self, queue: &CommitQueue, view: &View) -> bool {
+    /// Whether a write would wait too long, for room in the memtables or behind those that are queued. There its own size
+    /// does not count, so that large ones get their turn as small ones do.
+    fn waits_too_long(&self, queue: &CommitQueue, view: &View, record: &Record) -> bool {
         let waiting_bytes = queue.waiting_bytes() as u64;
         if waiting_bytes > QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE) {
             return true;
         }
+        if !self.shared.has_room_for(view, record.bytes().len() as u64) {
+            return true;
+        }
         let Some(rate) = self.shared.borne_rate(view) else { return false };
         let unpaid = self.shared.pacer.wait(self.now());
-        unpaid + time_at(rate, waiting_bytes) > WAIT_MAX || !self.shared.pressure_of(view).has_room()
+        unpaid + time_at(rate, waiting_bytes) > WAIT_MAX
     }
 
     /// Seals the active memtable, whatever it holds, and puts a new one in its place. The queue is locked, so
