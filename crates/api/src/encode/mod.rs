@@ -249,11 +249,17 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
              Make room; reads and deletes go on meanwhile.",
         ),
         Failure::DiskFullHere { available_bytes, reserve_bytes, reopen_bytes } => {
+            // A job that failed for lack of room may have given back what it took; or there is a quota, which the
+            // figures do not show.
+            let advice = match available_bytes >= reopen_bytes {
+                true => "There was no room a moment ago: try again, and look at quotas if this goes on",
+                false => "Delete something, or make room otherwise",
+            };
             let [available, reserve, reopen] = [available_bytes, reserve_bytes, reopen_bytes].map(Mib);
             let detail = format!(
                 "Too many of the key's replicas have a full disk. Nothing was stored on those. This node's is one: \
-                 {available} are free, and {reserve} are kept for deletes and for making room. Delete something, or \
-                 make room otherwise: from {reopen} on values are taken again; reads and deletes go on meanwhile."
+                 {available} are free, and {reserve} are kept for deletes and for making room. {advice}: \
+                 from {reopen} on values are taken again; reads and deletes go on meanwhile."
             );
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
         }

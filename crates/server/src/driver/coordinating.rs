@@ -229,8 +229,8 @@ fn with_figures(reply: Reply, store: &Store) -> Reply {
         return reply;
     }
     let disk = store.engine().disk_stats();
-    // It may be only the others' that are full; or no room is left by a quota, which the figures do not show.
-    if disk.room != DiskRoom::Full || disk.available_bytes >= disk.reopen_bytes {
+    // It may be only the others' that are full.
+    if disk.room != DiskRoom::Full {
         return reply;
     }
     Reply::Failed(Failure::DiskFullHere {
