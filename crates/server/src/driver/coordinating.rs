@@ -185,7 +185,8 @@ impl Machine for Coordinating {
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply, wait } => {
-                let reply = with_figures(reply, &driver.local.store);
+                let was_full = core.machine.view.peer(core.machine.me).disk_full;
+                let reply = with_figures(reply, &driver.local.store, was_full);
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
@@ -223,14 +224,14 @@ impl Machine for Coordinating {
     }
 }
 
-/// A disk that is full is told with figures where it is this node's own.
-fn with_figures(reply: Reply, store: &Store) -> Reply {
+/// A disk that is full, or was when the coordinator heard of it last, is told with figures where it is this node's own.
+fn with_figures(reply: Reply, store: &Store, was_full: bool) -> Reply {
     if !matches!(reply, Reply::Failed(Failure::DiskFull)) {
         return reply;
     }
     let disk = store.engine().disk_stats();
     // It may be only the others' that are full.
-    if disk.room != DiskRoom::Full {
+    if disk.room != DiskRoom::Full && !was_full {
         return reply;
     }
     Reply::Failed(Failure::DiskFullHere {
