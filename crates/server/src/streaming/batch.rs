@@ -43,6 +43,8 @@ use tokio::task::AbortHandle;
 const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
 /// ... and their bytes, but for one entry that alone is larger.
 const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
+/// ... and no more than one in so many of what the store has: half of what it lets wait for its log.
+const STORE_SHARE: u64 = 16;
 /// Entries under way in all batches of a thread together: half of what its coordinator takes.
 const THREAD_ENTRIES_MAX: usize = 8_192;
 /// What a batch takes beside its entries: the library's buffer, tables, and itself.
@@ -262,7 +264,11 @@ impl Pump {
 
     /// Whether no more entries may be under way.
     fn is_full(&self) -> bool {
-        self.places.len() >= self.entries_max || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
+        self.places.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max()
+    }
+
+    fn bytes_max(&self) -> usize {
+        BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize)
     }
 
     /// Gives the coordinator the entries that have come, as many as there is room for.
