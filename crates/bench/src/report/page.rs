@@ -4,10 +4,12 @@
 //! text of the report.
 
 use super::{Report, Sheet, text};
+use ::page::fill;
+
+pub use ::page::escape;
 
 const PAGE: &str = include_str!("page/page.html");
 const GALLERY: &str = include_str!("page/gallery.html");
-const PLAIN: &str = include_str!("page/plain.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
@@ -16,13 +18,11 @@ pub fn page(reports: &[Report]) -> String {
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     let texts: Vec<String> = reports.iter().map(|report| text(report, false)).collect();
     let parts = [
-        ("title", escape(&format!("veche bench: {}", names.join(", ")))),
-        ("style", STYLE.trim_end().to_owned()),
         ("text", escape(&texts.join("\n"))),
         ("runs", json(reports)),
         ("script", SCRIPT.trim_end().to_owned()),
     ];
-    fill(PAGE, &parts)
+    ::page::page(&format!("veche bench: {}", names.join(", ")), STYLE, &fill(PAGE, &parts))
 }
 
 /// Runs of one load, to be laid over each other.
@@ -45,12 +45,11 @@ pub fn gallery(title: &str, about: &str, sheet: &Sheet, groups: &[Group]) -> Str
     let parts = [
         ("title", escape(title)),
         ("about", escape(about)),
-        ("style", STYLE.trim_end().to_owned()),
         ("sheet", sheet.html()),
         ("groups", sections.join("\n")),
         ("script", SCRIPT.trim_end().to_owned()),
     ];
-    fill(GALLERY, &parts)
+    ::page::page(title, STYLE, &fill(GALLERY, &parts))
 }
 
 fn section(number: usize, group: &Group) -> String {
@@ -65,35 +64,11 @@ fn section(number: usize, group: &Group) -> String {
 
 /// As it may stand in a page: nothing in a string may end the element.
 fn json(reports: &[Report]) -> String {
-    let json = serde_json::to_string(reports).expect("a report has no keys that JSON lacks");
-    json.replace('<', "\\u003c")
+    ::page::json(&serde_json::to_string(reports).expect("a report has no keys that JSON lacks"))
 }
 
 /// A page without scripts, with the look of the others: `style` comes behind theirs, `body` is HTML.
 pub fn plain_page(title: &str, style: &str, body: &str) -> String {
-    let parts = [
-        ("title", escape(title)),
-        ("style", format!("{}\n{}", STYLE.trim_end(), style.trim_end())),
-        ("body", body.trim_end().to_owned()),
-    ];
-    fill(PLAIN, &parts)
-}
-
-/// Puts the parts in their places. What was put in is not looked at again.
-fn fill(template: &str, parts: &[(&str, String)]) -> String {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, behind) = after.split_once("}}").expect("a place is closed");
-        let (_, part) = parts.iter().find(|(known, _)| *known == name).expect("a place has its part");
-        out += before;
-        out += part;
-        rest = behind;
-    }
-    out + rest
-}
-
-/// Text as it may stand in HTML.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let style = format!("{}\n{style}", STYLE.trim_end());
+    ::page::page(title, &style, &format!("<main>\n{}\n</main>", body.trim_end()))
 }

@@ -8,6 +8,7 @@
 mod tree;
 
 use crate::capture::Capture;
+use ::page::escape;
 use std::fmt::Write;
 use tree::{Node, Tree};
 
@@ -120,10 +121,6 @@ fn color(name: &str) -> String {
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("hsl({} 58% {}%)", 24 + hash % 230, 72 + (hash >> 16) % 8)
-}
-
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! frames of whatever is selected in it. Without scripts it shows the greatest frames of the whole.
 
 use crate::capture::Capture;
-use crate::flame::escape;
 use crate::greatest::greatest;
+use ::page::{escape, fill};
 
-const PAGE: &str = include_str!("page.html");
+const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// How many frames stand there without scripts.
@@ -17,34 +17,17 @@ const LISTED: usize = 20;
 pub fn page(capture: &Capture, title: &str) -> String {
     let json = String::from_utf8(capture.to_json()).expect("JSON is UTF-8");
     let parts = [
-        ("title", escape(title)),
-        ("style", STYLE.trim_end().to_owned()),
         ("text", escape(&listed(capture))),
-        // Nothing in a string may end the element.
-        ("capture", json.replace('<', "\\u003c")),
+        ("capture", ::page::json(&json)),
         ("script", SCRIPT.trim_end().to_owned()),
     ];
-    fill(PAGE, &parts)
+    ::page::page(title, STYLE, &fill(BODY, &parts))
 }
 
 fn listed(capture: &Capture) -> String {
     let frames = greatest(capture, LISTED).by_total;
     let lines = frames.iter().map(|share| format!("{} {}", capture.kind().amount(share.weight), share.name));
     lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Puts the parts in their places. What was put in is not looked at again.
-fn fill(template: &str, parts: &[(&str, String)]) -> String {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, behind) = after.split_once("}}").expect("a place is closed");
-        let (_, part) = parts.iter().find(|(known, _)| *known == name).expect("a place has its part");
-        out += before;
-        out += part;
-        rest = behind;
-    }
-    out + rest
 }
 
 #[cfg(test)]
