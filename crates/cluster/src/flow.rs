@@ -121,13 +121,14 @@ impl Flow {
             || self.wait().is_some_and(|wait| wait <= within)
     }
 
-    /// How many operations more would wait no longer than `within`, if they are as large as the last ones.
-    pub fn room(&self, within: Duration) -> usize {
+    /// How many operations more would wait no longer than `within`, if they are as large as the last ones; of all that may
+    /// be under way no more than one in `share`, so that others find room as well.
+    pub fn room(&self, within: Duration, share: u64) -> usize {
         let Window { done, busy_nanos } = self.measured();
         let by_rate = u128::from(done.operations) * within.as_nanos() / u128::from(busy_nanos.max(1));
         let most = if self.is_burst() { self.burst } else { self.least }.operations;
         let by_rate = if busy_nanos < nanos(MEASURED_MIN) { 0 } else { by_rate as u64 };
-        by_rate.max(most).saturating_sub(self.under_way.operations) as usize
+        (by_rate.max(most) / share).saturating_sub(self.under_way.operations) as usize
     }
 
     /// How long what is under way will take.
@@ -254,7 +255,10 @@ mod tests {
             flow.begin(Instant::ZERO, 100);
             came += 1;
         }
-        assert_eq!((came, flow.room(TARGET)), (BURST.operations, 0));
+        assert_eq!((came, flow.room(TARGET, 1)), (BURST.operations, 0));
+        (0..came / 4 * 3).for_each(|_| flow.end(Instant::ZERO, 100));
+        assert_eq!(flow.room(TARGET, 2), BURST.operations as usize / 4);
+        (0..came / 4 * 3).for_each(|_| flow.begin(Instant::ZERO, 100));
         let later = Instant::ZERO + Duration::from_secs(3);
         (0..came).for_each(|_| flow.end(later, 100));
         let mut came = 0;

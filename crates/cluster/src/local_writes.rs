@@ -42,8 +42,8 @@ impl LocalWrites {
     }
 
     /// How many more would wait no longer than `within`.
-    pub(crate) fn room(&self, within: Duration) -> usize {
-        self.flow.room(within)
+    pub(crate) fn room(&self, within: Duration, share: u64) -> usize {
+        self.flow.room(within, share)
     }
 
     /// How long those under way will take.

@@ -258,6 +258,12 @@ impl Shared {
         view.sealed.is_empty() || used_bytes < self.memtables_bytes()
     }
 
+    /// What memtables have left for small writes.
+    pub(crate) fn room_in_memtables(&self, view: &View) -> u64 {
+        let used = view.memtables().map(|logged| logged.memtable.bytes_used());
+        self.memtables_bytes().saturating_sub(self.buffered_bytes(used))
+    }
+
     /// What decides how fast writes may come.
     pub(crate) fn pressure_of(&self, view: &View) -> Pressure {
         let Backlog { buffered_fraction, level0_fraction, debt_bytes } = self.backlog_of(view);
@@ -267,12 +273,11 @@ impl Shared {
             level0_fraction: (level0_fraction - level0_merged).max(0.0),
             debt_bytes: debt_bytes.saturating_sub(self.background.merged_bytes()),
         };
-        let used_bytes = self.buffered_bytes(view.memtables().map(|logged| logged.memtable.bytes_used()));
         let level0_over = Pressure::level0_over(backlog.level0_fraction, self.options.level0_tables);
         Pressure {
             backlog,
             memtables_bytes: self.memtables_bytes(),
-            room_bytes: self.memtables_bytes().saturating_sub(used_bytes),
+            room_bytes: self.room_in_memtables(view),
             overhead: view.sealed.last().map_or(1.0, |oldest| oldest.overhead()),
             flush_left: view.sealed.last().map(|oldest| {
                 self.background.flush_left(oldest.memtable.bytes_used(), self.env.clock.now().mono)

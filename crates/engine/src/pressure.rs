@@ -171,6 +171,11 @@ pub(crate) fn time_at(rate: f64, bytes: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / rate)
 }
 
+/// How many bytes take so long at a rate in bytes per second.
+pub(crate) fn bytes_at(rate: f64, time: Duration) -> u64 {
+    (rate * time.as_secs_f64()) as u64
+}
+
 /// Spreads writes over time so that they keep a rate.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {

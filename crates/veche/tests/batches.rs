@@ -286,6 +286,22 @@ fn a_client_may_read_only_when_it_has_sent_all() {
     assert_eq!(node.status()["queues"]["operations"], 0);
 }
 
+/// Ten times what all memtables hold comes as fast as the socket takes it.
+#[test]
+fn a_batch_goes_as_fast_as_the_store_and_is_not_refused() {
+    const ENTRIES: usize = 50_000;
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--threads", "1", "--memory", "16MiB"]);
+    let mut connection = node.connect();
+    let text = "v".repeat(1_024);
+    let body = binary((0..ENTRIES).map(|i| value(format!("k{}", i * 7_919 % ENTRIES), text.clone())));
+    let rest = format!("Accept: {NDJSON}\r\nContent-Length: {}", body.len());
+    connection.send([head(BINARY, &rest).as_bytes(), &body].concat());
+    let statuses = statuses(&results(&mut connection));
+    let stored = statuses.iter().filter(|status| **status == 201).count();
+    assert_eq!((stored, statuses.len()), (ENTRIES, ENTRIES));
+}
+
 #[test]
 fn many_batches_leave_room_for_single_requests() {
     const BATCHES: usize = 40;

@@ -11,7 +11,7 @@
 //! come too late for most.
 //!
 //! Batches pace themselves by [`Coordinator::room_for_writes`], and are let in with what they bring: an entry that was refused
-//! has no second try.
+//! has no second try. They get half of what may be under way, and leave the other to single writes.
 //!
 //! **Caveats.** A write that waits for links or for the clock is judged again when its turn comes.
 
@@ -32,6 +32,8 @@ const PEER_SHARE: u32 = 2;
 const PEER_SHARE_WHILE_BUSY: u32 = 40;
 /// Writes that peers ask for may wait so many times as long as those of clients: to refuse them costs more.
 const REPLICA_PATIENCE: u32 = 2;
+/// Whoever paces itself gets one in so many of the operations that may be under way.
+const PACED_SHARE: u64 = 2;
 
 impl Coordinator {
     /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::room_for_writes`]: not refused for the wait.
@@ -66,9 +68,9 @@ impl Coordinator {
         refuses.then(|| context.retry_after())
     }
 
-    /// How many writes more can come in.
+    /// How many writes more can come in by [`Coordinator::submit_paced`].
     pub fn room_for_writes(&self) -> usize {
-        self.context.writes.room(self.context.limits.request_timeout / LOCAL_SHARE)
+        self.context.writes.room(self.context.limits.request_timeout / LOCAL_SHARE, PACED_SHARE)
     }
 
     /// How long the writes under way will take here.

@@ -24,7 +24,7 @@ pub use times::CommitTimes;
 
 use crate::disk::Need;
 use crate::engine::Engine;
-use crate::pressure::{WAIT_MAX, time_at};
+use crate::pressure::{WAIT_MAX, bytes_at, time_at};
 use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
@@ -132,6 +132,20 @@ impl Engine {
         pause
     }
 
+    /// About how many bytes of writes would be let in now, for whoever writes much and would rather wait than be
+    /// refused. Others write meanwhile, so better no more than a part of it is used.
+    pub fn room_for_writes(&self) -> u64 {
+        let (view, waiting_bytes) =
+            (self.shared.view.load(), self.shared.commit_queue.lock().waiting_bytes() as u64);
+        let by_queue = self.queue_bytes_max().saturating_sub(waiting_bytes);
+        let by_memory = self.shared.room_in_memtables(&view);
+        let by_rate = self.shared.borne_rate(&view).map_or(u64::MAX, |rate| {
+            let left = WAIT_MAX.saturating_sub(self.shared.pacer.wait(self.now()));
+            bytes_at(rate, left).saturating_sub(waiting_bytes)
+        });
+        by_queue.min(by_memory).min(by_rate)
+    }
+
     fn pause(&self) -> Duration {
         if self.shared.pacer.is_free() {
             return Duration::ZERO;
@@ -232,7 +246,7 @@ impl Engine {
     /// does not count, so that large ones get their turn as small ones do.
     fn waits_too_long(&self, queue: &CommitQueue, view: &View, record: &Record) -> bool {
         let waiting_bytes = queue.waiting_bytes() as u64;
-        if waiting_bytes > QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE) {
+        if waiting_bytes > self.queue_bytes_max() {
             return true;
         }
         if !self.shared.has_room_for(view, record.bytes().len() as u64) {
@@ -241,6 +255,10 @@ impl Engine {
         let Some(rate) = self.shared.borne_rate(view) else { return false };
         let unpaid = self.shared.pacer.wait(self.now());
         unpaid + time_at(rate, waiting_bytes) > WAIT_MAX
+    }
+
+    fn queue_bytes_max(&self) -> u64 {
+        QUEUE_BYTES_MAX.min(self.shared.options.memory_bytes / QUEUE_SHARE)
     }
 
     /// Seals the active memtable, whatever it holds, and puts a new one in its place. The queue is locked, so

@@ -90,6 +90,11 @@ impl Executions {
         self.driver.room_for_writes()
     }
 
+    /// How many bytes more the store of this node would take.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.driver.local.store.engine().room_for_writes()
+    }
+
     /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.
     pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
         self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.wait_for);

@@ -7,11 +7,12 @@
 //! **Mechanism.** A task of its own (the [`Pump`]) reads the body, gives the entries that have come to the coordinator
 //! in one turn, and writes results as replies come; the body of the response takes them from there. So the one goes on
 //! while the other stands still. How many entries are under way is bounded for the batch, and for all batches of a
-//! thread, which leave room for single requests; and by what the coordinator has room for, so that a batch goes as fast as
-//! the store, and is not refused because it came faster.
+//! thread, which leave room for single requests; and by what coordinator and store have room for, so that a batch goes as fast
+//! as the store, and is not refused because it came faster. Where there is no room at all it waits, for as long as an
+//! operation may last; after that entries come in all the same, and are told.
 //!
-//! **Caveats.** An entry that finds no room gets a result that says so, and those behind it are tried all the same: in
-//! a batch, nothing is done again.
+//! **Caveats.** What others write while a batch waits may take the room. An entry that finds none gets a result that says
+//! so, and those behind it are tried all the same: in a batch, nothing is done again.
 
 use super::results::Results;
 use super::{BrokenOff, Turns};
@@ -37,7 +38,9 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, Sleep};
 
 /// Entries of a batch under way, at most, ...
 const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
@@ -45,6 +48,11 @@ const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
 const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
 /// ... and no more than one in so many of what the store has: half of what it lets wait for its log.
 const STORE_SHARE: u64 = 16;
+/// ... and of the room it has left right now, no more than this part: others write too, and what an entry takes there is more
+/// than its bytes.
+const ROOM_SHARE: u64 = 4;
+/// How long a batch waits before it looks for room again.
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
 /// Entries under way in all batches of a thread together: half of what its coordinator takes.
 const THREAD_ENTRIES_MAX: usize = 8_192;
 /// What a batch takes beside its entries: the library's buffer, tables, and itself.
@@ -120,6 +128,9 @@ impl BegunBatch {
             places: VecDeque::new(),
             bytes_under_way: 0,
             entries_max: ENTRIES_UNDER_WAY_MIN,
+            bytes_max: 0,
+            crowded_out: None,
+            pause: None,
             quorum: terms.quorum,
             process: Arc::clone(terms.process),
             taken: terms.process.memory.begin(Part::Batches),
@@ -209,8 +220,14 @@ struct Pump {
     /// One for each entry that has come and has no result yet.
     places: VecDeque<Place>,
     bytes_under_way: usize,
-    /// Entries that may be under way now.
+    /// Entries that may be under way now, ...
     entries_max: usize,
+    /// ... and their bytes.
+    bytes_max: usize,
+    /// Since when the store has had no room.
+    crowded_out: Option<Instant>,
+    /// Until when the batch waits for room.
+    pause: Option<Pin<Box<Sleep>>>,
     quorum: Quorum,
     process: Arc<Process>,
     /// What the batch takes in memory.
@@ -238,7 +255,8 @@ impl Pump {
                 continue;
             }
             if self.is_full() {
-                return Poll::Pending;
+                ready!(self.poll_room(context));
+                continue;
             }
             if self.body.is_none() {
                 ready!(self.poll_end());
@@ -264,18 +282,46 @@ impl Pump {
 
     /// Whether no more entries may be under way.
     fn is_full(&self) -> bool {
-        self.places.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max()
+        self.places.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max
     }
 
-    fn bytes_max(&self) -> usize {
-        BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize)
+    /// Waits for a while, if nothing is under way whose end would make room.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.places.is_empty() {
+            return Poll::Pending;
+        }
+        let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(ROOM_PAUSE)));
+        ready!(pause.as_mut().poll(context));
+        self.pause = None;
+        Poll::Ready(())
+    }
+
+    /// Looks how much may be under way now.
+    fn look_for_room(&mut self) {
+        // What the store can do soon, but never nothing: its rate is known by what it does.
+        let soon = (self.places.len() + self.executions.room()).max(1);
+        self.entries_max = soon.min(self.room.entries_max());
+        let bytes_max =
+            BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize);
+        let room = self.executions.room_bytes() / ROOM_SHARE;
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let waited = match room {
+            0 => self.crowded_out.get_or_insert_with(Instant::now).elapsed(),
+            _ => {
+                self.crowded_out = None;
+                Duration::ZERO
+            }
+        };
+        self.bytes_max = match waited < self.process.config.request_timeout {
+            true => bytes_max.min(self.bytes_under_way.saturating_add(room)),
+            // A full disk, or others who leave none: those who come are told.
+            false => bytes_max,
+        };
     }
 
     /// Gives the coordinator the entries that have come, as many as there is room for.
     fn take_entries(&mut self) {
-        // What the store can do soon, but never nothing: its rate is known by what it does.
-        let soon = (self.places.len() + self.executions.room()).max(ENTRIES_UNDER_WAY_MIN);
-        self.entries_max = soon.min(self.room.entries_max());
+        self.look_for_room();
         let mut commands = Vec::new();
         while !self.is_full() {
             match self.decoder.next() {
