@@ -17,6 +17,8 @@ const MIB: usize = 1 << 20;
 /// So long clients wait that push more than is taken.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+const GET_IF_NEW: &str = "GET /v0/entity?id=large HTTP/1.1\r\nHost: v\r\nIf-None-Match: *\r\n\r\n";
+
 fn scrape(node: &Node) -> Scrape {
     Scrape::read(&node.exchange(bare("GET", "/metrics")).text()).expect("well formed")
 }
@@ -58,6 +60,8 @@ fn readers_that_stand_still_make_room_for_others() {
     });
     let held = scrape(&node).get("veche_memory_bytes", &[("part", "replies")]);
     assert!(held > 0.0 && held <= (18 * MIB) as f64, "{held}");
+    // Who has the value already is told so, whatever there is room for.
+    assert_eq!(node.exchange(GET_IF_NEW).status, 304);
     // Small values need no room, and who stands still loses his.
     assert_eq!(node.put("small", "value").status, 201);
     assert_eq!(node.get("small").text(), "value");
@@ -92,6 +96,27 @@ fn bodies_that_stand_still_make_room_for_others() {
     assert_eq!(node.get("slow").status, 404);
     drop(slow);
     eventually("all of it", || part("bodies") == 0.0);
+}
+
+#[test]
+fn hundreds_of_short_ranges_at_once_are_not_too_many_for_the_least_budget() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--memory", "16MiB"]);
+    let mut connection = node.connect();
+    for number in 0..50 {
+        assert_eq!(connection.exchange(put(&format!("k{number:02}"), noise(number, 500))).status, 201);
+    }
+    let mut connections: Vec<_> = (0..200).map(|_| node.connect()).collect();
+    for _ in 0..3 {
+        connections
+            .iter_mut()
+            .for_each(|connection| connection.send(bare("GET", "/v0/entities?start=k&limit=20")));
+        for connection in &mut connections {
+            assert_eq!(connection.head().status, 200);
+            assert_eq!(connection.chunks().len(), 20);
+        }
+    }
+    assert_eq!(scrape(&node).get("veche_refused_total", &[("reason", "ranges")]), 0.0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a response hands to the library at once.
 
-use super::range::PageRoom;
+use crate::budget::Taken;
 use crate::reply_room::ReplyRoom;
 use bytes::{Buf, Bytes};
 use std::io::IoSlice;
@@ -19,7 +19,7 @@ enum Room {
     /// Its response's, or it needs none.
     Elsewhere,
     Value(#[allow(dead_code, reason = "held, not looked at")] Box<ReplyRoom>),
-    Page(#[allow(dead_code, reason = "held, not looked at")] Rc<PageRoom>),
+    Page(#[allow(dead_code, reason = "held, not looked at")] Rc<Taken>),
 }
 
 impl ResponseFrame {
@@ -29,7 +29,7 @@ impl ResponseFrame {
     }
 
     /// Some of a page.
-    pub(super) fn of_page(bytes: Bytes, room: Option<Rc<PageRoom>>) -> Self {
+    pub(super) fn of_page(bytes: Bytes, room: Option<Rc<Taken>>) -> Self {
         Self { bytes, _room: room.map_or(Room::Elsewhere, Room::Page) }
     }
 }

@@ -4,10 +4,10 @@
 //! page. In the others frames are as they come. In memory are the page that is being sent, one that the coordinator
 //! has fetched ahead, and what hyper and the socket hold. All of it is taken of the memory budget.
 //!
-//! **Mechanism.** Pages are alike as a rule, and what they take is taken when the range begins. A page with an entry that
-//! alone is larger has room of its own ([`PageRoom`]), and where there was one, the next is not asked for before there is
-//! room for another: ranges of large values wait for each other. A slice keeps its page in memory until it was written,
-//! and the room with it.
+//! **Mechanism.** Pages are alike as a rule, and what they take is taken when the first one has come. A page with an entry
+//! that alone is larger has room of its own, and where there was one, the next is not asked for before there is room for
+//! another: ranges of large values wait for each other. A slice keeps its page in memory until it was written, and the
+//! room with it.
 //!
 //! **Caveats.** The first large page of a range comes without having been expected. When there is no room for it the
 //! range is refused, or broken off if it has begun.
@@ -42,8 +42,8 @@ const ROOM_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct RangeBody {
     scan: OpenScan,
     page: Page,
-    /// The room of a large page.
-    page_room: Option<Rc<PageRoom>>,
+    /// The room of a page that is larger than others. It goes back with the last frame of the page.
+    page_room: Option<Rc<Taken>>,
     /// What the next page is expected to take beyond what is taken for every range, ...
     next_weight: u64,
     /// ... taken for it, ...
@@ -59,12 +59,6 @@ pub(crate) struct RangeBody {
     process: Arc<Process>,
     room: OpenRange,
     _holding: Holding,
-}
-
-/// The room of a page that is larger than others. It goes back with the last frame of the page.
-#[derive(Debug)]
-pub(crate) struct PageRoom {
-    _taken: Taken,
 }
 
 /// How a range is written.
@@ -94,7 +88,7 @@ impl Form {
 pub(crate) struct BegunRange {
     scan: OpenScan,
     first: Portion,
-    first_room: Option<Rc<PageRoom>>,
+    first_room: Option<Rc<Taken>>,
     room: OpenRange,
 }
 
@@ -107,11 +101,14 @@ pub(crate) enum NotBegun {
 
 impl BegunRange {
     /// Waits for the first page of `scan`.
-    pub(crate) async fn begin(mut scan: OpenScan, room: OpenRange) -> Result<Self, NotBegun> {
+    pub(crate) async fn begin(mut scan: OpenScan, mut room: OpenRange) -> Result<Self, NotBegun> {
         let first = poll_fn(|context| scan.poll_next(context)).await.map_err(NotBegun::Failed)?;
-        let first_room = match room.weigh(first.page.bytes().len()) {
+        if !room.begin(&first.page, first.is_last) {
+            return Err(NotBegun::NoRoom);
+        }
+        let first_room = match room.weigh(&first.page) {
             0 => None,
-            weight => Some(PageRoom::of(room.take(weight).ok_or(NotBegun::NoRoom)?)),
+            weight => Some(Rc::new(room.take(weight).ok_or(NotBegun::NoRoom)?)),
         };
         Ok(Self { scan, first, first_room, room })
     }
@@ -127,9 +124,9 @@ impl BegunRange {
         let Self { scan, first, first_room, room } = self;
         RangeBody {
             scan,
-            next_weight: room.weigh(first.page.bytes().len()),
             page: first.page,
             page_room: first_room,
+            next_weight: 0,
             next_room: None,
             pause: None,
             sent: 0,
@@ -181,7 +178,10 @@ impl RangeBody {
 
     /// Waits until there is room for a page like the last, which is let go.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        (self.page, self.page_room, self.sent) = (Page::default(), None, 0);
+        if let Some(room) = self.page_room.take() {
+            self.next_weight = room.bytes();
+        }
+        (self.page, self.sent) = (Page::default(), 0);
         while self.next_room.is_none() && self.next_weight > 0 {
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(context));
@@ -198,7 +198,7 @@ impl RangeBody {
     /// Goes on with the next page.
     fn turn_to(&mut self, portion: Portion) -> Result<(), BrokenOff> {
         let Portion { page, is_last } = portion;
-        let weight = self.room.weigh(page.bytes().len());
+        let weight = self.room.weigh(&page);
         let room = self.next_room.take();
         if weight > 0 {
             let mut room = room.or_else(|| self.room.take(0)).expect("nothing is always to be had");
@@ -206,9 +206,9 @@ impl RangeBody {
                 self.process.admission.count(Refusal::Ranges);
                 return Err(BrokenOff("there is no room for a large value".to_owned()));
             }
-            self.page_room = Some(PageRoom::of(room));
+            self.page_room = Some(Rc::new(room));
         }
-        (self.page, self.next_weight, self.is_last) = (page, weight, is_last);
+        (self.page, self.next_weight, self.is_last) = (page, 0, is_last);
         Ok(())
     }
 
@@ -237,12 +237,6 @@ impl RangeBody {
             }
             Form::Ended => Ok(None),
         }
-    }
-}
-
-impl PageRoom {
-    fn of(taken: Taken) -> Rc<Self> {
-        Rc::new(Self { _taken: taken })
     }
 }
 
