@@ -15,6 +15,7 @@ use api::{Action, Asked};
 use cluster::{Failure, Reply};
 use std::rc::Rc;
 use std::time::Duration;
+use stdx::Version;
 
 /// Values up to this size are copied into their answers, and taken in no account unless they have to wait.
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
@@ -36,7 +37,7 @@ pub(crate) fn find(
     asked: &Asked,
 ) -> (Reply, Option<ReplyRoom>) {
     let len = match &reply {
-        Reply::Found { cell, .. } if asked.action == Action::Get => cell.value.len(),
+        Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => cell.value.len(),
         _ => 0,
     };
     if len <= LARGE_BYTES {
@@ -51,4 +52,10 @@ pub(crate) fn find(
             (Reply::Failed(Failure::Overloaded { retry_after: RETRY_AFTER }), None)
         }
     }
+}
+
+/// Whether what is found in this version is sent, and not only told of.
+fn sends_value(asked: &Asked, version: Version) -> bool {
+    let is_known = asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version));
+    asked.action == Action::Get && !is_known
 }
