@@ -375,7 +375,7 @@ async fn open_for_peers(
 /// Tells the memory budget what the store takes, again and again.
 async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
     loop {
-        process.memory.note_store(local.store.engine().stats().memory.used_bytes());
+        process.memory.note_store(local.store.engine().memory_stats().used_bytes());
         tokio::time::sleep(LOOK_AT_STORE_EVERY).await;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Promise.** [`Engine::stats`] disturbs nobody: it waits for no disk and for no lock that is held longer than
 //! a few microseconds, and takes a time that grows with the number of tables alone, some tens of nanoseconds for
-//! each. It can be called each second.
+//! each. It can be called each second; [`Engine::memory_stats`], which adds up less, more often.
 //!
 //! **Mechanism.** What is counted while running is counted where it happens: of a group by whoever commits it
 //! ([`WalStats`]), of reads by thread ([`CacheStats`], [`FilterStats`]), so that reads on different cores write
@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::manifest::Levels;
 use crate::pressure::Backlog;
 use crate::sstable::Table;
+use crate::view::View;
 use env::IoCounts;
 use std::sync::Arc;
 use stdx::histogram;
@@ -218,30 +219,36 @@ impl Engine {
         self.shared.disk.stats()
     }
 
+    /// The memory alone. Costs a look at each table, and allocates nothing.
+    pub fn memory_stats(&self) -> MemoryStats {
+        self.memory_of(&self.shared.view.load())
+    }
+
+    fn memory_of(&self, view: &View) -> MemoryStats {
+        let shared = &self.shared;
+        let spare_bytes = shared.spare_memtable.lock().as_ref().map_or(0, |spare| spare.memtable.bytes());
+        let tables = view.levels.iter().map(|(_, table)| table);
+        MemoryStats {
+            budget_bytes: shared.options.memory_bytes,
+            memtable_bytes: view.memtable_bytes() + spare_bytes,
+            held_bytes: self.held_bytes(),
+            cache_bytes: shared.cache.bytes(),
+            table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
+            queue_bytes: shared.commit_queue.lock().waiting_bytes() as u64,
+        }
+    }
+
     /// The numbers now.
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
         let view = shared.view.load();
         let levels: Vec<_> =
             (0..view.levels.depth()).map(|level| LevelStats::of(view.levels.level(level))).collect();
-        let tables = view.levels.iter().map(|(_, table)| table);
-        let spare_bytes = shared.spare_memtable.lock().as_ref().map_or(0, |spare| spare.memtable.bytes());
-        let (queued_batches, queue_bytes) = {
-            let queue = shared.commit_queue.lock();
-            (queue.waiting(), queue.waiting_bytes() as u64)
-        };
         Stats {
-            memory: MemoryStats {
-                budget_bytes: shared.options.memory_bytes,
-                memtable_bytes: view.memtable_bytes() + spare_bytes,
-                held_bytes: self.held_bytes(),
-                cache_bytes: shared.cache.bytes(),
-                table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
-                queue_bytes,
-            },
+            memory: self.memory_of(&view),
             cache: shared.cache.stats(),
             filters: shared.cache.filter_stats(),
-            queued_batches,
+            queued_batches: shared.commit_queue.lock().waiting(),
             memtables: view.memtables().count(),
             live_bytes: live_bytes(&view.levels, &levels),
             levels,
