@@ -63,6 +63,13 @@ impl Problem {
         Self { retry_after_secs, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
+    /// `503`: the node has more to do than it can take in. There will be room after this.
+    pub fn overloaded(retry_after: Duration) -> Self {
+        let detail = "The node has more to do than it can take in. Nothing was done. \
+                      Try again after the time in Retry-After.";
+        Self::unavailable(retry_after, detail)
+    }
+
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         let detail = format!("This path has no such method. Use one of: {allow}.");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }

@@ -1,6 +1,6 @@
 //! The heads of ranges and batches, whose bodies are streams; and the answers about checkpoints.
 
-use super::{Answer, CONTENT_TYPE_JSON, Operation, problem_of};
+use super::{Answer, Operation, json, problem_of};
 use crate::entries::Format;
 use crate::{Batch, Problem, Range};
 use bytes::Bytes;
@@ -53,22 +53,13 @@ struct AllKept<'a> {
 /// The answer to `GET /v0/checkpoint`: the names of those that are kept, and where they are.
 pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> Answer {
     let checkpoints = kept.iter().map(|(name, path)| Kept { name, path }).collect();
-    let document = serde_json::to_vec(&AllKept { checkpoints }).expect("strings are JSON");
-    let document_len = document.len();
-    let mut response = Response::new(if is_head { Bytes::new() } else { document.into() });
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
-    response.into()
+    json(&AllKept { checkpoints }, is_head).into()
 }
 
 /// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
 pub fn encode_checkpoint(name: &str, path: &str) -> Answer {
-    let document = serde_json::to_vec(&Kept { name, path }).expect("strings are JSON");
-    let mut response = Response::new(Bytes::from(document));
+    let mut response = json(&Kept { name, path }, false);
     *response.status_mut() = StatusCode::CREATED;
-    let document_len = response.body().len();
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
     response.into()
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 use stdx::{Cell, Version};
@@ -119,11 +120,7 @@ impl EntityHead {
 
 /// The response to `GET /v0/status`: `503` unless the node serves.
 pub fn encode_status(status: &Status, is_head: bool) -> Answer {
-    let document = Bytes::from(serde_json::to_vec(status).expect("strings and numbers are JSON"));
-    let document_len = document.len();
-    let mut response = Response::new(if is_head { Bytes::new() } else { document });
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
+    let mut response = json(status, is_head);
     if status.state != ServingState::Serving {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         let secs = NOT_SERVING_RETRY_AFTER.as_secs();
@@ -134,30 +131,17 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
 
 /// The response to `GET /v0/slow`.
 pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> Answer {
-    let document = Bytes::from(serde_json::to_vec(slow).expect("strings and numbers are JSON"));
-    let document_len = document.len();
-    let mut response = Response::new(if is_head { Bytes::new() } else { document });
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document_len));
-    response.into()
+    json(slow, is_head).into()
 }
 
 /// The response to `GET /v0/profile`: the profile, as JSON.
 pub fn encode_profile(json: Vec<u8>) -> Answer {
-    let json_len = json.len();
-    let mut response = Response::new(Bytes::from(json));
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_JSON);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(json_len));
-    response.into()
+    document(CONTENT_TYPE_JSON, json.into(), false).into()
 }
 
 /// The response to `GET /metrics`, in the text format of Prometheus.
 pub fn encode_metrics(text: String, is_head: bool) -> Answer {
-    let text_len = text.len();
-    let mut response = Response::new(if is_head { Bytes::new() } else { text.into() });
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_METRICS);
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text_len));
-    response.into()
+    document(CONTENT_TYPE_METRICS, text.into(), is_head).into()
 }
 
 /// The response to `GET /metrics` of a node that keeps none.
@@ -172,6 +156,21 @@ pub fn encode_repair_begun() -> Answer {
     *response.status_mut() = StatusCode::ACCEPTED;
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
     response.into()
+}
+
+/// A response that is a document of JSON.
+fn json(told: &impl Serialize, is_head: bool) -> Response<Bytes> {
+    let text = serde_json::to_vec(told).expect("strings and numbers are JSON");
+    document(CONTENT_TYPE_JSON, text.into(), is_head)
+}
+
+/// A response that is a document. To a `HEAD` it has no body, but the headers that a `GET` would have got.
+fn document(content_type: HeaderValue, body: Bytes, is_head: bool) -> Response<Bytes> {
+    let body_len = body.len();
+    let mut response = Response::new(if is_head { Bytes::new() } else { body });
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body_len));
+    response
 }
 
 pub(crate) fn acks_value(acks: Acks) -> HeaderValue {
@@ -227,10 +226,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, maybe_stored))
         }
         Failure::Closed => internal("The reader of the range has left.".to_owned()),
-        Failure::Overloaded { retry_after } => Problem::unavailable(
-            retry_after,
-            "The node has more to do than it can take in. Nothing was done. Try again after the time in Retry-After.",
-        ),
+        Failure::Overloaded { retry_after } => Problem::overloaded(retry_after),
         Failure::ExpiryTooLate { .. } => Problem::bad_request(
             "With this ttl the value would expire after the year 2100. Nothing was stored. \
              Use a smaller ttl, or none for a value that never expires.",
