@@ -18,7 +18,7 @@
 //! on telling a burst from a queue that stands.)
 
 use std::time::Duration;
-use stdx::Instant;
+use stdx::{Instant, nanos};
 
 /// A window of the rate, in time with work.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -192,10 +192,6 @@ impl Work {
     const fn is_within(self, bounds: Self) -> bool {
         self.operations < bounds.operations && self.bytes < bounds.bytes
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! * [`Version`] and [`Hlc`]: the order of writes within a key;
 //! * [`Cell`]: what a key holds at one version;
-//! * [`Instant`], [`WallTime`], [`Now`]: time as an argument;
+//! * [`Instant`], [`WallTime`], [`Now`]: time as an argument; [`nanos`]: its spans as numbers;
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
 //! * [`histogram`]: counts of values by size;
@@ -22,5 +22,5 @@ mod version;
 pub use cell::{Cell, CellKind, CellMeta, CellRef};
 pub use queue::{BoundedQueue, QueueFull};
 pub use rng::Rng;
-pub use time::{Instant, Now, WallTime};
+pub use time::{Instant, Now, WallTime, nanos};
 pub use version::{Hlc, NodeTag, Version, VersionParseError};

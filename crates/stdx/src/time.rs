@@ -35,8 +35,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        Self(self.0.saturating_add(nanos(duration)))
     }
 }
 
@@ -52,6 +51,11 @@ impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", Duration::from_nanos(self.0))
     }
+}
+
+/// A duration in nanoseconds; [`u64::MAX`], which is 584 years, where it is longer.
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A wall-clock time, in microseconds since 1970-01-01T00:00:00Z. It may jump; nothing is measured with it.

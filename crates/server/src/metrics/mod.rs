@@ -29,8 +29,8 @@ use recorder::Recorded;
 pub(crate) use recorder::{QuorumKind, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::Now;
 use stdx::histogram::Histogram;
+use stdx::{Now, nanos};
 use tokio::sync::Semaphore;
 
 /// Scrapes that are written at once; others wait.
@@ -126,8 +126,4 @@ fn write(process: &Process, metrics: &Metrics) -> String {
     peers::write(&mut out, &scene);
     storage::write(&mut out, &scene);
     out.into_text()
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

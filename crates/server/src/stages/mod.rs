@@ -36,7 +36,7 @@ use recording::Recording;
 use slow::SlowLog;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stdx::{Instant, Now};
+use stdx::{Instant, Now, nanos};
 
 /// A request is looked at closely from this part of what is slow on.
 const CLOSE_SHARE: u64 = 20;
@@ -217,10 +217,6 @@ impl KeyPrefix {
 
 const fn close_nanos(slow_nanos: u64) -> u64 {
     if slow_nanos == NEVER { NEVER } else { slow_nanos / CLOSE_SHARE }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stdx::{Instant, Now};
+use stdx::{Instant, Now, nanos};
 
 /// Time is told apart by slices of this length.
 const SLICE: Duration = Duration::from_millis(100);
@@ -48,11 +48,11 @@ impl Recording {
         let mut add = |stage, nanos| *self.nanos.entry((slice, kind, stage)).or_default() += nanos;
         let mut unnamed = course.took();
         for (stage, took) in course.spans() {
-            add(*stage, super::nanos(*took));
+            add(*stage, nanos(*took));
             unnamed = unnamed.saturating_sub(*took);
         }
         if !unnamed.is_zero() {
-            add(Stage::Other, super::nanos(unnamed));
+            add(Stage::Other, nanos(unnamed));
         }
     }
 

@@ -10,7 +10,7 @@ use cluster::{
 };
 use std::time::Duration;
 use stdx::codec::put_version;
-use stdx::{Cell, CellMeta};
+use stdx::{Cell, CellMeta, nanos};
 
 /// More than a message takes beside its keys, values and entries, in bytes.
 const FIXED_LEN_MAX: usize = 128;
@@ -233,7 +233,7 @@ fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
         PeerFault::Store(StoreFault::Full) => out.push(fault::STORE_FULL),
         PeerFault::Store(StoreFault::Overloaded { retry_after }) => {
             out.push(fault::STORE_OVERLOADED);
-            put_u64(out, u64::try_from(retry_after.as_nanos()).unwrap_or(u64::MAX));
+            put_u64(out, nanos(*retry_after));
         }
         PeerFault::Store(StoreFault::Corrupt { detail }) => put_detail(out, fault::STORE_CORRUPT, detail),
         PeerFault::Store(StoreFault::Io { detail }) => put_detail(out, fault::STORE_IO, detail),
