@@ -16,6 +16,7 @@ use crate::counters::{Counter, Refusal};
 use api::Problem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stdx::nanos;
 
 /// See the module.
 #[derive(Debug)]
@@ -42,13 +43,7 @@ impl Admission {
     /// Refuses something for this reason: counts it, and says it.
     pub(crate) fn refuse(&self, why: Refusal) -> Problem {
         self.count(why);
-        Problem::unavailable(self.drain(), detail(why))
-    }
-
-    /// Refuses an operation that may be tried again after this: counts it, and says it.
-    pub(crate) fn refuse_operation(&self, retry_after: Duration) -> Problem {
-        self.count(Refusal::Operations);
-        Problem::unavailable(retry_after, detail(Refusal::Operations))
+        problem(why, self.drain())
     }
 
     /// Counts a refusal that is said elsewhere.
@@ -82,8 +77,7 @@ impl Admission {
 
     /// How long the writes under way on this thread will take. Called by that thread alone.
     pub(crate) fn note_drain(&self, thread: u8, drain: Duration) {
-        let nanos = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
-        self.threads[usize::from(thread)].drain_nanos.store(nanos, Ordering::Relaxed);
+        self.threads[usize::from(thread)].drain_nanos.store(nanos(drain), Ordering::Relaxed);
     }
 
     /// This thread has refused an operation. Called by that thread alone.
@@ -97,8 +91,8 @@ fn get(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-const fn detail(why: Refusal) -> &'static str {
-    match why {
+fn problem(why: Refusal, retry_after: Duration) -> Problem {
+    let detail = match why {
         Refusal::Connections => "The node has as many connections as it takes. Try again.",
         Refusal::Bodies => {
             "The bodies of requests under way take all the memory set aside for them. Nothing was stored. Try again."
@@ -114,10 +108,9 @@ const fn detail(why: Refusal) -> &'static str {
             "Batches under way take all the memory set aside for them. Nothing was stored. Try again after the time in \
              Retry-After."
         }
-        Refusal::Operations => {
-            "The node has more to do than it can take in. Nothing was done. Try again after the time in Retry-After."
-        }
-    }
+        Refusal::Operations => return Problem::overloaded(retry_after),
+    };
+    Problem::unavailable(retry_after, detail)
 }
 
 #[cfg(test)]

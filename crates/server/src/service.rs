@@ -180,7 +180,8 @@ impl Service {
         let answer = match begun {
             Begun::Entity(driver, entity) => {
                 if let Some(retry_after) = self.thread.refuses(&entity, body.len_min()) {
-                    return Err(self.thread.process.admission.refuse_operation(retry_after));
+                    self.thread.count_refused();
+                    return Err(Problem::overloaded(retry_after));
                 }
                 let value = if entity.takes_value() {
                     self.collect(body).await?

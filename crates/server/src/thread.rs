@@ -18,7 +18,7 @@ use crate::stream::refusals::Refusals;
 use crate::stream::shares::Shares;
 use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
-use api::{Action, Entity, RequestKind};
+use api::{Action, Entity};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;
 use std::cell::{OnceCell, RefCell};
@@ -100,9 +100,8 @@ impl Thread {
         }
     }
 
-    /// A request of this kind was refused.
-    pub(crate) fn count_refused(&self, kind: RequestKind) {
-        self.recorder.answered(kind, StatusCode::SERVICE_UNAVAILABLE);
+    /// An operation is refused.
+    pub(crate) fn count_refused(&self) {
         self.process.admission.count_operation(self.number);
     }
 

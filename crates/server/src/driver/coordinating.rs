@@ -1,7 +1,6 @@
 //! Drives the coordinator of one I/O thread: commands in, replies out. See `executing` for those who give them.
 
 use super::{Core, Driver, Machine};
-use crate::counters::Refusal;
 use crate::gauges::Load;
 use crate::local::Local;
 use crate::metrics::{QuorumKind, Recorder};
@@ -190,7 +189,7 @@ impl Machine for Coordinating {
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
-                        driver.process.admission.count(Refusal::Operations);
+                        driver.process.admission.count_operation(core.machine.number);
                     }
                 }
                 let quorum = QuorumKind::of(&reply);

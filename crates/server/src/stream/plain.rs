@@ -274,7 +274,8 @@ impl CheckedStream {
         answers: &mut Vec<u8>,
     ) {
         thread.refusals.append(retry_after, asked, date, answers);
-        thread.count_refused(asked.action.into());
+        thread.recorder.answered(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
+        thread.count_refused();
         if thread.refusals.are_too_many() {
             self.plain.pause = Some(thread.refusals.pause());
         }
