@@ -2,10 +2,9 @@
 
 use cluster::{NodeIndex, WaitsFor};
 use std::borrow::Cow;
-use std::fmt;
 
 /// What a request is at, or waits for. The names are in `docs/profiling.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// The thread that serves it is at work on it, or on what came before it in the same turn.
     Coordinator,
@@ -70,11 +69,5 @@ impl Stage {
             Self::SocketWrite => "socket write",
             Self::Other => "other",
         })
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
     }
 }
