@@ -31,9 +31,7 @@ pub(crate) async fn answer(
     stream: &Rc<RefCell<CheckedStream>>,
     asked: Profile,
 ) -> Result<Answer, Problem> {
-    let turn = Turn::take(process).ok_or_else(|| {
-        Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
-    })?;
+    let turn = Turn::take(process).ok_or_else(busy)?;
     let taken = async {
         match asked.kind {
             ProfileKind::Cpu => on_own_thread(turn, asked.time, cpu::record).await,
@@ -87,11 +85,13 @@ async fn on_own_thread(
 
 fn problem_of(error: &ProfileError) -> Problem {
     match error {
-        ProfileError::Busy => {
-            Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
-        }
+        ProfileError::Busy => busy(),
         ProfileError::NoAllocator | ProfileError::System { .. } => internal(&error.to_string()),
     }
+}
+
+fn busy() -> Problem {
+    Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
 }
 
 fn internal(why: &str) -> Problem {
