@@ -16,11 +16,10 @@
 //! **Caveats.** A write that waits for links or for the clock is judged again when its turn comes.
 
 use super::Coordinator;
-use super::context::Context;
+use super::context::{Context, Subject};
 use super::peers::Availability;
-use crate::places::Places;
-use crate::quorum::Tally;
-use crate::{Command, Key, NodeIndex, Quorum, RequestId};
+use super::put::{Demand, Plan};
+use crate::{Command, Failure, Key, NodeIndex, Quorum, RequestId};
 use std::time::Duration;
 use stdx::Now;
 
@@ -49,23 +48,18 @@ impl Coordinator {
     /// When to try again, if a write of this key and so many bytes would be refused for lack of room.
     pub fn refuses_write(&self, key: &Key, value_len: usize, quorum: Quorum) -> Option<Duration> {
         let context = &self.context;
-        if !self.operations.is_full() && !context.is_pressed() {
+        if self.operations.is_full() {
+            return Some(context.retry_after());
+        }
+        if !context.is_pressed() {
             return None;
         }
         let subject = context.subject(key.clone());
-        let is_own_busy = context.is_own_busy(&subject, quorum.from());
-        let (mut tally, mut busy) = (Tally::new(quorum), Places::EMPTY);
-        for place in Places::first(quorum.from()) {
-            let node = context.node(&subject, place);
-            match context.admits_write(node, key.as_bytes().len() + value_len, true, is_own_busy) {
-                Availability::Ready | Availability::Full => continue,
-                Availability::Busy => busy.insert(place),
-                Availability::Gone => true,
-            };
-            tally.fail(place);
+        let bytes = key.as_bytes().len() + value_len;
+        match Plan::of(context, Demand { subject: &subject, quorum, bytes, is_value: true }) {
+            Err(Failure::Overloaded { retry_after }) => Some(retry_after),
+            _ => None,
         }
-        let refuses = self.operations.is_full() || (tally.is_impossible() && tally.would_do_with(busy));
-        refuses.then(|| context.retry_after())
     }
 
     /// How many writes more can come in by [`Coordinator::submit_paced`].
@@ -86,10 +80,8 @@ impl Context {
     }
 
     /// Whether this node holds a key, and too much waits for its log.
-    pub(super) fn is_own_busy(&self, subject: &super::context::Subject, from: u8) -> bool {
-        !self.is_paced
-            && !self.admits_own()
-            && Places::first(from).any(|place| self.node(subject, place) == self.member.me)
+    pub(super) fn is_own_busy(&self, subject: &Subject, from: u8) -> bool {
+        !self.is_paced && !self.admits_own() && self.place(subject, self.member.me) < from
     }
 
     /// Whether `node` can be asked to store `bytes` for a client.

@@ -8,7 +8,7 @@
 //! again at each change of the view, of a link, or of the clock's bound.
 
 use super::context::{ReplyTo, Subject};
-use super::get::Read;
+use super::get::{Read, Term};
 use super::peers::Availability;
 use super::put::WriteIntent;
 use super::table::OperationId;
@@ -80,7 +80,8 @@ impl Coordinator {
     }
 
     fn resume_early_read(&mut self, now: Now, id: OperationId, subject: Subject, quorum: Quorum) {
-        let read = Read::new(now.mono, subject.clone(), quorum);
+        let deadline = self.operations.deadline(id).expect("it is under way");
+        let read = Read::new(Term { started: now.mono, deadline }, subject.clone(), quorum);
         match self.try_begin_read(now, id, read) {
             Ok(()) => {}
             Err(failure) => self.fail_or_wait_on(id, Early::Read { subject, quorum }, failure),

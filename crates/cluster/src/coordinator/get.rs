@@ -38,7 +38,7 @@ pub(super) struct Read {
     pub(super) damaged: Places,
     /// When what is waited for now is late.
     pub(super) late_at: Instant,
-    started: Instant,
+    term: Term,
     /// Who was asked at the start: how long they take is measured.
     measured: Places,
     /// Who did not give its cell.
@@ -48,16 +48,25 @@ pub(super) struct Read {
     fault: Option<Box<StoreFault>>,
 }
 
+/// The time of a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Term {
+    /// When the first was asked.
+    pub(super) started: Instant,
+    /// Nobody waits for it any more.
+    pub(super) deadline: Instant,
+}
+
 impl Coordinator {
     pub(super) fn submit_get(&mut self, now: Now, to: ReplyTo, key: Key, quorum: Quorum) {
         let context = &mut self.context;
-        let mut read = Read::new(now.mono, context.subject(key), quorum);
+        let deadline = now.mono + context.limits.request_timeout;
+        let mut read = Read::new(Term { started: now.mono, deadline }, context.subject(key), quorum);
         read.fail_unavailable(context);
         if read.tally.is_impossible() {
             let failure = read.failure(context);
             return self.fail_or_wait(now, to, Early::Read { subject: read.subject, quorum }, failure);
         }
-        let deadline = now.mono + context.limits.request_timeout;
         let id = self.operations.insert(deadline, Operation::new(to, Work::Read(read)));
         self.begin_read(now, id);
     }
@@ -88,7 +97,7 @@ impl Coordinator {
 }
 
 impl Read {
-    pub(super) fn new(started: Instant, subject: Subject, quorum: Quorum) -> Self {
+    pub(super) fn new(term: Term, subject: Subject, quorum: Quorum) -> Self {
         Self {
             subject,
             tally: Tally::new(quorum),
@@ -97,8 +106,8 @@ impl Read {
             open_cell: Places::EMPTY,
             open_meta: Places::EMPTY,
             damaged: Places::EMPTY,
-            late_at: started,
-            started,
+            late_at: term.started,
+            term,
             measured: Places::EMPTY,
             unfetchable: Places::EMPTY,
             busy: Places::EMPTY,
@@ -144,7 +153,7 @@ impl Read {
         let node = context.node(&self.subject, place);
         context.end_request(node, 0);
         if self.measured.remove(place) {
-            context.peers[node.as_usize()].latency.observe(now.mono - self.started);
+            context.peers[node.as_usize()].latency.observe(now.mono - self.term.started);
         }
         let (meta, cell) = match answer {
             PeerAnswer::Cell(cell) => (cell.as_ref().map(|cell| cell.meta), cell),
@@ -238,7 +247,7 @@ impl Read {
     pub(super) fn measure_late(&mut self, now: Now, context: &mut Context) {
         for place in self.measured.intersection(self.open()) {
             let node = context.node(&self.subject, place);
-            context.peers[node.as_usize()].latency.observe(now.mono - self.started);
+            context.peers[node.as_usize()].latency.observe(now.mono - self.term.started);
         }
     }
 
@@ -331,7 +340,7 @@ impl Read {
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
         open.insert(place);
         let node = context.node(&self.subject, place);
-        let deadline = Some(self.started + context.limits.request_timeout);
+        let deadline = Some(self.term.deadline);
         context.ask(Asking { operation: id, step, node, deadline }, request, 0);
     }
 

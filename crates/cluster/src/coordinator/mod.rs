@@ -197,10 +197,10 @@ impl Coordinator {
             self.context.tell(Event::Expired);
         }
         if Replica::made(id) {
-            if self.replica.is_write(id) {
+            if self.replica.handle_stored(id, response, &mut self.context.effects) {
                 self.context.writes.end(now.mono);
             }
-            return self.replica.handle_stored(id, response, &mut self.context.effects);
+            return;
         }
         match number::parse(id.0) {
             Some(Owner::Operation(id, step)) => {

@@ -17,7 +17,6 @@ pub(super) struct Peer {
     pub(super) latency: Latency,
     /// What is under way there, and how fast it is done.
     pub(super) flow: Flow,
-    requests: u32,
     bytes: usize,
 }
 
@@ -38,19 +37,18 @@ impl Peer {
     /// A peer without a link.
     pub(super) fn new() -> Self {
         let (dialer, flow) = (Dialer::new(), Flow::in_groups());
-        Self { dialer, latency: Latency::UNKNOWN, flow, requests: 0, bytes: 0 }
+        Self { dialer, latency: Latency::UNKNOWN, flow, bytes: 0 }
     }
 
     /// Whether one more request fits. One alone always does, however large.
-    pub(super) const fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
+    pub(super) fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
         let fits = bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max;
-        fits && self.requests < requests_max
+        fits && self.flow.operations() < requests_max as usize
     }
 
     /// Counts a request that is sent.
     pub(super) fn begin(&mut self, now: Instant, bytes: usize) {
         self.flow.begin(now, bytes);
-        self.requests += 1;
         self.bytes += bytes;
     }
 
@@ -60,7 +58,6 @@ impl Peer {
     /// When none was under way.
     pub(super) fn end(&mut self, now: Instant, bytes: usize) {
         self.flow.end(now, bytes);
-        self.requests -= 1;
         self.bytes -= bytes;
     }
 }

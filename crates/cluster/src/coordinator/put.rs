@@ -66,6 +66,16 @@ pub(super) struct Plan {
     suspected: Places,
 }
 
+/// What a write asks of replicas.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) quorum: Quorum,
+    /// Of key and value.
+    pub(super) bytes: usize,
+    pub(super) is_value: bool,
+}
+
 /// When a value written at `wall` expires.
 pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, Failure> {
     match lifetime {
@@ -95,6 +105,12 @@ impl WriteIntent {
 
     pub(super) fn tombstone(subject: Subject, quorum: Quorum) -> Self {
         Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
+    }
+
+    fn demand(&self) -> Demand<'_> {
+        let Self { subject, quorum, .. } = self;
+        let bytes = subject.key.as_bytes().len() + self.value.len();
+        Demand { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value }
     }
 
     pub(super) fn subject_and_quorum(&self) -> (&Subject, Quorum) {
@@ -141,7 +157,7 @@ impl Coordinator {
         let Work::Parked(intent) = &operation.work else {
             unreachable!("only parked writes wait for the clock's bound");
         };
-        let planned = match Plan::new(&self.context, intent) {
+        let planned = match Plan::of(&self.context, intent.demand()) {
             Ok(_) if is_ahead(&self.context, now, hlc) => Err(CLOCK_AHEAD),
             planned => planned,
         };
@@ -176,7 +192,7 @@ impl Coordinator {
         if self.context.view.clock_ahead {
             return Err(CLOCK_AHEAD);
         }
-        Plan::new(&self.context, intent)
+        Plan::of(&self.context, intent.demand())
     }
 
     fn is_ahead(&self, now: Now, hlc: Hlc) -> bool {
@@ -200,14 +216,13 @@ pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
 
 impl Plan {
     /// Who can be asked; the failure where those are too few.
-    fn new(context: &Context, intent: &WriteIntent) -> Result<Self, Failure> {
-        let (none, tally) = (Places::EMPTY, Tally::new(intent.quorum));
+    pub(super) fn of(context: &Context, demand: Demand<'_>) -> Result<Self, Failure> {
+        let Demand { subject, quorum, bytes, is_value } = demand;
+        let (none, tally) = (Places::EMPTY, Tally::new(quorum));
         let mut plan = Self { tally, full: none, busy: none, suspected: none };
-        let bytes = intent.subject.key.as_bytes().len() + intent.value.len();
-        let is_value = intent.kind == CellKind::Value;
-        let is_own_busy = context.is_own_busy(&intent.subject, intent.quorum.from());
-        for place in Places::first(intent.quorum.from()) {
-            let node = context.node(&intent.subject, place);
+        let is_own_busy = context.is_own_busy(subject, quorum.from());
+        for place in Places::first(quorum.from()) {
+            let node = context.node(subject, place);
             match context.admits_write(node, bytes, is_value, is_own_busy) {
                 Availability::Ready => {
                     if context.view.peer(node).state == PeerState::Suspected {

@@ -167,7 +167,8 @@ impl Node {
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         if Replica::made(id) {
-            return self.replica.handle_stored(id, response, &mut self.outbox.effects);
+            self.replica.handle_stored(id, response, &mut self.outbox.effects);
+            return;
         }
         match self.outbox.stored(id) {
             StorePurpose::Remember => self.remembered(now, response),

@@ -131,7 +131,6 @@ impl Replica {
         };
         let bytes = size(&request);
         let is_page = matches!(request, PeerRequest::Scan(_));
-        let is_write = matches!(request, PeerRequest::Write { .. } | PeerRequest::KeepHints { .. });
         let waits_too_long = matches!(request, PeerRequest::Write { .. }) && tools.is_busy(within);
         let outcome = if self.has_room(link, bytes, is_page) && !waits_too_long {
             self.judge(tools.now, tools.believed, origin, request, tools.effects)
@@ -144,6 +143,7 @@ impl Replica {
                 load.requests += 1;
                 load.bytes += bytes;
                 load.pages += u32::from(wants.is_page());
+                let is_write = !request.is_read();
                 let id = self.jobs.insert(Job { link, id, wants, bytes, is_write });
                 if is_write {
                     tools.begin_write(bytes);
@@ -155,17 +155,12 @@ impl Replica {
         }
     }
 
-    /// Whether this store request of a replica, which is under way, writes.
-    pub(crate) fn is_write(&self, id: StoreId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.is_write)
-    }
-
     /// Whether the store request of this id was made by a replica.
     pub(crate) const fn made(id: StoreId) -> bool {
         id.0 & REPLICA_BIT != 0
     }
 
-    /// Takes the store's answer to a request that [`Replica::made`] claims.
+    /// Takes the store's answer to a request that [`Replica::made`] claims. Whether that was a write.
     ///
     /// # Panics
     /// When the answer is not one to that request.
@@ -174,10 +169,10 @@ impl Replica {
         id: StoreId,
         response: StoreResponse,
         effects: &mut VecDeque<Effect>,
-    ) {
+    ) -> bool {
         let job = self.jobs.remove(id);
         let Some(load) = self.links.get_mut(&job.link) else {
-            return;
+            return job.is_write;
         };
         load.requests -= 1;
         load.bytes -= job.bytes;
@@ -190,6 +185,7 @@ impl Replica {
             (_, answer) => answer,
         };
         effects.push_back(send(job.link, job.id, answer));
+        job.is_write
     }
 
     /// Takes note that an accepted link has ended.
@@ -343,16 +339,8 @@ impl Jobs {
         StoreId(REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index))
     }
 
-    fn get(&self, id: StoreId) -> Option<&Job> {
-        self.slots.get(Self::index(id) as usize).and_then(|(_, job)| job.as_ref())
-    }
-
-    const fn index(id: StoreId) -> u32 {
-        (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32
-    }
-
     fn remove(&mut self, id: StoreId) -> Job {
-        let index = Self::index(id);
+        let index = (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32;
         let (uses, slot) = &mut self.slots[index as usize];
         let is_current = id.0 == REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index);
         assert!(is_current, "the store answered {id:?} twice");

@@ -1,0 +1,42 @@
+//! A read that has waited for links is waited for no longer than any other.
+
+mod coordinator_support;
+
+use cluster::{Command, Effect, Message};
+use cluster::{Destination, Limits, LinkEvent, NodeIndex};
+use coordinator_support::{Cluster, TIMEOUT, key};
+
+#[test]
+fn a_read_that_waited_for_its_link_says_how_long_is_left() {
+    let mut cluster = Cluster::new(3, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1);
+    let replicas = cluster.layout.replicas(&key("k"), 3).to_vec();
+    let quorum = cluster.quorum(3, 3);
+    let (me, others) = (replicas[0].as_usize(), [replicas[1], replicas[2]]);
+    let coordinator = &mut cluster.hosts[me].coordinator;
+    while coordinator.poll_effect().is_some() {}
+    for node in others {
+        coordinator.handle_link(cluster.now, LinkEvent::Closed { node });
+    }
+    coordinator.submit(cluster.now, cluster::RequestId(1), Command::Get { key: key("k"), quorum });
+    let effects: Vec<_> = std::iter::from_fn(|| coordinator.poll_effect()).collect();
+    assert!(!effects.iter().any(|effect| within(effect).is_some()), "it waits: {effects:?}");
+
+    cluster.now.mono = cluster.now.mono + TIMEOUT / 4;
+    for node in others {
+        coordinator.handle_link(cluster.now, LinkEvent::Opened(coordinator_support::hello(node)));
+    }
+    let left: Vec<_> =
+        std::iter::from_fn(|| coordinator.poll_effect()).filter_map(|effect| within(&effect)).collect();
+    assert_eq!(left.len(), 2, "both are asked");
+    assert!(left.iter().all(|(_, within)| *within == TIMEOUT - TIMEOUT / 4), "{left:?}");
+}
+
+/// Whom a request goes to, and how long its answer is waited for.
+fn within(effect: &Effect) -> Option<(NodeIndex, std::time::Duration)> {
+    match effect {
+        Effect::Send { to: Destination::Dialed(node), message: Message::Request { within, .. } } => {
+            Some((*node, within.expect("reads have a deadline")))
+        }
+        _ => None,
+    }
+}
