@@ -146,11 +146,6 @@ impl Engine {
         &self.shared.options
     }
 
-    /// Whether values are refused for lack of space. Reads and deletes go on.
-    pub fn is_full(&self) -> bool {
-        self.shared.disk.is_full()
-    }
-
     /// What waits for flush and compaction now.
     pub fn backlog(&self) -> Backlog {
         self.shared.backlog()
@@ -175,6 +170,7 @@ impl Engine {
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn close(&self) -> Result<(), Error> {
         while self.step_commit()? {}
+        self.refuse_stalled(&self.overloaded());
         self.step_idle()
     }
 
@@ -253,9 +249,12 @@ impl Shared {
     /// Whether memtables may take a write of so many bytes, but for the rate. Of those that are larger than a memtable one
     /// comes behind the other: for them all of it counts. Where none waits to be flushed any is taken, whatever its size.
     pub(crate) fn has_room_for(&self, view: &View, bytes: u64) -> bool {
+        if view.sealed.is_empty() {
+            return true;
+        }
         let used = view.memtables().map(|logged| logged.memtable.bytes_used());
         let used_bytes = if bytes > self.memtable_bytes { used.sum() } else { self.buffered_bytes(used) };
-        view.sealed.is_empty() || used_bytes < self.memtables_bytes()
+        used_bytes < self.memtables_bytes()
     }
 
     /// What memtables have left for small writes.
@@ -266,7 +265,11 @@ impl Shared {
 
     /// What decides how fast writes may come.
     pub(crate) fn pressure_of(&self, view: &View) -> Pressure {
-        let Backlog { buffered_fraction, level0_fraction, debt_bytes } = self.backlog_of(view);
+        self.pressure_by(view, self.backlog_of(view))
+    }
+
+    fn pressure_by(&self, view: &View, backlog: Backlog) -> Pressure {
+        let Backlog { buffered_fraction, level0_fraction, debt_bytes } = backlog;
         let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
         let backlog = Backlog {
             buffered_fraction,
@@ -298,8 +301,9 @@ impl Shared {
 
     /// What flush and compaction bear of that. The room on the disk slows writes, and refuses none before it is gone.
     pub(crate) fn borne_rate(&self, view: &View) -> Option<f64> {
-        let slows = self.backlog_of(view).slows(self.background.compaction.bytes_per_second());
-        slows.then(|| self.pressure_of(view).rate()).flatten()
+        let backlog = self.backlog_of(view);
+        let slows = backlog.slows(self.background.compaction.bytes_per_second());
+        slows.then(|| self.pressure_by(view, backlog).rate()).flatten()
     }
 
     /// The first segment of the log that some memtable of `view` other than `flushed` needs.

@@ -147,6 +147,12 @@ impl Pressure {
         self.backlog.debt_bytes as f64 / self.compaction_speed
     }
 
+    /// How long a write waits that finds the memtables full, and so many bytes before it.
+    pub(crate) fn wait_for_room(&self, before_bytes: u64) -> Duration {
+        let seconds = self.flush_left.unwrap_or(0.0) + before_bytes as f64 * self.overhead / self.flush_speed;
+        Duration::from_secs_f64(seconds.min(RETRY_AFTER_MAX.as_secs_f64()))
+    }
+
     /// When there will be room again if no more is written: every backlog is free then.
     pub(crate) fn retry_after(&self) -> Duration {
         let buffered = (self.backlog.buffered_fraction - BUFFERED.free) * self.memtables_bytes as f64;

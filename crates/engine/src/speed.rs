@@ -45,6 +45,10 @@ impl Speed {
         self.measured().unwrap_or(UNKNOWN)
     }
 
+    pub(crate) fn is_measured(&self) -> bool {
+        self.measured().is_some()
+    }
+
     fn measured(&self) -> Option<f64> {
         let cost = f64::from_bits(self.cost.load(Ordering::Relaxed));
         (cost > 0.0).then(|| 1.0 / cost)

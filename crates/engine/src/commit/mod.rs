@@ -13,10 +13,13 @@
 //! When the disk is full the group is cut from the log, its sequences are marked as aborted in their
 //! memtables, and the watermark moves past them. Any other failure of the log poisons the engine.
 //!
+//! A write for which the memtables have no room waits for it, if that does not take long: see [`stalled`].
+//!
 //! **Caveats.** One group is in flight at a time.
 
 mod leader;
 mod queue;
+mod stalled;
 mod times;
 
 pub(crate) use queue::{CommitQueue, Pending};
@@ -29,6 +32,7 @@ use crate::view::{LoggedMemtable, View};
 use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
+use stalled::{FEW_CELLS, LOOK_EVERY, Newcomer, STALL_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -65,17 +69,22 @@ impl Engine {
             return completion(Ok(Committed::default()));
         }
         let need = batch.need();
-        let queued = self.enqueue(batch.into_record().seal(), need, Some(completion));
-        match queued {
+        let newcomer = Newcomer { record: batch.into_record().seal(), need, completion: Some(completion) };
+        match self.enqueue_or_stall(newcomer) {
             Ok(pending) => {
-                pending.insert();
+                if let Some(pending) = pending {
+                    pending.insert();
+                }
                 self.shared.signals.commit.notify();
             }
-            Err(refused) => {
-                self.shared.counters.refused(&refused.error);
-                (refused.completion.expect("came with the batch"))(Err(refused.error));
-            }
+            Err(refused) => self.refuse(refused),
         }
+    }
+
+    /// Whether batches wait, for the log or for room in the memtables. While they do there will be something for
+    /// [`Engine::step_commit`] to do, once jobs have made room.
+    pub fn has_waiting_writes(&self) -> bool {
+        self.shared.commit_queue.lock().held_bytes() > 0
     }
 
     /// Writes a batch and returns when it is committed. Commits it itself, with all that waits, when nobody
@@ -89,15 +98,13 @@ impl Engine {
         }
         self.pace_writer();
         let need = batch.need();
-        let mut record = batch.into_record().seal();
+        let mut newcomer = Newcomer { record: batch.into_record().seal(), need, completion: None };
         let mut waited = Duration::ZERO;
         let pending = loop {
-            match self.enqueue(record, need, None) {
+            match self.enqueue(newcomer) {
                 Ok(pending) => break pending,
-                Err(Refused { error: Error::Overloaded { .. }, record: back, .. })
-                    if waited < BLOCKED_MAX =>
-                {
-                    record = back;
+                Err(Refused { error: Error::Overloaded { .. }, newcomer: back }) if waited < BLOCKED_MAX => {
+                    newcomer = back;
                     waited += self.make_room()?;
                 }
                 Err(refused) => {
@@ -115,6 +122,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn step_commit(&self) -> Result<bool, Error> {
+        self.let_in();
         self.commit_group(&mut self.shared.lead())
     }
 
@@ -122,10 +130,19 @@ impl Engine {
     /// that the backlog and the disk permit. It is short, and to be asked again when it is over, until it is zero. The
     /// groups of a host that never asks are not paced.
     pub fn pause_before_group(&self) -> Duration {
-        if self.shared.commit_queue.lock().waiting_bytes() == 0 {
-            return Duration::ZERO;
-        }
-        let pause = self.pause();
+        self.let_in();
+        let (waits, is_stalled) = {
+            let queue = self.shared.commit_queue.lock();
+            (queue.waiting_bytes() > 0, !queue.stalled.is_empty())
+        };
+        let pause = match (waits, is_stalled) {
+            (true, _) => self.pause(),
+            (false, true) => {
+                self.shared.counters.paused(LOOK_EVERY);
+                LOOK_EVERY
+            }
+            (false, false) => return Duration::ZERO,
+        };
         if !pause.is_zero() {
             self.shared.commit_queue.lock().pauses(pause);
         }
@@ -135,8 +152,14 @@ impl Engine {
     /// About how many bytes of writes would be let in now, for whoever writes much and would rather wait than be
     /// refused. Others write meanwhile, so better no more than a part of it is used.
     pub fn room_for_writes(&self) -> u64 {
-        let (view, waiting_bytes) =
-            (self.shared.view.load(), self.shared.commit_queue.lock().waiting_bytes() as u64);
+        let waiting_bytes = {
+            let queue = self.shared.commit_queue.lock();
+            if !queue.stalled.is_empty() {
+                return 0;
+            }
+            queue.waiting_bytes() as u64
+        };
+        let view = self.shared.view.load();
         let by_queue = self.queue_bytes_max().saturating_sub(waiting_bytes);
         let by_memory = self.shared.room_in_memtables(&view);
         let by_rate = self.shared.borne_rate(&view).map_or(u64::MAX, |rate| {
@@ -197,29 +220,86 @@ impl Engine {
         }
     }
 
-    fn enqueue(
-        &self,
-        record: Record,
-        need: Need,
-        completion: Option<Completion>,
-    ) -> Result<Arc<Pending>, Refused> {
+    fn enqueue(&self, newcomer: Newcomer) -> Result<Arc<Pending>, Refused> {
         let mut queue = self.shared.commit_queue.lock();
-        match self.admit(&mut queue, &record, need) {
-            Ok(target) => Ok(queue.push(record, target, completion)),
-            Err(error) => Err(Refused { error, record, completion }),
+        match self.admit(&mut queue, &newcomer) {
+            Ok(target) => Ok(queue.push(newcomer, target)),
+            Err(denied) => Err(Refused { error: self.error_of(denied), newcomer }),
         }
     }
 
-    /// The memtable that takes `record`, if it may come at all.
-    fn admit(
-        &self,
-        queue: &mut CommitQueue,
-        record: &Record,
-        need: Need,
-    ) -> Result<Arc<LoggedMemtable>, Error> {
-        self.check_poison()?;
-        if need == Need::Room && self.shared.disk.is_full() {
-            return Err(Error::Full { path: self.shared.paths.root().to_owned() });
+    /// As [`Engine::enqueue`]; `None`: it waits for room.
+    fn enqueue_or_stall(&self, newcomer: Newcomer) -> Result<Option<Arc<Pending>>, Refused> {
+        let mut queue = self.shared.commit_queue.lock();
+        let admitted = match queue.stalled.is_empty() {
+            true => self.admit(&mut queue, &newcomer),
+            false => Err(Denied::NoRoom),
+        };
+        match admitted {
+            Ok(target) => Ok(Some(queue.push(newcomer, target))),
+            Err(denied) if self.may_stall(&queue, &newcomer.record, &denied) => {
+                queue.stalled.push(newcomer, self.now());
+                Ok(None)
+            }
+            Err(denied) => Err(Refused { error: self.error_of(denied), newcomer }),
+        }
+    }
+
+    /// Lets in what waits for room, as far as there is some, and refuses what has waited for too long.
+    fn let_in(&self) {
+        loop {
+            let mut queue = self.shared.commit_queue.lock();
+            let Some((newcomer, since)) = queue.stalled.pop() else { return };
+            match self.admit(&mut queue, &newcomer) {
+                Ok(target) => {
+                    let pending = queue.push(newcomer, target);
+                    drop(queue);
+                    pending.insert();
+                }
+                Err(Denied::NoRoom | Denied::NoTurn) if self.now().saturating_since(since) < STALL_MAX => {
+                    return queue.stalled.put_back(newcomer, since);
+                }
+                Err(denied) => {
+                    drop(queue);
+                    self.refuse(Refused { error: self.error_of(denied), newcomer });
+                }
+            }
+        }
+    }
+
+    /// Tells those that wait for room that there will be none.
+    pub(crate) fn refuse_stalled(&self, error: &Error) {
+        loop {
+            let Some((newcomer, _)) = self.shared.commit_queue.lock().stalled.pop() else { return };
+            self.refuse(Refused { error: error.clone(), newcomer });
+        }
+    }
+
+    fn refuse(&self, Refused { error, newcomer }: Refused) {
+        self.shared.counters.refused(&error);
+        (newcomer.completion.expect("whoever blocks is told otherwise"))(Err(error));
+    }
+
+    fn error_of(&self, denied: Denied) -> Error {
+        match denied {
+            Denied::For(error) => error,
+            Denied::NoRoom | Denied::NoTurn => self.overloaded(),
+        }
+    }
+
+    pub(crate) fn overloaded(&self) -> Error {
+        let pressure = self.shared.pressure_of(&self.shared.view.load());
+        Error::Overloaded { retry_after: pressure.retry_after() }
+    }
+
+    /// The memtable that takes a batch, if it may come at all.
+    fn admit(&self, queue: &mut CommitQueue, newcomer: &Newcomer) -> Result<Arc<LoggedMemtable>, Denied> {
+        let Newcomer { record, need, .. } = newcomer;
+        let bytes = record.bytes().len() as u64;
+        self.check_poison().map_err(Denied::For)?;
+        let full = || Denied::For(Error::Full { path: self.shared.paths.root().to_owned() });
+        if *need == Need::Room && self.shared.disk.is_full() {
+            return Err(full());
         }
         let mut view = self.shared.view.load();
         // One that holds nothing takes a write whatever its size, else none could ever be taken.
@@ -232,29 +312,44 @@ impl Engine {
             self.rotate(queue);
             view = self.shared.view.load();
         }
-        if (is_full && !rotates) || self.waits_too_long(queue, &view, record) {
-            return Err(Error::Overloaded { retry_after: self.shared.pressure_of(&view).retry_after() });
+        if (is_full && !rotates) || !self.shared.has_room_for(&view, bytes) {
+            return Err(Denied::NoRoom);
+        }
+        if self.waits_too_long(queue, &view) {
+            return Err(Denied::NoTurn);
         }
         // Last: what is admitted counts.
-        if !self.shared.disk.admit(need, record.bytes().len() as u64) {
-            return Err(Error::Full { path: self.shared.paths.root().to_owned() });
+        if !self.shared.disk.admit(*need, bytes) {
+            return Err(full());
         }
         Ok(Arc::clone(&view.active))
     }
 
-    /// Whether a write would wait too long, for room in the memtables or behind those that are queued. There its own size
-    /// does not count, so that large ones get their turn as small ones do.
-    fn waits_too_long(&self, queue: &CommitQueue, view: &View, record: &Record) -> bool {
+    /// Whether a write would wait too long behind those that are queued. Its own size does not count, so that large ones
+    /// get their turn as small ones do.
+    fn waits_too_long(&self, queue: &CommitQueue, view: &View) -> bool {
         let waiting_bytes = queue.waiting_bytes() as u64;
         if waiting_bytes > self.queue_bytes_max() {
-            return true;
-        }
-        if !self.shared.has_room_for(view, record.bytes().len() as u64) {
             return true;
         }
         let Some(rate) = self.shared.borne_rate(view) else { return false };
         let unpaid = self.shared.pacer.wait(self.now());
         unpaid + time_at(rate, waiting_bytes) > WAIT_MAX
+    }
+
+    /// Whether a write that is not let in may wait for that: there are few, or the flush will surely be done soon.
+    fn may_stall(&self, queue: &CommitQueue, record: &Record, denied: &Denied) -> bool {
+        if matches!(denied, Denied::For(_)) || queue.held_bytes() as u64 > self.queue_bytes_max() {
+            return false;
+        }
+        if queue.stalled.cells() + record.cells() <= FEW_CELLS {
+            return true;
+        }
+        let is_soon = || {
+            let pressure = self.shared.pressure_of(&self.shared.view.load());
+            pressure.wait_for_room(queue.stalled.bytes() as u64) <= WAIT_MAX
+        };
+        matches!(denied, Denied::NoRoom) && self.shared.background.flush.is_measured() && is_soon()
     }
 
     fn queue_bytes_max(&self) -> u64 {
@@ -350,6 +445,7 @@ impl Engine {
         for pending in waiting {
             pending.finish(Err(error.clone()));
         }
+        self.refuse_stalled(error);
     }
 }
 
@@ -370,9 +466,17 @@ fn group_size(group: &[Arc<Pending>]) -> GroupSize {
     }
 }
 
+/// Why a batch is not let in.
+enum Denied {
+    /// The memtables are full.
+    NoRoom,
+    /// Too much is before it.
+    NoTurn,
+    For(Error),
+}
+
 /// A batch that was not let in.
 struct Refused {
     error: Error,
-    record: Record,
-    completion: Option<Completion>,
+    newcomer: Newcomer,
 }

@@ -1,5 +1,6 @@
 //! Batches on their way through the commit, and where they wait.
 
+use super::stalled::{Newcomer, Stalled};
 use super::{CommitTimes, Committed, Completion};
 use crate::view::LoggedMemtable;
 use crate::wal::record::Record;
@@ -70,6 +71,8 @@ impl Pending {
 pub(crate) struct CommitQueue {
     waiting: Vec<Arc<Pending>>,
     waiting_bytes: usize,
+    /// Those that have no sequence yet.
+    pub(super) stalled: Stalled,
     /// How long whoever commits pauses before the next group.
     paused: Duration,
     /// The greatest sequence given out.
@@ -78,7 +81,7 @@ pub(crate) struct CommitQueue {
 
 impl CommitQueue {
     pub(crate) fn new(last: Sequence) -> Self {
-        Self { waiting: Vec::new(), waiting_bytes: 0, paused: Duration::ZERO, last }
+        Self { last, ..Self::default() }
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -89,12 +92,13 @@ impl CommitQueue {
         self.waiting_bytes
     }
 
-    pub(super) fn push(
-        &mut self,
-        record: Record,
-        target: Arc<LoggedMemtable>,
-        completion: Option<Completion>,
-    ) -> Arc<Pending> {
+    /// The bytes of all that waits, for the log or for room.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.waiting_bytes + self.stalled.bytes()
+    }
+
+    pub(super) fn push(&mut self, newcomer: Newcomer, target: Arc<LoggedMemtable>) -> Arc<Pending> {
+        let Newcomer { record, completion, .. } = newcomer;
         let first = self.last.plus(1);
         let pending = Arc::new(Pending {
             record,

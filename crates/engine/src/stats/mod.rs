@@ -54,8 +54,6 @@ pub struct Stats {
     pub stalls: StallStats,
     /// What was asked of the file system, by whoever uses it.
     pub io: IoCounts,
-    /// Whether values are refused for lack of space.
-    pub disk_full: bool,
     /// The room on the disk.
     pub disk: DiskStats,
     /// Tables that cannot be read back, and that no compaction takes any more.
@@ -234,7 +232,7 @@ impl Engine {
             held_bytes: self.held_bytes(),
             cache_bytes: shared.cache.bytes(),
             table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
-            queue_bytes: shared.commit_queue.lock().waiting_bytes() as u64,
+            queue_bytes: shared.commit_queue.lock().held_bytes() as u64,
         }
     }
 
@@ -257,7 +255,6 @@ impl Engine {
             backlog: shared.backlog_of(&view),
             stalls: shared.counters.stalls(),
             io: shared.env.fs.counters().counts(),
-            disk_full: self.is_disk_full(),
             disk: shared.disk.stats(),
             tables_set_aside: self.tables_set_aside().len() as u64,
         }

@@ -171,5 +171,5 @@ fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
     out.gauge("veche_tables_set_aside", "Tables that cannot be read back and are compacted no more.")
         .count(&[], stats.tables_set_aside);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
-        .count(&[], u64::from(stats.disk_full));
+        .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Full));
 }

@@ -1,0 +1,79 @@
+//! Writes that wait for room in the memtables.
+//!
+//! **Promise.** Few who write one at a time are not refused because a flush is under way: they wait for it. So does
+//! whoever comes while the flush is expected to be done soon. They are let in in the order in which they came. Who would
+//! wait for longer is refused at once, and nobody waits for longer than [`STALL_MAX`].
+//!
+//! **Mechanism.** What waits has no sequence and no memtable yet. Whoever commits looks before each group whether there
+//! is room, and refuses those that have waited for too long. A newcomer goes behind them.
+//!
+//! **Caveats.** What waits is held in memory beside the commit queue, under one bound with it.
+
+use super::Completion;
+use crate::disk::Need;
+use crate::wal::record::Record;
+use std::collections::VecDeque;
+use std::time::Duration;
+use stdx::Instant;
+
+/// The longest that a write waits for room.
+pub(crate) const STALL_MAX: Duration = Duration::from_millis(750);
+/// So many cells may wait whatever is expected: whoever writes alone is no flood.
+pub(super) const FEW_CELLS: usize = 16;
+/// Whoever commits looks for room so often while writes wait for it.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A batch that is not let in yet.
+pub(super) struct Newcomer {
+    pub(super) record: Record,
+    pub(super) need: Need,
+    /// Whom to tell; nobody waits for room without.
+    pub(super) completion: Option<Completion>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Stalled {
+    waiting: VecDeque<(Newcomer, Instant)>,
+    cells: usize,
+    bytes: usize,
+}
+
+impl Stalled {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) const fn cells(&self) -> usize {
+        self.cells
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes in one more, behind all others.
+    pub(super) fn push(&mut self, newcomer: Newcomer, now: Instant) {
+        self.count(&newcomer);
+        self.waiting.push_back((newcomer, now));
+    }
+
+    /// The one that has waited longest, and since when.
+    pub(super) fn pop(&mut self) -> Option<(Newcomer, Instant)> {
+        let (newcomer, since) = self.waiting.pop_front()?;
+        self.cells -= newcomer.record.cells();
+        self.bytes -= newcomer.record.bytes().len();
+        Some((newcomer, since))
+    }
+
+    /// Puts back what was popped.
+    pub(super) fn put_back(&mut self, newcomer: Newcomer, since: Instant) {
+        self.count(&newcomer);
+        self.waiting.push_front((newcomer, since));
+    }
+
+    fn count(&mut self, newcomer: &Newcomer) {
+        self.cells += newcomer.record.cells();
+        self.bytes += newcomer.record.bytes().len();
+    }
+}
