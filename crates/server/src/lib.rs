@@ -36,6 +36,7 @@ mod replies;
 mod reply_room;
 mod server;
 mod service;
+mod socket;
 mod stages;
 mod status;
 mod stream;

@@ -5,14 +5,13 @@ use crate::budget::{Part, Taken};
 use crate::links::accept::Admitted;
 use crate::links::dial::{self, Opened};
 use crate::links::{Blocked, LinkTask};
+use crate::socket;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, NodeIndex, Origin};
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::ready;
 use stdx::Now;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use wire::{Inbox, Incoming};
@@ -155,11 +154,10 @@ impl<M: Machine> Driver<M> {
     async fn read_once(&self, source: &mut Source) -> io::Result<usize> {
         poll_fn(|context| {
             let mut buffer = self.read_buffer.borrow_mut();
-            let mut read = ReadBuf::new(&mut buffer);
-            ready!(Pin::new(&mut source.socket).poll_read(context, &mut read))?;
-            self.counters.read(source.origin.node, read.filled().len());
-            source.inbox.feed(read.filled());
-            Ok(read.filled().len()).into()
+            let len = ready!(socket::poll_receive(source.socket.as_ref(), context, &mut buffer))?;
+            self.counters.read(source.origin.node, len);
+            source.inbox.feed(&buffer[..len]);
+            Ok(len).into()
         })
         .await
     }

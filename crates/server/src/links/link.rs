@@ -9,6 +9,7 @@
 
 use super::counters::LinkCounters;
 use crate::budget::Taken;
+use crate::socket;
 use cluster::{Message, NodeIndex};
 use std::io;
 use std::rc::Rc;
@@ -102,7 +103,7 @@ impl Link {
     pub(super) fn flush(&mut self, clock: Hlc, buffer: &mut Vec<u8>, counters: &LinkCounters) -> Flushed {
         loop {
             if self.rest_begin < self.rest.len() {
-                match self.socket.try_write(&self.rest[self.rest_begin..]) {
+                match socket::try_send((*self.socket).as_ref(), &self.rest[self.rest_begin..]) {
                     Ok(bytes) => {
                         counters.wrote(self.peer, bytes);
                         self.rest_begin += bytes;
@@ -119,7 +120,7 @@ impl Link {
             }
             buffer.clear();
             self.outbox.fill(clock, buffer, WRITE_BYTES);
-            let written = match self.socket.try_write(buffer) {
+            let written = match socket::try_send((*self.socket).as_ref(), buffer) {
                 Ok(bytes) => {
                     counters.wrote(self.peer, bytes);
                     bytes

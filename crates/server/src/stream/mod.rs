@@ -20,6 +20,7 @@ use crate::budget::{Part, Taken};
 use crate::counters::Refusal;
 use crate::links::accept;
 use crate::outgoing::Outgoing;
+use crate::socket;
 use crate::thread::Thread;
 use crate::vitals::{ReadPosition, Vitals};
 use api::{HeadCheck, HeadLimits, Problem, Verdict};
@@ -32,7 +33,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 /// So much of a head is held at the expense of its connection; more is taken of the memory budget.
@@ -237,13 +237,11 @@ impl CheckedStream {
         context: &mut Context<'_>,
         buffer: &'a mut [u8],
     ) -> Poll<io::Result<&'a [u8]>> {
-        let mut read = ReadBuf::new(buffer);
-        let polled = Pin::new(&mut self.socket).poll_read(context, &mut read);
+        let polled = socket::poll_receive(&self.socket, context, buffer);
         if polled.is_pending() {
             self.note_position();
         }
-        ready!(polled)?;
-        let len = read.filled().len();
+        let len = ready!(polled)?;
         if len == 0 {
             self.state = InputState::AtEnd;
         }

@@ -23,6 +23,7 @@ use crate::driver::executing::Execution;
 use crate::process::Process;
 use crate::reply_room::{self, LARGE_BYTES, ReplyRoom};
 use crate::service::UnderWay;
+use crate::socket;
 use crate::stages::Ending;
 use crate::thread::Thread;
 use api::{Asked, HttpDate, ServingState};
@@ -409,10 +410,12 @@ impl CheckedStream {
         answers: &[u8],
         value: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let socket = Pin::new(&mut self.socket);
         let polled = match value.is_empty() {
-            true => socket.poll_write(context, answers),
-            false => socket.poll_write_vectored(context, &[IoSlice::new(answers), IoSlice::new(value)]),
+            true => socket::poll_send(&self.socket, context, answers),
+            false => {
+                let parts = [IoSlice::new(answers), IoSlice::new(value)];
+                Pin::new(&mut self.socket).poll_write_vectored(context, &parts)
+            }
         };
         self.vitals.write_blocked.set(polled.is_pending());
         let written = ready!(polled)?;
