@@ -109,7 +109,11 @@ async fn serve_socket(
         thread.recorder.answered(RequestKind::Other, problem.status());
     }
     let lingers = last_words.is_some() || stream.may_get_more();
-    close(stream.socket(), last_words, lingers).await?;
+    say(stream.socket(), last_words).await?;
+    if lingers {
+        poll_fn(|context| stream.poll_pause(context)).await;
+        tokio::time::timeout(LINGER_TIME, linger(stream.socket())).await??;
+    }
     Ok(None)
 }
 
@@ -192,19 +196,15 @@ fn after(served: hyper::Result<()>) -> Ended {
     }
 }
 
-/// Says the last words, closes the write side, and lets the client read them.
-async fn close(socket: &mut TcpStream, last_words: Option<Problem>, lingers: bool) -> io::Result<()> {
+/// Says the last words and closes the write side.
+async fn say(socket: &mut TcpStream, last_words: Option<Problem>) -> io::Result<()> {
     let said = async {
         if let Some(problem) = last_words {
             socket.write_all(&problem.to_http1_bytes()).await?;
         }
         socket.shutdown().await
     };
-    tokio::time::timeout(LAST_ANSWER_TIME, said).await??;
-    if lingers {
-        tokio::time::timeout(LINGER_TIME, linger(socket)).await??;
-    }
-    Ok(())
+    tokio::time::timeout(LAST_ANSWER_TIME, said).await?
 }
 
 /// Reads over what still comes, up to the client's end or a bound.

@@ -318,15 +318,8 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
     let (say_opened, opened) = oneshot::channel();
     let open = move || {
         let config = &process.config;
-        let options = StoreOptions {
-            engine: config.engine.clone(),
-            membership: config.membership.clone().seen_by(&config.self_name),
-            new_tag: NodeTag(env::os_process::entropy_u64()),
-            away_max: store::AWAY_MAX_DEFAULT,
-            after_absence: config.after_absence,
-            snapshot_age: config.snapshot_age,
-        };
-        let result = Claimed::claim(process.env.clone(), &config.data, options).and_then(|directory| {
+        let claimed = Claimed::claim(process.env.clone(), &config.data, store_options(config));
+        let result = claimed.and_then(|directory| {
             let _ = say_claimed.send(());
             directory.open()
         });
@@ -336,6 +329,17 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
     let thread = std::thread::Builder::new().name("veche-recovery".to_owned());
     thread.spawn(open).map_err(start_error("a thread"))?;
     Ok(Opening { claimed, opened })
+}
+
+pub(crate) fn store_options(config: &Config) -> StoreOptions {
+    StoreOptions {
+        engine: config.engine.clone(),
+        membership: config.membership.clone().seen_by(&config.self_name),
+        new_tag: NodeTag(env::os_process::entropy_u64()),
+        away_max: store::AWAY_MAX_DEFAULT,
+        after_absence: config.after_absence,
+        snapshot_age: config.snapshot_age,
+    }
 }
 
 /// Starts what the store needs, and all machines.
@@ -356,12 +360,7 @@ async fn open_for_peers(
     let workers =
         engine::workers::start(store.engine(), options).map_err(start_error("the store's workers"))?;
     let read_threads = (cores * READ_THREADS_PER_CORE).clamp(READ_THREADS_MIN, READ_THREADS_MAX);
-    let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
-    let request_timeout = process.config.request_timeout;
-    let reads = ReadPool::start(&store, read_threads, request_timeout, &process.clock, waits);
-    let reads = reads.map_err(start_error("threads that read from disk"))?;
-    let member = member(&process.config, opened)?;
-    let local = Local::new(store.clone(), member, reads, opened.record.standing, &process.config)?;
+    let local = local_of(process, &store, opened, read_threads)?;
     let local = process.local.get_or_init(|| Arc::new(local));
     for thread in threads {
         thread.open(Arc::clone(local)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
@@ -370,6 +369,21 @@ async fn open_for_peers(
     let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
     Ok(Open { workers, store, poison, node })
+}
+
+/// What the threads share from now on.
+pub(crate) fn local_of(
+    process: &Process,
+    store: &Store,
+    opened: &Opened,
+    read_threads: usize,
+) -> Result<Local, ServerError> {
+    let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
+    let request_timeout = process.config.request_timeout;
+    let reads = ReadPool::start(store, read_threads, request_timeout, &process.clock, waits);
+    let reads = reads.map_err(start_error("threads that read from disk"))?;
+    let member = member(&process.config, opened)?;
+    Ok(Local::new(store.clone(), member, reads, opened.record.standing, &process.config)?)
 }
 
 /// Tells the memory budget what the store takes, again and again.

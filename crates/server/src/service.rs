@@ -76,7 +76,7 @@ impl Future for Handling {
                 let reply = ready!(Pin::new(waits).poll(context));
                 let (answer, room) = service.encode(reply, asked);
                 let (thread, status) = (&service.thread, answer.response.status());
-                thread.recorder.answered(asked.action.into(), status);
+                service.note_answer(asked.action.into(), status);
                 thread.end(execution.take().expect("it was there a moment ago"), status);
                 respond_with(answer, room, true)
             }
@@ -129,7 +129,7 @@ impl Service {
         match execution.take_now() {
             Some(reply) => {
                 let (answer, room) = self.encode(reply, &asked);
-                self.thread.recorder.answered(kind, answer.response.status());
+                self.note_answer(kind, answer.response.status());
                 Handling::Done(Some(respond_with(answer, room, self.vitals.order().is_none())))
             }
             None => Handling::Executing {
@@ -162,7 +162,7 @@ impl Service {
                 (problem.to_answer(parts.method == Method::HEAD), None)
             }
         };
-        self.thread.recorder.answered(RequestKind::of(&parts), answer.response.status());
+        self.note_answer(RequestKind::of(&parts), answer.response.status());
         respond_with(answer, room, body.is_ended() && self.vitals.order().is_none())
     }
 
@@ -314,7 +314,7 @@ impl Service {
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
             return self.respond(kind, problem.to_answer(false), false);
         }
-        self.thread.recorder.answered(kind, head.status());
+        self.note_answer(kind, head.status());
         finish(head.map(|()| body), goes_on && knows_chunks && self.vitals.order().is_none())
     }
 
@@ -371,10 +371,15 @@ impl Service {
         body.skip().await.map_err(|problem| self.or_refusal(problem))
     }
 
+    /// A request of this kind is answered with this status.
+    fn note_answer(&self, kind: RequestKind, status: StatusCode) {
+        self.stream.borrow_mut().note_answer(kind, status);
+    }
+
     /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
     /// hyper has yet to hear of it where the request came after the order.
     fn respond(&self, kind: RequestKind, answer: Answer, body_is_ended: bool) -> HttpResponse {
-        self.thread.recorder.answered(kind, answer.response.status());
+        self.note_answer(kind, answer.response.status());
         respond_with(answer, None, body_is_ended && self.vitals.order().is_none())
     }
 

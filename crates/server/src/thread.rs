@@ -223,23 +223,7 @@ async fn run(
     load: Arc<Load>,
     mut inbox: mpsc::UnboundedReceiver<Message>,
 ) {
-    let purse = |part| Purse::new(&process.memory, part, process.config.threads);
-    let thread = Rc::new(Thread {
-        writes: purse(Part::Writes),
-        replies: purse(Part::Replies),
-        connections: Rc::default(),
-        batches: Rc::default(),
-        read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
-        recorder: Rc::new(Recorder::new(process.metrics.as_ref().map(|metrics| metrics.of_thread(number)))),
-        write_buffer: RefCell::default(),
-        date: DateCache::default(),
-        refusals: Rc::default(),
-        shares: Shares::default(),
-        driver: OnceCell::new(),
-        load,
-        number,
-        process,
-    });
+    let thread = Rc::new(Thread::new(number, process, load));
     tokio::task::spawn_local(Rc::clone(&thread.refusals).resume());
     tokio::task::spawn_local(Rc::clone(&thread.connections).sweep(Arc::clone(&thread.process)));
     while let Some(message) = inbox.recv().await {
@@ -248,7 +232,31 @@ async fn run(
 }
 
 impl Thread {
-    fn take(self: &Rc<Self>, message: Message) {
+    /// A thread of this number that has nothing to do yet.
+    pub(crate) fn new(number: u8, process: Arc<Process>, load: Arc<Load>) -> Self {
+        let purse = |part| Purse::new(&process.memory, part, process.config.threads);
+        Self {
+            writes: purse(Part::Writes),
+            replies: purse(Part::Replies),
+            connections: Rc::default(),
+            batches: Rc::default(),
+            read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
+            recorder: Rc::new(Recorder::new(
+                process.metrics.as_ref().map(|metrics| metrics.of_thread(number)),
+            )),
+            write_buffer: RefCell::default(),
+            date: DateCache::default(),
+            refusals: Rc::default(),
+            shares: Shares::default(),
+            driver: OnceCell::new(),
+            load,
+            number,
+            process,
+        }
+    }
+
+    /// Does what it is told.
+    pub(crate) fn take(self: &Rc<Self>, message: Message) {
         match message {
             Message::Connection(stream, room) => {
                 tokio::task::spawn_local(connection::serve(stream, room, Rc::clone(self)));

@@ -23,9 +23,11 @@ use crate::outgoing::Outgoing;
 use crate::socket;
 use crate::thread::Thread;
 use crate::vitals::{ReadPosition, Vitals};
-use api::{HeadCheck, HeadLimits, Problem, Verdict};
+use api::{HeadCheck, HeadLimits, Problem, RequestKind, Verdict};
+use http::StatusCode;
 use hyper::rt::ReadBufCursor;
 use plain::PlainPath;
+use refusals::Pause;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -49,6 +51,8 @@ pub(crate) struct CheckedStream {
     /// hyper has written what it has not flushed.
     is_unflushed: bool,
     plain: PlainPath,
+    /// Too much is refused for its client to be read on.
+    pause: Option<Pause>,
     /// The end of the connection would be taken for the end of the response.
     resets: bool,
     /// Nothing has passed yet.
@@ -94,6 +98,7 @@ impl CheckedStream {
             outgoing: Outgoing::default(),
             is_unflushed: false,
             plain: PlainPath::default(),
+            pause: None,
             resets: false,
             is_at_start: true,
             thread,
@@ -161,7 +166,29 @@ impl CheckedStream {
         &mut self.socket
     }
 
+    /// A request of this kind is answered with this status. Where too much is refused, its client is not read on for a
+    /// while.
+    pub(crate) fn note_answer(&mut self, kind: RequestKind, status: StatusCode) {
+        self.thread.recorder.answered(kind, status);
+        let is_refused = status == StatusCode::SERVICE_UNAVAILABLE && kind != RequestKind::Status;
+        if is_refused && self.thread.refusals.count() && self.pause.is_none() {
+            self.pause = Some(self.thread.refusals.pause());
+        }
+    }
+
+    /// Waits until the client may be read on. A connection that is to end does not wait.
+    pub(crate) fn poll_pause(&mut self, context: &Context<'_>) -> Poll<()> {
+        if let Some(pause) = &self.pause
+            && self.vitals.order().is_none()
+        {
+            ready!(pause.poll(context));
+        }
+        self.pause = None;
+        Poll::Ready(())
+    }
+
     fn poll_read(&mut self, context: &mut Context<'_>, out: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_pause(context));
         loop {
             if self.hand_on_held(out) || self.state != InputState::Open {
                 break;
@@ -338,3 +365,6 @@ impl hyper::rt::Write for StreamHandle {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,6 @@
 //! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
 //! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
 
-use super::refusals::Pause;
 use super::{CheckedStream, Held, InputState};
 use crate::budget::Lent;
 use crate::driver::executing::Execution;
@@ -59,8 +58,6 @@ pub(super) struct PlainPath {
     ending: Option<Ending>,
     /// Requests that were taken.
     requests: u64,
-    /// Too much is refused for its client to be read on.
-    pause: Option<Pause>,
     /// Turns for which its client counts as one that sends without waiting.
     greedy_turns: u8,
 }
@@ -117,26 +114,25 @@ impl CheckedStream {
     pub(crate) fn poll_plain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let most = self.thread.shares.most();
         let mut turn_left = most;
+        let polled = self.poll_turn(context, &mut turn_left);
+        self.end_turn(most - turn_left);
+        polled
+    }
+
+    fn poll_turn(&mut self, context: &mut Context<'_>, turn_left: &mut usize) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_owed(context))?;
-            ready!(self.poll_pause(context));
             if !self.is_plain_turn() {
                 return Poll::Ready(Ok(()));
             }
-            if turn_left == 0 {
-                self.end_turn(most);
+            ready!(self.poll_pause(context));
+            if *turn_left == 0 {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             let has_answered = match self.held.bytes.is_empty() {
-                true => {
-                    let polled = self.poll_answer_socket(context, &mut turn_left);
-                    if polled.is_pending() {
-                        self.end_turn(most - turn_left);
-                    }
-                    ready!(polled)?
-                }
-                false => self.answer_held(context, &mut turn_left)?,
+                true => ready!(self.poll_answer_socket(context, turn_left))?,
+                false => self.answer_held(context, turn_left)?,
             };
             // What is not plain is the library's, and the end of the stream.
             if !has_answered {
@@ -145,12 +141,12 @@ impl CheckedStream {
         }
     }
 
-    /// A turn in which so many requests were answered has ended.
-    fn end_turn(&mut self, answered: usize) {
-        if answered == 0 {
+    /// A turn in which so many requests were taken has ended, be it because the last of them has to wait.
+    fn end_turn(&mut self, taken: usize) {
+        if taken == 0 {
             return;
         }
-        let has_more = answered > 1 || !self.held.bytes.is_empty();
+        let has_more = taken > 1 || !self.held.bytes.is_empty();
         let greedy_turns = if has_more { GREEDY_TURNS } else { self.plain.greedy_turns.saturating_sub(1) };
         self.plain.greedy_turns = greedy_turns;
         self.thread.shares.count(greedy_turns > 0);
@@ -222,7 +218,7 @@ impl CheckedStream {
             && answers.len() <= ANSWER_BYTES_MAX
             && value.bytes.is_empty()
             && self.plain.executing.is_none()
-            && self.plain.pause.is_none()
+            && self.pause.is_none()
             && let Some(taken) = self.take(&thread, &bytes[answered..])
         {
             *turn_left -= 1;
@@ -265,7 +261,7 @@ impl CheckedStream {
         Some(Taken { command, asked, value_room, len: request.len, refused })
     }
 
-    /// Appends the answer to what is refused. Past a mark, the client is not read on for a while.
+    /// Appends the answer to what is refused.
     fn refuse(
         &mut self,
         thread: &Thread,
@@ -275,19 +271,8 @@ impl CheckedStream {
         answers: &mut Vec<u8>,
     ) {
         thread.refusals.append(retry_after, asked, date, answers);
-        thread.recorder.answered(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
         thread.count_refused();
-        if thread.refusals.are_too_many() {
-            self.plain.pause = Some(thread.refusals.pause());
-        }
-    }
-
-    fn poll_pause(&mut self, context: &Context<'_>) -> Poll<()> {
-        if let Some(pause) = &self.plain.pause {
-            ready!(pause.poll(context));
-            self.plain.pause = None;
-        }
-        Poll::Ready(())
+        self.note_answer(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     /// Gives the command to the driver. The reply, if it is there at once.
@@ -306,7 +291,7 @@ impl CheckedStream {
 
     /// Appends an answer. Its status, and what is to leave behind it, if it is too large to be copied.
     fn append(
-        &self,
+        &mut self,
         thread: &Thread,
         reply: Reply,
         asked: &Asked,
@@ -316,7 +301,7 @@ impl CheckedStream {
     ) -> (StatusCode, LargeValue) {
         let (reply, room) = reply_room::find(&thread.process, &self.vitals, reply, asked);
         let (status, body) = api::encode_http1(reply, asked, goes_on, &moment.date, answers);
-        thread.recorder.answered(asked.action.into(), status);
+        self.note_answer(asked.action.into(), status);
         if body.len() > ANSWER_BYTES_MAX {
             return (status, LargeValue { bytes: body, _room: room });
         }

@@ -1,13 +1,15 @@
-//! Refusals of writes on the plain path: prepared, and not more of them than the thread can spare time for.
+//! Refusals: not more of them than the thread can spare time for; those of writes on the plain path prepared.
 //!
-//! **Promise.** To refuse a write costs no more than to copy some bytes: the value is never copied, nothing is parsed
-//! twice or allocated. When clients send more to be refused than [`REFUSED_MAX`] in a tick, their sockets are not
-//! read for a while, so that TCP holds them back: for no longer than [`PAUSE_MAX`], and in turn. Sockets on which nothing was
-//! refused are read on, with status, metrics, reads and peers among them.
+//! **Promise.** To refuse a write on the plain path costs no more than to copy some bytes: the value is never copied,
+//! nothing is parsed twice or allocated. When clients send more to be refused than [`REFUSED_MAX`] in a tick, on whatever
+//! path, their sockets are not read for a while, so that TCP holds them back: for no longer than [`PAUSE_MAX`], and in
+//! turn. Sockets on which nothing was refused are read on, with status, metrics, reads and peers among them.
 //!
 //! **Mechanism.** The answer is encoded anew once a second, for its date, or when its `Retry-After` changes. A connection
 //! that has had its refusal past the mark leaves its waker in a queue; each tick wakes some of them, first those
 //! that have waited longest.
+//!
+//! **Caveats.** What has come already is answered: a connection that pauses holds what the library has read of it.
 
 use api::{Asked, HttpDate};
 use cluster::{Failure, Reply};
@@ -21,7 +23,7 @@ use tokio::sync::Notify;
 /// How often connections are woken.
 const TICK: Duration = Duration::from_millis(10);
 /// Refusals in a tick before connections pause: about a tenth of a core's time.
-const REFUSED_MAX: u32 = 100;
+pub(super) const REFUSED_MAX: u32 = 100;
 /// The longest that a connection pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -71,14 +73,14 @@ impl Refusals {
             (prepared.retry_after_secs, prepared.date) = (retry_after_secs, Some(*date));
         }
         out.extend_from_slice(&prepared.bytes);
+    }
+
+    /// Something is refused; whether so much was in this tick that whoever asked for it is to pause.
+    pub(super) fn count(&self) -> bool {
         if self.refused.get() == 0 {
             self.begun.notify_one();
         }
         self.refused.set(self.refused.get() + 1);
-    }
-
-    /// Whether so much was refused in this tick that whoever is refused now is to pause.
-    pub(super) fn are_too_many(&self) -> bool {
         self.refused.get() > REFUSED_MAX
     }
 
@@ -101,7 +103,7 @@ impl Refusals {
     }
 
     /// Wakes as many as may be refused in a tick, or as many as it takes for none to pause for too long.
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         let mut pausing = self.pausing.borrow_mut();
         let ticks = (PAUSE_MAX.as_millis() / TICK.as_millis()) as usize;
         let count = (REFUSED_MAX as usize).max(pausing.len().div_ceil(ticks)).min(pausing.len());
@@ -166,8 +168,7 @@ mod tests {
     fn those_that_pause_longest_are_woken_first_and_none_pauses_for_long() {
         let refusals = Refusals::default();
         let context = Context::from_waker(Waker::noop());
-        (0..=REFUSED_MAX).for_each(|_| refusals.append(TICK, &asked(), DATE, &mut Vec::new()));
-        assert!(refusals.are_too_many());
+        assert_eq!((0..=REFUSED_MAX).filter(|_| refusals.count()).count(), 1);
         let pauses: Vec<_> = (0..60 * REFUSED_MAX).map(|_| refusals.pause()).collect();
         let over = || pauses.iter().take_while(|pause| pause.poll(&context).is_ready()).count();
         assert_eq!(over(), 0);

@@ -4,17 +4,17 @@
 //! and in each turn they get no more than it. Where all send without waiting, they take long turns, which saves calls
 //! to the system.
 //!
-//! **Mechanism.** The turns of a thread are counted by whose they are. While there were turns of both kinds of clients
-//! lately, they are short.
+//! **Mechanism.** The turns of a thread are counted by whose they are, those too whose last request has to wait. While
+//! there were turns of both kinds of clients lately, they are short.
 
 use std::cell::Cell;
 
 /// Requests answered in a long turn, at most.
-const LONG: usize = 64;
+pub(super) const LONG: usize = 64;
 /// The same in a short one.
-const SHORT: usize = 1;
+pub(super) const SHORT: usize = 1;
 /// Turns after which it is decided anew.
-const TURNS: u32 = 256;
+pub(super) const TURNS: u32 = 256;
 
 /// The turns of the connections of a thread.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Shares {
         self.most.get()
     }
 
-    /// A turn in which something was answered has ended: of a client that sends without waiting, or of one that waits.
+    /// A turn in which something was taken in has ended: of a client that sends without waiting, or of one that waits.
     pub(super) fn count(&self, is_greedy: bool) {
         let count = if is_greedy { &self.greedy } else { &self.modest };
         count.set(count.get() + 1);
