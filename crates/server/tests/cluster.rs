@@ -39,7 +39,7 @@ impl Cluster {
             addresses: (0..nodes).map(|_| free_address()).collect(),
             disks: (0..nodes).map(|_| MemFs::new()).collect(),
             servers: (0..nodes).map(|_| None).collect(),
-            request_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(20),
         }
     }
 

@@ -18,8 +18,10 @@ use store::Membership;
 
 /// Longer than this is slow here, ...
 const SLOW: Duration = Duration::from_millis(40);
-/// ... and so long takes what is made slow.
+/// ... so long takes what is made slow, ...
 const DELAY: Duration = Duration::from_millis(200);
+/// ... and so long where one request is to have waited for nothing else as long, on a busy machine too.
+const LONG_DELAY: Duration = Duration::from_secs(2);
 
 fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
     let name = |address: &SocketAddr| format!("http://{address}");
@@ -60,13 +62,13 @@ fn wait_until_serving(address: SocketAddr) {
 }
 
 /// Every operation of this kind takes long on threads that may wait for the disk.
-fn delayed(kind: OperationKind) -> FaultPlan {
+fn delayed(kind: OperationKind, duration: Duration) -> FaultPlan {
     let wait = Arc::new(|delay| {
         if !std::thread::current().name().is_some_and(|name| name.starts_with("veche-io")) {
             std::thread::sleep(delay);
         }
     });
-    FaultPlan::fail(OperationMatch::kind(kind).sticky(), Fault::Delay { duration: DELAY, wait })
+    FaultPlan::fail(OperationMatch::kind(kind).sticky(), Fault::Delay { duration, wait })
 }
 
 /// A slow request, by the time in each of its stages.
@@ -116,7 +118,7 @@ fn a_slow_disk_is_seen_as_sync() {
     let address = server.address();
     wait_until_serving(address);
     assert_eq!(exchange(address, put("early", "v")).status, 201);
-    fs.set_plan(delayed(OperationKind::SyncData));
+    fs.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
     assert_eq!(exchange(address, put("k%001", "v")).status, 201);
     fs.set_plan(FaultPlan::none());
     assert_eq!(exchange(address, get("k%001")).status, 200);
@@ -140,7 +142,8 @@ fn a_full_read_pool_is_seen_as_its_queue() {
     wait_until_serving(server.address());
     let mut connection = Connection::open(server.address());
     for i in 0..KEYS {
-        assert_eq!(connection.exchange(put(&format!("k{i}"), "v".repeat(10_000))).status, 201);
+        let stores = || connection.exchange(put(&format!("k{i}"), "v".repeat(10_000))).status == 201;
+        eventually("the engine takes it", stores);
     }
     eventually("a memtable is flushed", || {
         disk.file_names().into_iter().any(|path| path.extension().is_some_and(|it| it == "sst"))
@@ -150,7 +153,7 @@ fn a_full_read_pool_is_seen_as_its_queue() {
     let address = server.address();
     wait_until_serving(address);
     disk.set_cold(true);
-    fs.set_plan(delayed(OperationKind::Read));
+    fs.set_plan(delayed(OperationKind::Read, DELAY));
     let mut connections: Vec<_> = (0..12).map(|_| Connection::open(address)).collect();
     for (i, connection) in connections.iter_mut().enumerate() {
         connection.send(get(&format!("k{i}")));
@@ -177,7 +180,7 @@ fn a_slow_peer_is_seen_by_its_number() {
         [start(config(nodes[0], &nodes), MemFs::new()), start(config(nodes[1], &nodes), peer.clone())];
     nodes.iter().for_each(|node| wait_until_serving(*node));
     assert_eq!(exchange(nodes[0], put("early", "v")).status, 201);
-    peer.set_plan(delayed(OperationKind::SyncData));
+    peer.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
     assert_eq!(exchange(nodes[0], put("k", "v")).status, 201);
     peer.set_plan(FaultPlan::none());
     let slow = slow_requests(nodes[0], "put");
