@@ -3,7 +3,8 @@
 //! **Promise.** A run drives the shipped `cluster`, `store`, `engine` and `wire`: only sockets, threads, clocks and the
 //! operating system are replaced. The same seed gives the same run, event for event. Each run is 60 seconds of
 //! its own time, with thousands of commands of clients and at least five faults, and ends in the first
-//! invariant that did not hold, or in none.
+//! invariant that did not hold, or in none. A run with a flood is 9 seconds in which clients ask for far more than
+//! disks bear, and has no fault.
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed. Hosts stand in a world with one queue of events; each
 //! has a disk in memory that loses what was not synced, clocks that err, and a process that lives and dies
@@ -34,6 +35,6 @@ mod world;
 
 pub use plant::Plant;
 pub use run::{Report, run};
-pub use scenario::{FaultKind, QuorumStyle, Scale, Scenario};
+pub use scenario::{FaultKind, FloodLoad, QuorumStyle, Scale, Scenario};
 pub use time::Nanos;
 pub use trace::Trace;

@@ -1,10 +1,31 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small]`, `sim sweep COUNT [--from SEED] [--small]`,
+//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood]`, `sim sweep COUNT [--from SEED] [--small]`,
 //! `sim plants [COUNT] [--small]`.
+//!
+//! A sweep runs some of its seeds with a flood too.
 
 use sim::{Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
-const USAGE: &str = "sim run --seed N [--trace] [--small]\nsim sweep COUNT [--from SEED] [--small]\nsim plants COUNT [--small]";
+const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood]\nsim sweep COUNT [--from SEED] [--small]\nsim plants COUNT [--small]";
+
+/// A sweep runs one seed in so many with a flood as well.
+const FLOOD_EVERY: u64 = 10;
+
+/// How a seed is run.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    scale: Scale,
+    is_flood: bool,
+}
+
+impl Kind {
+    fn draw(self, seed: u64) -> Scenario {
+        match self.is_flood {
+            true => Scenario::draw_flood(seed, self.scale),
+            false => Scenario::draw(seed, self.scale, None),
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -16,7 +37,7 @@ fn main() -> ExitCode {
     let scale = if has("--small") { Scale::SMALL } else { Scale::FULL };
     match words.first().map(String::as_str) {
         Some("run") => match number_after("--seed") {
-            Some(seed) => run_one(seed, scale, has("--trace")),
+            Some(seed) => run_one(seed, Kind { scale, is_flood: has("--flood") }, has("--trace")),
             None => usage(),
         },
         Some("sweep") => match number_after("sweep") {
@@ -36,12 +57,12 @@ fn usage() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run_one(seed: u64, scale: Scale, prints: bool) -> ExitCode {
-    replay_on_panic(seed, scale);
-    let scenario = Scenario::draw(seed, scale, None);
+fn run_one(seed: u64, kind: Kind, prints: bool) -> ExitCode {
+    replay_on_panic(seed, kind);
+    let scenario = kind.draw(seed);
     println!("{scenario:#?}");
     let report = sim::run(scenario, prints);
-    print(&report, scale);
+    print(&report, kind);
     if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -49,12 +70,16 @@ fn run_one(seed: u64, scale: Scale, prints: bool) -> ExitCode {
 fn sweep(from: u64, count: u64, scale: Scale) -> ExitCode {
     let mut failed = Vec::new();
     for seed in from..from + count {
-        replay_on_panic(seed, scale);
-        // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
-        let report = std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, None), false));
-        if !report.is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, scale)).is_none())
-        {
-            failed.push(seed);
+        let kinds = [false, true].map(|is_flood| Kind { scale, is_flood });
+        for kind in kinds.into_iter().filter(|kind| !kind.is_flood || seed.is_multiple_of(FLOOD_EVERY)) {
+            replay_on_panic(seed, kind);
+            // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
+            let report = std::panic::catch_unwind(|| sim::run(kind.draw(seed), false));
+            if !report
+                .is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, kind)).is_none())
+            {
+                failed.push(seed);
+            }
         }
     }
     println!("{count} seeds from {from}: {} failed {failed:?}", failed.len());
@@ -83,11 +108,11 @@ fn plants(count: u64, scale: Scale) -> ExitCode {
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print(report: &Report, scale: Scale) {
+fn print(report: &Report, kind: Kind) {
     let Report { seed, violation, hash, events, operations, scans, faults, took } = report;
     let ((succeeded, asked), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
-        println!("{violation}\n{}", replay(*seed, scale));
+        println!("{violation}\n{}", replay(*seed, kind));
     }
     println!(
         "seed {seed}: {succeeded} of {asked} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
@@ -95,13 +120,14 @@ fn print(report: &Report, scale: Scale) {
 }
 
 /// Whatever a run panics with, the line that replays it is printed.
-fn replay_on_panic(seed: u64, scale: Scale) {
+fn replay_on_panic(seed: u64, kind: Kind) {
     std::panic::set_hook(Box::new(move |panic| {
-        println!("{panic}\n{}", replay(seed, scale));
+        println!("{panic}\n{}", replay(seed, kind));
     }));
 }
 
-fn replay(seed: u64, scale: Scale) -> String {
-    let flag = if scale == Scale::SMALL { " --small" } else { "" };
-    format!("replay: cargo xtask sim --seed {seed}{flag}")
+fn replay(seed: u64, kind: Kind) -> String {
+    let small = if kind.scale == Scale::SMALL { " --small" } else { "" };
+    let flood = if kind.is_flood { " --flood" } else { "" };
+    format!("replay: cargo xtask sim --seed {seed}{small}{flood}")
 }

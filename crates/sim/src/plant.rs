@@ -54,11 +54,15 @@ pub enum Plant {
     FullForGood,
     /// A write waits for all replicas, whatever was asked for.
     SlowReplicaAwaited,
+    /// No command is refused for what is under way.
+    FloodLetIn,
+    /// Who was too busy once is too busy for good.
+    BusyForGood,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -83,5 +87,7 @@ impl Plant {
         Self::FullIsAcknowledged,
         Self::FullForGood,
         Self::SlowReplicaAwaited,
+        Self::FloodLetIn,
+        Self::BusyForGood,
     ];
 }

@@ -2,6 +2,8 @@
 //!
 //! **Safety.** Clients ask and the nemesis strikes; each invariant is checked as soon as it can be.
 //!
+//! In a run with a flood clients ask for more than disks bear instead, and nothing else goes wrong.
+//!
 //! **Heal.** All links are up, disks and clocks are right, every process is started.
 //!
 //! **Liveness.** Within bounded time every node serves; no hint is left, and what was acknowledged has been
@@ -10,16 +12,18 @@
 //! cluster and of each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
 //! acknowledged is missing.
 
-use crate::check::{Violation, convergence, durability, handed_over, whole_ranges};
+use crate::check::{Violation, convergence, durability, floods, handed_over, whole_ranges};
 use crate::history::{Asked, Operation, ScanEnd, Scanned, Told};
 use crate::host::process::{Input, REQUEST_TIMEOUT};
 use crate::network::Place;
+use crate::scenario::FloodLoad;
 use crate::trace::Trace;
 use crate::workload::quorum;
 use crate::world::World;
 use crate::{Nanos, Scenario};
 use cluster::{Asker, Key, KeyRange, NodeIndex, RequestId, Scan, ScanScope, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 use stdx::{CellMeta, WallTime};
 
@@ -39,6 +43,11 @@ const TRIES: usize = 5;
 const HINTS_KEPT_WITHIN: Duration = Duration::from_secs(6);
 /// Clocks may be so far behind what was issued before a liveness phase begins.
 const AHEAD_MAX: Duration = Duration::from_secs(3);
+
+/// The parts of a run with a flood.
+const CALM: Duration = Duration::from_secs(2);
+const FLOOD: Duration = Duration::from_secs(3);
+const AFTER_FLOOD: Duration = floods::WELL_AFTER.saturating_add(Duration::from_secs(2));
 
 /// Snapshots that are too old are looked for so often, and let go at the next time at the latest.
 const SNAPSHOTS_LOOK: Duration = Duration::from_secs(3);
@@ -103,11 +112,10 @@ impl World {
     fn go_through(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
         self.wait_until("a node that was started does not serve", READY_WITHIN, Self::all_serve)?;
-        self.note("safety phase");
-        let scale = self.scenario.scale;
-        self.begin_workload(scale.operations, self.now + scale.duration);
-        self.begin_faults(scale.duration.mul_f64(0.9));
-        self.go_on(scale.duration + REQUEST_TIMEOUT)?;
+        match self.scenario.flood {
+            None => self.go_through_faults()?,
+            Some(load) => self.go_through_flood(load)?,
+        }
         self.note("heal");
         self.heal();
         self.go_on(REQUEST_TIMEOUT)?;
@@ -135,6 +143,37 @@ impl World {
         let aged = self.scenario.snapshot_age + SNAPSHOTS_LOOK;
         self.wait_until("a snapshot is kept for too long", aged, Self::no_snapshots)?;
         self.check_durability()
+    }
+
+    fn go_through_faults(&mut self) -> Result<(), Violation> {
+        self.note("safety phase");
+        let scale = self.scenario.scale;
+        self.begin_workload(scale.operations, self.now + scale.duration);
+        self.begin_faults(scale.duration.mul_f64(0.9));
+        self.go_on(scale.duration + REQUEST_TIMEOUT)
+    }
+
+    fn go_through_flood(&mut self, load: FloodLoad) -> Result<(), Violation> {
+        self.note("calm");
+        let calm = self.ask_for(load.calm, CALM)?;
+        self.note("flood");
+        let flood = self.ask_for(load.flood, FLOOD)?;
+        self.note("after the flood");
+        let after = self.ask_for(load.after, AFTER_FLOOD)?;
+        self.go_on(REQUEST_TIMEOUT * 2)?;
+        floods::check(
+            self.judge.history.iter(),
+            &floods::Flood { deadline: REQUEST_TIMEOUT, calm, flood, after },
+        )
+    }
+
+    /// So many commands a second. When that was.
+    fn ask_for(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, Violation> {
+        let (from, until) = (self.now, self.now + lasts);
+        self.begin_commands(a_second * lasts.as_secs(), until);
+        self.go_on(lasts)?;
+        self.end_workload();
+        Ok(from..until)
     }
 
     fn note(&self, phase: &str) {

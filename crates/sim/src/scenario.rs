@@ -9,7 +9,8 @@
 //! hints, faults one at a time, and outages far shorter than the grace period, for only then is every replica certain to hear of a
 //! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
 //! hears of it only when it is read. A run with *one slow disk at a time* has no other fault, and what it takes to
-//! promise that no write of the others notices: memtables and values that fit, clocks that agree.
+//! promise that no write of the others notices: memtables and values that fit, clocks that agree. A run with a *flood* has
+//! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little.
 
 use crate::Plant;
 use std::time::Duration;
@@ -194,6 +195,21 @@ pub struct Scenario {
     pub operations_max: u16,
     /// One disk at a time is slow, and nothing else goes wrong.
     pub one_slow_disk: bool,
+    /// Clients ask for more than disks bear, and nothing else goes wrong.
+    pub flood: Option<FloodLoad>,
+}
+
+/// What disks bear, and what clients ask for; commands are for each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloodLoad {
+    /// What a disk writes to its log in a second.
+    pub disk_bytes: u64,
+    /// Before the flood.
+    pub calm: u64,
+    /// In it.
+    pub flood: u64,
+    /// After it.
+    pub after: u64,
 }
 
 /// Longer than any run.
@@ -215,6 +231,13 @@ impl Scenario {
     pub fn draw_slow_disks(seed: u64, scale: Scale) -> Self {
         let mut scenario = Self::draw_any(seed, scale, None);
         scenario.slow_one_disk();
+        scenario
+    }
+
+    /// As [`Scenario::draw`], a run with a flood.
+    pub fn draw_flood(seed: u64, scale: Scale) -> Self {
+        let mut scenario = Self::draw_any(seed, scale, None);
+        scenario.flood_disks();
         scenario
     }
 
@@ -269,6 +292,7 @@ impl Scenario {
             pause_share: if rng.chance(0.5) { 0.2 } else { 0.01 },
             page_bytes_max: [256, 1 << 10, 8 << 10, 128 << 10][rng.below(4) as usize],
             one_slow_disk: false,
+            flood: None,
         }
     }
 
@@ -287,6 +311,7 @@ impl Scenario {
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
             Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
             Plant::SlowReplicaAwaited => return self.slow_one_disk(),
+            Plant::FloodLetIn | Plant::BusyForGood => return self.flood_disks(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -354,6 +379,33 @@ impl Scenario {
         self.grace = GRACE_LONG;
         self.delay_max = Duration::from_millis(2);
         self.sync_max = Duration::from_millis(3);
+        self.skew_max = Duration::from_millis(100);
+    }
+
+    /// A command writes about 5 KiB to each disk: most values are small, a few are large.
+    fn flood_disks(&mut self) {
+        let (nodes, disk_bytes, calm) =
+            if self.seed.is_multiple_of(2) { (1, 1 << 20, 100) } else { (3, 2 << 20, 200) };
+        self.flood = Some(FloodLoad { disk_bytes, calm, flood: 2_000, after: 50 });
+        self.fault_kinds = Vec::new();
+        self.faults = 0;
+        self.scans = 0;
+        self.nodes = nodes;
+        self.coordinators = 1;
+        self.default_from = self.nodes;
+        self.quorums = QuorumStyle::Majority;
+        self.read_share = 0.1;
+        self.delete_share = 0.0;
+        self.ttl_share = 0.0;
+        self.cold_share = 0.1;
+        self.value_bytes_max = 100 << 10;
+        self.memtable_bytes = 256 << 10;
+        self.operations_max = 4_096;
+        self.hint_bytes_max = 64 << 20;
+        self.grace = GRACE_LONG;
+        self.delay_max = Duration::from_millis(2);
+        self.sync_max = Duration::from_millis(3);
+        self.warm_share = 0.9;
         self.skew_max = Duration::from_millis(100);
     }
 

@@ -32,6 +32,14 @@ fn no_write_notices_the_slow_disk_of_another_node() {
 }
 
 #[test]
+fn a_flood_is_refused_early_and_over_soon() {
+    for seed in 0..10 {
+        let report = run(Scenario::draw_flood(seed, Scale::SMALL), false);
+        assert_eq!(report.violation, None, "seed {seed} with a flood");
+    }
+}
+
+#[test]
 fn one_seed_gives_one_run() {
     let hash = |seed| {
         let report = run(Scenario::draw(seed, Scale::SMALL, None), false);

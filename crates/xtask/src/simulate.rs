@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 /// The chores of this module: their names, and what they do.
 pub(crate) const CHORES: [(&str, &str); 3] = [
-    ("sim", "one simulated cluster: --seed N [--trace] [--small]"),
+    ("sim", "one simulated cluster: --seed N [--trace] [--small] [--flood]"),
     ("sweep", "simulated clusters of many seeds: N [--from SEED] [--small]"),
     ("plants", "planted bugs, and how many of N seeds catch each: N [--small]"),
 ];

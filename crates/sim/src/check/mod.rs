@@ -6,6 +6,7 @@ pub mod deadlines;
 pub mod durability;
 pub mod expiry;
 pub mod facts;
+pub mod floods;
 pub mod handed_over;
 pub mod monotonic_reads;
 pub mod no_resurrection;

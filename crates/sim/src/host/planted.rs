@@ -2,12 +2,13 @@
 
 use crate::Plant;
 use cluster::{
-    Asker, Command, Cut, Effect, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder, PageContent,
-    PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, ScanAnswer, ScanPart,
-    ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Asker, Command, Cut, Effect, Failure, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder,
+    PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply, ScanAnswer,
+    ScanPart, ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
+use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag};
 
 /// What a planted bug keeps on a host, for one life of its process.
@@ -25,6 +26,8 @@ pub(crate) struct Planted {
     replies: u64,
     /// A write has found no room.
     was_full: bool,
+    /// A command was refused.
+    was_busy: bool,
 }
 
 /// The command that a planted bug makes of one.
@@ -100,6 +103,9 @@ impl Planted {
                 if self.was_full && cell.meta.kind == CellKind::Value =>
             {
                 Some(StoreResponse::Failed(StoreFault::Full))
+            }
+            (Plant::BusyForGood, StoreRequest::Write { .. }) if self.was_busy => {
+                Some(StoreResponse::Failed(StoreFault::Overloaded { retry_after: Duration::from_secs(1) }))
             }
             (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
             (Plant::LateWriteWins, StoreRequest::Write { key, cell, .. }) => {
@@ -194,8 +200,9 @@ impl Planted {
         }
     }
 
-    /// How often a reply is given: once, but for planted bugs.
-    pub(crate) fn replies(&mut self, plant: Option<Plant>) -> u8 {
+    /// How often this reply is given: once, but for planted bugs.
+    pub(crate) fn replies(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
+        self.was_busy |= matches!(reply, Reply::Failed(Failure::Overloaded { .. }));
         const EVERY: u64 = 50;
         self.replies += 1;
         match plant {

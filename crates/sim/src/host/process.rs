@@ -74,6 +74,8 @@ pub(crate) struct Process {
     pub(crate) is_draining: bool,
     /// Hints that it gave up.
     pub(crate) hints_dropped: u64,
+    /// A planted bug: no command is refused for what is under way.
+    lets_all_in: bool,
 }
 
 /// What a process is started with.
@@ -147,6 +149,7 @@ impl Process {
             jobs_sleep: false,
             is_draining: false,
             hints_dropped: 0,
+            lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
         })
     }
 
@@ -191,6 +194,7 @@ impl Process {
             Input::Link(event) => coordinator.handle_link(now, event),
             Input::Stored(id, response) => coordinator.handle_stored(now, id, response),
             Input::Timeout => coordinator.handle_timeout(now),
+            Input::Submit(id, command) if self.lets_all_in => coordinator.submit_paced(now, id, command),
             Input::Submit(id, command) => coordinator.submit(now, id, command),
             Input::CloseScan(id) => coordinator.close_scan(now, id),
             Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),

@@ -23,6 +23,8 @@ pub(crate) struct Workload {
     /// Commands still to be asked.
     left: u64,
     ends: Nanos,
+    /// Clients that ask are of one workload: those of an earlier one ask no more.
+    chain: u64,
 }
 
 /// The longest time to live that a client asks for.
@@ -30,7 +32,7 @@ const TTL_MAX: Duration = Duration::from_secs(8);
 
 impl Workload {
     pub(crate) const fn new(rng: Rng) -> Self {
-        Self { rng, left: 0, ends: Nanos::ZERO }
+        Self { rng, left: 0, ends: Nanos::ZERO, chain: 0 }
     }
 
     fn next_gap(&mut self, now: Nanos) -> Duration {
@@ -102,14 +104,25 @@ pub(crate) fn quorum(ack: u8, from: u8, nodes: u8) -> Quorum {
 impl World {
     /// Has clients ask so many commands from now until `ends`.
     pub(crate) fn begin_workload(&mut self, commands: u64, ends: Nanos) {
-        self.workload.left = commands;
-        self.workload.ends = ends;
-        self.at(self.now, Event::Client);
+        self.begin_commands(commands, ends);
         self.begin_scans();
     }
 
-    pub(crate) fn client(&mut self) {
-        if self.workload.left == 0 {
+    /// The same, without scans. The commands of an earlier workload have all been asked.
+    pub(crate) fn begin_commands(&mut self, commands: u64, ends: Nanos) {
+        self.workload.left = commands;
+        self.workload.ends = ends;
+        self.at(self.now, Event::Client(self.workload.chain));
+    }
+
+    /// Has clients ask no more.
+    pub(crate) const fn end_workload(&mut self) {
+        self.workload.left = 0;
+        self.workload.chain += 1;
+    }
+
+    pub(crate) fn client(&mut self, chain: u64) {
+        if self.workload.left == 0 || self.workload.chain != chain {
             return;
         }
         let asked = self.workload.asked(&self.scenario);
@@ -120,7 +133,7 @@ impl World {
         self.ask(node, asked, key, quorum);
         self.workload.left -= 1;
         let gap = self.workload.next_gap(self.now);
-        self.after(gap, Event::Client);
+        self.after(gap, Event::Client(chain));
     }
 
     /// Has a client ask a node. A node that does not serve refuses, and nothing is stored.

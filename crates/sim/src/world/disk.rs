@@ -88,17 +88,23 @@ impl World {
 
     pub(super) fn commit(&mut self, place: Place) {
         self.show_clocks(place.node);
+        let is_bounded = self.scenario.flood.is_some();
         let Some(process) = self.process(place) else { return };
         // Its failure is told to each write, and by the poison.
-        let worked = process.store.engine().step_commit().unwrap_or(false);
-        process.is_committing = worked;
+        let engine = process.store.engine();
+        let logged = || if is_bounded { engine.stats().wal.bytes } else { 0 };
+        let before = logged();
+        let worked = engine.step_commit().unwrap_or(false);
+        let written = logged() - before;
+        let goes_on = worked || engine.has_waiting_writes();
+        process.is_committing = goes_on;
         if self.ends_if_stopped(place) {
             return;
         }
         self.bring_answers(place);
-        if worked {
-            // What came meanwhile; a commit that finds nothing ends the chain.
-            let delay = self.disk_time(place);
+        if goes_on {
+            // What came meanwhile, or waits for room; a commit that finds nothing ends the chain.
+            let delay = self.disk_time(place) + self.write_time(written);
             self.after(delay, Event::Commit(place));
         }
     }
@@ -141,7 +147,9 @@ impl World {
     }
 
     fn jobs_busy(&mut self) -> Duration {
-        Duration::from_nanos(1 + self.rngs.disk.below(JOBS_BUSY_MAX.as_nanos() as u64))
+        // A flood is to meet the bounds of the log, not those of flush and compaction.
+        let most = if self.scenario.flood.is_some() { JOBS_BUSY_MAX / 8 } else { JOBS_BUSY_MAX };
+        Duration::from_nanos(1 + self.rngs.disk.below(most.as_nanos() as u64))
     }
 
     fn wake_jobs(&mut self, place: Place) {
@@ -194,6 +202,12 @@ impl World {
     fn disk_time(&mut self, place: Place) -> Duration {
         let max = self.host(place.node).sync_max.as_nanos() as u64;
         Duration::from_nanos(max / 8 + self.rngs.disk.below(max))
+    }
+
+    /// How long a disk takes to write so much to its log, where that is bounded.
+    fn write_time(&self, bytes: u64) -> Duration {
+        let rate = self.scenario.flood.map(|load| load.disk_bytes);
+        rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate as f64))
     }
 
     /// Begins the jobs of an engine that was just opened.

@@ -46,8 +46,8 @@ pub(crate) enum Event {
     EndLost(Connection, Side),
     /// A packet reaches this end of a connection.
     Packet(Connection, Side, Packet),
-    /// A client has something to ask.
-    Client,
+    /// A client has something to ask, in this workload.
+    Client(u64),
     /// A client begins to read a range.
     ScanBegins,
     /// A client wants the next page of a scan.
@@ -81,7 +81,7 @@ impl Event {
             Self::DialFailed(..) => 12,
             Self::EndLost(..) => 13,
             Self::Packet(..) => 14,
-            Self::Client => 15,
+            Self::Client(_) => 15,
             Self::Fault => 16,
             Self::Mend(_) => 17,
             Self::RoomDue(..) => 22,
@@ -114,7 +114,7 @@ impl Event {
             }
             Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
             Self::Start(_)
-            | Self::Client
+            | Self::Client(_)
             | Self::ScanBegins
             | Self::Fault
             | Self::Mend(_)

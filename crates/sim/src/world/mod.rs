@@ -160,7 +160,7 @@ impl World {
             Event::EndLost(connection, side) => self.end_lost(connection, side),
             Event::Packet(connection, side, packet) => self.packet(connection, side, &packet),
             Event::Expire(place) => self.expire(place),
-            Event::Client => self.client(),
+            Event::Client(chain) => self.client(chain),
             Event::ScanBegins => self.scan_begins(),
             Event::PullPage(place, id) => self.pull_page(place, id),
             Event::ScanLeft(place, id) => self.leave_scan(place, id),

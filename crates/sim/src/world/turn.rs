@@ -190,7 +190,7 @@ impl World {
 
     fn reply(&mut self, place: Place, to: RequestId, reply: &Reply) {
         let plant = self.scenario.plant;
-        let times = self.host(place.node).planted.replies(plant);
+        let times = self.host(place.node).planted.replies(plant, reply);
         let wall = self.show_clocks(place.node).wall;
         for _ in 0..times {
             match Scans::asked(to) {
