@@ -382,7 +382,8 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
     }
 
-    /// A command writes about 5 KiB to each disk: most values are small, a few are large.
+    /// A write brings about 5 KiB to each disk: most values are small, a few are large. In half of the runs one key takes
+    /// all of it, reads too.
     fn flood_disks(&mut self) {
         let (nodes, disk_bytes, calm) =
             if self.seed.is_multiple_of(2) { (1, 1 << 20, 100) } else { (3, 2 << 20, 200) };
@@ -394,10 +395,11 @@ impl Scenario {
         self.coordinators = 1;
         self.default_from = self.nodes;
         self.quorums = QuorumStyle::Majority;
-        self.read_share = 0.1;
+        let has_hot_key = self.seed % 4 >= 2;
+        (self.keys, self.cold_share, self.read_share) =
+            if has_hot_key { (1, 0.0, 0.3) } else { (60, 0.1, 0.1) };
         self.delete_share = 0.0;
         self.ttl_share = 0.0;
-        self.cold_share = 0.1;
         self.value_bytes_max = 100 << 10;
         self.memtable_bytes = 256 << 10;
         self.operations_max = 4_096;

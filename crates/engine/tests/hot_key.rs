@@ -1,0 +1,37 @@
+//! One key takes all the load: what it holds is little, whatever was written.
+
+mod support;
+
+use engine::{Batch, Options, Progress};
+use stdx::Cell;
+use support::{World, small_options};
+
+const WRITES: u64 = 20_000;
+const VALUE_BYTES: usize = 200;
+
+#[test]
+fn a_key_that_is_written_again_and_again_takes_the_room_of_few_cells() {
+    let mut world = World::new(1);
+    let options = Options { memtables_max: 4, ..small_options() };
+    let memtables_max = options.memtable_bytes() * 4 + (1 << 10);
+    let engine = world.open(&options);
+    let mut cells_max = 0;
+    for number in 0..WRITES {
+        let mut value = vec![0; VALUE_BYTES];
+        world.rng.fill(&mut value);
+        let cell = Cell::value(world.next_version(), 1, value.into());
+        let mut batch = Batch::new();
+        batch.put(b"hot", cell.as_ref());
+        engine.write(batch).expect("a write");
+        if world.rng.chance(0.05) {
+            while engine.step_flush(u64::MAX).expect("flush") == Progress::Worked {}
+            while engine.step_compaction(0, u64::MAX).expect("compaction") == Progress::Worked {}
+        }
+        let stats = engine.stats();
+        assert!(stats.memory.memtable_bytes <= memtables_max, "{number}: {:?}", stats.memory);
+        cells_max = cells_max.max(stats.levels.iter().map(|level| level.cells).sum());
+        assert_eq!(engine.get(b"hot").expect("get"), Some(cell), "{number}");
+    }
+    // Each memtable becomes a table of one cell, and few tables wait to be merged.
+    assert!((1..=16).contains(&cells_max), "{cells_max} cells in tables");
+}
