@@ -2,8 +2,8 @@
 //!
 //! **Promise.** The permitted rate settles at what flush and compaction bear, whatever disk and processor: a burst is
 //! taken as it comes, a lasting overload is slowed down to that rate, and what is beyond it is refused: a write that
-//! would have to wait longer than [`WAIT_MAX`] is, at once, with the time until there is room again. What is permitted
-//! never falls to nothing while the background work moves on.
+//! would have to wait longer than [`WAIT_MAX`] is, at once, with the time until there is room again, unless it is one of
+//! few (see [`commit`](crate::commit)). What is permitted never falls to nothing while the background work moves on.
 //!
 //! **Mechanism.** The rate is that at which the work goes by measurement (see [`speed`](crate::speed)), times a factor
 //! that falls continuously as the backlog grows. *Memtables* have a hard bound, so there the factor is such that the room
