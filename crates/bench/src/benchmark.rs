@@ -256,6 +256,7 @@ impl Runner<'_> {
             requests: Some(keys),
             verify: false,
             retry: true,
+            patience: None,
         };
         let mut progress = Progress::new(keys, KEY_LEN as f64 + plan.workload.sizes.mean());
         let (patience, console) = (Stop::default(), &mut *self.console);
@@ -312,6 +313,7 @@ impl Runner<'_> {
             requests: plan.requests,
             verify: plan.verify,
             retry: false,
+            patience: None,
         };
         let meters = plan.pids.iter().map(|pid| CpuMeter::start(*pid)).collect::<Result<Vec<_>, _>>();
         let meters = meters.map_err(BenchError::Process)?;

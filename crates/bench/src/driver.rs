@@ -47,6 +47,7 @@ pub(crate) struct LaneShare {
     pub(crate) tickets: Option<Arc<AtomicU64>>,
     pub(crate) verify: bool,
     pub(crate) retry: bool,
+    patience: Option<Duration>,
     exhausted: bool,
     first_slot: usize,
 }
@@ -59,8 +60,22 @@ impl LaneShare {
         recorder: Recorder,
         tickets: Option<Arc<AtomicU64>>,
     ) -> Self {
-        let (verify, retry) = (lane.verify, lane.retry);
-        Self { schedule, workload, recorder, tickets, verify, retry, exhausted: false, first_slot: 0 }
+        let Lane { verify, retry, patience, .. } = *lane;
+        let (exhausted, first_slot) = (false, 0);
+        Self { schedule, workload, recorder, tickets, verify, retry, patience, exhausted, first_slot }
+    }
+
+    /// From when the latency of the request counts that a free connection should send at `now`, if there is one.
+    fn take(&mut self, connection: usize, now: Instant) -> Option<Instant> {
+        let Some(patience) = self.patience else { return self.schedule.take(connection, now) };
+        loop {
+            let intended = self.schedule.take(connection, now)?;
+            if now - intended <= patience {
+                return Some(now);
+            }
+            let operation = self.workload.next().operation;
+            self.recorder.failure(operation, intended, now, Failure::Unsent);
+        }
     }
 
     fn draw(&mut self) -> Option<Request> {
@@ -273,7 +288,7 @@ impl Driver {
             return;
         }
         let lane = &mut self.lanes[slot.lane];
-        let Some(intended) = lane.schedule.take(slot.index, now) else { return };
+        let Some(intended) = lane.take(slot.index, now) else { return };
         let Some(request) = slot.again.take().or_else(|| lane.draw()) else { return };
         slot.in_flight = Some(InFlight { request, intended });
         self.in_flight += 1;

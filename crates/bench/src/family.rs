@@ -6,7 +6,7 @@
 //! **Caveats.** Children, not their children. Those that ended are counted in clock ticks, and once their parent has
 //! waited for them.
 
-use crate::process::CpuMeter;
+use crate::process::{CpuMeter, tick};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -80,9 +80,7 @@ struct Times {
 impl Times {
     fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let tick = Duration::from_secs(1)
-            / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1).max(1);
-        Self::parse(&stat, tick)
+        Self::parse(&stat, tick())
             .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
     }
 

@@ -17,7 +17,8 @@
 //! **Memory** is bounded: histograms of a fixed size, at most [`timeline::ROWS_MAX`] rows, and slots that wait are
 //! counted, not kept.
 //!
-//! **Caveats.** One request in flight a connection: no pipelining. Linux only.
+//! **Caveats.** One request in flight a connection; only [`pipeline`] sends without waiting, and it measures nothing but
+//! counts. Linux only.
 
 #![warn(missing_docs)]
 
@@ -35,6 +36,7 @@ pub mod goal;
 pub mod keys;
 mod load;
 pub mod machine;
+pub mod pipeline;
 pub mod presets;
 pub mod process;
 mod protocol;

@@ -42,6 +42,10 @@ pub struct Lane {
     pub verify: bool,
     /// Send a request again until it gets the status it expects, as a preload must.
     pub retry: bool,
+    /// With a rate that is meant to be more than the servers take: how long a request waits for its connection before it
+    /// is given up, as its user would. Latencies then count from the sending, as the wait before says more about the
+    /// number of connections. `None`: requests wait to the end of the run, and all that they wait counts.
+    pub patience: Option<Duration>,
 }
 
 /// A run of the generator.
@@ -103,6 +107,11 @@ impl LaneResult {
     /// answers after the end nor those that the warm-up had left behind make a rate look kept.
     pub fn arrived_per_second(&self) -> f64 {
         self.per_second(self.recorder.arrived().min(self.recorder.answers()))
+    }
+
+    /// Answers a second that did what was asked, of those that came while the run was measured.
+    pub fn served_per_second(&self) -> f64 {
+        self.per_second(self.recorder.arrived_served())
     }
 
     fn per_second(&self, count: u64) -> f64 {

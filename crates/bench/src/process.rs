@@ -58,8 +58,9 @@ impl CpuMeter {
 /// A reading counts whole ticks of user and of system time, so a difference is off by less than two of each.
 const TICKS_OFF_MAX: u32 = 4;
 
-fn tick() -> Duration {
-    Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1)
+/// How long the kernel's clock tick is, in which `/proc` counts.
+pub(crate) fn tick() -> Duration {
+    Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1).max(1)
 }
 
 /// `utime` and `stime` of all threads, ended ones too.

@@ -4,7 +4,7 @@
 //! its row goes to the lane's [`Board`], where the rows of all threads come together; from there they are shown
 //! while the run lasts, and reported after it.
 
-use crate::timeline::{Row, Timeline};
+use crate::timeline::{Row, Timeline, is_ok};
 use crate::workload::Operation;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -130,6 +130,9 @@ pub struct Recorder {
     entries: u64,
     answers_with_warmup: u64,
     arrived: u64,
+    arrived_served: u64,
+    /// Latencies of refusals, errors and requests without an answer: of few, where all is well.
+    unserved: Option<Box<Histogram<u64>>>,
     board: Arc<Board>,
     second: i64,
     second_ends: Instant,
@@ -151,6 +154,8 @@ impl Recorder {
             entries: 0,
             answers_with_warmup: 0,
             arrived: 0,
+            arrived_served: 0,
+            unserved: None,
             board,
             second: i64::MIN,
             second_ends: Instant::ZERO,
@@ -161,14 +166,18 @@ impl Recorder {
     /// An answer that came at `now` to a request meant to start at `intended`.
     pub fn answer(&mut self, operation: Operation, intended: Instant, now: Instant, outcome: Outcome) {
         self.answers_with_warmup += 1;
-        self.arrived += u64::from(self.from <= now && now < self.to);
+        let is_served = is_ok(outcome.status);
+        if self.from <= now && now < self.to {
+            self.arrived += 1;
+            self.arrived_served += u64::from(is_served);
+        }
         self.turn(now);
         if intended >= self.from {
             *self.statuses.entry(outcome.status).or_default() += 1;
             self.wrong_values += u64::from(outcome.wrong_value);
             self.body_bytes += outcome.body_bytes;
             self.entries += outcome.entries;
-            self.latency_of(operation, intended, now);
+            self.latency_of(operation, intended, now, is_served);
         } else if self.second >= 0 {
             return;
         }
@@ -183,7 +192,7 @@ impl Recorder {
         if intended >= self.from {
             *self.failures.entry(failure).or_default() += 1;
             if matches!(failure, Failure::Unanswered | Failure::Unsent) {
-                self.latency_of(operation, intended, now);
+                self.latency_of(operation, intended, now, false);
             }
         } else if self.second >= 0 {
             return;
@@ -226,6 +235,10 @@ impl Recorder {
                 mine.get_or_insert_with(empty).add(theirs.as_ref()).expect("both have the same range");
             }
         }
+        if let Some(theirs) = &other.unserved {
+            let mine = self.unserved.get_or_insert_with(empty);
+            mine.add(theirs.as_ref()).expect("both have the same range");
+        }
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;
         }
@@ -237,6 +250,7 @@ impl Recorder {
         self.entries += other.entries;
         self.answers_with_warmup += other.answers_with_warmup;
         self.arrived += other.arrived;
+        self.arrived_served += other.arrived_served;
     }
 
     /// Answers of every kind and status.
@@ -252,6 +266,11 @@ impl Recorder {
     /// Answers that came while the run was measured, whenever they were asked for: their rate is what a server keeps up.
     pub const fn arrived(&self) -> u64 {
         self.arrived
+    }
+
+    /// Of those, the answers that did what was asked: neither refusals nor errors.
+    pub const fn arrived_served(&self) -> u64 {
+        self.arrived_served
     }
 
     /// Answers with this status.
@@ -298,14 +317,26 @@ impl Recorder {
         all
     }
 
+    /// Latencies of what was neither refused nor failed, in nanoseconds.
+    pub fn served_latency(&self) -> Histogram<u64> {
+        let mut served = self.latency();
+        if let Some(unserved) = &self.unserved {
+            served.subtract(unserved.as_ref()).expect("each of them is also among all");
+        }
+        served
+    }
+
     /// All rows so far, of all threads.
     pub fn timeline(&self) -> Timeline {
         self.board.timeline()
     }
 
-    fn latency_of(&mut self, operation: Operation, intended: Instant, now: Instant) {
-        let histogram = self.by_operation[operation as usize].get_or_insert_with(empty);
-        histogram.saturating_record(nanos_between(intended, now));
+    fn latency_of(&mut self, operation: Operation, intended: Instant, now: Instant, is_served: bool) {
+        let nanos = nanos_between(intended, now);
+        self.by_operation[operation as usize].get_or_insert_with(empty).saturating_record(nanos);
+        if !is_served {
+            self.unserved.get_or_insert_with(empty).saturating_record(nanos);
+        }
     }
 }
 
@@ -348,7 +379,8 @@ mod tests {
             (recorder.answers(), recorder.answers_with_warmup(), recorder.with_status(503)),
             (2, 4, 1)
         );
-        assert_eq!(recorder.arrived(), 3, "by when they came");
+        assert_eq!((recorder.arrived(), recorder.arrived_served()), (3, 2), "by when they came");
+        assert_eq!(recorder.served_latency().len(), 1);
         assert_eq!(recorder.latency_by(Operation::Get).map(Histogram::len), Some(1));
         let timeline = board.timeline();
         let rows: Vec<_> = timeline.rows().iter().map(|row| (row.answers(), row.not_ok())).collect();
@@ -363,7 +395,7 @@ mod tests {
         let mut parts = [recorder(0, &boards[1]), recorder(0, &boards[1])];
         for i in 0..5_000u64 {
             let outcome = Outcome {
-                status: 200 + (i % 3) as u16,
+                status: 200 + (i % 3) as u16 * 101,
                 wrong_value: i % 100 == 0,
                 body_bytes: i,
                 entries: 1,
@@ -379,6 +411,8 @@ mod tests {
         assert_eq!(merged.statuses(), all.statuses());
         assert_eq!((merged.wrong_values(), merged.body_bytes()), (all.wrong_values(), all.body_bytes()));
         assert_eq!((merged.entries(), merged.arrived()), (all.entries(), all.arrived()));
+        assert_eq!(merged.arrived_served(), all.arrived_served());
+        assert_eq!(merged.served_latency(), all.served_latency());
         assert_eq!(merged.timeline(), all.timeline());
     }
 

@@ -13,6 +13,7 @@ mod data;
 mod large;
 mod measure;
 mod metrics;
+mod overload;
 mod presets;
 mod range;
 mod scrape;
@@ -102,6 +103,8 @@ enum Command {
     Large(large::Arguments),
     /// The same load on Redis, etcd and nginx, as far as they are there.
     Compare(compare::Arguments),
+    /// More than the node can take: what is served, refused, and how soon it is well again.
+    Overload(overload::Arguments),
     /// Every preset of `veche bench`, on one page.
     Presets(presets::Arguments),
 }
@@ -140,7 +143,8 @@ fn main() -> ExitCode {
 }
 
 fn benchmark(options: &Options) -> Outcome<()> {
-    let mut table = Table::new(Machine::here(), format!("{options:?}"));
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut table = Table::new(Machine::here(), command);
     println!("{}\n{options:?}\n", table.machine);
     let mut layouts = vec![servers::Layout::PINNED];
     if !options.pinned_only {
@@ -152,6 +156,7 @@ fn benchmark(options: &Options) -> Outcome<()> {
             Command::Compare(arguments) => return compare::run(options, arguments, &home),
             Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
             Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
+            Command::Overload(arguments) => overload::run(options, arguments, &home, &mut table)?,
             Command::Presets(arguments) => presets::run(options, arguments, &home)?,
         }
     } else if options.cluster {

@@ -28,7 +28,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    fn lane(&self, name: &str, protocol: Protocol) -> Lane {
+    /// As the generator takes it.
+    pub(crate) fn lane(&self, name: &str, protocol: Protocol) -> Lane {
         Lane {
             name: name.to_owned(),
             connections: self.connections,
@@ -45,6 +46,7 @@ impl Load {
             requests: None,
             verify: false,
             retry: false,
+            patience: None,
         }
     }
 }
@@ -90,29 +92,42 @@ pub(crate) fn measure_watched(
     watch: Watch<'_>,
 ) -> Outcome<(Sample, LaneResult)> {
     let protocol = servers[0].protocol();
-    let spec = RunSpec {
-        targets: vec![servers[0].address().into()],
-        threads: layout.generator_threads,
-        cores: layout.generator_cores.to_vec(),
-        warmup: WARMUP,
-        duration: Some(duration),
-        lanes: loads.iter().map(|load| load.lane(load.operation.name(), protocol)).collect(),
-    };
-    let meters = servers.iter().map(|server| FamilyMeter::start(server.pid()));
-    let meters = meters.collect::<Result<Vec<_>, _>>()?;
-    let own_cpu = CpuMeter::start(std::process::id())?;
-    let begun = Instant::now();
-    let mut results = run_watched(&spec, watch)?;
-    let own_spent = own_cpu.spent()?;
-    let server_spent = meters.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
+    let lanes = loads.iter().map(|load| load.lane(load.operation.name(), protocol)).collect();
+    let (sample, mut results) = measure_lanes(servers, layout, duration, lanes, watch)?;
     for (load, result) in loads.iter().zip(&results) {
         let done = result.recorder.with_status(load.operation.expected_status());
         if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
             println!("  not all went well:\n{}", LaneReport::new(result));
         }
     }
+    Ok((sample, results.swap_remove(0)))
+}
+
+/// As [`measure_watched`], of lanes that may be refused as much as they like.
+pub(crate) fn measure_lanes(
+    servers: &[Server],
+    layout: Layout,
+    duration: Duration,
+    lanes: Vec<Lane>,
+    watch: Watch<'_>,
+) -> Outcome<(Sample, Vec<LaneResult>)> {
+    let spec = RunSpec {
+        targets: vec![servers[0].address().into()],
+        threads: layout.generator_threads,
+        cores: layout.generator_cores.to_vec(),
+        warmup: WARMUP,
+        duration: Some(duration),
+        lanes,
+    };
+    let meters = servers.iter().map(|server| FamilyMeter::start(server.pid()));
+    let meters = meters.collect::<Result<Vec<_>, _>>()?;
+    let own_cpu = CpuMeter::start(std::process::id())?;
+    let begun = Instant::now();
+    let results = run_watched(&spec, watch)?;
+    let own_spent = own_cpu.spent()?;
+    let server_spent = meters.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
     let answers: u64 = results.iter().map(|result| result.recorder.answers_with_warmup()).sum();
-    let first = results.swap_remove(0);
+    let first = &results[0];
     let latency = first.recorder.latency();
     let quantile_us = |quantile| micros(latency.value_at_quantile(quantile));
     let sample = Sample {
@@ -126,7 +141,7 @@ pub(crate) fn measure_watched(
             / begun.elapsed().as_secs_f64()
             / layout.generator_threads as f64,
     };
-    Ok((sample, first))
+    Ok((sample, results))
 }
 
 /// Reads some keys, and fails unless every one has the value that was stored.

@@ -113,6 +113,13 @@ impl Home {
         self.start(name, &self.veche, &args, layout, address)
     }
 
+    /// Starts veche as whoever sets nothing does: told nothing but where to listen and where its data is.
+    pub(crate) fn plain(&self, name: &str, data: &Path, layout: Layout) -> Outcome<Server> {
+        let address = free_address()?;
+        let args = ["serve".to_owned(), format!("--listen={address}"), format!("--data={}", data.display())];
+        self.start(name, &self.veche, &args, layout, address)
+    }
+
     /// As [`Home::veche`], inside a cgroup.
     pub(crate) fn veche_inside(
         &self,

@@ -1,11 +1,17 @@
 //! The table of ratios.
 
+use crate::Outcome;
 use bench::machine::Machine;
+use bench::report::{Sheet, escape, plain_page};
 use bench::stats::Rounds;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::path::Path;
+use std::{fmt, fs};
+
+const REACHED: &str = "reached";
+const MISSED: &str = "MISSED";
 
 /// The side of the target on which a ratio must lie.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -60,7 +66,7 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) machine: Machine,
-    options: String,
+    command: String,
     section: String,
     rows: Vec<Row>,
     /// What rows are made of, by name, for whoever reads the JSON.
@@ -68,8 +74,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(machine: Machine, options: String) -> Self {
-        Self { machine, options, section: String::new(), rows: Vec::new(), details: BTreeMap::new() }
+    pub(crate) fn new(machine: Machine, command: String) -> Self {
+        Self { machine, command, section: String::new(), rows: Vec::new(), details: BTreeMap::new() }
     }
 
     /// Keeps what rows are made of.
@@ -88,19 +94,93 @@ impl Table {
         println!("{row}");
         self.rows.push(row);
     }
+
+    /// The measures that miss their targets, each with its section.
+    pub(crate) fn missed(&self) -> Vec<String> {
+        let missed = self.rows.iter().filter(|row| row.verdict() == MISSED);
+        missed.map(|row| format!("{}: {}", row.section, row.measure)).collect()
+    }
+
+    /// Writes the table to `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
+    pub(crate) fn write(&self, dir: &Path, name: &str, title: &str) -> Outcome<()> {
+        fs::create_dir_all(dir)?;
+        for (ending, content) in [
+            ("md", self.markdown(title)),
+            ("html", self.html(title)),
+            ("json", serde_json::to_string_pretty(self)?),
+        ] {
+            let path = dir.join(name).with_extension(ending);
+            fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))?;
+            println!("{} is written", path.display());
+        }
+        Ok(())
+    }
+
+    fn markdown(&self, title: &str) -> String {
+        let mut out = format!("# {title}\n\n{}\n\n`{}`\n", self.machine, self.command);
+        for (section, sheet) in self.sheets() {
+            out += &format!("\n## {section}\n\n{}", sheet.markdown());
+        }
+        out
+    }
+
+    fn html(&self, title: &str) -> String {
+        let (machine, command) = (escape(&self.machine.to_string()), escape(&self.command));
+        let missed = self.missed().len();
+        let judged = self.rows.iter().filter(|row| !row.verdict().is_empty()).count();
+        let mut body = format!(
+            "<header><h1>{}</h1>\n<p>{machine}</p>\n<p><b>{} of {judged} targets reached.</b> Run by \
+             <code>{command}</code></p></header>\n",
+            escape(title),
+            judged - missed
+        );
+        for (section, sheet) in self.sheets() {
+            body += &format!(
+                "<section><h2>{}</h2>\n<div class=\"scroll\">{}</div></section>\n",
+                escape(section),
+                sheet.html()
+            );
+        }
+        plain_page(title, "", &body)
+    }
+
+    /// The rows of each section.
+    fn sheets(&self) -> Vec<(&str, Sheet)> {
+        let sections = self.rows.chunk_by(|a, b| a.section == b.section);
+        let sheet = |rows: &[Row]| {
+            let mut sheet = Sheet::new(&["measure"], &["value", "range", "target"], &["verdict", "note"]);
+            for row in rows {
+                let [value, range] = row.figures();
+                let (target, verdict) = (row.target.to_string(), row.verdict().to_owned());
+                sheet.row(vec![row.measure.clone(), value, range, target, verdict, row.note.clone()]);
+            }
+            sheet
+        };
+        sections.map(|rows| (rows[0].section.as_str(), sheet(rows))).collect()
+    }
+}
+
+impl Row {
+    /// Whether its target is reached, in a word; nothing without a target or a value.
+    fn verdict(&self) -> &'static str {
+        let holds = self.value.and_then(|value| self.target.holds(value.median));
+        holds.map_or("", |holds| if holds { REACHED } else { MISSED })
+    }
+
+    /// The median, and the range of the rounds where there are several.
+    fn figures(&self) -> [String; 2] {
+        match self.value {
+            None => ["n/a".to_owned(), String::new()],
+            Some(Rounds { median, min, max }) if min == max => [format!("{median:.3}"), String::new()],
+            Some(Rounds { median, min, max }) => [format!("{median:.3}"), format!("{min:.3}..{max:.3}")],
+        }
+    }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, range, verdict) = match self.value {
-            None => ("n/a".to_owned(), String::new(), ""),
-            Some(Rounds { median, min, max }) => {
-                let verdict =
-                    self.target.holds(median).map_or("", |holds| if holds { "reached" } else { "MISSED" });
-                (format!("{median:.3}"), format!("{min:.3}..{max:.3}"), verdict)
-            }
-        };
-        let target = self.target.to_string();
+        let [value, range] = self.figures();
+        let (target, verdict) = (self.target.to_string(), self.verdict());
         let measure = &self.measure;
         write!(f, "{measure:<52} {value:>9} {range:>18} {target:>8} {verdict:<8} {}", self.note)
     }
@@ -118,5 +198,33 @@ impl fmt::Display for Table {
             writeln!(f, "{row}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::stats::rounds;
+
+    #[test]
+    fn a_row_says_whether_its_target_is_reached() {
+        let mut table = Table::new(Machine::here(), "command".to_owned());
+        table.section("one");
+        table.row("goodput", Target::AtLeast(0.9), rounds(&[0.89]), String::new());
+        table.row("wait", Target::AtMost(2.0), rounds(&[1.0, 2.0, 9.0]), "of <three>".to_owned());
+        table.section("two");
+        table.row("wait", Target::AtMost(2.0), rounds(&[2.1]), String::new());
+        table.row("wait", Target::AtMost(2.0), None, "there is no disk".to_owned());
+        table.row("knee", Target::None, rounds(&[5.0]), String::new());
+        assert_eq!(table.missed(), ["one: goodput", "two: wait"]);
+        let markdown = table.markdown("Title");
+        assert!(markdown.contains("| goodput | 0.890 |  | >= 0.9 | MISSED |  |"), "{markdown}");
+        assert!(
+            markdown.contains("| wait | 2.000 | 1.000..9.000 | <= 2 | reached | of <three> |"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("| wait | n/a |  | <= 2 |  | there is no disk |"), "{markdown}");
+        let html = table.html("Title");
+        assert!(html.contains("1 of 3 targets reached") && html.contains("of &lt;three&gt;"), "{html}");
     }
 }

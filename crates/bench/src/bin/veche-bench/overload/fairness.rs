@@ -1,0 +1,88 @@
+//! One client that asks for one value after the other, among 63 that send without waiting.
+//!
+//! Its fair share is what each of 64 gets that are all like it: what the node does for 64 connections in a closed loop, by 64.
+
+use super::{Arena, CONNECTIONS};
+use crate::Outcome;
+use crate::measure::measure;
+use crate::servers::Layout;
+use crate::table::{Table, Target};
+use bench::pipeline::{Got, Greedy};
+use bench::process::Server;
+use bench::stats::rounds;
+use bench::values::Sizes;
+use bench::{Mix, Operation, Pacing, Stop, WorkloadSpec};
+use std::thread;
+use std::time::Duration;
+
+/// What the others send.
+const FLOODS: [(Operation, &str); 3] = [
+    (Operation::Get, "GETs"),
+    (Operation::Put, "PUTs of 2 KiB"),
+    (Operation::Range, "ranges of 100 entries"),
+];
+const WRITTEN_BYTES: usize = 2048;
+/// The flood is under way by then.
+const HEAD_START: Duration = Duration::from_millis(500);
+const SHARE_MIN: f64 = 0.8;
+
+impl Arena<'_> {
+    pub(super) fn fairness_rows(&self, table: &mut Table) -> Outcome<()> {
+        let subject = self.reads();
+        let server = self.node(&subject)?;
+        let alike = self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+        let fair = alike.served_per_second / CONNECTIONS as f64;
+        table.row(
+            "a fair share, GETs/s",
+            Target::None,
+            rounds(&[fair]),
+            format!("of {:.0}/s by {CONNECTIONS} that all wait", alike.served_per_second),
+        );
+        for (operation, what) in FLOODS {
+            let (sample, got) = self.modest_among(&server, operation)?;
+            let note = format!(
+                "{:.0}/s, p99 {:.1} ms; the others: {:.0}/s, {:.0}/s refused, {} connections ended",
+                sample.per_second,
+                sample.p99_us / 1e3,
+                got.served as f64 / self.duration.as_secs_f64(),
+                got.refused as f64 / self.duration.as_secs_f64(),
+                got.ended
+            );
+            let value = rounds(&[sample.per_second / fair]);
+            table.row(
+                &format!("its GETs among {what} / fair share"),
+                Target::AtLeast(SHARE_MIN),
+                value,
+                note,
+            );
+        }
+        Ok(())
+    }
+
+    /// What the modest one gets, and about what the others get meanwhile.
+    fn modest_among(&self, server: &Server, flood: Operation) -> Outcome<(crate::measure::Sample, Got)> {
+        let value_bytes = if flood == Operation::Put { WRITTEN_BYTES } else { self.reads().value_bytes };
+        let greedy = Greedy {
+            target: server.address().into(),
+            connections: CONNECTIONS - 1,
+            cores: self.layout.generator_cores.to_vec(),
+            workload: WorkloadSpec {
+                mix: Mix::only(flood),
+                keys: self.keys,
+                sizes: Sizes::Fixed(value_bytes),
+                ..WorkloadSpec::default()
+            },
+        };
+        let stop = Stop::default();
+        let layout = Layout { generator_threads: 1, ..self.layout };
+        let load = self.load(&self.reads(), 1, Pacing::Closed);
+        let (sample, got) = thread::scope(|scope| {
+            let greedy = scope.spawn(|| greedy.run(&stop));
+            thread::sleep(HEAD_START);
+            let sample = measure(server, layout, self.duration.as_secs_f64(), &[load]);
+            stop.set();
+            (sample, greedy.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
+        });
+        Ok((sample?, got?))
+    }
+}

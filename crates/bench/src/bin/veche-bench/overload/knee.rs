@@ -1,0 +1,81 @@
+//! The knee: the highest rate at which the goal holds.
+
+use super::{Arena, Asked, CONNECTIONS, Subject};
+use crate::Outcome;
+use crate::measure::measure_lanes;
+use crate::table::{Table, Target};
+use bench::goal::Observed;
+use bench::process::Server;
+use bench::search::{RateSearch, STEP_BACK, Step};
+use bench::stats::rounds;
+use bench::{Pacing, Stop, Watch};
+
+/// The part of what a closed loop reached at which the search begins.
+const START: f64 = 0.7;
+
+/// A knee below this part of what a closed loop over as many connections reached is that of a machine that others use.
+const PLAUSIBLE: f64 = 0.5;
+
+/// What a node bears.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Knee {
+    /// Requests a second.
+    pub(super) rate: f64,
+    /// At [`STEP_BACK`] of it: where a node is meant to live.
+    pub(super) calm_p99_us: f64,
+    calm: Asked,
+    /// What a closed loop reached.
+    closed_per_second: f64,
+}
+
+impl Arena<'_> {
+    /// Searches as `veche bench --find-max` does, and measures at a step back from what it finds.
+    pub(super) fn find_knee(&self, server: &Server, subject: &Subject) -> Outcome<Knee> {
+        let top = self.ask(server, subject, CONNECTIONS, Pacing::Closed)?;
+        let mut search = RateSearch::new((top.served_per_second * START) as u64);
+        let mut held = None;
+        // Of its long measurements only the first is wanted, and is made below.
+        while let Step::Try(rate) = search.step() {
+            let observed = self.try_rate(server, subject, rate)?;
+            let broken = subject.goal.broken_by(&observed);
+            println!("  {rate}/s: {}", if broken.is_empty() { "held".to_owned() } else { broken.join(", ") });
+            if broken.is_empty() {
+                held = held.max(Some(rate));
+            }
+            search.verdict(broken.is_empty());
+        }
+        let rate = held.ok_or_else(|| format!("no rate holds {} for {}", subject.goal, subject.name))? as f64;
+        let calm_rate = ((rate * STEP_BACK) as u64).max(1);
+        let calm = self.ask(server, subject, CONNECTIONS, Pacing::Rate(calm_rate))?;
+        Ok(Knee { rate, calm_p99_us: calm.p99_us, calm, closed_per_second: top.served_per_second })
+    }
+
+    fn try_rate(&self, server: &Server, subject: &Subject, rate: u64) -> Outcome<Observed> {
+        let load = self.load(subject, CONNECTIONS, Pacing::Rate(rate));
+        let lanes = vec![load.lane(subject.operation.name(), server.protocol())];
+        let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
+        let (_, results) =
+            measure_lanes(std::slice::from_ref(server), self.layout, self.trial, lanes, watch)?;
+        Ok(Observed::of(&results[0], rate))
+    }
+
+    pub(super) fn knee_rows(&self, knee: &Knee, table: &mut Table) {
+        let doubt = if knee.is_plausible() { "" } else { "NOT PROVEN, something else held it up: " };
+        let note = format!("{doubt}a closed loop x{CONNECTIONS} reached {:.0}/s", knee.closed_per_second);
+        table.row("knee, requests/s", Target::None, rounds(&[knee.rate]), note);
+        let Asked { refused, failed, sample, .. } = knee.calm;
+        let note = format!(
+            "{:.1} % refused, {failed} failed; CPU of the node {:.1} us/request; generator busy {:.0} %",
+            refused * 100.0,
+            sample.cpu_us,
+            sample.generator_busy * 100.0
+        );
+        table.row("p99 at 80 % of the knee, ms", Target::None, rounds(&[knee.calm_p99_us / 1e3]), note);
+    }
+}
+
+impl Knee {
+    fn is_plausible(&self) -> bool {
+        self.rate >= self.closed_per_second * PLAUSIBLE
+    }
+}

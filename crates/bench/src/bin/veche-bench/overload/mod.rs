@@ -1,0 +1,261 @@
+//! More than a node can take: what it still does then, what it refuses, and how soon it is well again.
+//!
+//! **Promise.** The node is started as whoever sets nothing starts it: the same command pinned to one core and free on
+//! two, on this machine's disk and on one paced to a tenth. Everything is measured against the same node's own knee, the
+//! highest rate at which it holds the goal, found in the same run; so nothing here compares machines.
+//!
+//! **Mechanism.** [`knee`] finds the knee. [`flood`] asks for more, in a closed loop over more connections and at
+//! constant rates; [`recovery`] watches a light load before, during and after. [`slow_disk`] does the same where the disk is the
+//! bottleneck. [`fairness`] sets one modest client among greedy ones, [`refusal`] weighs a refusal, [`silence`] looks for
+//! seconds in which nothing is answered.
+//!
+//! **Caveats.** The generator shares the machine. Where it cannot send what a row asks for, it was the limit, and the
+//! row's note has what was really sent and how busy the generator was.
+
+mod fairness;
+mod flood;
+mod knee;
+mod paced_disk;
+mod recovery;
+mod refusal;
+mod silence;
+mod slow_disk;
+
+use crate::measure::{Load, Sample, measure_lanes, preload};
+use crate::servers::{Home, Layout};
+use crate::table::Table;
+use crate::{Options, Outcome};
+use bench::goal::Goal;
+use bench::keys::KeyOrder;
+use bench::process::Server;
+use bench::recorder::micros;
+use bench::{LaneResult, Operation, Pacing, Stop, Watch};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Connections of a load that the node is to bear.
+const CONNECTIONS: usize = 64;
+const TRIAL_SECONDS: u64 = 3;
+const SECONDS: u64 = 8;
+/// The name of the report's files.
+const NAME: &str = "overload";
+/// The latest that an answer may come: `--request-timeout`, as it is unless it is set.
+const DEADLINE_MS: f64 = 1_000.0;
+
+/// What is measured, and where the report goes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Directory for overload.md, overload.html and overload.json
+    #[arg(long, default_value = "target/overload")]
+    out: PathBuf,
+    /// Only these: write, read, disk, refusal, fairness, silence
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<Which>,
+    /// Skip the second, unpinned layout
+    #[arg(long)]
+    pinned_only: bool,
+    /// Keys of the data [default: 1000000]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
+    /// What a rate has to hold to count as borne
+    #[arg(long, default_value = "p99<10ms,errors=0")]
+    goal: Goal,
+    /// The same where the disk is paced
+    #[arg(long, default_value = "p99<200ms,errors=0")]
+    disk_goal: Goal,
+    /// Seconds of the long flood of writes [default: 600]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    flood_seconds: Option<u64>,
+}
+
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Which {
+    Write,
+    Read,
+    Disk,
+    Refusal,
+    Fairness,
+    Silence,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Subject {
+    name: &'static str,
+    operation: Operation,
+    value_bytes: usize,
+    goal: Goal,
+}
+
+/// One layout of the machine, and how long each measurement takes.
+#[derive(Clone, Copy)]
+struct Arena<'a> {
+    home: &'a Home,
+    layout: Layout,
+    arguments: &'a Arguments,
+    keys: u64,
+    trial: Duration,
+    duration: Duration,
+    flood: Duration,
+    is_last: bool,
+}
+
+/// What more than enough load came to.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    served_per_second: f64,
+    answers_per_second: f64,
+    /// Requests that were sent, a second; the others found all their connections busy.
+    sent_per_second: f64,
+    /// The part of the answers that were refusals.
+    refused: f64,
+    /// Requests that were sent and not answered, or whose connection broke.
+    failed: u64,
+    p99_us: f64,
+    max_us: f64,
+    sample: Sample,
+}
+
+/// Measures, and writes the report.
+pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+    let seconds = |full: u64, quick| Duration::from_secs(if options.quick { quick } else { full });
+    let given = options.seconds.map(|seconds| Duration::from_secs((seconds.round() as u64).max(1)));
+    let layouts =
+        if arguments.pinned_only { vec![Layout::PINNED] } else { vec![Layout::PINNED, Layout::UNPINNED] };
+    for (number, layout) in layouts.iter().copied().enumerate() {
+        let arena = Arena {
+            home,
+            layout,
+            arguments,
+            keys: arguments.keys.unwrap_or(if options.quick { 20_000 } else { 1_000_000 }),
+            trial: given.unwrap_or(seconds(TRIAL_SECONDS, 1)).min(seconds(TRIAL_SECONDS, 1)),
+            duration: given.unwrap_or(seconds(SECONDS, 1)),
+            is_last: number + 1 == layouts.len(),
+            flood: Duration::from_secs(arguments.flood_seconds.unwrap_or(if options.quick {
+                3
+            } else {
+                600
+            })),
+        };
+        println!("{}", layout.title);
+        arena.rows(table)?;
+    }
+    table.write(&arguments.out, NAME, "veche under more load than it can take")
+}
+
+impl Arena<'_> {
+    fn rows(&self, table: &mut Table) -> Outcome<()> {
+        let place = self.layout.title.split(':').next().unwrap_or_default();
+        for subject in [self.writes(), self.reads()] {
+            let which = if subject.operation == Operation::Put { Which::Write } else { Which::Read };
+            if self.wants(which) {
+                table.section(&format!("{place}: {}", subject.name));
+                let server = self.node(&subject)?;
+                let knee = self.find_knee(&server, &subject)?;
+                self.knee_rows(&knee, table);
+                self.flood_rows(&server, &subject, &knee, table)?;
+                self.recovery_row(&server, &subject, &knee, table)?;
+            }
+        }
+        if self.wants(Which::Disk) {
+            table.section(&format!("{place}: PUT of 2 KiB, the disk paced to a tenth"));
+            self.slow_disk_rows(table)?;
+        }
+        if self.wants(Which::Refusal) {
+            table.section(&format!("{place}: what a refusal costs"));
+            self.refusal_rows(table)?;
+        }
+        if self.wants(Which::Fairness) {
+            table.section(&format!("{place}: one client that waits among 63 that do not"));
+            self.fairness_rows(table)?;
+        }
+        // It takes as long as all the others.
+        if self.wants(Which::Silence) && self.is_last {
+            table
+                .section(&format!("{place}: PUT of 2 KiB as fast as can be, for {} s", self.flood.as_secs()));
+            self.silence_rows(table)?;
+        }
+        Ok(())
+    }
+
+    fn wants(&self, which: Which) -> bool {
+        self.arguments.only.is_empty() || self.arguments.only.contains(&which)
+    }
+
+    fn writes(&self) -> Subject {
+        let goal = self.arguments.goal.clone();
+        Subject { name: "PUT of 2 KiB, durable", operation: Operation::Put, value_bytes: 2048, goal }
+    }
+
+    fn reads(&self) -> Subject {
+        let goal = self.arguments.goal.clone();
+        Subject { name: "GET of 100 B", operation: Operation::Get, value_bytes: 100, goal }
+    }
+
+    /// A new node that has the data of this subject.
+    fn node(&self, subject: &Subject) -> Outcome<Server> {
+        let name = format!("{NAME}-{}-{}", subject.operation.name(), self.layout.server_threads);
+        let server = self.home.plain(&name, &self.home.data(&name), self.layout)?;
+        preload(&server, self.layout, KeyOrder::Sequential, self.keys, subject.value_bytes)?;
+        Ok(server)
+    }
+
+    fn load(&self, subject: &Subject, connections: usize, pacing: Pacing) -> Load {
+        let Subject { operation, value_bytes, .. } = *subject;
+        Load { operation, connections, pacing, keys: self.keys, value_bytes, seed: 1 }
+    }
+
+    /// Asks, for as long as a measurement takes.
+    fn ask(&self, server: &Server, subject: &Subject, connections: usize, pacing: Pacing) -> Outcome<Asked> {
+        let mut lane =
+            self.load(subject, connections, pacing).lane(subject.operation.name(), server.protocol());
+        lane.patience = matches!(pacing, Pacing::Rate(_)).then_some(flood::PATIENCE);
+        let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
+        let servers = std::slice::from_ref(server);
+        let (sample, mut results) = measure_lanes(servers, self.layout, self.duration, vec![lane], watch)?;
+        let asked = Asked::of(&results.swap_remove(0), sample);
+        println!("  {:<4} x{connections:<4} {pacing:?}: {asked}", subject.operation.name());
+        Ok(asked)
+    }
+}
+
+impl Asked {
+    fn of(result: &LaneResult, sample: Sample) -> Self {
+        let recorder = &result.recorder;
+        let (answers, seconds) = (recorder.answers(), result.elapsed.as_secs_f64());
+        let not_ok = recorder.statuses().iter().filter(|(status, _)| !bench::timeline::is_ok(**status));
+        let refused = not_ok.map(|(_, count)| count).sum::<u64>() as f64 / answers.max(1) as f64;
+        let failures = recorder.failures().iter();
+        let failed: u64 = failures
+            .filter(|(failure, _)| **failure != bench::recorder::Failure::Unsent)
+            .map(|(_, count)| count)
+            .sum();
+        let served = recorder.served_latency();
+        Self {
+            served_per_second: result.served_per_second(),
+            answers_per_second: result.answers_per_second(),
+            sent_per_second: (answers + failed) as f64 / seconds,
+            refused,
+            failed,
+            p99_us: micros(served.value_at_quantile(0.99)),
+            max_us: micros(served.max()),
+            sample,
+        }
+    }
+}
+
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.0}/s served, {:.1} % of answers refused, {} failed; p99 {:.1} ms, longest {:.0} ms; generator busy {:.0} %",
+            self.served_per_second,
+            self.refused * 100.0,
+            self.failed,
+            self.p99_us / 1e3,
+            self.max_us / 1e3,
+            self.sample.generator_busy * 100.0
+        )
+    }
+}

@@ -1,0 +1,98 @@
+//! A disk that can be made slow: an ext4 of its own on a loop device, to which the kernel's `blkio` controller lets only
+//! so many bytes a second be written.
+//!
+//! The limit is set for the device, in the root group, so that it holds for whoever writes: the node, its syncs, and the kernel
+//! on its behalf. The node knows nothing of it.
+//!
+//! **Caveats.** Needs root, `mkfs.ext4`, `losetup`, and the `blkio` controller of cgroups version 1: version 2 has no limits in
+//! its root group. The device below has a cache and a journal of its own, so that each sync takes longer than on that
+//! disk itself; it is what the node is measured against, paced and not.
+
+use rustix::fs::{major, minor, stat};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const WRITE_LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+const SECTOR_BYTES: u64 = 512;
+/// Which number of a device's statistics counts the sectors that were written.
+const SECTORS_WRITTEN: usize = 6;
+
+/// A mounted disk. It goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct PacedDisk {
+    mount: PathBuf,
+    image: PathBuf,
+    device: PathBuf,
+    /// As the kernel knows the device: its major and minor number.
+    number: String,
+}
+
+impl PacedDisk {
+    /// A new disk of so many bytes, mounted in `dir`, as fast as it is.
+    ///
+    /// # Errors
+    /// What is missing here to have one.
+    pub(super) fn new(dir: &Path, bytes: u64) -> Result<Self, String> {
+        if !Path::new(WRITE_LIMIT).exists() {
+            return Err(format!("there is no {WRITE_LIMIT}"));
+        }
+        let (mount, image) = (dir.join("disk"), dir.join("disk.img"));
+        let failed = |error: io::Error| format!("{}: {error}", image.display());
+        fs::create_dir_all(&mount).map_err(failed)?;
+        fs::File::create(&image).and_then(|file| file.set_len(bytes)).map_err(failed)?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        let device =
+            PathBuf::from(run(Command::new("losetup").args(["--find", "--show"]).arg(&image))?.trim());
+        let rdev = stat(&device).map_err(|error| failed(error.into()))?.st_rdev;
+        let number = format!("{}:{}", major(rdev), minor(rdev));
+        let disk = Self { mount, image, device, number };
+        run(Command::new("mount").arg(&disk.device).arg(&disk.mount))?;
+        Ok(disk)
+    }
+
+    /// Where it is mounted.
+    pub(super) fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// From now on it takes so many bytes a second, and 0 means as many as it can.
+    pub(super) fn pace(&self, bytes_per_second: u64) -> io::Result<()> {
+        fs::write(WRITE_LIMIT, format!("{} {bytes_per_second}", self.number))
+    }
+
+    /// What was written to it so far.
+    pub(super) fn written_bytes(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(format!("/sys/dev/block/{}/stat", self.number))?;
+        let sectors =
+            text.split_ascii_whitespace().nth(SECTORS_WRITTEN).and_then(|text| text.parse::<u64>().ok());
+        let sectors = sectors.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.clone()))?;
+        Ok(sectors * SECTOR_BYTES)
+    }
+}
+
+impl Drop for PacedDisk {
+    fn drop(&mut self) {
+        let ended = [
+            self.pace(0).map_err(|error| error.to_string()),
+            run(Command::new("umount").arg("--lazy").arg(&self.mount)).map(drop),
+            run(Command::new("losetup").arg("--detach").arg(&self.device)).map(drop),
+            fs::remove_file(&self.image).map_err(|error| error.to_string()),
+        ];
+        for error in ended.into_iter().filter_map(Result::err) {
+            eprintln!("{} stays behind: {error}", self.device.display());
+        }
+    }
+}
+
+/// What the command printed.
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}

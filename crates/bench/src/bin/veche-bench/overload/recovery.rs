@@ -1,0 +1,134 @@
+//! How soon a light load is served as before, once a heavy one has ended.
+
+use super::knee::Knee;
+use super::{Arena, CONNECTIONS, Subject};
+use crate::Outcome;
+use crate::measure::{WARMUP, measure_lanes};
+use crate::servers::Layout;
+use crate::table::{Table, Target};
+use bench::process::Server;
+use bench::recorder::micros;
+use bench::stats::rounds;
+use bench::timeline::{Buckets, Row};
+use bench::{LiveSecond, Pacing, Stop, Watch};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Of the knee's rate.
+const LIGHT: f64 = 0.1;
+const LIGHT_CONNECTIONS: usize = 16;
+/// The heavy load: so many times the knee's connections, in a closed loop.
+const HEAVY: usize = 10;
+/// Latencies are normal again when the p99 of a second is at most so many times what it was.
+const NORMAL: f64 = 2.0;
+const BEFORE: Duration = Duration::from_secs(4);
+const AFTER: Duration = Duration::from_secs(6);
+const RECOVERED_WITHIN_S: f64 = 2.0;
+
+/// The seconds of the light load.
+struct Light {
+    begun: Instant,
+    rows: Vec<Row>,
+}
+
+impl Arena<'_> {
+    pub(super) fn recovery_row(
+        &self,
+        server: &Server,
+        subject: &Subject,
+        knee: &Knee,
+        table: &mut Table,
+    ) -> Outcome<()> {
+        let stop = Stop::default();
+        let (light, heavy) = thread::scope(|scope| {
+            let light = scope.spawn(|| self.light(server, subject, knee, &stop).map_err(|e| e.to_string()));
+            thread::sleep(WARMUP + BEFORE);
+            let begun = Instant::now();
+            let asked = self.ask(server, subject, CONNECTIONS * HEAVY, Pacing::Closed);
+            thread::sleep(AFTER);
+            stop.set();
+            let light = light.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+            (light, asked.map(|_| begun..begun + WARMUP + self.duration))
+        });
+        let (light, heavy) = (light?, heavy?);
+        let seconds_to = |moment: Instant| moment.saturating_duration_since(light.begun).as_secs_f64();
+        let (begun, ended) = (seconds_to(heavy.start), seconds_to(heavy.end));
+        let before = &light.rows[..(begun as usize).min(light.rows.len())];
+        let normal_us = p99_us(before.iter());
+        let recovered = recovery_s(&light.rows, ended, normal_us);
+        let in_it = light.rows.iter().skip(begun.ceil() as usize).take((ended - begun) as usize);
+        let note = match recovered {
+            None => format!("NOT within {} s", AFTER.as_secs()),
+            Some(_) => "to the first whole second that is".to_owned(),
+        };
+        let note =
+            format!("{note}; p99 of the light load: {normal_us:.0} us before, {:.0} us in it", p99_us(in_it));
+        table.row(
+            "p99 of a light load is normal again after, s",
+            Target::AtMost(RECOVERED_WITHIN_S),
+            rounds(&[recovered.unwrap_or(f64::INFINITY)]),
+            note,
+        );
+        Ok(())
+    }
+
+    /// A light load until `stop` says so.
+    fn light(&self, server: &Server, subject: &Subject, knee: &Knee, stop: &Stop) -> Outcome<Light> {
+        let rate = ((knee.rate * LIGHT) as u64).max(1);
+        let load = self.load(subject, LIGHT_CONNECTIONS, Pacing::Rate(rate));
+        let lane = load.lane("light", server.protocol());
+        let mut rows = Vec::new();
+        let mut look = |second: &LiveSecond| {
+            if second.second >= 0 {
+                rows.push(second.row.clone());
+            }
+        };
+        let begun = Instant::now() + WARMUP;
+        let layout = Layout { generator_threads: 1, ..self.layout };
+        let duration = BEFORE + self.duration + AFTER * 4;
+        let watch = Watch { stop, each_second: &mut look };
+        measure_lanes(std::slice::from_ref(server), layout, duration, vec![lane], watch)?;
+        Ok(Light { begun, rows })
+    }
+}
+
+fn p99_us<'r>(rows: impl Iterator<Item = &'r Row>) -> f64 {
+    let mut latency = Buckets::default();
+    rows.for_each(|row| latency.add(&row.latency));
+    micros(latency.quantile(0.99))
+}
+
+/// From `ended`, in seconds of the rows, to the first whole second in which everything was served as fast as it normally is.
+fn recovery_s(rows: &[Row], ended: f64, normal_us: f64) -> Option<f64> {
+    let is_normal =
+        |row: &Row| row.answers() > 0 && row.not_ok() == 0 && p99_us([row].into_iter()) <= normal_us * NORMAL;
+    let from = ended.ceil() as usize;
+    let first = rows.iter().enumerate().skip(from).find(|(_, row)| is_normal(row));
+    first.map(|(second, _)| second as f64 - ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(micros: u64, status: u16) -> Row {
+        let mut row = Row { statuses: [(status, 100)].into(), ..Row::default() };
+        (0..100).for_each(|_| row.latency.record(micros * 1_000));
+        row
+    }
+
+    #[test]
+    fn the_first_whole_second_counts_in_which_all_is_well() {
+        let rows = [
+            second(100, 200),
+            second(9_000, 200),
+            second(9_000, 200),
+            second(100, 503),
+            Row::default(),
+            second(150, 200),
+        ];
+        assert_eq!(recovery_s(&rows, 1.5, 100.0), Some(3.5));
+        assert_eq!(recovery_s(&rows[..5], 1.5, 100.0), None);
+        assert_eq!(recovery_s(&rows, 0.0, 100.0), Some(0.0));
+    }
+}

@@ -1,0 +1,94 @@
+//! A long flood of writes: whether there is a second in which nobody gets an answer.
+
+use super::{Arena, CONNECTIONS};
+use crate::Outcome;
+use crate::data::require_room;
+use crate::measure::measure_lanes;
+use crate::table::{Table, Target};
+use bench::keys::KEY_LEN;
+use bench::process::resident;
+use bench::recorder::micros;
+use bench::stats::rounds;
+use bench::timeline::Row;
+use bench::units::bytes;
+use bench::{Pacing, Stop, Watch};
+
+/// How many times the knee's connections write.
+const TIMES: usize = 10;
+/// The part by which tables may be larger than what lives in them, while compaction is under way.
+const SPACE_AMPLIFICATION: f64 = 2.0;
+
+impl Arena<'_> {
+    pub(super) fn silence_rows(&self, table: &mut Table) -> Outcome<()> {
+        let subject = self.writes();
+        let live = (KEY_LEN + subject.value_bytes) as f64 * self.keys as f64;
+        require_room(self.home.dir(), (live * SPACE_AMPLIFICATION) as u64)?;
+        let name = "overload-silence";
+        let server = self.home.plain(name, &self.home.data(name), self.layout)?;
+        let load = self.load(&subject, CONNECTIONS * TIMES, Pacing::Closed);
+        let mut seconds = Vec::new();
+        let mut look = |second: &bench::LiveSecond| {
+            if second.second >= 0 && second.covered.as_secs() == 1 {
+                seconds.push(second.row.clone());
+            }
+        };
+        let watch = Watch { stop: &Stop::on_interrupt()?, each_second: &mut look };
+        let lanes = vec![load.lane("flood", server.protocol())];
+        let servers = std::slice::from_ref(&server);
+        let (sample, results) = measure_lanes(servers, self.layout, self.flood, lanes, watch)?;
+        let result = &results[0];
+        let silent = Silence::of(&seconds, |row| row.answers() == 0);
+        let unserved = Silence::of(&seconds, |row| served(row) == 0);
+        let least = seconds.iter().map(served).min().unwrap_or(0);
+        let note = format!("the longest time without: {} s", silent.longest);
+        table.row("seconds without any answer", Target::AtMost(0.0), rounds(&[silent.seconds as f64]), note);
+        let note = format!("the longest time without: {} s; {least} in the worst second", unserved.longest);
+        let value = rounds(&[unserved.seconds as f64]);
+        table.row("seconds in which nothing was stored", Target::None, value, note);
+        let latency = result.recorder.served_latency();
+        let note = format!(
+            "p99 {:.0} ms; {:.0} answers/s",
+            micros(latency.value_at_quantile(0.99)) / 1e3,
+            sample.per_second
+        );
+        table.row("writes/s", Target::None, rounds(&[result.served_per_second()]), note);
+        let memory = resident(server.pid())?;
+        let note = format!("now {}", bytes(memory.now as f64));
+        table.row("peak resident memory, MB", Target::None, rounds(&[memory.peak as f64 / 1e6]), note);
+        Ok(())
+    }
+}
+
+fn served(row: &Row) -> u64 {
+    let served = row.statuses.iter().filter(|(status, _)| bench::timeline::is_ok(**status));
+    served.map(|(_, count)| count).sum()
+}
+
+/// Seconds of a kind.
+#[derive(Debug, PartialEq, Eq)]
+struct Silence {
+    seconds: usize,
+    /// In a row.
+    longest: usize,
+}
+
+impl Silence {
+    fn of(rows: &[Row], is_silent: impl Fn(&Row) -> bool) -> Self {
+        let longest = rows.split(|row| !is_silent(row)).map(<[Row]>::len).max().unwrap_or(0);
+        Self { seconds: rows.iter().filter(|row| is_silent(row)).count(), longest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_of_refusals_has_answers_but_stores_nothing() {
+        let row = |status, count| Row { statuses: [(status, count)].into(), ..Row::default() };
+        let rows = [row(201, 5), row(503, 9), Row::default(), Row::default(), row(201, 1), Row::default()];
+        assert_eq!(Silence::of(&rows, |row| row.answers() == 0), Silence { seconds: 3, longest: 2 });
+        assert_eq!(Silence::of(&rows, |row| served(row) == 0), Silence { seconds: 4, longest: 3 });
+        assert_eq!(Silence::of(&[], |_| true), Silence { seconds: 0, longest: 0 });
+    }
+}

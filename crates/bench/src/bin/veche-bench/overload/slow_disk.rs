@@ -1,0 +1,60 @@
+//! Writes where the disk is the bottleneck: paced to a tenth of what the node wrote to it unpaced.
+
+use super::flood::{GOODPUT_CLOSED_MIN, add_open_row};
+use super::paced_disk::PacedDisk;
+use super::{Arena, CONNECTIONS, NAME, Subject};
+use crate::Outcome;
+use crate::data::require_room;
+use crate::measure::preload;
+use crate::table::{Table, Target};
+use bench::Pacing;
+use bench::keys::KeyOrder;
+use bench::stats::rounds;
+use bench::units::bytes;
+use std::time::Instant;
+
+const DISK_BYTES: u64 = 4 << 30;
+/// Few enough for all of them, several times over, on the disk.
+const KEYS_MAX: u64 = 200_000;
+/// What a flush does to a slow disk comes every few seconds.
+const TRIALS_LONGER: u32 = 2;
+/// The part of the disk's pace that is left.
+const PACE: f64 = 0.1;
+/// How many times what the node bears it is asked.
+const TIMES: f64 = 10.0;
+
+impl Arena<'_> {
+    pub(super) fn slow_disk_rows(&self, table: &mut Table) -> Outcome<()> {
+        require_room(self.home.dir(), DISK_BYTES)?;
+        let disk = match PacedDisk::new(self.home.dir(), DISK_BYTES) {
+            Ok(disk) => disk,
+            Err(missing) => {
+                let target = Target::AtLeast(GOODPUT_CLOSED_MIN);
+                table.row("goodput / what it bears", target, None, format!("NOT MEASURED: {missing}"));
+                return Ok(());
+            }
+        };
+        let arena = Self { keys: self.keys.min(KEYS_MAX), trial: self.trial * TRIALS_LONGER, ..*self };
+        let subject = Subject { goal: self.arguments.disk_goal.clone(), ..self.writes() };
+        let server = self.home.plain(&format!("{NAME}-disk"), &disk.path().join("data"), self.layout)?;
+        preload(&server, self.layout, KeyOrder::Sequential, arena.keys, subject.value_bytes)?;
+        let (before, begun) = (disk.written_bytes()?, Instant::now());
+        let unpaced = arena.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+        let written = (disk.written_bytes()? - before) as f64 / begun.elapsed().as_secs_f64();
+        let pace = written * PACE;
+        disk.pace(pace as u64)?;
+        println!("  wrote {}/s, paced to {}/s", bytes(written), bytes(pace));
+        let note = format!("{}/s written, of which a tenth is left", bytes(written));
+        let rate = rounds(&[unpaced.served_per_second]);
+        table.row(&format!("unpaced: closed loop x{CONNECTIONS}, requests/s"), Target::None, rate, note);
+        let knee = arena.find_knee(&server, &subject)?;
+        arena.knee_rows(&knee, table);
+        arena.closed_rows(&server, &subject, &knee, TIMES as usize, table)?;
+        let asked = arena.ask_open(&server, &subject, &knee, TIMES)?;
+        add_open_row(&knee, TIMES, &asked, Target::AtLeast(GOODPUT_CLOSED_MIN), table);
+        disk.pace(0)?;
+        // It is ended before the disk is.
+        drop(server);
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Greedy clients: connections that send request after request without waiting for an answer.
+//!
+//! They are what others are measured beside. One thread drives all of them, so that they take no more of the machine than
+//! one thread can. Requests are made beforehand, [`REQUESTS_BYTES`] of them for each connection, and sent again and again;
+//! answers are read, and counted by whether they are refusals.
+//!
+//! **Caveats.** What a connection sends repeats itself, so it is of few keys. A connection that the server ends is made anew.
+
+use crate::affinity::pin_current_thread;
+use crate::keys::KeySpace;
+use crate::response::ResponseParser;
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::timeline::is_ok;
+use crate::workload::{Workload, WorkloadSpec};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::Timespec;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// What a connection sends before it begins again, about.
+const REQUESTS_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 64 * 1024;
+/// What is written to and read from one connection before the others have their turn.
+const CALLS_PER_TURN: usize = 4;
+const EVENTS_MAX: usize = 64;
+/// How soon the end is noticed when nothing happens.
+const TICK: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Connections that do not wait.
+#[derive(Clone, Debug)]
+pub struct Greedy {
+    /// The server.
+    pub target: Target,
+    /// How many.
+    pub connections: usize,
+    /// Cores for their thread; none: not pinned.
+    pub cores: Vec<usize>,
+    /// What is asked.
+    pub workload: WorkloadSpec,
+}
+
+/// What they got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Got {
+    /// Answers that did what was asked.
+    pub served: u64,
+    /// Other answers.
+    pub refused: u64,
+    /// Connections that the server ended.
+    pub ended: u64,
+}
+
+struct Client {
+    socket: TcpStream,
+    /// Whole requests, and how far they were sent.
+    requests: Vec<u8>,
+    sent: usize,
+    parser: ResponseParser,
+}
+
+/// Why a client has to connect again.
+struct Ended;
+
+impl Greedy {
+    /// Asks until `stop` says so. Blocks.
+    ///
+    /// # Errors
+    /// When no connection can be made, or the kernel's.
+    pub fn run(&self, stop: &Stop) -> io::Result<Got> {
+        pin_current_thread(&self.cores)?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let targets = [self.target.clone()];
+        let space = KeySpace::new(self.workload.keys);
+        let mut workload = Workload::new(&self.workload, space, &targets, 0);
+        let mut clients = Vec::new();
+        for number in 0..self.connections {
+            let mut requests = Vec::new();
+            while requests.len() < REQUESTS_BYTES {
+                let request = workload.next();
+                workload.encode(request, 0, &mut requests);
+            }
+            let socket = self.connect(&poll, number)?;
+            clients.push(Client { socket, requests, sent: 0, parser: ResponseParser::default() });
+        }
+        let (mut got, mut scratch) = (Got::default(), vec![0; READ_BYTES]);
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let tick = Timespec::try_from(TICK).ok();
+        while !stop.is_set() {
+            match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), tick.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                let number = event.data.u64() as usize;
+                let client = &mut clients[number];
+                if client.turn(&mut scratch, &mut got).is_err() {
+                    got.ended += 1;
+                    client.socket = self.connect(&poll, number)?;
+                    (client.sent, client.parser) = (0, ResponseParser::default());
+                }
+            }
+        }
+        Ok(got)
+    }
+
+    fn connect(&self, poll: &OwnedFd, number: usize) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect_timeout(&self.target.address(), TIMEOUT)?;
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        epoll::add(poll, &socket, EventData::new_u64(number as u64), EventFlags::IN | EventFlags::OUT)?;
+        Ok(socket)
+    }
+}
+
+impl Client {
+    /// Sends and reads what can be, within bounds.
+    fn turn(&mut self, scratch: &mut [u8], got: &mut Got) -> Result<(), Ended> {
+        for _ in 0..CALLS_PER_TURN {
+            match done(self.socket.write(&self.requests[self.sent..]))? {
+                None => break,
+                Some(len) => self.sent = (self.sent + len) % self.requests.len(),
+            }
+        }
+        for _ in 0..CALLS_PER_TURN {
+            let Some(len) = done(self.socket.read(scratch))? else { break };
+            let mut rest = &scratch[..len];
+            while !rest.is_empty() {
+                let (used, response) = self.parser.advance(rest, |_| {}).map_err(|_| Ended)?;
+                rest = &rest[used..];
+                if let Some(response) = response {
+                    *(if is_ok(response.status) { &mut got.served } else { &mut got.refused }) += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes went; `None`: none for now.
+fn done(called: io::Result<usize>) -> Result<Option<usize>, Ended> {
+    match called {
+        Ok(0) => Err(Ended),
+        Ok(len) => Ok(Some(len)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(_) => Err(Ended),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// A server that refuses every second request, and ends each connection after ten.
+    fn serve(listener: &TcpListener, connections: usize) {
+        for socket in listener.incoming().take(connections) {
+            let mut socket = socket.unwrap();
+            let (mut bytes, mut piece) = (Vec::new(), [0; 256]);
+            while bytes.windows(4).filter(|four| four == b"\r\n\r\n").count() < 10 {
+                let len = socket.read(&mut piece).unwrap();
+                bytes.extend_from_slice(&piece[..len]);
+            }
+            for answer in 0..10 {
+                let status = if answer % 2 == 0 { "200 OK" } else { "503 Service Unavailable" };
+                write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nabc").unwrap();
+            }
+            // What was sent meanwhile is taken, so that the answers are not lost by a reset.
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            while socket.read(&mut piece).is_ok_and(|len| len > 0) {}
+        }
+    }
+
+    #[test]
+    fn answers_are_counted_by_kind_and_ended_connections_are_made_anew() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let greedy = Greedy {
+            target: listener.local_addr().unwrap().into(),
+            connections: 1,
+            cores: Vec::new(),
+            workload: WorkloadSpec { keys: 10, ..WorkloadSpec::default() },
+        };
+        let stop = Stop::default();
+        let got = thread::scope(|scope| {
+            let clients = scope.spawn(|| greedy.run(&stop));
+            serve(&listener, 3);
+            stop.set();
+            clients.join().unwrap().unwrap()
+        });
+        assert_eq!(got.ended, 3);
+        assert_eq!((got.served, got.refused), (15, 15));
+    }
+}
