@@ -4,7 +4,7 @@
 
 use super::{Arena, CONNECTIONS};
 use crate::Outcome;
-use crate::measure::measure;
+use crate::measure::{Sample, measure};
 use crate::servers::Layout;
 use crate::table::{Table, Target};
 use bench::pipeline::{Got, Greedy};
@@ -41,12 +41,13 @@ impl Arena<'_> {
         for (operation, what) in FLOODS {
             let (sample, got) = self.modest_among(&server, operation)?;
             let note = format!(
-                "{:.0}/s, p99 {:.1} ms; the others: {:.0}/s, {:.0}/s refused, {} connections ended",
+                "{:.0}/s, p99 {:.1} ms; the others: {:.0}/s, {:.0}/s refused, {} connections ended; generator busy {:.0} %",
                 sample.per_second,
                 sample.p99_us / 1e3,
                 got.served as f64 / self.duration.as_secs_f64(),
                 got.refused as f64 / self.duration.as_secs_f64(),
-                got.ended
+                got.ended,
+                sample.generator_busy * 100.0
             );
             let value = rounds(&[sample.per_second / fair]);
             table.row(
@@ -60,7 +61,7 @@ impl Arena<'_> {
     }
 
     /// What the modest one gets, and about what the others get meanwhile.
-    fn modest_among(&self, server: &Server, flood: Operation) -> Outcome<(crate::measure::Sample, Got)> {
+    fn modest_among(&self, server: &Server, flood: Operation) -> Outcome<(Sample, Got)> {
         let value_bytes = if flood == Operation::Put { WRITTEN_BYTES } else { self.reads().value_bytes };
         let greedy = Greedy {
             target: server.address().into(),

@@ -76,7 +76,7 @@ fn add_closed_rows(knee: &Knee, connections: usize, asked: &Asked, table: &mut T
         &format!("{name}: goodput / knee"),
         Target::AtLeast(GOODPUT_CLOSED_MIN),
         rounds(&[asked.served_per_second / knee.rate]),
-        served(asked),
+        asked.to_string(),
     );
     add_latency_rows(&name, knee, asked, table);
 }
@@ -102,22 +102,10 @@ pub(super) fn add_open_row(knee: &Knee, times: f64, asked: &Asked, target: Targe
     let name = format!("{times} times the knee");
     let rate = knee.rate * times;
     let note =
-        format!("{}; {:.0} % of {rate:.0}/s sent", served(asked), 100.0 * asked.sent_per_second / rate);
+        format!("{}; {:.0} % of {rate:.0}/s sent", asked.to_string(), 100.0 * asked.sent_per_second / rate);
     let goodput = rounds(&[asked.served_per_second / knee.rate]);
     table.row(&format!("{name}: goodput / knee"), target, goodput, note);
     if target.number().is_some() {
         add_latency_rows(&name, knee, asked, table);
     }
-}
-
-/// What was served and what was not.
-fn served(asked: &Asked) -> String {
-    format!(
-        "{:.0}/s; {:.1} % of {:.0} answers/s refused, {} failed; generator busy {:.0} %",
-        asked.served_per_second,
-        asked.refused * 100.0,
-        asked.answers_per_second,
-        asked.failed,
-        asked.sample.generator_busy * 100.0
-    )
 }

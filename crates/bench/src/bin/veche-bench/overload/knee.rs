@@ -63,13 +63,7 @@ impl Arena<'_> {
         let doubt = if knee.is_plausible() { "" } else { "NOT PROVEN, something else held it up: " };
         let note = format!("{doubt}a closed loop x{CONNECTIONS} reached {:.0}/s", knee.closed_per_second);
         table.row("knee, requests/s", Target::None, rounds(&[knee.rate]), note);
-        let Asked { refused, failed, sample, .. } = knee.calm;
-        let note = format!(
-            "{:.1} % refused, {failed} failed; CPU of the node {:.1} us/request; generator busy {:.0} %",
-            refused * 100.0,
-            sample.cpu_us,
-            sample.generator_busy * 100.0
-        );
+        let note = format!("{}; CPU of the node {:.1} us/request", knee.calm, knee.calm.sample.cpu_us);
         table.row("p99 at 80 % of the knee, ms", Target::None, rounds(&[knee.calm_p99_us / 1e3]), note);
     }
 }

@@ -28,7 +28,8 @@ use crate::{Options, Outcome};
 use bench::goal::Goal;
 use bench::keys::KeyOrder;
 use bench::process::Server;
-use bench::recorder::micros;
+use bench::recorder::{Failure, micros};
+use bench::timeline::is_ok;
 use bench::{LaneResult, Operation, Pacing, Stop, Watch};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,8 +109,10 @@ struct Asked {
     answers_per_second: f64,
     /// Requests that were sent, a second; the others found all their connections busy.
     sent_per_second: f64,
-    /// The part of the answers that were refusals.
+    /// The part of the answers that were refusals: `503` and `507`.
     refused: f64,
+    /// The part of the answers that came to say that it was too late, or that something failed.
+    late: f64,
     /// Requests that were sent and not answered, or whose connection broke.
     failed: u64,
     p99_us: f64,
@@ -215,7 +218,12 @@ impl Arena<'_> {
         let servers = std::slice::from_ref(server);
         let (sample, mut results) = measure_lanes(servers, self.layout, self.duration, vec![lane], watch)?;
         let asked = Asked::of(&results.swap_remove(0), sample);
-        println!("  {:<4} x{connections:<4} {pacing:?}: {asked}", subject.operation.name());
+        println!(
+            "  {:<4} x{connections:<4} {pacing:?}: {asked}; p99 {:.1} ms, longest {:.0} ms",
+            subject.operation.name(),
+            asked.p99_us / 1e3,
+            asked.max_us / 1e3
+        );
         Ok(asked)
     }
 }
@@ -224,19 +232,22 @@ impl Asked {
     fn of(result: &LaneResult, sample: Sample) -> Self {
         let recorder = &result.recorder;
         let (answers, seconds) = (recorder.answers(), result.elapsed.as_secs_f64());
-        let not_ok = recorder.statuses().iter().filter(|(status, _)| !bench::timeline::is_ok(**status));
-        let refused = not_ok.map(|(_, count)| count).sum::<u64>() as f64 / answers.max(1) as f64;
+        let share = |is_kind: fn(u16) -> bool| {
+            let of_kind = recorder.statuses().iter().filter(|(status, _)| is_kind(**status));
+            of_kind.map(|(_, count)| count).sum::<u64>() as f64 / answers.max(1) as f64
+        };
+        let refused = share(is_refusal);
+        let late = share(|status| !is_ok(status) && !is_refusal(status));
         let failures = recorder.failures().iter();
-        let failed: u64 = failures
-            .filter(|(failure, _)| **failure != bench::recorder::Failure::Unsent)
-            .map(|(_, count)| count)
-            .sum();
+        let failed: u64 =
+            failures.filter(|(failure, _)| **failure != Failure::Unsent).map(|(_, count)| count).sum();
         let served = recorder.served_latency();
         Self {
             served_per_second: result.served_per_second(),
             answers_per_second: result.answers_per_second(),
             sent_per_second: (answers + failed) as f64 / seconds,
             refused,
+            late,
             failed,
             p99_us: micros(served.value_at_quantile(0.99)),
             max_us: micros(served.max()),
@@ -245,16 +256,20 @@ impl Asked {
     }
 }
 
+const fn is_refusal(status: u16) -> bool {
+    matches!(status, 503 | 507)
+}
+
 impl std::fmt::Display for Asked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:.0}/s served, {:.1} % of answers refused, {} failed; p99 {:.1} ms, longest {:.0} ms; generator busy {:.0} %",
+            "{:.0}/s; {:.1} % of {:.0} answers/s refused, {:.1} % too late, {} failed; generator busy {:.0} %",
             self.served_per_second,
             self.refused * 100.0,
+            self.answers_per_second,
+            self.late * 100.0,
             self.failed,
-            self.p99_us / 1e3,
-            self.max_us / 1e3,
             self.sample.generator_busy * 100.0
         )
     }

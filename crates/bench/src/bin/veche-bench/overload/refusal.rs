@@ -1,14 +1,18 @@
 //! What it costs a node to say no, against what it costs bare hyper to say anything.
 //!
-//! A node refuses nearly everything whose disk takes next to nothing: then its processor time is that of refusals.
+//! A node refuses nearly everything whose disk takes next to nothing: then its processor time is that of refusals, and of what
+//! it does besides, which is measured while nobody asks, and taken off. It refuses only so many a second before it reads
+//! more slowly; the floor, which answers as fast as it can, has its work in larger portions, to its advantage.
 
 use super::paced_disk::PacedDisk;
-use super::{Arena, CONNECTIONS, NAME};
+use super::{Arena, Asked, CONNECTIONS, NAME};
 use crate::Outcome;
 use crate::data::require_room;
 use crate::table::{Table, Target};
 use bench::Pacing;
+use bench::process::{CpuMeter, Server};
 use bench::stats::{ratio, rounds};
+use std::thread;
 
 const ROUNDS: usize = 3;
 const DISK_BYTES: u64 = 1 << 30;
@@ -17,6 +21,8 @@ const PACE_BYTES: u64 = 64 << 10;
 /// Below this part of refusals among its answers, what is weighed is something else.
 const REFUSED_MIN: f64 = 0.95;
 const COST_MAX: f64 = 1.0;
+/// How many times the knee's connections are refused.
+const TIMES: usize = 10;
 
 impl Arena<'_> {
     pub(super) fn refusal_rows(&self, table: &mut Table) -> Outcome<()> {
@@ -36,12 +42,14 @@ impl Arena<'_> {
         disk.pace(PACE_BYTES)?;
         // Until it knows how slow its disk has become.
         self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
-        let (mut ours, mut floors, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let [mut ours, mut floors, mut refused, mut answers] = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            let asked = self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
-            ours.push(asked.sample.cpu_us);
+            let idle = self.idle(&server)?;
+            let asked = self.ask(&server, &subject, CONNECTIONS * TIMES, Pacing::Closed)?;
+            ours.push(cost_us(&asked, idle, self.duration.as_secs_f64()));
             refused.push(asked.refused);
-            floors.push(self.ask(&floor, &subject, CONNECTIONS, Pacing::Closed)?.sample.cpu_us);
+            answers.push(asked.answers_per_second);
+            floors.push(self.ask(&floor, &subject, CONNECTIONS * TIMES, Pacing::Closed)?.sample.cpu_us);
         }
         disk.pace(0)?;
         drop(server);
@@ -49,12 +57,26 @@ impl Arena<'_> {
         let share = middle(&refused);
         let proof = if share < REFUSED_MIN { "NOT PROVEN: " } else { "" };
         let note = format!(
-            "{proof}us: {:.2} / {:.2}; {:.1} % of its answers were refusals",
+            "{proof}us: {:.2} / {:.2}; {:.1} % of {:.0} answers/s were refusals",
             middle(&ours),
             middle(&floors),
-            share * 100.0
+            share * 100.0,
+            middle(&answers)
         );
         table.row(measure, target, ratio(&ours, &floors), note);
         Ok(())
     }
+
+    /// The part of a core that the node takes while nobody asks.
+    fn idle(&self, server: &Server) -> Outcome<f64> {
+        let meter = CpuMeter::start(server.pid())?;
+        thread::sleep(self.duration);
+        Ok(meter.spent()?.as_secs_f64() / self.duration.as_secs_f64())
+    }
+}
+
+/// Processor time of an answer, without what the node takes when it has nothing to answer.
+fn cost_us(asked: &Asked, idle: f64, seconds: f64) -> f64 {
+    let answers = asked.sample.answers.max(1) as f64;
+    (asked.sample.cpu_us - idle * seconds * 1e6 / answers).max(0.0)
 }
