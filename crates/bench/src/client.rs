@@ -1,4 +1,4 @@
-//! One request, one answer, blocking: for asking a server about itself.
+//! One request, one answer, blocking: for asking a server about itself, and for clients that look at each answer.
 
 use crate::response::ResponseParser;
 use std::io::{self, Read, Write};
@@ -19,6 +19,51 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+impl Answer {
+    /// The value of a header, as it was sent.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let head = str::from_utf8(&self.head).ok()?;
+        let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+/// A connection that is kept, and carries one request at a time.
+#[derive(Debug)]
+pub struct Caller {
+    socket: TcpStream,
+    target: SocketAddr,
+}
+
+impl Caller {
+    /// Connects. `timeout` bounds connecting and each read and write.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn connect(target: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let socket = TcpStream::connect_timeout(&target, timeout)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))?;
+        Ok(Self { socket, target })
+    }
+
+    /// Sends a request and waits for its answer. After an error the connection is of no further use.
+    ///
+    /// # Errors
+    /// The socket's; [`io::ErrorKind::InvalidData`] for an answer that is not HTTP or longer than 16 MiB.
+    pub fn exchange(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.target).into_bytes();
+        if !body.is_empty() {
+            write!(request, "Content-Length: {}\r\n", body.len())?;
+        }
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(body);
+        self.socket.write_all(&request)?;
+        receive(&mut self.socket)
+    }
+}
+
 /// Sends a request on a connection of its own. `timeout` bounds connecting and each read.
 ///
 /// # Errors
@@ -30,16 +75,7 @@ pub fn fetch(
     body: &[u8],
     timeout: Duration,
 ) -> io::Result<Answer> {
-    let mut socket = TcpStream::connect_timeout(&target, timeout)?;
-    socket.set_read_timeout(Some(timeout))?;
-    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
-    if !body.is_empty() {
-        write!(request, "Content-Length: {}\r\n", body.len())?;
-    }
-    request.extend_from_slice(b"\r\n");
-    request.extend_from_slice(body);
-    socket.write_all(&request)?;
-    receive(&mut socket)
+    Caller::connect(target, timeout)?.exchange(method, path, body)
 }
 
 fn receive(socket: &mut TcpStream) -> io::Result<Answer> {

@@ -57,7 +57,7 @@ mod workload;
 pub mod zipf;
 
 pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark, benchmark_beside};
-pub use client::{Answer, fetch};
+pub use client::{Answer, Caller, fetch};
 pub use console::Console;
 pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunSpec, Watch, run, run_watched};
 pub use protocol::Protocol;

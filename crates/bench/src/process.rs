@@ -228,6 +228,11 @@ impl Server {
         }
     }
 
+    /// Whether the process has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Stops the process where it is: it hangs until [`Server::resume`].
     ///
     /// # Errors

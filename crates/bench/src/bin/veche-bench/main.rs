@@ -18,6 +18,7 @@ mod presets;
 mod range;
 mod scrape;
 mod servers;
+mod soak;
 mod sustained;
 mod table;
 mod tail;
@@ -105,6 +106,8 @@ enum Command {
     Compare(compare::Arguments),
     /// More than the node can take: what is served, refused, and how soon it is well again.
     Overload(overload::Arguments),
+    /// Three nodes under load and faults for a long time: nothing lost, nothing that grows.
+    Soak(soak::Arguments),
     /// Every preset of `veche bench`, on one page.
     Presets(presets::Arguments),
 }
@@ -157,6 +160,7 @@ fn benchmark(options: &Options) -> Outcome<()> {
             Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
             Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
             Command::Overload(arguments) => overload::run(options, arguments, &home, &mut table)?,
+            Command::Soak(arguments) => soak::run(options, arguments, &home, &mut table)?,
             Command::Presets(arguments) => presets::run(options, arguments, &home)?,
         }
     } else if options.cluster {

@@ -59,6 +59,14 @@ impl Durability {
     }
 }
 
+/// A node of a cluster: how it is started, as often as it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    args: Vec<String>,
+}
+
 /// A directory of this run's own; removed with everything in it.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -176,18 +184,38 @@ impl Home {
         memory: &str,
     ) -> Outcome<Vec<Server>> {
         let addresses = (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>()?;
+        let members = self.members(name, addresses, layout, durability, memory);
+        let spawned =
+            members.into_iter().map(|member| Ok((self.spawn_member(&member, layout)?, member.name)));
+        let spawned = spawned.collect::<Outcome<Vec<_>>>()?;
+        spawned.into_iter().map(|(server, name)| self.ready(server, &name)).collect()
+    }
+
+    /// The nodes of a cluster, none started.
+    pub(crate) fn members(
+        &self,
+        name: &str,
+        addresses: Vec<SocketAddr>,
+        layout: Layout,
+        durability: Durability,
+        memory: &str,
+    ) -> Vec<Member> {
         let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
-        let mut servers = Vec::new();
-        for (i, address) in addresses.into_iter().enumerate() {
+        let member = |(i, address): (usize, SocketAddr)| {
             let name = format!("{name}-{i}");
             let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string()];
             args.extend([threads(layout), format!("--cluster={}", urls.join(","))]);
-            args.push(format!("--data={}", self.dir.join(&name).display()));
+            args.push(format!("--data={}", self.data(&name).display()));
             args.push(format!("--durability={}", durability.flag()));
             args.push(format!("--memory={memory}"));
-            servers.push((self.spawn(&name, &self.veche, &args, layout, address)?, name));
-        }
-        servers.into_iter().map(|(server, name)| self.ready(server, &name)).collect()
+            Member { name, address, args }
+        };
+        addresses.into_iter().enumerate().map(member).collect()
+    }
+
+    /// Starts a node of a cluster, and does not wait for it.
+    pub(crate) fn spawn_member(&self, member: &Member, layout: Layout) -> Outcome<Server> {
+        self.spawn(&member.name, &self.veche, &member.args, layout, member.address)
     }
 
     fn start(

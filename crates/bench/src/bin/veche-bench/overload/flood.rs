@@ -101,8 +101,7 @@ fn add_latency_rows(name: &str, knee: &Knee, asked: &Asked, table: &mut Table) {
 pub(super) fn add_open_row(knee: &Knee, times: f64, asked: &Asked, target: Target, table: &mut Table) {
     let name = format!("{times} times the knee");
     let rate = knee.rate * times;
-    let note =
-        format!("{}; {:.0} % of {rate:.0}/s sent", asked.to_string(), 100.0 * asked.sent_per_second / rate);
+    let note = format!("{asked}; {:.0} % of {rate:.0}/s sent", 100.0 * asked.sent_per_second / rate);
     let goodput = rounds(&[asked.served_per_second / knee.rate]);
     table.row(&format!("{name}: goodput / knee"), target, goodput, note);
     if target.number().is_some() {

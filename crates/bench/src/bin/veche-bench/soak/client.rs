@@ -1,0 +1,356 @@
+//! A client: it writes its own keys, reads them, and looks for another node when one does not answer.
+
+use super::register::{Fault, Found, Register};
+use bench::{Answer, Caller, Stop};
+use std::net::SocketAddr;
+use std::ops::AddAssign;
+use std::thread;
+use std::time::{Duration, Instant};
+use stdx::{Rng, Version};
+
+const KEYS: u64 = 500;
+/// Keys with a ttl: what is written to them is gone soon.
+const EXPIRING: u64 = 200;
+const TTL_MS: u64 = 2_000;
+const VALUE_BYTES: [usize; 4] = [16, 200, 1_000, 4_000];
+const RANGE_LIMIT: u64 = 50;
+/// How many of how many replicas must acknowledge; the first of those is a single node's word.
+const QUORUMS: [(u64, u64); 5] = [(1, 3), (2, 3), (3, 3), (1, 2), (2, 2)];
+const NODES: u64 = 3;
+/// Longer than a node takes to answer, shorter than it is worth waiting for a hung one.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// After a refusal or a failure.
+const PAUSE: Duration = Duration::from_millis(20);
+/// In the end all nodes are well: a key that cannot be read for so long is not readable.
+const READ_BACK_WITHIN: Duration = Duration::from_secs(60);
+
+/// What came of it all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) acknowledged: u64,
+    pub(super) reads: u64,
+    pub(super) ranges: u64,
+    pub(super) refused: u64,
+    pub(super) unanswered: u64,
+    pub(super) read_back: u64,
+    pub(super) expiring: u64,
+    pub(super) lost: u64,
+    pub(super) unreadable: u64,
+    pub(super) older: u64,
+    pub(super) wrong: u64,
+    pub(super) outlived: u64,
+    pub(super) unexpected: u64,
+    pub(super) first_unexpected: String,
+}
+
+/// See the module.
+pub(super) struct Client {
+    number: u64,
+    nodes: Vec<SocketAddr>,
+    /// The node that is asked, and how.
+    at: usize,
+    caller: Option<Caller>,
+    rng: Rng,
+    registers: Vec<Register>,
+    tally: Tally,
+}
+
+/// How an answer to a write is to be taken.
+enum Written {
+    Acknowledged(Version),
+    /// Nothing was done.
+    Refused,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Client {
+    pub(super) fn new(number: u64, seed: u64, nodes: Vec<SocketAddr>) -> Self {
+        Self {
+            number,
+            at: number as usize % nodes.len(),
+            nodes,
+            caller: None,
+            rng: Rng::new(seed << 8 | number),
+            registers: vec![Register::default(); KEYS as usize],
+            tally: Tally::default(),
+        }
+    }
+
+    /// Asks until `stop` says so, then reads everything back.
+    pub(super) fn run(mut self, stop: &Stop) -> Tally {
+        while !stop.is_set() {
+            self.step();
+        }
+        // What was written last is gone then.
+        thread::sleep(Duration::from_millis(TTL_MS) + TIMEOUT);
+        (0..KEYS).for_each(|key| self.read_back(key));
+        (0..EXPIRING).for_each(|key| self.look_for_expired(key));
+        self.tally
+    }
+
+    fn step(&mut self) {
+        let key = self.rng.below(KEYS);
+        match self.rng.below(100) {
+            0..35 => self.put(key),
+            35..45 => self.delete(key),
+            45..50 => self.put_expiring(),
+            50..95 => self.read(key),
+            _ => self.range(key),
+        }
+    }
+
+    fn put(&mut self, key: u64) {
+        let number = self.registers[key as usize].next();
+        let (ack, from) = self.draw_quorum();
+        let path = format!("{}&ack={ack}&from={from}", self.path(key));
+        let answer = self.ask("PUT", &path, &value(number));
+        self.written(key, Some(number), answer.as_ref(), ack);
+    }
+
+    fn delete(&mut self, key: u64) {
+        let (ack, from) = self.draw_quorum();
+        let path = format!("{}&ack={ack}&from={from}", self.path(key));
+        let answer = self.ask("DELETE", &path, b"");
+        self.written(key, None, answer.as_ref(), ack);
+    }
+
+    fn put_expiring(&mut self) {
+        let path = format!("{}&ttl={TTL_MS}", self.expiring_path(self.tally.acknowledged % EXPIRING));
+        if let Some(answer) = self.ask("PUT", &path, b"gone soon") {
+            self.expect(&answer, &[201]);
+        }
+    }
+
+    fn written(&mut self, key: u64, put: Option<u64>, answer: Option<&Answer>, ack: u64) {
+        let status = if put.is_some() { 201 } else { 202 };
+        let written = match answer {
+            None => Written::Unknown,
+            Some(answer) if answer.status == 503 => Written::Refused,
+            Some(answer) if self.expect(answer, &[status]) => match version(answer) {
+                Some(version) => Written::Acknowledged(version),
+                None => Written::Unknown,
+            },
+            Some(_) => Written::Unknown,
+        };
+        let register = &mut self.registers[key as usize];
+        match written {
+            Written::Acknowledged(version) => {
+                self.tally.acknowledged += 1;
+                register.acknowledged(put, version, ack > NODES / 2);
+            }
+            Written::Refused => {}
+            Written::Unknown => register.unknown(put),
+        }
+    }
+
+    fn read(&mut self, key: u64) {
+        let path = self.path(key);
+        let Some(answer) = self.ask("GET", &path, b"") else { return };
+        if !self.expect(&answer, &[200, 404]) {
+            return;
+        }
+        self.tally.reads += 1;
+        let fault = found(&answer).and_then(|found| self.registers[key as usize].judge(found)).err();
+        match fault {
+            Some(Fault::Older) => self.tell(key, &answer, |tally| &mut tally.older),
+            Some(Fault::Wrong) => self.tell(key, &answer, |tally| &mut tally.wrong),
+            None => {}
+        }
+    }
+
+    fn range(&mut self, key: u64) {
+        let path = format!("/v0/entities?start={}&limit={RANGE_LIMIT}&cluster=1", self.name(key));
+        if let Some(answer) = self.ask("GET", &path, b"")
+            && self.expect(&answer, &[200])
+        {
+            self.tally.ranges += 1;
+        }
+    }
+
+    /// Reads a key of all replicas, and judges what they have.
+    fn read_back(&mut self, key: u64) {
+        let path = format!("{}&ack={NODES}&from={NODES}", self.path(key));
+        let Some(answer) = self.ask_until_answered(&path) else {
+            self.tally.unreadable += 1;
+            return;
+        };
+        self.tally.read_back += 1;
+        let fault = found(&answer).and_then(|found| self.registers[key as usize].judge_last(found)).err();
+        match fault {
+            Some(Fault::Older) => self.tell(key, &answer, |tally| &mut tally.lost),
+            Some(Fault::Wrong) => self.tell(key, &answer, |tally| &mut tally.wrong),
+            None => {}
+        }
+    }
+
+    fn look_for_expired(&mut self, key: u64) {
+        let path = format!("{}&ack={NODES}&from={NODES}", self.expiring_path(key));
+        match self.ask_until_answered(&path) {
+            None => self.tally.unreadable += 1,
+            Some(answer) => {
+                self.tally.expiring += 1;
+                self.tally.outlived += u64::from(answer.status == 200);
+            }
+        }
+    }
+
+    fn ask_until_answered(&mut self, path: &str) -> Option<Answer> {
+        let begun = Instant::now();
+        while begun.elapsed() < READ_BACK_WITHIN {
+            if let Some(answer) = self.ask("GET", path, b"")
+                && self.expect(&answer, &[200, 404])
+            {
+                return Some(answer);
+            }
+        }
+        None
+    }
+
+    /// One request. Without an answer the next one goes to another node.
+    fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> Option<Answer> {
+        let caller = match self.caller.take() {
+            Some(caller) => Ok(caller),
+            None => Caller::connect(self.nodes[self.at], TIMEOUT),
+        };
+        let exchanged = caller.and_then(|mut caller| {
+            let answer = caller.exchange(method, path, body)?;
+            Ok((caller, answer))
+        });
+        match exchanged {
+            Ok((caller, answer)) => {
+                let is_last =
+                    answer.header("connection").is_some_and(|field| field.eq_ignore_ascii_case("close"));
+                self.caller = Some(caller).filter(|_| !is_last);
+                Some(answer)
+            }
+            Err(_) => {
+                self.tally.unanswered += 1;
+                self.look_elsewhere();
+                None
+            }
+        }
+    }
+
+    /// Whether it is one of these. What is neither, nor a refusal, is counted.
+    fn expect(&mut self, answer: &Answer, statuses: &[u16]) -> bool {
+        let status = answer.status;
+        if statuses.contains(&status) {
+            return true;
+        }
+        match status {
+            503 | 507 => self.tally.refused += 1,
+            504 => self.tally.unanswered += 1,
+            _ => {
+                let said = String::from_utf8_lossy(&answer.body);
+                self.tally.first_unexpected = format!("{status} {said}");
+                self.tally.unexpected += 1;
+            }
+        }
+        self.look_elsewhere();
+        false
+    }
+
+    fn look_elsewhere(&mut self) {
+        self.caller = None;
+        self.at = (self.at + 1 + self.rng.below(NODES - 1) as usize) % self.nodes.len();
+        thread::sleep(PAUSE);
+    }
+
+    fn tell(&mut self, key: u64, answer: &Answer, counter: impl FnOnce(&mut Tally) -> &mut u64) {
+        println!(
+            "  BROKEN: {} of {:?} is answered {} {:?}",
+            self.name(key),
+            self.registers[key as usize],
+            answer.status,
+            found(answer)
+        );
+        counter(&mut self.tally).add_assign(1);
+    }
+
+    fn draw_quorum(&mut self) -> (u64, u64) {
+        QUORUMS[self.rng.below(QUORUMS.len() as u64) as usize]
+    }
+
+    fn name(&self, key: u64) -> String {
+        format!("soak-{}-{key}", self.number)
+    }
+
+    fn path(&self, key: u64) -> String {
+        format!("/v0/entity?id={}", self.name(key))
+    }
+
+    fn expiring_path(&self, key: u64) -> String {
+        format!("/v0/entity?id=expiring-{}-{key}", self.number)
+    }
+}
+
+impl Tally {
+    pub(super) fn and(mut self, other: Self) -> Self {
+        for (mine, theirs) in [
+            (&mut self.acknowledged, other.acknowledged),
+            (&mut self.reads, other.reads),
+            (&mut self.ranges, other.ranges),
+            (&mut self.refused, other.refused),
+            (&mut self.unanswered, other.unanswered),
+            (&mut self.read_back, other.read_back),
+            (&mut self.expiring, other.expiring),
+            (&mut self.lost, other.lost),
+            (&mut self.unreadable, other.unreadable),
+            (&mut self.older, other.older),
+            (&mut self.wrong, other.wrong),
+            (&mut self.outlived, other.outlived),
+            (&mut self.unexpected, other.unexpected),
+        ] {
+            *mine += theirs;
+        }
+        if self.first_unexpected.is_empty() {
+            self.first_unexpected = other.first_unexpected;
+        }
+        self
+    }
+}
+
+/// The bytes of a put: its number, and as many more as follow from it.
+fn value(number: u64) -> Vec<u8> {
+    let mut value = format!("{number} ").into_bytes();
+    let len = VALUE_BYTES[(number % VALUE_BYTES.len() as u64) as usize];
+    value.resize(value.len() + len, b'a' + (number % 26) as u8);
+    value
+}
+
+fn version(answer: &Answer) -> Option<Version> {
+    answer.header("etag")?.trim_matches('"').parse().ok()
+}
+
+/// What a read found; an error when it is nothing that was ever written.
+fn found(answer: &Answer) -> Result<Found, Fault> {
+    if answer.status == 404 {
+        return Ok(None);
+    }
+    let text = str::from_utf8(&answer.body).ok().and_then(|text| text.split_once(' '));
+    let number: u64 = text.and_then(|(number, _)| number.parse().ok()).ok_or(Fault::Wrong)?;
+    let version = version(answer).ok_or(Fault::Wrong)?;
+    if answer.body == value(number) { Ok(Some((version, number))) } else { Err(Fault::Wrong) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: Vec<u8>) -> Answer {
+        let head = b"HTTP/1.1 200 OK\r\nETag: \"00000000000000010000000000000002\"\r\n\r\n".to_vec();
+        Answer { status, head, body }
+    }
+
+    #[test]
+    fn what_is_found_is_a_value_to_its_last_byte() {
+        let version = "00000000000000010000000000000002".parse().unwrap();
+        assert_eq!(found(&answer(200, value(7))), Ok(Some((version, 7))));
+        assert_eq!(found(&answer(404, Vec::new())), Ok(None));
+        let mut damaged = value(7);
+        *damaged.last_mut().unwrap() ^= 1;
+        assert_eq!(found(&answer(200, damaged)), Err(Fault::Wrong));
+        assert_eq!(found(&answer(200, b"7".to_vec())), Err(Fault::Wrong));
+    }
+}

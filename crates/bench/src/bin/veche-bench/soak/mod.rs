@@ -1,0 +1,138 @@
+//! An hour of mixed load on three nodes that are killed, hung and filled up: whether anything is lost, grows or ends.
+//!
+//! **Promise.** Each key has one client that writes it, so what a key must hold is known without searching for an order
+//! ([`register`]); every key is read back from all three replicas in the end. A promise that is broken is a row that
+//! misses its target, and the command fails.
+//!
+//! **Mechanism.** [`client`]s write, delete and read through whichever node answers, with every mix of `ack` and `from`.
+//! The [`nemesis`] does one thing at a time: kills a node and starts it again, hangs one and lets it go on, fills the small disk
+//! of the last one and frees it. [`watch`] looks at memory and files once a second.
+//!
+//! **Caveats.** Nodes on one machine have one clock, and their links run over loopback: skewed clocks and partitions are the
+//! simulator's. Where no small disk can be mounted, as takes root, none is filled, which is said. Ports are taken from
+//! those that the system does not hand out, so that a node that is down finds its own again.
+
+mod client;
+mod nemesis;
+mod nodes;
+mod register;
+mod watch;
+
+use crate::data::require_room;
+use crate::servers::Home;
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::Stop;
+use bench::stats::rounds;
+use bench::units::bytes;
+use client::{Client, Tally};
+use nodes::Nodes;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+use watch::Samples;
+
+const NODES: usize = 3;
+const CLIENTS: u64 = 8;
+const QUICK: Duration = Duration::from_secs(40);
+/// Live data is small; this is for logs and tables that are not gone yet.
+const ROOM_BYTES: u64 = 2 << 30;
+/// In the last quarter of the run, against the second, beyond what a table or two make of it.
+const GROWTH_MAX: f64 = 1.25;
+const MEMORY_SLACK: f64 = (32 << 20) as f64;
+const DISK_SLACK: f64 = (64 << 20) as f64;
+const FILES_SLACK: f64 = 32.0;
+
+/// How long, and where the report goes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Minutes of load [default: 60]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=24 * 60))]
+    minutes: Option<u64>,
+    /// `--memory` of each node
+    #[arg(long, default_value = "128MiB")]
+    memory: String,
+    /// What the load and the faults are drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory for soak.md, soak.html and soak.json
+    #[arg(long, default_value = "target/soak")]
+    out: PathBuf,
+}
+
+/// Loads, and writes the report. Fails when a promise is broken.
+pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+    require_room(home.dir(), ROOM_BYTES)?;
+    let minutes = |minutes| Duration::from_secs(60 * minutes);
+    let time = arguments.minutes.map_or(if options.quick { QUICK } else { minutes(60) }, minutes);
+    let nodes = Nodes::start(home, NODES, &arguments.memory)?;
+    let (stop, interrupted) = (Stop::default(), Stop::on_interrupt()?);
+    let (tally, samples, faults) = thread::scope(|scope| {
+        let clients = (0..CLIENTS).map(|number| {
+            let client = Client::new(number, arguments.seed, nodes.addresses());
+            let stop = &stop;
+            scope.spawn(move || client.run(stop))
+        });
+        let clients: Vec<_> = clients.collect();
+        let watch = scope.spawn(|| watch::watch(&nodes, &stop));
+        let ends = Instant::now() + time;
+        let faults = nemesis::rage(&nodes, arguments.seed, ends, &interrupted);
+        println!("  all nodes are well again; every key is read back");
+        stop.set();
+        let joined = |tally: thread::ScopedJoinHandle<'_, Tally>| {
+            tally.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+        };
+        let tally = clients.into_iter().map(joined).fold(Tally::default(), Tally::and);
+        let samples = watch.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+        faults.map(|faults| (tally, samples, faults)).map_err(|error| error.to_string())
+    })?;
+    table.section(&format!("{NODES} nodes, {CLIENTS} clients, {} s; {faults}", time.as_secs()));
+    promise_rows(&tally, nodes.ended_by_themselves(), table);
+    growth_rows(&samples, table);
+    table.write(&arguments.out, "soak", "veche under load and faults for a long time")?;
+    match table.missed() {
+        missed if missed.is_empty() => Ok(()),
+        missed => Err(format!("broken: {}", missed.join("; ")).into()),
+    }
+}
+
+fn promise_rows(tally: &Tally, ended: u64, table: &mut Table) {
+    let done = format!(
+        "{} writes acknowledged, {} reads, {} ranges; {} refused, {} without a good answer",
+        tally.acknowledged, tally.reads, tally.ranges, tally.refused, tally.unanswered
+    );
+    let read_back = format!("{} keys read back from all replicas", tally.read_back);
+    for (measure, count, note) in [
+        ("acknowledged writes lost", tally.lost, read_back),
+        ("keys that could not be read back", tally.unreadable, String::new()),
+        ("reads older than a write of a majority", tally.older, done),
+        ("values that nobody wrote, or changed", tally.wrong, String::new()),
+        ("keys that outlived their ttl", tally.outlived, format!("{} looked at", tally.expiring)),
+        ("answers of a status that is not to be", tally.unexpected, tally.first_unexpected.clone()),
+        ("nodes that ended by themselves", ended, String::new()),
+    ] {
+        table.row(measure, Target::AtMost(0.0), rounds(&[count as f64]), note);
+    }
+}
+
+fn growth_rows(samples: &Samples, table: &mut Table) {
+    for node in 0..NODES {
+        let of_node = &samples.nodes[node];
+        let kinds = [
+            ("resident memory", &of_node.resident, MEMORY_SLACK, true),
+            ("bytes on disk", &of_node.bytes, DISK_SLACK, true),
+            ("files", &of_node.files, FILES_SLACK, false),
+        ];
+        for (what, values, slack, is_bytes) in kinds {
+            let show = |value: f64| if is_bytes { bytes(value) } else { format!("{value:.0}") };
+            let growth = watch::growth(values, slack);
+            let most = values.iter().copied().fold(0.0, f64::max);
+            let note = growth.as_ref().map_or("too few samples".to_owned(), |growth| {
+                format!("{}, {} before; at most {}", show(growth.last), show(growth.second), show(most))
+            });
+            let value = growth.and_then(|growth| rounds(&[growth.ratio]));
+            table.row(&format!("node {node}: {what}, growth"), Target::AtMost(GROWTH_MAX), value, note);
+        }
+    }
+    table.keep("samples", serde_json::to_value(samples).unwrap_or_default());
+}

@@ -1,0 +1,162 @@
+//! What a key that one client writes must hold.
+//!
+//! The client writes one thing after the other, and is told the version of what was acknowledged. The greatest version wins,
+//! so a key must hold the acknowledged write with the greatest version, or one that has a greater version still and got no good
+//! answer: such a write may have happened.
+
+use std::collections::BTreeSet;
+use stdx::Version;
+
+/// What was written to a key. Puts are told apart by numbers that are used once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Register {
+    /// The greatest version that was acknowledged, and what it stands for; `None`: a delete.
+    newest: Option<(Version, Option<u64>)>,
+    /// The same, of writes that a majority acknowledged.
+    floor: Option<Version>,
+    /// Whether a read of a majority must find something.
+    is_floor_put: bool,
+    /// Puts without a good answer.
+    unknown: BTreeSet<u64>,
+    has_unknown_delete: bool,
+    /// The number of the last put.
+    last: u64,
+}
+
+/// What is wrong with a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Older than what it must be at the least, or nothing.
+    Older,
+    /// No put wrote it, or not with this version.
+    Wrong,
+}
+
+/// What a read found.
+pub(super) type Found = Option<(Version, u64)>;
+
+impl Register {
+    /// The number of a put that begins now.
+    pub(super) const fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A write was acknowledged: of a put with this number, or a delete.
+    pub(super) fn acknowledged(&mut self, put: Option<u64>, version: Version, by_majority: bool) {
+        if self.newest.is_none_or(|(newest, _)| newest < version) {
+            self.newest = Some((version, put));
+        }
+        if by_majority && self.floor.is_none_or(|floor| floor < version) {
+            (self.floor, self.is_floor_put) = (Some(version), put.is_some());
+        }
+    }
+
+    /// A write got no answer, or none that says whether it was done.
+    pub(super) fn unknown(&mut self, put: Option<u64>) {
+        match put {
+            Some(number) => {
+                self.unknown.insert(number);
+            }
+            None => self.has_unknown_delete = true,
+        }
+    }
+
+    /// Judges a read of a majority while the client goes on writing.
+    pub(super) fn judge(&self, found: Found) -> Result<(), Fault> {
+        match found {
+            Some((_, number)) if number == 0 || number > self.last => Err(Fault::Wrong),
+            Some((version, number)) => match (self.floor, self.newest) {
+                (Some(floor), _) if version < floor => Err(Fault::Older),
+                (_, Some((newest, put))) if version == newest && put != Some(number) => Err(Fault::Wrong),
+                _ => Ok(()),
+            },
+            // A delete that was not acknowledged, or not by a majority, may have been found.
+            None if self.is_floor_put && !self.has_delete_above() => Err(Fault::Older),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges what all replicas together hold in the end.
+    pub(super) fn judge_last(&self, found: Found) -> Result<(), Fault> {
+        let Some((newest, put)) = self.newest else {
+            return match found {
+                Some((_, number)) if !self.unknown.contains(&number) => Err(Fault::Wrong),
+                _ => Ok(()),
+            };
+        };
+        match found {
+            Some((version, number)) if version == newest => match put {
+                Some(put) if put == number => Ok(()),
+                _ => Err(Fault::Wrong),
+            },
+            Some((version, _)) if version < newest => Err(Fault::Older),
+            Some((_, number)) if self.unknown.contains(&number) => Ok(()),
+            Some(_) => Err(Fault::Wrong),
+            None if put.is_some() && !self.has_unknown_delete => Err(Fault::Older),
+            None => Ok(()),
+        }
+    }
+
+    fn has_delete_above(&self) -> bool {
+        self.has_unknown_delete || matches!(self.newest, Some((_, None)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::{Hlc, NodeTag};
+
+    fn at(hlc: u64) -> Version {
+        Version::new(Hlc::from_bits(hlc), NodeTag(1))
+    }
+
+    /// Three puts: acknowledged by a majority at 10, by one node at 20, and not at all.
+    fn written() -> Register {
+        let mut register = Register::default();
+        (0..3).for_each(|_| {
+            register.next();
+        });
+        register.acknowledged(Some(1), at(10), true);
+        register.acknowledged(Some(2), at(20), false);
+        register.unknown(Some(3));
+        register
+    }
+
+    #[test]
+    fn in_the_end_the_greatest_acknowledged_version_is_there_or_an_unknown_one_above_it() {
+        let register = written();
+        assert_eq!(register.judge_last(Some((at(20), 2))), Ok(()));
+        assert_eq!(register.judge_last(Some((at(30), 3))), Ok(()));
+        assert_eq!(register.judge_last(Some((at(10), 1))), Err(Fault::Older));
+        assert_eq!(register.judge_last(None), Err(Fault::Older));
+        assert_eq!(register.judge_last(Some((at(20), 1))), Err(Fault::Wrong));
+        assert_eq!(register.judge_last(Some((at(30), 1))), Err(Fault::Wrong));
+    }
+
+    #[test]
+    fn a_majority_need_not_find_what_only_one_node_acknowledged() {
+        let register = written();
+        for found in [(at(10), 1), (at(20), 2), (at(30), 3)] {
+            assert_eq!(register.judge(Some(found)), Ok(()));
+        }
+        assert_eq!(register.judge(Some((at(5), 1))), Err(Fault::Older));
+        assert_eq!(register.judge(None), Err(Fault::Older));
+        assert_eq!(register.judge(Some((at(30), 4))), Err(Fault::Wrong));
+    }
+
+    #[test]
+    fn deletes_hide_what_is_older_also_when_nobody_knows_of_them() {
+        let mut register = written();
+        register.unknown(None);
+        assert_eq!((register.judge(None), register.judge_last(None)), (Ok(()), Ok(())));
+        let mut register = written();
+        register.acknowledged(None, at(40), true);
+        assert_eq!((register.judge(None), register.judge_last(None)), (Ok(()), Ok(())));
+        assert_eq!(register.judge_last(Some((at(20), 2))), Err(Fault::Older));
+        assert_eq!(register.judge(Some((at(20), 2))), Err(Fault::Older));
+        assert_eq!(Register::default().judge_last(None), Ok(()));
+        assert_eq!(Register::default().judge_last(Some((at(1), 1))), Err(Fault::Wrong));
+    }
+}

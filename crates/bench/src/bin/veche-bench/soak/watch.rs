@@ -1,0 +1,79 @@
+//! Memory and files of the nodes, once a second, and whether they grow.
+
+use super::nodes::Nodes;
+use bench::Stop;
+use bench::stats::rounds;
+use serde::Serialize;
+use std::thread;
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// Fewer samples say nothing of a quarter.
+const SAMPLES_MIN: usize = 16;
+
+/// Of all nodes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Samples {
+    pub(super) nodes: Vec<OfNode>,
+}
+
+/// One value for each second in which there was one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct OfNode {
+    pub(super) resident: Vec<f64>,
+    pub(super) bytes: Vec<f64>,
+    pub(super) files: Vec<f64>,
+}
+
+/// How the last quarter compares with the second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Growth {
+    /// Medians.
+    pub(super) second: f64,
+    pub(super) last: f64,
+    /// Without the slack.
+    pub(super) ratio: f64,
+}
+
+/// Looks until `stop` says so.
+pub(super) fn watch(nodes: &Nodes<'_>, stop: &Stop) -> Samples {
+    let mut samples = Samples { nodes: vec![OfNode::default(); nodes.len()] };
+    while !stop.is_set() {
+        for (node, of_node) in samples.nodes.iter_mut().enumerate() {
+            // One that cannot be started again has nothing to be looked at, and is told by what cannot be read back.
+            let Ok(taken) = nodes.look_at(node) else { continue };
+            of_node.resident.extend(taken.resident.map(|bytes| bytes as f64));
+            of_node.bytes.push(taken.bytes as f64);
+            of_node.files.push(taken.files as f64);
+        }
+        thread::sleep(EVERY);
+    }
+    samples
+}
+
+/// Whether values grow by more than `slack`. `None` for too few of them.
+pub(super) fn growth(values: &[f64], slack: f64) -> Option<Growth> {
+    if values.len() < SAMPLES_MIN {
+        return None;
+    }
+    let quarter = values.len() / 4;
+    let median = |part: &[f64]| rounds(part).map_or(f64::NAN, |rounds| rounds.median);
+    let second = median(&values[quarter..2 * quarter]);
+    let last = median(&values[values.len() - quarter..]);
+    Some(Growth { second, last, ratio: (last - slack).max(0.0) / second.max(1.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_does_not_grow_and_what_goes_on_does() {
+        let waves: Vec<f64> = (0..400).map(|second| f64::from(100 + second % 50)).collect();
+        assert!(growth(&waves, 0.0).unwrap().ratio < 1.05);
+        let steady: Vec<f64> = (0..400).map(|second| f64::from(100 + second)).collect();
+        assert!(growth(&steady, 0.0).unwrap().ratio > 1.7);
+        assert!(growth(&steady, 300.0).unwrap().ratio < 1.0);
+        assert_eq!(growth(&steady[..10], 0.0), None);
+    }
+}
