@@ -14,8 +14,10 @@ pub(super) struct Register {
     newest: Option<(Version, Option<u64>)>,
     /// The same, of writes that a majority acknowledged.
     floor: Option<Version>,
-    /// Whether a read of a majority must find something.
+    /// Whether that was a put.
     is_floor_put: bool,
+    /// The greatest version of a delete that was acknowledged, by however few.
+    deleted: Option<Version>,
     /// Puts without a good answer.
     unknown: BTreeSet<u64>,
     has_unknown_delete: bool,
@@ -47,6 +49,9 @@ impl Register {
         if self.newest.is_none_or(|(newest, _)| newest < version) {
             self.newest = Some((version, put));
         }
+        if put.is_none() {
+            self.deleted = self.deleted.max(Some(version));
+        }
         if by_majority && self.floor.is_none_or(|floor| floor < version) {
             (self.floor, self.is_floor_put) = (Some(version), put.is_some());
         }
@@ -71,10 +76,14 @@ impl Register {
                 (_, Some((newest, put))) if version == newest && put != Some(number) => Err(Fault::Wrong),
                 _ => Ok(()),
             },
-            // A delete that was not acknowledged, or not by a majority, may have been found.
-            None if self.is_floor_put && !self.has_delete_above() => Err(Fault::Older),
+            None if self.is_floor_put && !self.may_find_delete() => Err(Fault::Older),
             None => Ok(()),
         }
+    }
+
+    /// Whether a read of a majority may find a delete above what it must find at the least, which fewer have acknowledged.
+    fn may_find_delete(&self) -> bool {
+        self.has_unknown_delete || self.deleted > self.floor
     }
 
     /// Judges what all replicas together hold in the end.
@@ -96,10 +105,6 @@ impl Register {
             None if put.is_some() && !self.has_unknown_delete => Err(Fault::Older),
             None => Ok(()),
         }
-    }
-
-    fn has_delete_above(&self) -> bool {
-        self.has_unknown_delete || matches!(self.newest, Some((_, None)))
     }
 }
 
@@ -144,6 +149,17 @@ mod tests {
         assert_eq!(register.judge(Some((at(5), 1))), Err(Fault::Older));
         assert_eq!(register.judge(None), Err(Fault::Older));
         assert_eq!(register.judge(Some((at(30), 4))), Err(Fault::Wrong));
+    }
+
+    #[test]
+    fn a_majority_may_find_a_delete_of_one_node_and_miss_what_another_acknowledged_after_it() {
+        let mut register = written();
+        register.acknowledged(None, at(15), false);
+        assert_eq!(register.judge(None), Ok(()));
+        assert_eq!(register.judge_last(None), Err(Fault::Older));
+        let mut register = written();
+        register.acknowledged(None, at(5), false);
+        assert_eq!(register.judge(None), Err(Fault::Older));
     }
 
     #[test]
