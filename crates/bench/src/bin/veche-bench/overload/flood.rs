@@ -70,7 +70,7 @@ impl Arena<'_> {
     }
 }
 
-fn add_closed_rows(knee: &Knee, connections: usize, asked: &Asked, table: &mut Table) {
+pub(super) fn add_closed_rows(knee: &Knee, connections: usize, asked: &Asked, table: &mut Table) {
     let name = format!("closed loop x{connections}");
     table.row(
         &format!("{name}: goodput / knee"),

@@ -2,13 +2,12 @@
 
 use super::{Arena, Asked, CONNECTIONS, Subject};
 use crate::Outcome;
-use crate::measure::measure_lanes;
 use crate::table::{Table, Target};
+use bench::Pacing;
 use bench::goal::Observed;
 use bench::process::Server;
 use bench::search::{RateSearch, STEP_BACK, Step};
 use bench::stats::rounds;
-use bench::{Pacing, Stop, Watch};
 
 /// The part of what a closed loop reached at which the search begins.
 const START: f64 = 0.7;
@@ -47,15 +46,13 @@ impl Arena<'_> {
         let rate = held.ok_or_else(|| format!("no rate holds {} for {}", subject.goal, subject.name))? as f64;
         let calm_rate = ((rate * STEP_BACK) as u64).max(1);
         let calm = self.ask(server, subject, CONNECTIONS, Pacing::Rate(calm_rate))?;
-        Ok(Knee { rate, calm_p99_us: calm.p99_us, calm, closed_per_second: top.served_per_second })
+        Ok(Knee::of(rate, calm, top.served_per_second))
     }
 
     fn try_rate(&self, server: &Server, subject: &Subject, rate: u64) -> Outcome<Observed> {
         let load = self.load(subject, CONNECTIONS, Pacing::Rate(rate));
-        let lanes = vec![load.lane(subject.operation.name(), server.protocol())];
-        let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
-        let (_, results) =
-            measure_lanes(std::slice::from_ref(server), self.layout, self.trial, lanes, watch)?;
+        let lane = load.lane(subject.operation.name(), server.protocol());
+        let (_, results) = self.measure(server, self.trial, lane)?;
         Ok(Observed::of(&results[0], rate))
     }
 
@@ -69,6 +66,11 @@ impl Arena<'_> {
 }
 
 impl Knee {
+    /// A rate, what was measured below it, and what a closed loop reached.
+    pub(super) const fn of(rate: f64, calm: Asked, closed_per_second: f64) -> Self {
+        Self { rate, calm_p99_us: calm.p99_us, calm, closed_per_second }
+    }
+
     fn is_plausible(&self) -> bool {
         self.rate >= self.closed_per_second * PLAUSIBLE
     }

@@ -30,14 +30,15 @@ use bench::keys::KeyOrder;
 use bench::process::Server;
 use bench::recorder::{Failure, micros};
 use bench::timeline::is_ok;
-use bench::{LaneResult, Operation, Pacing, Stop, Watch};
+use bench::{Lane, LaneResult, Operation, Pacing, Stop, Watch};
+use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Connections of a load that the node is to bear.
 const CONNECTIONS: usize = 64;
 const TRIAL_SECONDS: u64 = 3;
-const SECONDS: u64 = 8;
+const SECONDS: u64 = 6;
 /// The name of the report's files.
 const NAME: &str = "overload";
 /// The latest that an answer may come: `--request-timeout`, as it is unless it is set.
@@ -100,6 +101,8 @@ struct Arena<'a> {
     duration: Duration,
     flood: Duration,
     is_last: bool,
+    /// By Ctrl-C: what was begun is cleaned up.
+    stop: &'a Stop,
 }
 
 /// What more than enough load came to.
@@ -124,6 +127,7 @@ struct Asked {
 pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
     let seconds = |full: u64, quick| Duration::from_secs(if options.quick { quick } else { full });
     let given = options.seconds.map(|seconds| Duration::from_secs((seconds.round() as u64).max(1)));
+    let stop = Stop::on_interrupt()?;
     let layouts =
         if arguments.pinned_only { vec![Layout::PINNED] } else { vec![Layout::PINNED, Layout::UNPINNED] };
     for (number, layout) in layouts.iter().copied().enumerate() {
@@ -134,6 +138,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
             keys: arguments.keys.unwrap_or(if options.quick { 20_000 } else { 1_000_000 }),
             trial: given.unwrap_or(seconds(TRIAL_SECONDS, 1)).min(seconds(TRIAL_SECONDS, 1)),
             duration: given.unwrap_or(seconds(SECONDS, 1)),
+            stop: &stop,
             is_last: number + 1 == layouts.len(),
             flood: Duration::from_secs(arguments.flood_seconds.unwrap_or(if options.quick {
                 3
@@ -196,11 +201,13 @@ impl Arena<'_> {
         Subject { name: "GET of 100 B", operation: Operation::Get, value_bytes: 100, goal }
     }
 
-    /// A new node that has the data of this subject.
+    /// A new node that has what is to be read.
     fn node(&self, subject: &Subject) -> Outcome<Server> {
         let name = format!("{NAME}-{}-{}", subject.operation.name(), self.layout.server_threads);
         let server = self.home.plain(&name, &self.home.data(&name), self.layout)?;
-        preload(&server, self.layout, KeyOrder::Sequential, self.keys, subject.value_bytes)?;
+        if subject.operation == Operation::Get {
+            preload(&server, self.layout, KeyOrder::Sequential, self.keys, subject.value_bytes)?;
+        }
         Ok(server)
     }
 
@@ -209,14 +216,18 @@ impl Arena<'_> {
         Load { operation, connections, pacing, keys: self.keys, value_bytes, seed: 1 }
     }
 
+    fn measure(&self, server: &Server, duration: Duration, lane: Lane) -> Outcome<(Sample, Vec<LaneResult>)> {
+        let watch = Watch { stop: self.stop, each_second: &mut |_| {} };
+        let measured = measure_lanes(std::slice::from_ref(server), self.layout, duration, vec![lane], watch)?;
+        if self.stop.is_set() { Err("interrupted".into()) } else { Ok(measured) }
+    }
+
     /// Asks, for as long as a measurement takes.
     fn ask(&self, server: &Server, subject: &Subject, connections: usize, pacing: Pacing) -> Outcome<Asked> {
         let mut lane =
             self.load(subject, connections, pacing).lane(subject.operation.name(), server.protocol());
         lane.patience = matches!(pacing, Pacing::Rate(_)).then_some(flood::PATIENCE);
-        let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
-        let servers = std::slice::from_ref(server);
-        let (sample, mut results) = measure_lanes(servers, self.layout, self.duration, vec![lane], watch)?;
+        let (sample, mut results) = self.measure(server, self.duration, lane)?;
         let asked = Asked::of(&results.swap_remove(0), sample);
         println!(
             "  {:<4} x{connections:<4} {pacing:?}: {asked}; p99 {:.1} ms, longest {:.0} ms",
@@ -249,11 +260,16 @@ impl Asked {
             refused,
             late,
             failed,
-            p99_us: micros(served.value_at_quantile(0.99)),
-            max_us: micros(served.max()),
+            p99_us: latency_us(&served, served.value_at_quantile(0.99)),
+            max_us: latency_us(&served, served.max()),
             sample,
         }
     }
+}
+
+/// What is not served at all is served infinitely late.
+fn latency_us(served: &Histogram<u64>, nanos: u64) -> f64 {
+    if served.is_empty() { f64::INFINITY } else { micros(nanos) }
 }
 
 const fn is_refusal(status: u16) -> bool {
@@ -272,5 +288,65 @@ impl std::fmt::Display for Asked {
             self.failed,
             self.sample.generator_busy * 100.0
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Target;
+    use bench::machine::Machine;
+    use bench::recorder::{Outcome as Answered, Recorder};
+    use std::sync::Arc;
+    use stdx::Instant;
+
+    const SAMPLE: Sample = Sample {
+        cpu_us: 1.0,
+        answers: 1,
+        per_second: 1.0,
+        p50_us: 1.0,
+        p99_us: 1.0,
+        p999_us: 1.0,
+        generator_busy: 0.5,
+    };
+
+    /// Two seconds in which so many answers of each status came, each after 10 ms but those that came too late.
+    fn asked(statuses: &[(u16, u64)], unsent: u64) -> Asked {
+        let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
+        let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());
+        for (status, count) in statuses {
+            let took = if *status == 504 { 1_000 } else { 10 };
+            for _ in 0..*count {
+                recorder.answer(Operation::Put, at(100), at(100 + took), Answered::of_status(*status));
+            }
+        }
+        (0..unsent).for_each(|_| recorder.failure(Operation::Put, at(100), at(200), Failure::Unsent));
+        recorder.failure(Operation::Put, at(100), at(150), Failure::Broken);
+        let pacing = Pacing::Rate(1_000);
+        Asked::of(
+            &LaneResult { name: String::new(), pacing, recorder, elapsed: Duration::from_secs(2) },
+            SAMPLE,
+        )
+    }
+
+    #[test]
+    fn what_is_served_is_counted_and_timed_without_what_is_not() {
+        let asked = asked(&[(201, 100), (503, 200), (507, 40), (504, 60)], 1_000);
+        assert_eq!((asked.served_per_second, asked.answers_per_second), (50.0, 200.0));
+        assert_eq!((asked.refused, asked.late, asked.failed), (0.6, 0.15, 1));
+        assert_eq!(asked.sent_per_second, 200.5);
+        assert!((9_900.0..10_100.0).contains(&asked.p99_us), "{asked}");
+    }
+
+    #[test]
+    fn a_node_that_serves_too_little_or_nothing_misses_its_targets() {
+        let mut table = Table::new(Machine::here(), String::new());
+        let knee = knee::Knee::of(100.0, asked(&[(201, 200)], 0), 120.0);
+        flood::add_closed_rows(&knee, 640, &asked(&[(201, 190), (503, 500)], 0), &mut table);
+        assert_eq!(table.missed().len(), 0);
+        flood::add_closed_rows(&knee, 640, &asked(&[(503, 500)], 0), &mut table);
+        assert_eq!(table.missed().len(), 3);
+        flood::add_open_row(&knee, 1.5, &asked(&[(201, 100)], 50), Target::AtLeast(0.6), &mut table);
+        assert_eq!(table.missed().len(), 4);
     }
 }

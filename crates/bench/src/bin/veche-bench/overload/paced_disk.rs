@@ -8,7 +8,7 @@
 //! its root group. The device below has a cache and a journal of its own, so that each sync takes longer than on that
 //! disk itself; it is what the node is measured against, paced and not.
 
-use rustix::fs::{major, minor, stat};
+use rustix::fs::{major, minor, stat, syncfs};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,11 @@ impl PacedDisk {
     /// From now on it takes so many bytes a second, and 0 means as many as it can.
     pub(super) fn pace(&self, bytes_per_second: u64) -> io::Result<()> {
         fs::write(WRITE_LIMIT, format!("{} {bytes_per_second}", self.number))
+    }
+
+    /// Writes what the system holds back.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(syncfs(fs::File::open(&self.mount)?)?)
     }
 
     /// What was written to it so far.

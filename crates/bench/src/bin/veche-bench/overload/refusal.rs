@@ -36,20 +36,21 @@ impl Arena<'_> {
                 return Ok(());
             }
         };
+        let arena = Self { duration: self.duration / 2, ..*self };
         let floor = self.home.floor(self.layout)?;
         let server = self.home.plain(&format!("{NAME}-refusing"), &disk.path().join("data"), self.layout)?;
         let subject = self.writes();
         disk.pace(PACE_BYTES)?;
         // Until it knows how slow its disk has become.
-        self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+        arena.ask(&server, &subject, CONNECTIONS * TIMES, Pacing::Closed)?;
         let [mut ours, mut floors, mut refused, mut answers] = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            let idle = self.idle(&server)?;
-            let asked = self.ask(&server, &subject, CONNECTIONS * TIMES, Pacing::Closed)?;
-            ours.push(cost_us(&asked, idle, self.duration.as_secs_f64()));
+            let idle = arena.idle(&server)?;
+            let asked = arena.ask(&server, &subject, CONNECTIONS * TIMES, Pacing::Closed)?;
+            ours.push(cost_us(&asked, idle, arena.duration.as_secs_f64()));
             refused.push(asked.refused);
             answers.push(asked.answers_per_second);
-            floors.push(self.ask(&floor, &subject, CONNECTIONS * TIMES, Pacing::Closed)?.sample.cpu_us);
+            floors.push(arena.ask(&floor, &subject, CONNECTIONS * TIMES, Pacing::Closed)?.sample.cpu_us);
         }
         disk.pace(0)?;
         drop(server);

@@ -11,7 +11,7 @@ use bench::recorder::micros;
 use bench::stats::rounds;
 use bench::timeline::Row;
 use bench::units::bytes;
-use bench::{Pacing, Stop, Watch};
+use bench::{Pacing, Watch};
 
 /// How many times the knee's connections write.
 const TIMES: usize = 10;
@@ -32,10 +32,13 @@ impl Arena<'_> {
                 seconds.push(second.row.clone());
             }
         };
-        let watch = Watch { stop: &Stop::on_interrupt()?, each_second: &mut look };
+        let watch = Watch { stop: self.stop, each_second: &mut look };
         let lanes = vec![load.lane("flood", server.protocol())];
         let servers = std::slice::from_ref(&server);
         let (sample, results) = measure_lanes(servers, self.layout, self.flood, lanes, watch)?;
+        if self.stop.is_set() {
+            return Err("interrupted".into());
+        }
         let result = &results[0];
         let silent = Silence::of(&seconds, |row| row.answers() == 0);
         let unserved = Silence::of(&seconds, |row| served(row) == 0);

@@ -4,14 +4,12 @@ use super::flood::{GOODPUT_CLOSED_MIN, add_open_row};
 use super::paced_disk::PacedDisk;
 use super::{Arena, CONNECTIONS, NAME, Subject};
 use crate::Outcome;
-use crate::data::require_room;
-use crate::measure::preload;
+use crate::data::{require_room, settle};
 use crate::table::{Table, Target};
 use bench::Pacing;
-use bench::keys::KeyOrder;
 use bench::stats::rounds;
 use bench::units::bytes;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const DISK_BYTES: u64 = 4 << 30;
 /// Few enough for all of them, several times over, on the disk.
@@ -20,6 +18,7 @@ const KEYS_MAX: u64 = 200_000;
 const TRIALS_LONGER: u32 = 2;
 /// The part of the disk's pace that is left.
 const PACE: f64 = 0.1;
+const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 /// How many times what the node bears it is asked.
 const TIMES: f64 = 10.0;
 
@@ -37,11 +36,13 @@ impl Arena<'_> {
         let arena = Self { keys: self.keys.min(KEYS_MAX), trial: self.trial * TRIALS_LONGER, ..*self };
         let subject = Subject { goal: self.arguments.disk_goal.clone(), ..self.writes() };
         let server = self.home.plain(&format!("{NAME}-disk"), &disk.path().join("data"), self.layout)?;
-        preload(&server, self.layout, KeyOrder::Sequential, arena.keys, subject.value_bytes)?;
         let (before, begun) = (disk.written_bytes()?, Instant::now());
         let unpaced = arena.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
         let written = (disk.written_bytes()? - before) as f64 / begun.elapsed().as_secs_f64();
         let pace = written * PACE;
+        // What the fast disk left undone is not the slow one's.
+        settle(&server, SETTLE_PATIENCE)?;
+        disk.sync()?;
         disk.pace(pace as u64)?;
         println!("  wrote {}/s, paced to {}/s", bytes(written), bytes(pace));
         let note = format!("{}/s written, of which a tenth is left", bytes(written));
