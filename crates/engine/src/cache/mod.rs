@@ -30,7 +30,7 @@ mod stats;
 pub(crate) use stats::FilterAnswer;
 pub use stats::{CacheStats, FilterStats, KindStats};
 
-use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, TableId};
+use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, LargeReads, TableId};
 use hash::BlockHashBuilder;
 use parking_lot::Mutex;
 use quick_cache::sync::{Cache, GuardResult};
@@ -104,6 +104,7 @@ pub struct BlockCache {
     reservation: Mutex<Reservation>,
     /// What could be held beside what is, so that a refusal needs no lock.
     room_bytes: AtomicU64,
+    large_reads: LargeReads,
 }
 
 impl BlockCache {
@@ -123,7 +124,13 @@ impl BlockCache {
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
         let reservation = Reservation::of(budget_bytes);
         let room_bytes = AtomicU64::new(reservation.room_bytes());
-        Self { blocks, counters, budget_bytes, reservation: Mutex::new(reservation), room_bytes }
+        let (reservation, large_reads) = (Mutex::new(reservation), LargeReads::default());
+        Self { blocks, counters, budget_bytes, reservation, room_bytes, large_reads }
+    }
+
+    /// The large blocks that are being read, and not kept here.
+    pub(crate) fn large_reads(&self) -> &LargeReads {
+        &self.large_reads
     }
 
     /// What the blocks may weigh together, in bytes.

@@ -405,9 +405,11 @@ impl Table {
         kind: FrameKind,
         wait: Wait,
     ) -> Result<Option<Vec<u8>>, Error> {
-        if wait == Wait::Never && extent.bytes > NOWAIT_BYTES_MAX {
+        let is_large = extent.bytes > NOWAIT_BYTES_MAX;
+        if is_large && wait == Wait::Never {
             return Ok(None);
         }
+        let _turn = is_large.then(|| self.cache.large_reads().begin(extent.bytes));
         let mut stored = vec![0; extent.bytes as usize];
         if wait == Wait::Allowed {
             read_exact(&*root.file, &self.path, &mut stored, extent.offset)?;
