@@ -7,8 +7,7 @@
 //!
 //! **Mechanism.** A body that is whole in the bytes that came with its head, as most are, is handed on as a
 //! slice of hyper's buffer: the store copies it into its batch before the next read. Others are collected in a
-//! buffer of their own, of the announced length where that is known: the system gives its pages as they are
-//! written.
+//! buffer of their own, which grows with what has come: however long a body is announced to be, it takes what is there.
 
 use crate::budget::{Lent, Part, Purse, Taken};
 use crate::counters::Refusal;
@@ -25,11 +24,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-/// A body of unknown length begins with a buffer of this size.
-const BUFFER_BYTES_MIN: usize = 64 << 10;
+/// The buffer of a body begins with this size, and doubles, ...
+const BUFFER_BYTES_MIN: usize = 16 << 10;
+/// ... but grows by no more than this at once: so much the system moves instead of copying it.
+const BUFFER_GROWTH_MAX: usize = 1 << 20;
 /// What of an unwanted body is read over, so that its connection can go on.
 const SKIPPED_BYTES_MAX: u64 = 64 << 10;
-/// What a body takes beside its bytes while it comes: the library's buffer, and the future that waits.
+/// What a body takes beside its bytes and its pieces: the least buffer of the library, and the future that waits.
 const BODY_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// A value, and what it takes of the budget.
@@ -93,19 +94,22 @@ impl RequestBody {
     async fn collect_rest(&mut self, first: Bytes, rules: &BodyRules<'_>) -> Result<Value, Problem> {
         let announced = self.incoming.size_hint().exact().map(|rest| rest as usize + first.len());
         let value_bytes_max = rules.process.rules.value_bytes_max;
-        let capacity = announced.map_or(BUFFER_BYTES_MIN, |len| len.min(value_bytes_max));
-        let taken = rules.process.memory.take(Part::Bodies, BODY_OVERHEAD_BYTES);
-        let mut taken = taken.ok_or_else(|| rules.refuse())?;
+        let len_max = announced.map_or(value_bytes_max, |len| len.min(value_bytes_max));
+        let mut taken = rules.process.memory.begin(Part::Bodies);
         let _holding = Holding::begin(&self.vitals, Part::Bodies);
-        let mut buffer = Vec::with_capacity(capacity);
+        let (mut buffer, mut piece_max) = (Vec::new(), 0);
         let mut piece = Some(first);
         while let Some(bytes) = piece {
             if buffer.len() + bytes.len() > value_bytes_max {
                 return Err(Problem::value_too_large(value_bytes_max));
             }
-            if !taken.take(bytes.len() as u64) {
+            let capacity = grown(buffer.capacity(), buffer.len() + bytes.len(), len_max);
+            // The library's buffer is as large as the largest piece that it has read.
+            piece_max = bytes.len().max(piece_max);
+            if !taken.hold(BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64) {
                 return Err(rules.refuse());
             }
+            buffer.reserve_exact(capacity - buffer.len());
             buffer.extend_from_slice(&bytes);
             // Let hyper have its buffer back before it reads on.
             drop(bytes);
@@ -180,8 +184,37 @@ impl Drop for RequestBody {
     }
 }
 
+/// The capacity of a buffer of this capacity once it is to hold `len` bytes, of `len_max` that may come.
+fn grown(capacity: usize, len: usize, len_max: usize) -> usize {
+    if len <= capacity {
+        return capacity;
+    }
+    let growth = capacity.clamp(BUFFER_BYTES_MIN, BUFFER_GROWTH_MAX);
+    (capacity + growth).min(len_max).max(len)
+}
+
 fn cut_short() -> Problem {
     Problem::bad_request(
         "The body ended before it was complete, or its chunks are malformed. Nothing was stored. Send it again.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_grows_with_what_comes_and_not_past_what_may() {
+        const LEN_MAX: usize = 5 << 20;
+        let (mut capacity, mut growths) = (0, 0);
+        for len in (0..=LEN_MAX).step_by(1_000).chain([LEN_MAX]) {
+            let next = grown(capacity, len, LEN_MAX);
+            assert!((len..=LEN_MAX).contains(&next) && next >= capacity);
+            assert!(next <= (2 * len).max(BUFFER_BYTES_MIN) && next - len.min(next) <= BUFFER_GROWTH_MAX);
+            growths += usize::from(next > capacity);
+            capacity = next;
+        }
+        assert!(growths < 15, "{growths}");
+        assert_eq!(grown(0, 100, 100), 100);
+    }
 }
