@@ -9,6 +9,7 @@ use crate::gauges::Gauges;
 use crate::links::{Complaints, Resolver};
 use crate::local::Local;
 use crate::metrics::Metrics;
+use crate::reply_room::ReadValues;
 use crate::stages::Stages;
 use crate::streaming::room::OpenRanges;
 use api::ServingState;
@@ -31,12 +32,13 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     /// What is recorded, if anything is to be.
     pub(crate) metrics: Option<Metrics>,
     /// Where the time of requests goes.
     pub(crate) stages: Stages,
     pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
@@ -67,20 +69,23 @@ impl Process {
         let rules =
             api::Rules { nodes, default_from: config.default_from, value_bytes_max: config.value_bytes_max };
         let (control, from_threads) = mpsc::channel(FROM_THREADS_MAX);
+        let admission = Arc::new(Admission::new(config.threads));
+        let memory = Arc::new(MemoryBudget::new(
+            &config.limits,
+            config.engine.memory_bytes,
+            Largest::of(config.value_bytes_max, usize::from(nodes.get())),
+        ));
         let process = Self {
             rules,
             clock: Arc::clone(&env.clock),
             started: env.clock.now().mono,
             gauges: Gauges::new(config.threads, usize::from(nodes.get())),
             counters: Counters::new(usize::from(nodes.get())),
-            admission: Admission::new(config.threads),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
-            memory: Arc::new(MemoryBudget::new(
-                &config.limits,
-                config.engine.memory_bytes,
-                Largest::of(config.value_bytes_max, usize::from(nodes.get())),
-            )),
+            read_values: Arc::new(ReadValues::new(&memory, &admission)),
+            admission,
+            memory,
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
             profiling: AtomicBool::new(false),

@@ -8,10 +8,14 @@
 //! refused ([`Flow`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
 //! waits for any more when its turn comes is not read.
 //!
+//! A large value that was read has room in the memory budget until its reader takes it (`reply_room`); where there is none it
+//! is let go again, and the read is refused.
+//!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
 use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
+use crate::reply_room::{self, ReadValues};
 use crate::stages::StoreTimes;
 use cluster::{Flow, StoreFault, StoreId, StoreRequest, StoreResponse};
 use env::Clock;
@@ -20,7 +24,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use stdx::{BoundedQueue, Instant, Now};
+use stdx::{BoundedQueue, Cell, Instant, Now};
 use store::Store;
 
 /// Reads of a kind that may wait for a thread.
@@ -66,6 +70,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Where it is recorded how long reads waited, if it is.
     waits: Option<Arc<ReadWaits>>,
+    /// Room for large values until their readers take them.
+    values: Arc<ReadValues>,
 }
 
 /// Threads that wait for the disk. They end when this is dropped.
@@ -84,10 +90,12 @@ impl ReadPool {
         request_timeout: Duration,
         clock: &Arc<dyn Clock>,
         waits: Option<Arc<ReadWaits>>,
+        values: &Arc<ReadValues>,
     ) -> io::Result<Self> {
         let (queue, patience) = (Queue::new((threads / 2).max(1)), request_timeout / WAIT_SHARE);
         let (queue, clock) = (Mutex::new(queue), Arc::clone(clock));
-        let shared = Arc::new(Shared { queue, filled: Condvar::new(), clock, waits });
+        let shared = Shared { queue, filled: Condvar::new(), clock, waits, values: Arc::clone(values) };
+        let shared = Arc::new(shared);
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads), patience };
         for number in 0..threads {
             let (shared, store) = (Arc::clone(&shared), store.clone());
@@ -202,13 +210,26 @@ impl Shared {
             }
             let response = match read.deadline {
                 Some(deadline) if deadline <= taken => StoreResponse::Failed(StoreFault::Expired),
-                _ => store.answer_blocking(&read.request),
+                _ => self.with_room(store.answer_blocking(&read.request)),
             };
             let read_at = self.clock.now().mono;
             done = Some((read_at, is_page));
             let (responses, times) =
                 (vec![(read.id, response)], StoreTimes::Read { came, taken, done: read_at });
             read.answer_to.put(Answers { responses, times });
+        }
+    }
+
+    /// The response, if there is room for it.
+    fn with_room(&self, response: StoreResponse) -> StoreResponse {
+        match response {
+            StoreResponse::Cell(Some(cell)) => match self.values.hold(cell.value) {
+                Some(value) => StoreResponse::Cell(Some(Cell { value, ..cell })),
+                None => {
+                    StoreResponse::Failed(StoreFault::Overloaded { retry_after: reply_room::RETRY_AFTER })
+                }
+            },
+            response => response,
         }
     }
 

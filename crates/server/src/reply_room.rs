@@ -2,25 +2,36 @@
 //!
 //! **Promise.** A value that is too large to be copied into a response has its bytes taken of the memory budget
 //! ([`Part::Replies`]) before the first byte of its answer leaves, until its last byte has. Where there is no room the
-//! answer is `503`: nothing that has begun is broken off for it. Readers that stand still make room (`vitals`).
+//! answer is `503`: nothing that has begun is broken off for it. Readers that stand still make room (`vitals`). One that was
+//! read from disk has room from then on ([`ReadValues`]), which its reader takes over: it may have to wait for him.
 //!
-//! **Caveats.** The value is in memory when it is looked at. Readers of one value that share it in memory each count
-//! all of it.
+//! **Mechanism.** The room of a value that nobody has taken over is found by where the value is in memory. It goes with
+//! the value, whoever lets go of that last.
+//!
+//! **Caveats.** A value that is found in memory, or alone without room, is there when it is looked at. Readers of one value
+//! that share it in memory each count all of it.
 
-use crate::budget::{Part, Taken};
+use crate::admission::Admission;
+use crate::budget::{MemoryBudget, Part, Taken};
 use crate::counters::Refusal;
 use crate::process::Process;
 use crate::vitals::{Holding, Vitals};
 use api::{Action, Asked};
+use bytes::Bytes;
 use cluster::{Failure, Reply};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::Version;
 
 /// Values up to this size are copied into their answers, and taken in no account unless they have to wait.
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
+/// Values up to this size that were read from disk are taken in account only when they leave.
+const READ_BYTES: usize = 64 << 10;
 /// When to come again for a value that has found no room.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The room of a large value. It goes back when this is dropped.
 #[derive(Debug)]
@@ -36,14 +47,15 @@ pub(crate) fn find(
     reply: Reply,
     asked: &Asked,
 ) -> (Reply, Option<ReplyRoom>) {
-    let len = match &reply {
-        Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => cell.value.len(),
-        _ => 0,
+    let value = match &reply {
+        Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => &cell.value,
+        _ => return (reply, None),
     };
-    if len <= LARGE_BYTES {
+    if value.len() <= LARGE_BYTES {
         return (reply, None);
     }
-    match process.memory.take(Part::Replies, len as u64) {
+    let taken = process.read_values.take_over(value);
+    match taken.or_else(|| process.memory.take(Part::Replies, value.len() as u64)) {
         Some(taken) => {
             (reply, Some(ReplyRoom { _taken: taken, _holding: Holding::begin(vitals, Part::Replies) }))
         }
@@ -58,4 +70,130 @@ pub(crate) fn find(
 fn sends_value(asked: &Asked, version: Version) -> bool {
     let is_known = asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version));
     asked.action == Action::Get && !is_known
+}
+
+/// Values that were read from disk, until their readers take them.
+#[derive(Debug)]
+pub(crate) struct ReadValues {
+    memory: Arc<MemoryBudget>,
+    admission: Arc<Admission>,
+    /// By where they are. One at a time may be there without room: whoever wants to know about it, and not have it, needs
+    /// none for long.
+    rooms: Mutex<HashMap<usize, Option<Taken>>>,
+}
+
+/// A value that is held.
+struct Held {
+    value: Bytes,
+    values: Arc<ReadValues>,
+}
+
+impl ReadValues {
+    /// None yet.
+    pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
+        Self { memory: Arc::clone(memory), admission: Arc::clone(admission), rooms: Mutex::default() }
+    }
+
+    /// The value, with room until it is taken over or dropped if it is large; `None`: there is no room.
+    pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Option<Bytes> {
+        if value.len() <= READ_BYTES {
+            return Some(value);
+        }
+        let mut rooms = self.rooms.lock();
+        let place = value.as_ptr() as usize;
+        if rooms.contains_key(&place) {
+            // Whoever shares it has found room for it.
+            return Some(value);
+        }
+        let room = self.memory.take(Part::Replies, value.len() as u64);
+        if room.is_none() && rooms.values().any(Option::is_none) {
+            self.admission.count(Refusal::Replies);
+            return None;
+        }
+        rooms.insert(place, room);
+        Some(Bytes::from_owner(Held { value, values: Arc::clone(self) }))
+    }
+
+    /// The room of a value that is held, for whoever takes that.
+    fn take_over(&self, value: &Bytes) -> Option<Taken> {
+        if value.len() <= READ_BYTES {
+            return None;
+        }
+        let mut rooms = self.rooms.lock();
+        let place = value.as_ptr() as usize;
+        match rooms.get(&place) {
+            Some(Some(_)) => rooms.remove(&place).flatten(),
+            Some(None) | None => None,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.values.rooms.lock().remove(&(self.value.as_ptr() as usize));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Largest;
+    use crate::config::Limits;
+
+    const LARGE: usize = 1 << 20;
+
+    fn values() -> Arc<ReadValues> {
+        let limits = Limits { memory_bytes: 6 << 20, ..Limits::default() };
+        let memory = Arc::new(MemoryBudget::new(&limits, 0, Largest::default()));
+        Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))))
+    }
+
+    #[test]
+    fn what_was_read_has_room_until_it_is_taken_over_or_let_go() {
+        let values = values();
+        let taken = || values.memory.taken(Part::Replies);
+        let small = values.hold(Bytes::from(vec![1; READ_BYTES])).expect("it needs none");
+        assert_eq!((taken(), values.take_over(&small).is_none()), (0, true));
+        let value = values.hold(Bytes::from(vec![2; LARGE])).expect("room");
+        let copy = value.clone();
+        assert_eq!(taken(), LARGE as u64);
+        let room = values.take_over(&value).expect("it has room");
+        assert!(values.take_over(&copy).is_none(), "once");
+        drop((value, copy));
+        assert_eq!(taken(), LARGE as u64, "it is his who took it");
+        drop(room);
+        assert_eq!(taken(), 0);
+        drop(values.hold(Bytes::from(vec![3; LARGE])));
+        assert_eq!((taken(), values.rooms.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn of_what_finds_no_room_one_is_there_at_a_time() {
+        let values = values();
+        let read = || values.hold(Bytes::from(vec![0; LARGE]));
+        let held: Vec<_> = (0..3).map(|_| read().expect("room")).collect();
+        let guest = read().expect("the one without");
+        assert!(read().is_none() && values.take_over(&guest).is_none());
+        assert_eq!(values.admission.refused(Refusal::Replies), 1);
+        drop(guest);
+        assert!(read().is_some());
+        drop(held);
+        assert_eq!(values.memory.taken(Part::Replies), 0);
+    }
+
+    #[test]
+    fn a_value_that_is_shared_has_room_once() {
+        let values = values();
+        let shared = Bytes::from(vec![0; LARGE]);
+        let readers = [(); 2].map(|()| values.hold(shared.clone()).expect("room"));
+        assert_eq!(values.memory.taken(Part::Replies), LARGE as u64);
+        drop(readers);
+        assert_eq!(values.memory.taken(Part::Replies), 0);
+    }
 }

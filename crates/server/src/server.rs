@@ -380,7 +380,8 @@ pub(crate) fn local_of(
 ) -> Result<Local, ServerError> {
     let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
     let request_timeout = process.config.request_timeout;
-    let reads = ReadPool::start(store, read_threads, request_timeout, &process.clock, waits);
+    let reads =
+        ReadPool::start(store, read_threads, request_timeout, &process.clock, waits, &process.read_values);
     let reads = reads.map_err(start_error("threads that read from disk"))?;
     let member = member(&process.config, opened)?;
     Ok(Local::new(store.clone(), member, reads, opened.record.standing, &process.config)?)
