@@ -1,5 +1,6 @@
 //! veche: a highly available, distributed key-value store over plain HTTP.
 
+mod allocator;
 mod backup;
 mod bench;
 mod client;
@@ -21,12 +22,13 @@ mod status;
 mod verify;
 
 use ::profile::alloc::SamplingAllocator;
+use allocator::LargeApart;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: SamplingAllocator<MiMalloc> = SamplingAllocator::new(MiMalloc);
+static ALLOCATOR: SamplingAllocator<LargeApart<MiMalloc>> = SamplingAllocator::new(LargeApart::new(MiMalloc));
 
 /// A highly available, distributed key-value store over plain HTTP.
 #[derive(Debug, Parser)]

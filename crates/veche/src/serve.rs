@@ -24,6 +24,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let settings = arguments.settings.or(file.unwrap_or_default());
     let (format, filter) = settings.logging();
     logging::start(format, filter)?;
+    if let Err(error) = os_process::use_small_pages() {
+        tracing::debug!(%error, "memory may come in huge pages");
+    }
     let machine = Machine {
         memory_bytes: os_process::total_memory_bytes(),
         cores: os_process::available_cores(),

@@ -9,6 +9,7 @@ use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::system::sysinfo;
+use rustix::thread::disable_transparent_huge_pages;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::num::NonZeroUsize;
@@ -70,6 +71,15 @@ pub fn prefer_short_turns() -> io::Result<()> {
     // writes nothing.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the system give this process memory in its ordinary pages only, never in huge ones: what is resident is then what
+/// was written, and not up to 2 MiB around each byte of it.
+///
+/// # Errors
+/// When the system does not know it; nothing has changed then.
+pub fn use_small_pages() -> io::Result<()> {
+    Ok(disable_transparent_huge_pages(true)?)
 }
 
 /// `struct sched_attr` as of its first version. Policy 0 is the ordinary one.

@@ -1,0 +1,156 @@
+//! The allocator: a library's for what is small, pages of the system for what is large.
+//!
+//! **Promise.** What is large is in memory from when it is written until it is freed, neither before nor after: room for a
+//! value that has not come yet costs nothing, and a value that has left leaves nothing behind.
+//!
+//! **Mechanism.** From [`LARGE_BYTES`] on an allocation is a mapping of its own. To free it is to unmap it. It grows by
+//! `mremap(2)`, which moves pages and copies nothing. The library keeps what was freed for whoever comes next, which is
+//! right for what is small; of values of some MiB it kept several times what was in use.
+//!
+//! **Caveats.** A mapping costs two calls, and a fault for each page that is written: about as much as to copy the value once.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr;
+
+/// From this size on an allocation has pages of its own.
+const LARGE_BYTES: usize = 1 << 20;
+/// What a page is aligned to at least.
+const PAGE_ALIGN: usize = 4 << 10;
+
+/// Allocates what is small with another, and what is large from the system. See the module.
+pub(crate) struct LargeApart<A>(A);
+
+impl<A> LargeApart<A> {
+    /// One that asks `small` for what is small.
+    pub(crate) const fn new(small: A) -> Self {
+        Self(small)
+    }
+}
+
+// SAFETY: what is large is mapped, unmapped and moved as a whole, with the size it was asked for; whether it is large is
+// told by its layout alone, so each allocation goes back to where it came from. The rest is the other allocator's.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return map(layout.size());
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            // Fresh pages are zero.
+            return map(layout.size());
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
+        let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
+        match (is_large(layout), is_large(new)) {
+            // SAFETY: the caller's promise is passed on.
+            (false, false) => unsafe { self.0.realloc(memory, layout, bytes) },
+            // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
+            (true, true) => unsafe {
+                let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
+                pointer(moved)
+            },
+            // SAFETY: both are allocations of at least so many bytes, apart from each other; the old one is the caller's to
+            // give back.
+            (true, false) | (false, true) => unsafe {
+                let moved = self.alloc(new);
+                if !moved.is_null() {
+                    ptr::copy_nonoverlapping(memory, moved, layout.size().min(bytes));
+                    self.dealloc(memory, layout);
+                }
+                moved
+            },
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // SAFETY: `memory` is a mapping of this size, which nobody uses any more.
+            let result = unsafe { libc::munmap(memory.cast(), layout.size()) };
+            debug_assert_eq!(result, 0, "what was mapped can be unmapped");
+            return;
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.dealloc(memory, layout) }
+    }
+}
+
+const fn is_large(layout: Layout) -> bool {
+    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_ALIGN
+}
+
+/// So many bytes of fresh pages; null: there are none.
+fn map(bytes: usize) -> *mut u8 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where the system likes touches nobody's memory.
+    let mapped =
+        unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    pointer(mapped)
+}
+
+fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
+    if mapped == libc::MAP_FAILED { ptr::null_mut() } else { mapped.cast() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::alloc::System;
+
+    const ALLOCATOR: LargeApart<System> = LargeApart::new(System);
+
+    #[test]
+    fn what_is_written_stays_through_every_change_of_size() {
+        let sizes =
+            [100, LARGE_BYTES - 1, LARGE_BYTES, 5 * LARGE_BYTES + 77, 2 * LARGE_BYTES, 4_000, 3 << 20];
+        let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a small alignment");
+        let mut held = 10;
+        // SAFETY: every access is within the size at the time, and each change of size names the one before.
+        unsafe {
+            let mut memory = ALLOCATOR.alloc(layout(held));
+            (0..held).for_each(|at| memory.add(at).write(at as u8));
+            let mut written = held;
+            for bytes in sizes {
+                memory = ALLOCATOR.realloc(memory, layout(held), bytes);
+                assert!(!memory.is_null());
+                written = written.min(bytes);
+                assert!((0..written).all(|at| memory.add(at).read() == at as u8), "{held} to {bytes}");
+                (0..bytes).for_each(|at| memory.add(at).write(at as u8));
+                (held, written) = (bytes, bytes);
+            }
+            ALLOCATOR.dealloc(memory, layout(held));
+        }
+    }
+
+    #[test]
+    fn zeroes_are_zeroes_and_great_alignments_are_kept() {
+        for (bytes, align) in [(2 * LARGE_BYTES, 8), (2 * LARGE_BYTES, 64 << 10), (64, 64)] {
+            let layout = Layout::from_size_align(bytes, align).expect("a layout");
+            for _ in 0..3 {
+                // SAFETY: what is read and written is within the allocation, which is given back once.
+                unsafe {
+                    let memory = ALLOCATOR.alloc_zeroed(layout);
+                    assert_eq!(memory as usize % align, 0);
+                    assert!((0..bytes).all(|at| memory.add(at).read() == 0));
+                    (0..bytes).for_each(|at| memory.add(at).write(1));
+                    ALLOCATOR.dealloc(memory, layout);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_null() {
+        let layout = Layout::from_size_align(isize::MAX as usize & !0xfff, 8).expect("a layout");
+        // SAFETY: nothing is done with it.
+        assert!(unsafe { ALLOCATOR.alloc(layout) }.is_null());
+    }
+}
