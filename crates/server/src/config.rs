@@ -50,7 +50,7 @@ pub struct Config {
 
 impl Config {
     /// What all may take in memory together, in bytes.
-    pub(crate) const fn memory_bytes(&self) -> u64 {
+    pub const fn memory_bytes(&self) -> u64 {
         self.engine.memory_bytes + self.limits.memory_bytes
     }
 

@@ -7,10 +7,16 @@
 //! `mremap(2)`, which moves pages and copies nothing. The library keeps what was freed for whoever comes next, which is
 //! right for what is small; of values of some MiB it kept several times what was in use.
 //!
+//! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
+//! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]).
+//!
 //! **Caveats.** A mapping costs two calls, and a fault for each page that is written: about as much as to copy the value once.
+//! To give back at once whatever is free would cost a third of the writes that a node can take.
 
+use env::os_process;
 use std::alloc::{GlobalAlloc, Layout};
-use std::ptr;
+use std::time::Duration;
+use std::{io, ptr};
 
 /// From this size on an allocation has pages of its own.
 const LARGE_BYTES: usize = 1 << 20;
@@ -81,6 +87,49 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.0.dealloc(memory, layout) }
     }
+}
+
+/// How often it is looked at what is resident, ...
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// ... at least, where there was little to give back.
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
+/// It was little if it was less than one in so many of what was resident.
+const LITTLE_SHARE: u64 = 16;
+
+/// What is free is given back from so many hundredths of the bound on.
+const FREE_PERCENT: u64 = 75;
+
+/// Has the library give back what is free when nearly so many bytes are resident, from now on.
+///
+/// # Errors
+/// There is no thread for it.
+pub(crate) fn keep_below(resident_max: u64) -> io::Result<()> {
+    let enough = resident_max / 100 * FREE_PERCENT;
+    let watch = move || {
+        let mut pause = LOOK_EVERY;
+        loop {
+            std::thread::sleep(pause);
+            let before = os_process::resident_bytes();
+            if before <= enough {
+                pause = LOOK_EVERY;
+                continue;
+            }
+            give_back();
+            let is_little = before.saturating_sub(os_process::resident_bytes()) < before / LITTLE_SHARE;
+            pause = if is_little { (2 * pause).min(LOOK_EVERY_MAX) } else { LOOK_EVERY };
+        }
+    };
+    std::thread::Builder::new().name("veche-memory".to_owned()).spawn(watch).map(drop)
+}
+
+/// Has the library give all pages to the system that nothing is in.
+fn give_back() {
+    unsafe extern "C" {
+        /// Of the library (`mimalloc.h`): frees what is cached; with `force`, all of it and at once.
+        fn mi_collect(force: bool);
+    }
+    // SAFETY: it may be called on any thread, at any time.
+    unsafe { mi_collect(true) }
 }
 
 const fn is_large(layout: Layout) -> bool {

@@ -1,5 +1,6 @@
 //! `veche serve`: run a node.
 
+use crate::allocator;
 use crate::logging;
 use crate::settings::{Machine, Settings};
 use env::{Env, os_process};
@@ -40,6 +41,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
             "each key is kept on so many nodes unless a request says otherwise; --default-from 3 is what most need"
         );
     }
+    allocator::keep_below(config.memory_bytes())
+        .map_err(|error| format!("cannot start the thread that looks after memory: {error}"))?;
     server::run(config, Env::os(), |address| {
         // For whoever started the process with port 0. That nobody reads it is no reason to stop.
         let _ = writeln!(std::io::stdout(), "listening on {address}");

@@ -434,7 +434,7 @@ impl Table {
     /// A block among its neighbours, past the cache.
     pub(super) fn read_uncached<B: Block>(&self, window: &mut Window, extent: Extent) -> Result<B, Error> {
         let stored = window.read(extent)?;
-        let raw = self.unframe(Cow::Borrowed(stored), extent, B::FRAME)?;
+        let raw = self.unframe(stored, extent, B::FRAME)?;
         B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))
     }
 

@@ -1,9 +1,13 @@
 //! Reading blocks in a row in larger pieces.
+//!
+//! A block that is larger than a piece is read by itself, into memory of its own: it is there once, and the piece stays
+//! small for those behind it.
 
 use super::format::Extent;
 use super::table::read_exact;
 use crate::Error;
 use env::File;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,16 +30,28 @@ impl Window {
     }
 
     /// The bytes of a block that lies below the limit.
-    pub(super) fn read(&mut self, extent: Extent) -> Result<&[u8], Error> {
+    pub(super) fn read(&mut self, extent: Extent) -> Result<Cow<'_, [u8]>, Error> {
+        if extent.bytes > PIECE_BYTES {
+            return self.read_alone(extent).map(Cow::Owned);
+        }
         if extent.offset < self.start || extent.end() > self.end() {
             self.slide(extent)?;
         }
         let at = (extent.offset - self.start) as usize;
-        Ok(&self.bytes[at..at + extent.bytes as usize])
+        Ok(Cow::Borrowed(&self.bytes[at..at + extent.bytes as usize]))
+    }
+
+    fn read_alone(&mut self, extent: Extent) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; extent.bytes as usize];
+        read_exact(&*self.file, &self.path, &mut bytes, extent.offset)?;
+        self.start = extent.end();
+        self.bytes.clear();
+        self.prefetch_next();
+        Ok(bytes)
     }
 
     fn slide(&mut self, extent: Extent) -> Result<(), Error> {
-        let len = extent.bytes.max(PIECE_BYTES).min(self.limit.saturating_sub(extent.offset));
+        let len = PIECE_BYTES.min(self.limit.saturating_sub(extent.offset));
         self.bytes.resize(len.max(extent.bytes) as usize, 0);
         self.start = extent.offset;
         if let Err(error) = read_exact(&*self.file, &self.path, &mut self.bytes, extent.offset) {
