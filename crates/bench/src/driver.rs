@@ -434,3 +434,36 @@ impl Driver {
         Driven { recorders: self.lanes.into_iter().map(|lane| lane.recorder).collect(), ended }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::KeySpace;
+    use crate::schedule::{Pacing, Share};
+    use crate::workload::WorkloadSpec;
+
+    #[test]
+    fn requests_that_waited_too_long_are_given_up_and_latencies_count_from_the_sending() {
+        let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
+        let (spec, targets) = (WorkloadSpec::default(), ["127.0.0.1:1".parse().unwrap()]);
+        let lane = Lane {
+            name: String::new(),
+            connections: 1,
+            pacing: Pacing::Rate(1_000),
+            workload: spec,
+            requests: None,
+            verify: false,
+            retry: false,
+            patience: Some(Duration::from_millis(10)),
+        };
+        let schedule = Schedule::new(lane.pacing, 1, Share { index: 0, of: 1 }, at(0), at(1_000));
+        let workload = Workload::new(&spec, KeySpace::new(spec.keys), &targets, 0);
+        let recorder = Recorder::new(at(0), at(1_000), Arc::default());
+        let mut share = LaneShare::new(&lane, schedule, workload, recorder, None);
+        share.schedule.release(at(100), |_| {});
+        assert_eq!(share.take(0, at(100)), Some(at(100)));
+        assert_eq!(share.recorder.failures().get(&Failure::Unsent), Some(&90));
+        assert_eq!(share.take(0, at(101)), Some(at(101)));
+        assert_eq!(share.recorder.failures().get(&Failure::Unsent), Some(&90));
+    }
+}

@@ -17,7 +17,7 @@ const OPEN: [f64; 4] = [1.5, 2.0, 5.0, 10.0];
 const OPEN_CONNECTIONS: usize = 640;
 /// How long a request of such a rate waits for a connection before it is given up: each has its turn every few
 /// milliseconds, so one that is busy for so long is kept busy by the node.
-pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Of the knee's rate is served.
 pub(super) const GOODPUT_CLOSED_MIN: f64 = 0.9;
 const GOODPUT_OPEN_MIN: f64 = 0.6;
@@ -66,7 +66,7 @@ impl Arena<'_> {
         times: f64,
     ) -> Outcome<Asked> {
         let rate = Pacing::Rate(((knee.rate * times) as u64).max(1));
-        self.ask(server, subject, OPEN_CONNECTIONS, rate)
+        self.ask_with(server, subject, self.load(subject, OPEN_CONNECTIONS, rate), Some(PATIENCE))
     }
 }
 

@@ -60,7 +60,12 @@ impl Arena<'_> {
         let doubt = if knee.is_plausible() { "" } else { "NOT PROVEN, something else held it up: " };
         let note = format!("{doubt}a closed loop x{CONNECTIONS} reached {:.0}/s", knee.closed_per_second);
         table.row("knee, requests/s", Target::None, rounds(&[knee.rate]), note);
-        let note = format!("{}; CPU of the node {:.1} us/request", knee.calm, knee.calm.sample.cpu_us);
+        let note = format!(
+            "{:.1} % of the rate served; {}; CPU of the node {:.1} us/request",
+            100.0 * knee.calm.served_per_second / (knee.rate * STEP_BACK),
+            knee.calm,
+            knee.calm.sample.cpu_us
+        );
         table.row("p99 at 80 % of the knee, ms", Target::None, rounds(&[knee.calm_p99_us / 1e3]), note);
     }
 }

@@ -224,9 +224,19 @@ impl Arena<'_> {
 
     /// Asks, for as long as a measurement takes.
     fn ask(&self, server: &Server, subject: &Subject, connections: usize, pacing: Pacing) -> Outcome<Asked> {
-        let mut lane =
-            self.load(subject, connections, pacing).lane(subject.operation.name(), server.protocol());
-        lane.patience = matches!(pacing, Pacing::Rate(_)).then_some(flood::PATIENCE);
+        self.ask_with(server, subject, self.load(subject, connections, pacing), None)
+    }
+
+    /// The same, of clients that give up a request that waits for a connection for longer than `patience`.
+    fn ask_with(
+        &self,
+        server: &Server,
+        subject: &Subject,
+        load: Load,
+        patience: Option<Duration>,
+    ) -> Outcome<Asked> {
+        let Load { connections, pacing, .. } = load;
+        let lane = Lane { patience, ..load.lane(subject.operation.name(), server.protocol()) };
         let (sample, mut results) = self.measure(server, self.duration, lane)?;
         let asked = Asked::of(&results.swap_remove(0), sample);
         println!(
