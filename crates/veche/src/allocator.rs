@@ -20,8 +20,9 @@ use std::{io, ptr};
 
 /// From this size on an allocation has pages of its own.
 const LARGE_BYTES: usize = 1 << 20;
-/// What a page is aligned to at least.
-const PAGE_ALIGN: usize = 4 << 10;
+/// What is large and aligned to more than this is no value, but a table that is used for long and at random, as those
+/// of memtables: the library has large pages for them.
+const VALUE_ALIGN_MAX: usize = 16;
 
 /// Allocates what is small with another, and what is large from the system. See the module.
 pub(crate) struct LargeApart<A>(A);
@@ -133,7 +134,7 @@ fn give_back() {
 }
 
 const fn is_large(layout: Layout) -> bool {
-    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_ALIGN
+    layout.size() >= LARGE_BYTES && layout.align() <= VALUE_ALIGN_MAX
 }
 
 /// So many bytes of fresh pages; null: there are none.
