@@ -4,8 +4,9 @@
 //! and in each turn they get no more than it. Where all send without waiting, they take long turns, which saves calls
 //! to the system.
 //!
-//! **Mechanism.** The turns of a thread are counted by whose they are, those too whose last request has to wait. While
-//! there were turns of both kinds of clients lately, they are short.
+//! **Mechanism.** The turns of a thread are counted by whose they are, those too whose last request has to wait. When
+//! there were turns of both kinds of clients lately, they become short, and stay so for as long as it may take a client
+//! that waits to come again: many of the others' short turns fit into that.
 
 use std::cell::Cell;
 
@@ -13,8 +14,10 @@ use std::cell::Cell;
 pub(super) const LONG: usize = 64;
 /// The same in a short one.
 pub(super) const SHORT: usize = 1;
-/// Turns after which it is decided anew.
-pub(super) const TURNS: u32 = 256;
+/// Turns that are lately, while they are long.
+pub(super) const LONG_TURNS: u32 = 256;
+/// The same while they are short: some tenths of a second.
+pub(super) const SHORT_TURNS: u32 = 64 << 10;
 
 /// The turns of the connections of a thread.
 #[derive(Debug)]
@@ -41,12 +44,23 @@ impl Shares {
     pub(super) fn count(&self, is_greedy: bool) {
         let count = if is_greedy { &self.greedy } else { &self.modest };
         count.set(count.get() + 1);
-        if self.greedy.get() + self.modest.get() >= TURNS {
-            let has_both = self.greedy.get() > 0 && self.modest.get() > 0;
-            self.most.set(if has_both { SHORT } else { LONG });
-            self.greedy.set(0);
-            self.modest.set(0);
+        let (turns, has_both) =
+            (self.greedy.get() + self.modest.get(), self.greedy.get() > 0 && self.modest.get() > 0);
+        let is_long = self.most.get() == LONG;
+        if is_long && has_both {
+            self.go_on(SHORT);
+        } else if is_long && turns >= LONG_TURNS {
+            self.go_on(LONG);
+        } else if !is_long && turns >= SHORT_TURNS {
+            self.go_on(if has_both { SHORT } else { LONG });
         }
+    }
+
+    /// Counts anew, with turns of up to `most` requests.
+    fn go_on(&self, most: usize) {
+        self.most.set(most);
+        self.greedy.set(0);
+        self.modest.set(0);
     }
 }
 
@@ -62,9 +76,13 @@ mod tests {
             (0..modest).for_each(|_| shares.count(false));
             shares.most()
         };
-        assert_eq!(turns(256, 0), LONG);
-        assert_eq!(turns(0, 256), LONG);
-        assert_eq!(turns(252, 4), SHORT);
-        assert_eq!(turns(256, 0), LONG, "the others have gone");
+        let (long, short) = (LONG_TURNS as usize, SHORT_TURNS as usize);
+        assert_eq!(turns(long - 1, 0), LONG);
+        assert_eq!(turns(1, 0), LONG, "all that counts begins anew");
+        assert_eq!(turns(0, long), LONG);
+        assert_eq!(turns(1, 1), SHORT);
+        assert_eq!(turns(short - 1, 1), SHORT, "one that comes seldom is not forgotten");
+        assert_eq!(turns(short - 1, 0), SHORT);
+        assert_eq!(turns(1, 0), LONG, "the others have gone");
     }
 }

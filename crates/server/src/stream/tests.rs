@@ -1,7 +1,7 @@
 //! Connections of a thread of which nothing else runs: no clock passes, no log is written, unless the test says so.
 
 use super::refusals::REFUSED_MAX;
-use super::shares::{LONG, SHORT, TURNS};
+use super::shares::{LONG, SHORT};
 use crate::budget::Part;
 use crate::config::{Config, Limits};
 use crate::connection;
@@ -152,17 +152,14 @@ fn turns_count_that_end_with_a_request_that_has_to_wait() {
     on_a_thread(async |thread| {
         let store = open(&thread);
         let (mut greedy, mut modest) = (Client::of(&thread).await, Client::of(&thread).await);
-        let pipeline = [GET, GET, PUT].concat();
-        for _ in 1..TURNS {
-            assert_eq!(thread.shares.most(), LONG);
-            greedy.send(&pipeline).await;
-            let mut statuses = greedy.statuses(2).await;
-            tokio::select! {
-                status = greedy.statuses(1) => statuses.extend(status),
-                () = commit(&store) => {}
-            }
-            assert_eq!(statuses, [404, 404, 201]);
+        greedy.send(&[GET, GET, PUT].concat()).await;
+        let mut statuses = greedy.statuses(2).await;
+        tokio::select! {
+            status = greedy.statuses(1) => statuses.extend(status),
+            () = commit(&store) => {}
         }
+        assert_eq!(statuses, [404, 404, 201]);
+        assert_eq!(thread.shares.most(), LONG);
         assert_eq!(modest.exchange(GET).await, 404);
         assert_eq!(thread.shares.most(), SHORT, "there are turns of both kinds");
     });
