@@ -127,8 +127,7 @@ impl Vitals {
     /// For how many looks the client has stood still.
     fn look_at_client(&self) -> u32 {
         let moved = self.moved_bytes.get() - self.still_bytes.get();
-        let is_its_turn = matches!(self.stage(), Stage::Body | Stage::Writing | Stage::Streaming);
-        if !is_its_turn || moved >= Limits::PROGRESS_BYTES {
+        if !self.stage().is_clients_turn() || moved >= Limits::PROGRESS_BYTES {
             self.still_looks.set(0);
             self.still_bytes.set(self.moved_bytes.get());
             return 0;
@@ -155,6 +154,13 @@ enum Stage {
     Writing,
     /// As `Writing`, with more to come than is held.
     Streaming,
+}
+
+impl Stage {
+    /// Whether it is the client that is to move bytes.
+    fn is_clients_turn(self) -> bool {
+        matches!(self, Self::Body | Self::Writing | Self::Streaming)
+    }
 }
 
 /// What the sweep saw, and since when.
@@ -190,8 +196,7 @@ impl Watch {
         if seconds - self.since_seconds <= limit.as_secs() {
             return (self, None);
         }
-        let moves = matches!(stage, Stage::Body | Stage::Writing | Stage::Streaming);
-        if moves && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
+        if stage.is_clients_turn() && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
             return (fresh, None);
         }
         (self, Some(order))
