@@ -27,7 +27,7 @@ use std::task::{Context, Poll, ready};
 /// The buffer of a body begins with this size, and doubles, ...
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 /// ... but grows by no more than this at once: so much the system moves instead of copying it.
-const BUFFER_GROWTH_MAX: usize = 1 << 20;
+const BUFFER_GROWTH_MAX: usize = 4 << 20;
 /// What of an unwanted body is read over, so that its connection can go on.
 const SKIPPED_BYTES_MAX: u64 = 64 << 10;
 /// What a body takes beside its bytes and its pieces: the least buffer of the library, and the future that waits.
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_buffer_grows_with_what_comes_and_not_past_what_may() {
-        const LEN_MAX: usize = 5 << 20;
+        const LEN_MAX: usize = 21 << 20;
         let (mut capacity, mut growths) = (0, 0);
         for len in (0..=LEN_MAX).step_by(1_000).chain([LEN_MAX]) {
             let next = grown(capacity, len, LEN_MAX);

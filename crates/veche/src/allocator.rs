@@ -10,7 +10,7 @@
 //! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
 //! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]).
 //!
-//! **Caveats.** A mapping costs two calls, and a fault for each page that is written: about as much as to copy the value once.
+//! **Caveats.** A mapping costs two calls, and a fault for each page that is written.
 //! To give back at once whatever is free would cost a third of the writes that a node can take.
 
 use env::os_process;
@@ -19,10 +19,9 @@ use std::time::Duration;
 use std::{io, ptr};
 
 /// From this size on an allocation has pages of its own.
-const LARGE_BYTES: usize = 1 << 20;
-/// What is large and aligned to more than this is no value, but a table that is used for long and at random, as those
-/// of memtables: the library has large pages for them.
-const VALUE_ALIGN_MAX: usize = 16;
+const LARGE_BYTES: usize = 4 << 20;
+/// What a page is aligned to at least.
+const PAGE_ALIGN: usize = 4 << 10;
 
 /// Allocates what is small with another, and what is large from the system. See the module.
 pub(crate) struct LargeApart<A>(A);
@@ -98,7 +97,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
 const LITTLE_SHARE: u64 = 16;
 
 /// What is free is given back from so many hundredths of the bound on.
-const FREE_PERCENT: u64 = 75;
+const FREE_PERCENT: u64 = 90;
 
 /// Has the library give back what is free when nearly so many bytes are resident, from now on.
 ///
@@ -134,7 +133,7 @@ fn give_back() {
 }
 
 const fn is_large(layout: Layout) -> bool {
-    layout.size() >= LARGE_BYTES && layout.align() <= VALUE_ALIGN_MAX
+    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_ALIGN
 }
 
 /// So many bytes of fresh pages; null: there are none.
@@ -159,8 +158,15 @@ mod tests {
 
     #[test]
     fn what_is_written_stays_through_every_change_of_size() {
-        let sizes =
-            [100, LARGE_BYTES - 1, LARGE_BYTES, 5 * LARGE_BYTES + 77, 2 * LARGE_BYTES, 4_000, 3 << 20];
+        let sizes = [
+            100,
+            LARGE_BYTES - 1,
+            LARGE_BYTES,
+            5 * LARGE_BYTES + 77,
+            2 * LARGE_BYTES,
+            4_000,
+            3 * LARGE_BYTES,
+        ];
         let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a small alignment");
         let mut held = 10;
         // SAFETY: every access is within the size at the time, and each change of size names the one before.
