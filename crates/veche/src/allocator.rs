@@ -1,4 +1,4 @@
-//! The allocator: a library's for what is small, pages of the system for what is large.
+//! The allocator: a library's for what is small, pages of the system for what is large, huge ones for tables.
 //!
 //! **Promise.** What is large is in memory from when it is written until it is freed, neither before nor after: room for a
 //! value that has not come yet costs nothing, and a value that has left leaves nothing behind.
@@ -6,6 +6,10 @@
 //! **Mechanism.** From [`LARGE_BYTES`] on an allocation is a mapping of its own. To free it is to unmap it. It grows by
 //! `mremap(2)`, which moves pages and copies nothing. The library keeps what was freed for whoever comes next, which is
 //! right for what is small; of values of some MiB it kept several times what was in use.
+//!
+//! What is large and aligned to cache lines is no value but a table that is read at random: the pieces of memtables and
+//! their indexes. Such tables are filled, so huge pages cost them no memory and spare each read a miss or two; they ask for
+//! them. Nothing else does: a huge page of small things that come and go stays as long as the last of them.
 //!
 //! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
 //! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]).
@@ -21,7 +25,11 @@ use std::{io, ptr};
 /// From this size on an allocation has pages of its own.
 const LARGE_BYTES: usize = 4 << 20;
 /// What a page is aligned to at least.
-const PAGE_ALIGN: usize = 4 << 10;
+const PAGE_BYTES: usize = 4 << 10;
+/// From this size on a table has huge pages: one of them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What tables are aligned to at least, and nothing else is: a cache line.
+const TABLE_ALIGN: usize = 64;
 
 /// Allocates what is small with another, and what is large from the system. See the module.
 pub(crate) struct LargeApart<A>(A);
@@ -37,36 +45,38 @@ impl<A> LargeApart<A> {
 // told by its layout alone, so each allocation goes back to where it came from. The rest is the other allocator's.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_large(layout) {
-            return map(layout.size());
+        match Home::of(layout) {
+            // SAFETY: the caller's promise is passed on.
+            Home::Library => unsafe { self.0.alloc(layout) },
+            Home::Pages => map(layout.size()),
+            Home::HugePages => map_huge(layout.size()),
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_large(layout) {
+        match Home::of(layout) {
+            // SAFETY: the caller's promise is passed on.
+            Home::Library => unsafe { self.0.alloc_zeroed(layout) },
             // Fresh pages are zero.
-            return map(layout.size());
+            Home::Pages => map(layout.size()),
+            Home::HugePages => map_huge(layout.size()),
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (is_large(layout), is_large(new)) {
+        match (Home::of(layout), Home::of(new)) {
             // SAFETY: the caller's promise is passed on.
-            (false, false) => unsafe { self.0.realloc(memory, layout, bytes) },
+            (Home::Library, Home::Library) => unsafe { self.0.realloc(memory, layout, bytes) },
             // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
-            (true, true) => unsafe {
+            (Home::Pages, Home::Pages) => unsafe {
                 let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
                 pointer(moved)
             },
             // SAFETY: both are allocations of at least so many bytes, apart from each other; the old one is the caller's to
             // give back.
-            (true, false) | (false, true) => unsafe {
+            _ => unsafe {
                 let moved = self.alloc(new);
                 if !moved.is_null() {
                     ptr::copy_nonoverlapping(memory, moved, layout.size().min(bytes));
@@ -78,14 +88,32 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if is_large(layout) {
+        match Home::of(layout) {
+            // SAFETY: the caller's promise is passed on.
+            Home::Library => unsafe { self.0.dealloc(memory, layout) },
             // SAFETY: `memory` is a mapping of this size, which nobody uses any more.
-            let result = unsafe { libc::munmap(memory.cast(), layout.size()) };
-            debug_assert_eq!(result, 0, "what was mapped can be unmapped");
-            return;
+            Home::Pages | Home::HugePages => unsafe { unmap(memory, layout.size()) },
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.dealloc(memory, layout) }
+    }
+}
+
+/// Where an allocation comes from. Its layout alone tells.
+enum Home {
+    Library,
+    Pages,
+    HugePages,
+}
+
+impl Home {
+    const fn of(layout: Layout) -> Self {
+        let (bytes, align) = (layout.size(), layout.align());
+        if bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES {
+            Self::HugePages
+        } else if bytes >= LARGE_BYTES && align <= PAGE_BYTES {
+            Self::Pages
+        } else {
+            Self::Library
+        }
     }
 }
 
@@ -132,10 +160,6 @@ fn give_back() {
     unsafe { mi_collect(true) }
 }
 
-const fn is_large(layout: Layout) -> bool {
-    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_ALIGN
-}
-
 /// So many bytes of fresh pages; null: there are none.
 fn map(bytes: usize) -> *mut u8 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -143,6 +167,37 @@ fn map(bytes: usize) -> *mut u8 {
     let mapped =
         unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
     pointer(mapped)
+}
+
+/// The same, aligned to huge pages and asked for in huge pages. That there are none is no failure.
+fn map_huge(bytes: usize) -> *mut u8 {
+    let Some(more) = bytes.checked_add(HUGE_PAGE_BYTES) else { return ptr::null_mut() };
+    let mapped = map(more);
+    if mapped.is_null() {
+        return mapped;
+    }
+    let before = mapped.align_offset(HUGE_PAGE_BYTES);
+    let kept = bytes.next_multiple_of(PAGE_BYTES);
+    // SAFETY: what is kept, what lies before and what lies behind are parts of the new mapping, whole pages each.
+    unsafe {
+        let memory = mapped.add(before);
+        if before > 0 {
+            unmap(mapped, before);
+        }
+        unmap(memory.add(kept), HUGE_PAGE_BYTES - before);
+        libc::madvise(memory.cast(), kept, libc::MADV_HUGEPAGE);
+        memory
+    }
+}
+
+/// Gives pages back.
+///
+/// # Safety
+/// They are mapped, and nobody uses them any more.
+unsafe fn unmap(memory: *mut u8, bytes: usize) {
+    // SAFETY: by the caller's promise.
+    let result = unsafe { libc::munmap(memory.cast(), bytes) };
+    debug_assert_eq!(result, 0, "what was mapped can be unmapped");
 }
 
 fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
@@ -188,7 +243,13 @@ mod tests {
 
     #[test]
     fn zeroes_are_zeroes_and_great_alignments_are_kept() {
-        for (bytes, align) in [(2 * LARGE_BYTES, 8), (2 * LARGE_BYTES, 64 << 10), (64, 64)] {
+        for (bytes, align) in [
+            (2 * LARGE_BYTES, 8),
+            (2 * LARGE_BYTES, 64 << 10),
+            (HUGE_PAGE_BYTES, 64),
+            (HUGE_PAGE_BYTES + 4_999, 128),
+            (64, 64),
+        ] {
             let layout = Layout::from_size_align(bytes, align).expect("a layout");
             for _ in 0..3 {
                 // SAFETY: what is read and written is within the allocation, which is given back once.
@@ -204,9 +265,22 @@ mod tests {
     }
 
     #[test]
+    fn tables_begin_with_a_huge_page() {
+        let layout = Layout::from_size_align(HUGE_PAGE_BYTES, 64).expect("a layout");
+        // SAFETY: nothing is done with it before it is given back.
+        unsafe {
+            let memory = ALLOCATOR.alloc(layout);
+            assert_eq!(memory as usize % HUGE_PAGE_BYTES, 0);
+            ALLOCATOR.dealloc(memory, layout);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_had_is_null() {
-        let layout = Layout::from_size_align(isize::MAX as usize & !0xfff, 8).expect("a layout");
-        // SAFETY: nothing is done with it.
-        assert!(unsafe { ALLOCATOR.alloc(layout) }.is_null());
+        for align in [8, 64] {
+            let layout = Layout::from_size_align(isize::MAX as usize & !0xfff, align).expect("a layout");
+            // SAFETY: nothing is done with it.
+            assert!(unsafe { ALLOCATOR.alloc(layout) }.is_null());
+        }
     }
 }

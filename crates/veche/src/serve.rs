@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let settings = arguments.settings.or(file.unwrap_or_default());
     let (format, filter) = settings.logging();
     logging::start(format, filter)?;
-    if let Err(error) = os_process::use_small_pages() {
+    if let Err(error) = os_process::take_huge_pages_only_where_asked() {
         tracing::debug!(%error, "memory may come in huge pages");
     }
     let machine = Machine {

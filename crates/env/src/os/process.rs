@@ -9,7 +9,6 @@ use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::system::sysinfo;
-use rustix::thread::disable_transparent_huge_pages;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::num::NonZeroUsize;
@@ -73,13 +72,19 @@ pub fn prefer_short_turns() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the system give this process memory in its ordinary pages only, never in huge ones: what is resident is then what
-/// was written, and not up to 2 MiB around each byte of it.
+/// Has the system give this process huge pages where it asks for them only (`madvise(2)`): elsewhere what is resident is
+/// then what was written, and not up to 2 MiB around each byte of it.
 ///
 /// # Errors
-/// When the system does not know it; nothing has changed then.
-pub fn use_small_pages() -> io::Result<()> {
-    Ok(disable_transparent_huge_pages(true)?)
+/// When the system does not know it, as Linux before 6.18; nothing has changed then. Where the system's own setting is
+/// `madvise`, it is so anyway.
+pub fn take_huge_pages_only_where_asked() -> io::Result<()> {
+    const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
+    const NONE: libc::c_ulong = 0;
+    // SAFETY: this option takes four numbers and touches no memory.
+    let result =
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1 as libc::c_ulong, EXCEPT_ADVISED, NONE, NONE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// `struct sched_attr` as of its first version. Policy 0 is the ordinary one.
