@@ -142,7 +142,12 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             // In the midst of a response there is no telling.
             Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
-            Some(Order::Finish) | None => {}
+            Some(Order::Finish) => {}
+            None if thread.shares.are_short() && vitals.skips_turn() => {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            None => {}
         }
         // Plain requests are answered without hyper, which is not there while there is nothing else.
         let connection = loop {
@@ -162,9 +167,17 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
                 return Poll::Ready(after(served));
             }
-            // Once it has answered, the next request is looked at without it.
-            if !stream.borrow().is_plain_turn() {
+            // Once it has answered, the next request is looked at without it, and when others have had their turn.
+            let mut stream = stream.borrow_mut();
+            if !stream.is_plain_turn() {
+                if stream.is_stuck() {
+                    context.waker().wake_by_ref();
+                }
                 break present.as_mut().expect("it was polled a moment ago");
+            }
+            if stream.end_library_turn() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
         };
         if finishing || vitals.order() != Some(Order::Finish) {

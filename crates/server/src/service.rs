@@ -163,7 +163,7 @@ impl Service {
             }
         };
         self.note_answer(RequestKind::of(&parts), answer.response.status());
-        respond_with(answer, room, body.is_ended() && self.vitals.order().is_none())
+        respond_with(answer, room, self.goes_on(body.is_ended()))
     }
 
     /// The answer to what was asked, and its room if it is large.
@@ -315,7 +315,7 @@ impl Service {
             return self.respond(kind, problem.to_answer(false), false);
         }
         self.note_answer(kind, head.status());
-        finish(head.map(|()| body), goes_on && knows_chunks && self.vitals.order().is_none())
+        finish(head.map(|()| body), self.goes_on(goes_on && knows_chunks))
     }
 
     /// What the head alone tells.
@@ -380,7 +380,16 @@ impl Service {
     /// hyper has yet to hear of it where the request came after the order.
     fn respond(&self, kind: RequestKind, answer: Answer, body_is_ended: bool) -> HttpResponse {
         self.note_answer(kind, answer.response.status());
-        respond_with(answer, None, body_is_ended && self.vitals.order().is_none())
+        respond_with(answer, None, self.goes_on(body_is_ended))
+    }
+
+    /// Whether the connection goes on after the response, if it can. If not, the response says so.
+    fn goes_on(&self, can_go_on: bool) -> bool {
+        let goes_on = can_go_on && self.vitals.order().is_none();
+        if !goes_on {
+            self.stream.borrow_mut().take_no_more();
+        }
+        goes_on
     }
 
     /// The head check knows better than the body why a body broke off.

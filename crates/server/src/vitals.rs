@@ -64,6 +64,8 @@ pub(crate) struct Vitals {
     moved_bytes: Cell<u64>,
     /// The client does not take the response.
     pub(crate) write_blocked: Cell<bool>,
+    /// So many turns its last response was worth, beside its own.
+    turns_owed: Cell<usize>,
     /// What memory is held for the client.
     holds: Cell<Option<Part>>,
     /// For so many looks it has stood still, though it is its turn, ...
@@ -100,6 +102,18 @@ impl Vitals {
     /// So many bytes were read or written.
     pub(crate) fn moved(&self, bytes: usize) {
         self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
+    }
+
+    /// What was sent was worth so many turns.
+    pub(crate) fn owe_turns(&self, turns: usize) {
+        self.turns_owed.set(self.turns_owed.get() + turns);
+    }
+
+    /// Whether this turn is one of those that are owed.
+    pub(crate) fn skips_turn(&self) -> bool {
+        let owed = self.turns_owed.get();
+        self.turns_owed.set(owed.saturating_sub(1));
+        owed > 0
     }
 
     /// Whether no request is under way, as far as bytes have come.

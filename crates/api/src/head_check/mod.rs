@@ -53,7 +53,7 @@ impl Default for HeadLimits {
 /// What to do with the bytes that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// So many of them may go on, at least 1. Then ask again with the rest.
+    /// So many of them may go on, at least 1, and none behind the end of a request. Then ask again with the rest.
     Pass(usize),
     /// None of them, until more have come.
     NeedMore,
@@ -116,13 +116,11 @@ impl HeadCheck {
                 Ok(Step::End(len)) => {
                     passed += len;
                     self.state = if self.is_last { State::Ended } else { State::Head(Lines::default()) };
+                    break;
                 }
                 Ok(Step::NeedMore) => break,
                 Err(problem) if passed == 0 => return Verdict::Refuse(problem),
                 Err(_) => break,
-            }
-            if matches!(self.state, State::Ended) {
-                break;
             }
         }
         match self.state {

@@ -10,7 +10,8 @@
 //! **Mechanism.** The stream is shared by hyper's handle on it and by the connection, which takes it over when
 //! hyper is done. Bytes pass through a buffer of the thread: to copy what a request takes costs little, and
 //! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
-//! Between requests, what is plain is answered without hyper (`plain`).
+//! Between requests, what is plain is answered without hyper (`plain`). hyper gets one request at a time: what comes
+//! behind it may be plain, and it may be another connection's turn.
 
 mod plain;
 pub(crate) mod refusals;
@@ -37,6 +38,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+/// So much is read at once where requests begin.
+const READ_BYTES: usize = 16 << 10;
 /// So much of a head is held at the expense of its connection; more is taken of the memory budget.
 const HELD_BYTES_FREE: usize = 2 << 10;
 
@@ -57,6 +60,12 @@ pub(crate) struct CheckedStream {
     resets: bool,
     /// Nothing has passed yet.
     is_at_start: bool,
+    /// A request has passed to hyper in this turn, ...
+    has_passed_one: bool,
+    /// ... which wanted to read on.
+    is_held_back: bool,
+    /// The client was told that this is the last response.
+    is_last_told: bool,
     thread: Rc<Thread>,
     vitals: Rc<Vitals>,
     /// What is taken of the memory budget for what is held, if it is much.
@@ -101,6 +110,9 @@ impl CheckedStream {
             pause: None,
             resets: false,
             is_at_start: true,
+            has_passed_one: false,
+            is_held_back: false,
+            is_last_told: false,
             thread,
             vitals,
             held_room: None,
@@ -187,8 +199,36 @@ impl CheckedStream {
         Poll::Ready(())
     }
 
+    /// The client is told that the connection ends with this response: no further request is taken.
+    pub(crate) fn take_no_more(&mut self) {
+        self.is_last_told = true;
+    }
+
+    /// Whether whoever polls the connection has to do so once more: hyper is held back, and nothing else will wake it.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_held_back && !self.vitals.handling.get() && !self.is_unflushed && self.outgoing.is_empty()
+    }
+
+    /// A turn in which hyper may have got a request is over. Whether there is more at hand, for the next.
+    pub(crate) fn end_library_turn(&mut self) -> bool {
+        let has_more = !self.held.bytes.is_empty();
+        if self.has_passed_one {
+            self.thread.shares.count(has_more);
+        }
+        has_more
+    }
+
+    /// Whether more requests are taken.
+    fn goes_on(&self) -> bool {
+        self.state == InputState::Open && !self.is_last_told && self.vitals.order().is_none()
+    }
+
     fn poll_read(&mut self, context: &mut Context<'_>, out: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_pause(context));
+        if self.has_passed_one && self.check.awaits_head() && self.held.passed == 0 && self.goes_on() {
+            self.is_held_back = true;
+            return Poll::Pending;
+        }
         loop {
             if self.hand_on_held(out) || self.state != InputState::Open {
                 break;
@@ -232,7 +272,8 @@ impl CheckedStream {
     ) -> Poll<io::Result<bool>> {
         let thread = Rc::clone(&self.thread);
         let mut buffer = thread.read_buffer.borrow_mut();
-        let room = out.remaining().min(buffer.len());
+        let most = if self.check.awaits_head() { READ_BYTES } else { buffer.len() };
+        let room = out.remaining().min(most);
         let bytes = ready!(self.poll_socket(context, &mut buffer[..room]))?;
         if bytes.is_empty() {
             return Poll::Ready(Ok(false));
@@ -281,6 +322,7 @@ impl CheckedStream {
         match verdict {
             Verdict::Pass(len) => {
                 self.is_at_start = false;
+                self.has_passed_one |= self.check.awaits_head();
                 return len;
             }
             Verdict::NeedMore => {}

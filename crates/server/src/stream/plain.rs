@@ -16,7 +16,7 @@
 //! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
 //! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
 
-use super::{CheckedStream, Held, InputState};
+use super::{CheckedStream, Held, InputState, READ_BYTES};
 use crate::budget::Lent;
 use crate::driver::executing::Execution;
 use crate::process::Process;
@@ -38,8 +38,6 @@ use std::time::Duration;
 use stdx::Instant;
 use tokio::io::AsyncWrite;
 
-/// What is read at once. A request with a larger value is not plain: what came of it is copied once more.
-const READ_BYTES: usize = 16 << 10;
 /// Answers that leave together, about; the largest value that is copied to leave with them is of this size, too.
 const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
 /// Whoever has sent without waiting counts as one that does for so many turns more.
@@ -112,6 +110,7 @@ impl CheckedStream {
     /// Answers plain requests as they come. Ready when the library is to be asked what is next, or when the connection
     /// is broken.
     pub(crate) fn poll_plain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        (self.has_passed_one, self.is_held_back) = (false, false);
         let most = self.thread.shares.most();
         let mut turn_left = most;
         let polled = self.poll_turn(context, &mut turn_left);
@@ -155,11 +154,7 @@ impl CheckedStream {
     /// Whether the next request may be taken here.
     pub(crate) fn is_plain_turn(&self) -> bool {
         let nothing_was_judged = self.held.bytes.is_empty() || (self.held.is_news && self.held.passed == 0);
-        self.state == InputState::Open
-            && self.vitals.order().is_none()
-            && self.check.awaits_head()
-            && nothing_was_judged
-            && self.library_rests()
+        self.goes_on() && self.check.awaits_head() && nothing_was_judged && self.library_rests()
     }
 
     fn library_rests(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! **Promise.** A connection that asks for one thing at a time gets as many turns as those that send without waiting,
 //! and in each turn they get no more than it. Where all send without waiting, they take long turns, which saves calls
-//! to the system.
+//! to the system. Who has been sent much, as a range, then lets the turns pass that it was worth.
 //!
 //! **Mechanism.** The turns of a thread are counted by whose they are, those too whose last request has to wait. When
 //! there were turns of both kinds of clients lately, they become short, and stay so for as long as it may take a client
@@ -38,6 +38,11 @@ impl Shares {
     /// How many requests the next turn may take.
     pub(super) fn most(&self) -> usize {
         self.most.get()
+    }
+
+    /// Whether turns are short: there are clients of both kinds.
+    pub(crate) fn are_short(&self) -> bool {
+        self.most.get() == SHORT
     }
 
     /// A turn in which something was taken in has ended: of a client that sends without waiting, or of one that waits.

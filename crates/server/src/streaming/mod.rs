@@ -28,6 +28,8 @@ use std::task::{Context, Poll};
 
 /// What a response gives away in one turn.
 const TURN_BYTES: usize = 64 << 10;
+/// So much of a stream costs about as much as a read of one key.
+const BYTES_PER_TURN: usize = 1 << 10;
 
 /// The body of a response.
 pub(crate) enum ResponseBody {
@@ -80,13 +82,15 @@ impl Body for ResponseBody {
 struct Turns {
     vitals: Rc<Vitals>,
     left: usize,
+    /// What was sent in all.
+    bytes: usize,
     _under_way: UnderWay,
 }
 
 impl Turns {
     fn begin(vitals: &Rc<Vitals>, under_way: UnderWay) -> Self {
         vitals.responding.set(true);
-        Self { vitals: Rc::clone(vitals), left: TURN_BYTES, _under_way: under_way }
+        Self { vitals: Rc::clone(vitals), left: TURN_BYTES, bytes: 0, _under_way: under_way }
     }
 
     /// Whether there is something left of this turn. If not, the next one comes when others have had theirs.
@@ -102,6 +106,7 @@ impl Turns {
     /// So much work was done.
     fn count(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
+        self.bytes += bytes;
     }
 
     /// Tells the connection whether more of the response is at hand.
@@ -114,5 +119,6 @@ impl Drop for Turns {
     fn drop(&mut self) {
         self.vitals.more_follows.set(false);
         self.vitals.responding.set(false);
+        self.vitals.owe_turns(self.bytes / BYTES_PER_TURN);
     }
 }
