@@ -5,7 +5,8 @@
 //! all of them together no more than the server's share of the memory budget; what the store takes beyond its own share
 //! (snapshots that hold memtables, a long commit queue) comes off that. Whoever is refused has taken nothing, and holds
 //! what it held. One part that is full leaves room for the others. A node that has nothing else to do has room for one
-//! value as large as values may be, whatever the store takes: on its way to or from a client, and each other node.
+//! value as large as values may be, whatever the store takes: on its way to or from a client, and each other node. What is
+//! resident without being in any account counts as the store's, but for what every process has.
 //!
 //! **Mechanism.** Each part has a reserve that nobody else can take. What parts take beyond their reserves comes out of
 //! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`Purse`]).
@@ -165,6 +166,11 @@ impl MemoryBudget {
     /// What a part has taken, in bytes.
     pub(crate) fn taken(&self, part: Part) -> u64 {
         self.state.lock().taken[part as usize]
+    }
+
+    /// What all parts have taken, in bytes.
+    pub(crate) fn taken_in_all(&self) -> u64 {
+        self.state.lock().taken.iter().sum()
     }
 
     /// What a part may take at most, in bytes.

@@ -46,6 +46,11 @@ const THREADS_MAX: usize = 255;
 const START_TIME: Duration = Duration::from_secs(1);
 /// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
+/// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
+/// store's from so many bytes on, ...
+const UNTRACKED_BYTES_FREE: u64 = 32 << 20;
+/// ... and this part of all memory.
+const UNTRACKED_SHARE_FREE: u64 = 8;
 /// How often it is looked at what the store takes in memory.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
@@ -389,8 +394,12 @@ pub(crate) fn local_of(
 
 /// Tells the memory budget what the store takes, again and again.
 async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
+    let untracked_free = UNTRACKED_BYTES_FREE + process.config.memory_bytes() / UNTRACKED_SHARE_FREE;
     loop {
-        process.memory.note_store(local.store.engine().memory_stats().used_bytes());
+        let store_bytes = local.store.engine().memory_stats().used_bytes();
+        let tracked_bytes = store_bytes + process.memory.taken_in_all();
+        let untracked_bytes = env::os_process::resident_bytes().saturating_sub(tracked_bytes);
+        process.memory.note_store(store_bytes + untracked_bytes.saturating_sub(untracked_free));
         tokio::time::sleep(LOOK_AT_STORE_EVERY).await;
     }
 }
