@@ -15,7 +15,7 @@
 //! so, and those behind it are tried all the same: in a batch, nothing is done again.
 
 use super::results::Results;
-use super::{BrokenOff, Turns};
+use super::{BrokenOff, Pause, Turns};
 use crate::body::RequestBody;
 use crate::budget::{Part, Taken};
 use crate::counters::Refusal;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// Entries of a batch under way, at most, ...
 const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
@@ -130,7 +130,7 @@ impl BegunBatch {
             entries_max: ENTRIES_UNDER_WAY_MIN,
             bytes_max: 0,
             crowded_out: None,
-            pause: None,
+            pause: Pause::default(),
             quorum: terms.quorum,
             process: Arc::clone(terms.process),
             taken: terms.process.memory.begin(Part::Batches),
@@ -227,7 +227,7 @@ struct Pump {
     /// Since when the store has had no room.
     crowded_out: Option<Instant>,
     /// Until when the batch waits for room.
-    pause: Option<Pin<Box<Sleep>>>,
+    pause: Pause,
     quorum: Quorum,
     process: Arc<Process>,
     /// What the batch takes in memory.
@@ -290,10 +290,7 @@ impl Pump {
         if !self.places.is_empty() {
             return Poll::Pending;
         }
-        let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(ROOM_PAUSE)));
-        ready!(pause.as_mut().poll(context));
-        self.pause = None;
-        Poll::Ready(())
+        self.pause.poll(context, ROOM_PAUSE)
     }
 
     /// Looks how much may be under way now.
@@ -303,20 +300,13 @@ impl Pump {
         self.entries_max = soon.min(self.room.entries_max());
         let bytes_max =
             BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize);
-        let room = self.executions.room_bytes() / ROOM_SHARE;
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let waited = match room {
-            0 => self.crowded_out.get_or_insert_with(Instant::now).elapsed(),
-            _ => {
-                self.crowded_out = None;
-                Duration::ZERO
-            }
-        };
-        self.bytes_max = match waited < self.process.config.request_timeout {
-            true => bytes_max.min(self.bytes_under_way.saturating_add(room)),
-            // A full disk, or others who leave none: those who come are told.
-            false => bytes_max,
-        };
+        let room = usize::try_from(self.executions.room_bytes() / ROOM_SHARE).unwrap_or(usize::MAX);
+        self.crowded_out = (room == 0).then(|| self.crowded_out.unwrap_or_else(Instant::now));
+        // A full disk, or others who leave none for so long: those who come are told.
+        let are_told =
+            self.crowded_out.is_some_and(|since| since.elapsed() >= self.process.config.request_timeout);
+        let room = if are_told { bytes_max } else { room };
+        self.bytes_max = bytes_max.min(self.bytes_under_way.saturating_add(room));
     }
 
     /// Gives the coordinator the entries that have come, as many as there is room for.

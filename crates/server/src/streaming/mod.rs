@@ -24,7 +24,9 @@ use frame::ResponseFrame;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
 
 /// What a response gives away in one turn.
 const TURN_BYTES: usize = 64 << 10;
@@ -75,6 +77,20 @@ impl Body for ResponseBody {
             Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Self::Range(_) | Self::Batch(_) => SizeHint::default(),
         }
+    }
+}
+
+/// A short wait before it is looked for room again.
+#[derive(Default)]
+struct Pause(Option<Pin<Box<Sleep>>>);
+
+impl Pause {
+    /// Ready when so much time has passed since the first call; the next begins another.
+    fn poll(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        ready!(sleep.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(())
     }
 }
 

@@ -15,7 +15,7 @@
 use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
 use super::room::OpenRange;
-use super::{BrokenOff, Turns};
+use super::{BrokenOff, Pause, Turns};
 use crate::budget::{Part, Taken};
 use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, Portion};
@@ -25,15 +25,12 @@ use crate::vitals::{Holding, Vitals};
 use api::entries::{Coding, Format};
 use bytes::Bytes;
 use cluster::{Failure, Page};
-use std::future::Future;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::Sleep;
 
 /// How long a range waits before it looks again whether there is room for a large page.
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
@@ -49,7 +46,7 @@ pub(crate) struct RangeBody {
     /// ... taken for it, ...
     next_room: Option<Taken>,
     /// ... or waited for.
-    pause: Option<Pin<Box<Sleep>>>,
+    pause: Pause,
     /// So many of its entries are sent.
     sent: usize,
     /// There is nothing behind the page.
@@ -128,7 +125,7 @@ impl BegunRange {
             page_room: first_room,
             next_weight: 0,
             next_room: None,
-            pause: None,
+            pause: Pause::default(),
             sent: 0,
             is_last: first.is_last,
             form,
@@ -183,13 +180,9 @@ impl RangeBody {
         }
         (self.page, self.sent) = (Page::default(), 0);
         while self.next_room.is_none() && self.next_weight > 0 {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(context));
-                self.pause = None;
-            }
             self.next_room = self.room.take(self.next_weight);
             if self.next_room.is_none() {
-                self.pause = Some(Box::pin(tokio::time::sleep(ROOM_PAUSE)));
+                ready!(self.pause.poll(context, ROOM_PAUSE));
             }
         }
         Poll::Ready(())
