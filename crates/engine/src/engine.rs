@@ -241,9 +241,11 @@ impl Shared {
 
     /// What memtables of these sizes take of that. A single value may be larger than all of it, and whoever writes
     /// small ones behind it is not to be refused for that: what a memtable takes beyond its size does not count, of one.
-    fn buffered_bytes(&self, memtables: impl Iterator<Item = u64> + Clone) -> u64 {
-        let beyond = memtables.clone().map(|bytes| bytes.saturating_sub(self.memtable_bytes)).max();
-        memtables.sum::<u64>() - beyond.unwrap_or(0)
+    fn buffered_bytes(&self, memtables: impl Iterator<Item = u64>) -> u64 {
+        let (sum, beyond) = memtables.fold((0, 0), |(sum, beyond), bytes| {
+            (sum + bytes, bytes.saturating_sub(self.memtable_bytes).max(beyond))
+        });
+        sum - beyond
     }
 
     /// Whether memtables may take a write of so many bytes, but for the rate. Of those that are larger than a memtable one

@@ -133,7 +133,7 @@ pub(crate) struct View {
 
 impl View {
     /// All memtables, the newest first.
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<LoggedMemtable>> + Clone {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<LoggedMemtable>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 

@@ -44,7 +44,10 @@ impl Engine {
         let mut queue = self.shared.commit_queue.lock();
         match self.admit(&mut queue, &newcomer) {
             Ok(target) => Ok(queue.push(newcomer, target)),
-            Err(denied) => Err(Refused { error: self.error_of(denied), newcomer }),
+            Err(denied) => {
+                drop(queue);
+                Err(Refused { error: self.error_of(denied), newcomer })
+            }
         }
     }
 
@@ -61,15 +64,21 @@ impl Engine {
                 queue.stalled.push(newcomer, self.now());
                 Ok(None)
             }
-            Err(denied) => Err(Refused { error: self.error_of(denied), newcomer }),
+            Err(denied) => {
+                drop(queue);
+                Err(Refused { error: self.error_of(denied), newcomer })
+            }
         }
     }
 
     /// Lets in what waits for room, as far as there is some, and refuses what has waited for too long.
-    pub(super) fn let_in(&self) {
+    /// Whether batches wait for the log then, and whether some still wait for room.
+    pub(super) fn let_in(&self) -> (bool, bool) {
         loop {
             let mut queue = self.shared.commit_queue.lock();
-            let Some((newcomer, since)) = queue.stalled.pop() else { return };
+            let Some((newcomer, since)) = queue.stalled.pop() else {
+                return (queue.waiting_bytes() > 0, false);
+            };
             match self.admit(&mut queue, &newcomer) {
                 Ok(target) => {
                     let pending = queue.push(newcomer, target);
@@ -77,7 +86,8 @@ impl Engine {
                     pending.insert();
                 }
                 Err(Denied::NoRoom | Denied::NoTurn) if self.now().saturating_since(since) < STALL_MAX => {
-                    return queue.stalled.put_back(newcomer, since);
+                    queue.stalled.put_back(newcomer, since);
+                    return (queue.waiting_bytes() > 0, true);
                 }
                 Err(denied) => {
                     drop(queue);

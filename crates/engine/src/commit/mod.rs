@@ -126,12 +126,7 @@ impl Engine {
     /// that the backlog and the disk permit. It is short, and to be asked again when it is over, until it is zero. The
     /// groups of a host that never asks are not paced.
     pub fn pause_before_group(&self) -> Duration {
-        self.let_in();
-        let (waits, is_stalled) = {
-            let queue = self.shared.commit_queue.lock();
-            (queue.waiting_bytes() > 0, !queue.stalled.is_empty())
-        };
-        let pause = match (waits, is_stalled) {
+        let pause = match self.let_in() {
             (true, _) => self.pause(),
             (false, true) => {
                 self.shared.counters.paused(LOOK_EVERY);
