@@ -8,6 +8,7 @@ use super::paced_disk::PacedDisk;
 use super::{Arena, Asked, CONNECTIONS, NAME};
 use crate::Outcome;
 use crate::data::require_room;
+use crate::measure::WARMUP;
 use crate::table::{Table, Target};
 use bench::Pacing;
 use bench::process::{CpuMeter, Server};
@@ -47,7 +48,7 @@ impl Arena<'_> {
         for _ in 0..ROUNDS {
             let idle = arena.idle(&server)?;
             let asked = arena.ask(&server, &subject, CONNECTIONS * TIMES, Pacing::Closed)?;
-            ours.push(cost_us(&asked, idle, arena.duration.as_secs_f64()));
+            ours.push(cost_us(&asked, idle, (WARMUP + arena.duration).as_secs_f64()));
             refused.push(asked.refused);
             answers.push(asked.answers_per_second);
             floors.push(arena.ask(&floor, &subject, CONNECTIONS * TIMES, Pacing::Closed)?.sample.cpu_us);
