@@ -47,8 +47,8 @@ const LEVEL1_BYTES_MIN: u64 = 1 << 20;
 const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
 /// The least size of a segment of the log, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
-/// Segments of the log kept ready for reuse.
-const SPARE_SEGMENTS: usize = 2;
+/// Segments of the log kept ready for reuse, besides those of one memtable.
+const SPARE_SEGMENTS: u64 = 2;
 
 /// What opening found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,13 +95,15 @@ impl Engine {
         let held_bytes = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
         let usable_bytes = available_bytes.saturating_add(held_bytes);
         let options = sized_for(options, usable_bytes);
-        let wal_options = WalOptions {
-            segment_bytes: options.wal_segment_bytes.min(usable_bytes / SEGMENT_SHARE).max(SEGMENT_BYTES_MIN),
-            durability: options.durability,
-            spares_max: SPARE_SEGMENTS,
-        };
         let memtable_bytes =
             options.memtable_bytes().min((usable_bytes / MEMTABLE_SHARE).max(MEMTABLE_BYTES_MIN));
+        let segment_bytes =
+            options.wal_segment_bytes.min(usable_bytes / SEGMENT_SHARE).max(SEGMENT_BYTES_MIN);
+        let wal_options = WalOptions {
+            segment_bytes,
+            durability: options.durability,
+            spares_max: (memtable_bytes / segment_bytes + SPARE_SEGMENTS) as usize,
+        };
         let mut replay = Replay::new(memtable_bytes, options.local_end());
         let (wal, found) =
             Wal::open(&env, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {

@@ -6,7 +6,7 @@ use engine::cache::BlockCache;
 use engine::iter::Cursor;
 use engine::sstable::{Lookup, Reading, TableId, TableOptions, Wait, check_bytes};
 use engine::{Compression, ErrorKind};
-use env::{Fs, MemFs};
+use env::{FaultFs, FaultPlan, Fs, MemFs, OperationKind};
 use proptest::prelude::*;
 use sstable_support::{Cells, Fixture, get, key_of, model, options_of, small_cells, value, walk};
 use std::path::Path;
@@ -201,6 +201,32 @@ fn the_file_is_written_in_large_pieces_and_synced_once() {
     assert_eq!(counts.syncs, 1);
     assert!(counts.writes <= fixture.meta.file_bytes / (256 << 10) + 1, "{} writes", counts.writes);
     assert_eq!(counts.written_bytes, fixture.meta.file_bytes);
+}
+
+/// What the device has not begun with would all be written by the sync at the end, before that of the log.
+#[test]
+fn the_device_is_given_small_pieces_also_of_a_huge_value_and_is_waited_for() {
+    const PIECE_BYTES: u64 = 128 << 10;
+    let asked: Arc<[AtomicU64; 2]> = Arc::default();
+    let counted = Arc::clone(&asked);
+    let plan = FaultPlan::on_operation(move |operation| {
+        let which = match operation.kind {
+            OperationKind::StartWriteback => 0,
+            OperationKind::FinishWriteback => 1,
+            _ => return None,
+        };
+        counted[which].fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let fs = FaultFs::new(Arc::new(MemFs::new()), plan);
+    let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let mut writer = sstable_support::writer(&fs, Path::new("t"), options);
+    writer.add(b"huge", value(1, &vec![7; 4 << 20]).as_ref()).unwrap();
+    small_cells(10_000).iter().for_each(|(key, cell)| writer.add(key, cell.as_ref()).unwrap());
+    let pieces = writer.finish().unwrap().file_bytes / PIECE_BYTES;
+    let [begun, waited_for] = [0, 1].map(|which: usize| asked[which].load(Ordering::SeqCst));
+    assert!((pieces - 4..=pieces).contains(&begun), "{begun} of {pieces} pieces");
+    assert_eq!(begun, waited_for);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use engine::{Durability, Engine, Error, ErrorKind, Options, Progress, TryGet};
 use env::{Fault, FaultFs, FaultPlan, Fs, OperationKind, OperationMatch};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use stdx::Cell;
@@ -288,4 +289,34 @@ fn what_is_refused_is_counted_by_reason() {
     assert_eq!(told.try_recv().expect("told").expect_err("full").kind(), ErrorKind::Full);
     let stalls = engine.stats().stalls;
     assert_eq!((stalls.refused_overloaded, stalls.refused_full), (1, 1));
+}
+
+/// A new file is filled with zeros first: as many bytes again as are logged.
+#[test]
+fn once_memtables_are_flushed_the_same_files_take_the_log_again() {
+    let mut world = World::new(9);
+    let filled_bytes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&filled_bytes);
+    let plan = FaultPlan::on_operation(move |operation| {
+        if operation.kind == OperationKind::Write && operation.path.to_string_lossy().ends_with(".spare.tmp") {
+            counted.fetch_add(operation.len, Ordering::SeqCst);
+        }
+        None
+    });
+    let fs = FaultFs::new(Arc::new(world.disk.clone()), plan);
+    let options = Options { memtable_bytes: Some(512 << 10), ..small_options() };
+    let engine = open_over(&world, &fs, &options);
+    let mut fill_memtables = |count: u64| {
+        let flushed = engine.stats().jobs.flushes + count;
+        while engine.stats().jobs.flushes < flushed {
+            let write = write_of(&mut world, b"key", 4 << 10);
+            engine.write(batch_of(&[write])).expect("written");
+            engine.run_jobs().expect("jobs");
+        }
+    };
+    fill_memtables(2);
+    let of_growth = filled_bytes.load(Ordering::SeqCst);
+    assert!(of_growth > 0, "the first segments were nobody's before");
+    fill_memtables(5);
+    assert_eq!(filled_bytes.load(Ordering::SeqCst), of_growth);
 }

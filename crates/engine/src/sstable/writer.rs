@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const WRITE_BYTES: usize = 256 << 10;
 /// After so many bytes the device is asked to begin. It has two such pieces at most to write: so the sync at the end
 /// has little left to do, and those of the log do not wait behind a long queue.
-const WRITEBACK_BYTES: u64 = 512 << 10;
+const WRITEBACK_BYTES: u64 = 128 << 10;
 /// A partition ends when its index is this large...
 const PARTITION_INDEX_BYTES: usize = 8 << 10;
 /// ... or when it has so many keys: 80 KiB of filter at 10 bits each.
@@ -208,17 +208,16 @@ impl BufferedFile {
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         self.buffer.shrink_to(2 * WRITE_BYTES);
-        if self.written - self.started >= WRITEBACK_BYTES {
-            self.write_back().map_err(|error| Error::io("write back", &self.path, error))?;
-        }
-        Ok(())
+        self.write_back().map_err(|error| Error::io("write back", &self.path, error))
     }
 
-    /// Lets the device begin with the present piece, and waits for the one before.
+    /// Lets the device begin with each whole piece, when it is through with the one before the last.
     fn write_back(&mut self) -> std::io::Result<()> {
-        self.file.start_writeback(self.started, self.written - self.started)?;
-        self.file.finish_writeback(self.finished, self.started - self.finished)?;
-        (self.finished, self.started) = (self.started, self.written);
+        while self.written - self.started >= WRITEBACK_BYTES {
+            self.file.start_writeback(self.started, WRITEBACK_BYTES)?;
+            self.file.finish_writeback(self.finished, self.started - self.finished)?;
+            (self.finished, self.started) = (self.started, self.started + WRITEBACK_BYTES);
+        }
         Ok(())
     }
 

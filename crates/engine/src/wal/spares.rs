@@ -3,10 +3,11 @@
 //! **Promise.** Appending never waits for a file to be filled or removed: a background worker does both, by
 //! [`Spares::step`], and hands over through a list that is locked for a moment only.
 //!
-//! **Mechanism.** Released segments are renamed to spares while there are fewer than the bound, else removed.
-//! When no spare is ready, one is filled with zeros, piece by piece: overwriting written blocks makes the
-//! sync of a group cheaper than extending a file does. What a recycled file held needs no wiping: its groups
-//! have another epoch.
+//! **Mechanism.** Released segments are renamed to spares while there are fewer than the bound, else removed. The
+//! flush of a memtable releases all the segments that it was logged in at once: where the bound is not below that, the
+//! same files take the log again and again. When no spare is ready, one is filled with zeros, piece by piece:
+//! overwriting written blocks makes the sync of a group cheaper than extending a file does. What a recycled file held
+//! needs no wiping: its groups have another epoch.
 //!
 //! **Caveats.** A spare's name is durable before the spare is handed out, so that a file never has two names
 //! of which one is live. Spares take room on the disk: the bound times the size of a segment.
@@ -20,8 +21,9 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Zeros are written in pieces of this size.
-const PIECE_BYTES: usize = 256 << 10;
+/// Zeros are written in pieces of this size. The device has two of them at most to write, so that the log, which is
+/// synced meanwhile, does not wait for long.
+const PIECE_BYTES: usize = 128 << 10;
 /// So many spares stay while the disk is full.
 const SPARES_KEPT: usize = 1;
 
@@ -207,15 +209,14 @@ impl Spares {
         static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
         let end =
             filling.written.saturating_add(budget_bytes.max(PIECE_BYTES as u64)).min(self.segment_bytes);
-        let begin = filling.written;
         while filling.written < end {
-            let len = (end - filling.written).min(PIECE_BYTES as u64);
-            filling.file.write_at(&ZEROS[..len as usize], filling.written)?;
+            let (begin, len) = (filling.written, (end - filling.written).min(PIECE_BYTES as u64));
+            filling.file.write_at(&ZEROS[..len as usize], begin)?;
+            filling.file.start_writeback(begin, len)?;
+            filling.file.finish_writeback(0, begin)?;
             filling.written += len;
         }
-        filling.file.start_writeback(begin, end - begin)?;
-        // The device is not left with more than one step's zeros: the log is synced meanwhile.
-        filling.file.finish_writeback(0, begin)
+        Ok(())
     }
 }
 

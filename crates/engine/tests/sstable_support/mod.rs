@@ -72,7 +72,7 @@ impl Fixture {
     }
 }
 
-pub(crate) fn writer(fs: &MemFs, path: &Path, options: TableOptions) -> TableWriter {
+pub(crate) fn writer(fs: &dyn Fs, path: &Path, options: TableOptions) -> TableWriter {
     let file = fs.open(path, OpenMode::CreateNew).unwrap();
     TableWriter::new(file, path.to_owned(), ID, options)
 }
