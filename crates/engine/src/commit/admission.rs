@@ -3,7 +3,7 @@
 //! A batch that is let in has a memtable with room for it, a turn that comes soon at the rate that is permitted, and the
 //! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stalled`](super::stalled).
 
-use super::stalled::{FEW_CELLS, Newcomer, STALL_MAX};
+use super::stalled::{FEW_CELLS, Newcomer, STALL_MAX, Size};
 use super::{CommitQueue, Pending};
 use crate::Error;
 use crate::disk::Need;
@@ -42,7 +42,7 @@ impl Engine {
     /// Takes in a batch that waits for no room.
     pub(super) fn enqueue(&self, newcomer: Newcomer) -> Result<Arc<Pending>, Refused> {
         let mut queue = self.shared.commit_queue.lock();
-        match self.admit(&mut queue, &newcomer) {
+        match self.admit_in_turn(&mut queue, &newcomer) {
             Ok(target) => Ok(queue.push(newcomer, target)),
             Err(denied) => {
                 drop(queue);
@@ -54,11 +54,7 @@ impl Engine {
     /// As [`Engine::enqueue`]; `None`: it waits for room.
     pub(super) fn enqueue_or_stall(&self, newcomer: Newcomer) -> Result<Option<Arc<Pending>>, Refused> {
         let mut queue = self.shared.commit_queue.lock();
-        let admitted = match queue.stalled.is_empty() {
-            true => self.admit(&mut queue, &newcomer),
-            false => Err(Denied::NoRoom),
-        };
-        match admitted {
+        match self.admit_in_turn(&mut queue, &newcomer) {
             Ok(target) => Ok(Some(queue.push(newcomer, target))),
             Err(denied) if self.may_stall(&queue, &newcomer.record, &denied) => {
                 queue.stalled.push(newcomer, self.now());
@@ -76,18 +72,20 @@ impl Engine {
     pub(super) fn let_in(&self) -> (bool, bool) {
         loop {
             let mut queue = self.shared.commit_queue.lock();
-            let Some((newcomer, since)) = queue.stalled.pop() else {
+            let Some((size, since)) = queue.stalled.first() else {
                 return (queue.waiting_bytes() > 0, false);
             };
-            match self.admit(&mut queue, &newcomer) {
+            let admitted = self.admit(&mut queue, &size);
+            let may_wait = matches!(admitted, Err(Denied::NoRoom | Denied::NoTurn));
+            if may_wait && self.now().saturating_since(since) < STALL_MAX {
+                return (queue.waiting_bytes() > 0, true);
+            }
+            let newcomer = queue.stalled.pop().expect("it was the first");
+            match admitted {
                 Ok(target) => {
                     let pending = queue.push(newcomer, target);
                     drop(queue);
                     pending.insert();
-                }
-                Err(Denied::NoRoom | Denied::NoTurn) if self.now().saturating_since(since) < STALL_MAX => {
-                    queue.stalled.put_back(newcomer, since);
-                    return (queue.waiting_bytes() > 0, true);
                 }
                 Err(denied) => {
                     drop(queue);
@@ -100,7 +98,7 @@ impl Engine {
     /// Tells those that wait for room that there will be none.
     pub(crate) fn refuse_stalled(&self, error: &Error) {
         loop {
-            let Some((newcomer, _)) = self.shared.commit_queue.lock().stalled.pop() else { return };
+            let Some(newcomer) = self.shared.commit_queue.lock().stalled.pop() else { return };
             self.refuse(Refused { error: error.clone(), newcomer });
         }
     }
@@ -122,13 +120,24 @@ impl Engine {
         Error::Overloaded { retry_after: pressure.retry_after() }
     }
 
+    /// As [`Engine::admit`], behind those that wait for room.
+    fn admit_in_turn(
+        &self,
+        queue: &mut CommitQueue,
+        newcomer: &Newcomer,
+    ) -> Result<Arc<LoggedMemtable>, Denied> {
+        if !queue.stalled.is_empty() {
+            return Err(Denied::NoRoom);
+        }
+        self.admit(queue, &newcomer.size())
+    }
+
     /// The memtable that takes a batch, if it may come at all.
-    fn admit(&self, queue: &mut CommitQueue, newcomer: &Newcomer) -> Result<Arc<LoggedMemtable>, Denied> {
-        let Newcomer { record, need, .. } = newcomer;
-        let bytes = record.bytes().len() as u64;
+    fn admit(&self, queue: &mut CommitQueue, size: &Size) -> Result<Arc<LoggedMemtable>, Denied> {
+        let Size { bytes, need } = *size;
         self.check_poison().map_err(Denied::For)?;
         let full = || Denied::For(Error::Full { path: self.shared.paths.root().to_owned() });
-        if *need == Need::Room && self.shared.disk.is_full() {
+        if need == Need::Room && self.shared.disk.is_full() {
             return Err(full());
         }
         let mut view = self.shared.view.load();
@@ -149,7 +158,7 @@ impl Engine {
             return Err(Denied::NoTurn);
         }
         // Last: what is admitted counts.
-        if !self.shared.disk.admit(*need, bytes) {
+        if !self.shared.disk.admit(need, bytes) {
             return Err(full());
         }
         Ok(Arc::clone(&view.active))

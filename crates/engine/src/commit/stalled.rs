@@ -31,6 +31,18 @@ pub(super) struct Newcomer {
     pub(super) completion: Option<Completion>,
 }
 
+/// What a batch asks for.
+pub(super) struct Size {
+    pub(super) bytes: u64,
+    pub(super) need: Need,
+}
+
+impl Newcomer {
+    pub(super) fn size(&self) -> Size {
+        Size { bytes: self.record.bytes().len() as u64, need: self.need }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Stalled {
@@ -54,26 +66,21 @@ impl Stalled {
 
     /// Takes in one more, behind all others.
     pub(super) fn push(&mut self, newcomer: Newcomer, now: Instant) {
-        self.count(&newcomer);
+        self.cells += newcomer.record.cells();
+        self.bytes += newcomer.record.bytes().len();
         self.waiting.push_back((newcomer, now));
     }
 
-    /// The one that has waited longest, and since when.
-    pub(super) fn pop(&mut self) -> Option<(Newcomer, Instant)> {
-        let (newcomer, since) = self.waiting.pop_front()?;
+    /// What the one that has waited longest asks for, and since when it waits.
+    pub(super) fn first(&self) -> Option<(Size, Instant)> {
+        self.waiting.front().map(|(newcomer, since)| (newcomer.size(), *since))
+    }
+
+    /// The one that has waited longest.
+    pub(super) fn pop(&mut self) -> Option<Newcomer> {
+        let (newcomer, _) = self.waiting.pop_front()?;
         self.cells -= newcomer.record.cells();
         self.bytes -= newcomer.record.bytes().len();
-        Some((newcomer, since))
-    }
-
-    /// Puts back what was popped.
-    pub(super) fn put_back(&mut self, newcomer: Newcomer, since: Instant) {
-        self.count(&newcomer);
-        self.waiting.push_front((newcomer, since));
-    }
-
-    fn count(&mut self, newcomer: &Newcomer) {
-        self.cells += newcomer.record.cells();
-        self.bytes += newcomer.record.bytes().len();
+        Some(newcomer)
     }
 }
