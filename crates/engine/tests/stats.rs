@@ -298,7 +298,8 @@ fn once_memtables_are_flushed_the_same_files_take_the_log_again() {
     let filled_bytes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&filled_bytes);
     let plan = FaultPlan::on_operation(move |operation| {
-        if operation.kind == OperationKind::Write && operation.path.to_string_lossy().ends_with(".spare.tmp") {
+        if operation.kind == OperationKind::Write && operation.path.to_string_lossy().ends_with(".spare.tmp")
+        {
             counted.fetch_add(operation.len, Ordering::SeqCst);
         }
         None
