@@ -8,7 +8,7 @@
 //! refused ([`Flow`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
 //! waits for any more when its turn comes is not read.
 //!
-//! A large value that was read has room in the memory budget until its reader takes it (`reply_room`); where there is none it
+//! A large value that was read has room in the memory budget as long as its reader has it (`reply_room`); where there is none it
 //! is let go again, and the read is refused.
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
@@ -70,7 +70,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Where it is recorded how long reads waited, if it is.
     waits: Option<Arc<ReadWaits>>,
-    /// Room for large values until their readers take them.
+    /// Room for large values that were read.
     values: Arc<ReadValues>,
 }
 

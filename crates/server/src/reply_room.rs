@@ -3,13 +3,14 @@
 //! **Promise.** A value that is too large to be copied into a response has its bytes taken of the memory budget
 //! ([`Part::Replies`]) before the first byte of its answer leaves, until its last byte has. Where there is no room the
 //! answer is `503`: nothing that has begun is broken off for it. Readers that stand still make room (`vitals`). One that was
-//! read from disk has room from then on ([`ReadValues`]), which its reader takes over: it may have to wait for him.
+//! read from disk has room from then on ([`ReadValues`]), as it may have to wait for its reader. Readers who share it in
+//! memory share its room, which goes back with the last of them.
 //!
-//! **Mechanism.** The room of a value that nobody has taken over is found by where the value is in memory. It goes with
-//! the value, whoever lets go of that last.
+//! **Mechanism.** The room of a value that was read is found by where the value is in memory, as long as anybody who read it
+//! there has it. Those are counted; a reader whose answer leaves holds the room, too.
 //!
-//! **Caveats.** A value that is found in memory, or alone without room, is there when it is looked at. Readers of one value
-//! that share it in memory each count all of it.
+//! **Caveats.** A value that is found in memory, or alone without room, is there when it is looked at. Readers who find one
+//! value in memory that nobody has just read each count all of it.
 
 use crate::admission::Admission;
 use crate::budget::{MemoryBudget, Part, Taken};
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use cluster::{Failure, Reply};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,7 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The room of a large value. It goes back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReplyRoom {
-    _taken: Taken,
+    _taken: Arc<Taken>,
     _holding: Holding,
 }
 
@@ -54,8 +56,8 @@ pub(crate) fn find(
     if value.len() <= LARGE_BYTES {
         return (reply, None);
     }
-    let taken = process.read_values.take_over(value);
-    match taken.or_else(|| process.memory.take(Part::Replies, value.len() as u64)) {
+    let shared = process.read_values.room_of(value);
+    match shared.or_else(|| process.memory.take(Part::Replies, value.len() as u64).map(Arc::new)) {
         Some(taken) => {
             (reply, Some(ReplyRoom { _taken: taken, _holding: Holding::begin(vitals, Part::Replies) }))
         }
@@ -72,17 +74,25 @@ fn sends_value(asked: &Asked, version: Version) -> bool {
     asked.action == Action::Get && !is_known
 }
 
-/// Values that were read from disk, until their readers take them.
+/// Values that were read from disk, as long as their readers have them.
 #[derive(Debug)]
 pub(crate) struct ReadValues {
     memory: Arc<MemoryBudget>,
     admission: Arc<Admission>,
-    /// By where they are. One at a time may be there without room: whoever wants to know about it, and not have it, needs
-    /// none for long.
-    rooms: Mutex<HashMap<usize, Option<Taken>>>,
+    /// By where they are.
+    shared: Mutex<HashMap<usize, Shared>>,
 }
 
-/// A value that is held.
+/// A value that is in memory once, whoever has read it.
+#[derive(Debug)]
+struct Shared {
+    /// One value at a time may be there without: whoever wants to know about it, and not have it, needs none for long.
+    room: Option<Arc<Taken>>,
+    /// How many have it.
+    held: usize,
+}
+
+/// A value that somebody has.
 struct Held {
     value: Bytes,
     values: Arc<ReadValues>,
@@ -91,40 +101,36 @@ struct Held {
 impl ReadValues {
     /// None yet.
     pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
-        Self { memory: Arc::clone(memory), admission: Arc::clone(admission), rooms: Mutex::default() }
+        Self { memory: Arc::clone(memory), admission: Arc::clone(admission), shared: Mutex::default() }
     }
 
-    /// The value, with room until it is taken over or dropped if it is large; `None`: there is no room.
+    /// The value, with room until all who share it have let it go if it is large; `None`: there is no room.
     pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Option<Bytes> {
         if value.len() <= READ_BYTES {
             return Some(value);
         }
-        let mut rooms = self.rooms.lock();
+        let mut values = self.shared.lock();
         let place = value.as_ptr() as usize;
-        if rooms.contains_key(&place) {
-            // Whoever shares it has found room for it.
-            return Some(value);
+        if let Some(shared) = values.get_mut(&place) {
+            shared.held += 1;
+        } else {
+            let room = self.memory.take(Part::Replies, value.len() as u64).map(Arc::new);
+            if room.is_none() && values.values().any(|shared| shared.room.is_none()) {
+                self.admission.count(Refusal::Replies);
+                return None;
+            }
+            values.insert(place, Shared { room, held: 1 });
         }
-        let room = self.memory.take(Part::Replies, value.len() as u64);
-        if room.is_none() && rooms.values().any(Option::is_none) {
-            self.admission.count(Refusal::Replies);
-            return None;
-        }
-        rooms.insert(place, room);
         Some(Bytes::from_owner(Held { value, values: Arc::clone(self) }))
     }
 
-    /// The room of a value that is held, for whoever takes that.
-    fn take_over(&self, value: &Bytes) -> Option<Taken> {
+    /// The room of a value that is held, if it has any.
+    fn room_of(&self, value: &Bytes) -> Option<Arc<Taken>> {
         if value.len() <= READ_BYTES {
             return None;
         }
-        let mut rooms = self.rooms.lock();
-        let place = value.as_ptr() as usize;
-        match rooms.get(&place) {
-            Some(Some(_)) => rooms.remove(&place).flatten(),
-            Some(None) | None => None,
-        }
+        let values = self.shared.lock();
+        values.get(&(value.as_ptr() as usize))?.room.clone()
     }
 }
 
@@ -136,7 +142,12 @@ impl AsRef<[u8]> for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.values.rooms.lock().remove(&(self.value.as_ptr() as usize));
+        if let Entry::Occupied(mut entry) = self.values.shared.lock().entry(self.value.as_ptr() as usize) {
+            entry.get_mut().held -= 1;
+            if entry.get().held == 0 {
+                entry.remove();
+            }
+        }
     }
 }
 
@@ -155,22 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_has_room_until_it_is_taken_over_or_let_go() {
+    fn what_was_read_has_room_until_its_answer_has_left_and_it_is_let_go() {
         let values = values();
         let taken = || values.memory.taken(Part::Replies);
         let small = values.hold(Bytes::from(vec![1; READ_BYTES])).expect("it needs none");
-        assert_eq!((taken(), values.take_over(&small).is_none()), (0, true));
+        assert_eq!((taken(), values.room_of(&small).is_none()), (0, true));
         let value = values.hold(Bytes::from(vec![2; LARGE])).expect("room");
         let copy = value.clone();
         assert_eq!(taken(), LARGE as u64);
-        let room = values.take_over(&value).expect("it has room");
-        assert!(values.take_over(&copy).is_none(), "once");
+        let room = values.room_of(&value).expect("it has room");
         drop((value, copy));
-        assert_eq!(taken(), LARGE as u64, "it is his who took it");
+        assert_eq!(taken(), LARGE as u64, "it is with the answer");
         drop(room);
         assert_eq!(taken(), 0);
         drop(values.hold(Bytes::from(vec![3; LARGE])));
-        assert_eq!((taken(), values.rooms.lock().len()), (0, 0));
+        assert_eq!((taken(), values.shared.lock().len()), (0, 0));
     }
 
     #[test]
@@ -179,7 +189,7 @@ mod tests {
         let read = || values.hold(Bytes::from(vec![0; LARGE]));
         let held: Vec<_> = (0..3).map(|_| read().expect("room")).collect();
         let guest = read().expect("the one without");
-        assert!(read().is_none() && values.take_over(&guest).is_none());
+        assert!(read().is_none() && values.room_of(&guest).is_none());
         assert_eq!(values.admission.refused(Refusal::Replies), 1);
         drop(guest);
         assert!(read().is_some());
@@ -188,12 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_shared_has_room_once() {
+    fn a_value_that_is_shared_has_room_once_until_the_last_lets_it_go() {
         let values = values();
-        let shared = Bytes::from(vec![0; LARGE]);
-        let readers = [(); 2].map(|()| values.hold(shared.clone()).expect("room"));
-        assert_eq!(values.memory.taken(Part::Replies), LARGE as u64);
-        drop(readers);
-        assert_eq!(values.memory.taken(Part::Replies), 0);
+        let taken = || values.memory.taken(Part::Replies);
+        let in_memory = Bytes::from(vec![0; LARGE]);
+        let read = || values.hold(in_memory.clone()).expect("room");
+        let (first, second) = (read(), read());
+        assert_eq!(taken(), LARGE as u64);
+        let answer = values.room_of(&first);
+        drop((first, answer));
+        assert_eq!(taken(), LARGE as u64, "the second has it still");
+        let answer = values.room_of(&second).expect("it has room");
+        let third = read();
+        drop((second, answer));
+        assert_eq!(taken(), LARGE as u64, "so has one who came when an answer was leaving");
+        drop(third);
+        assert_eq!((taken(), values.shared.lock().len()), (0, 0));
     }
 }
