@@ -22,6 +22,11 @@ pub fn rounds(values: &[f64]) -> Option<Rounds> {
     Some(Rounds { median, min, max })
 }
 
+/// The median of some rounds; not a number without any.
+pub fn median(values: &[f64]) -> f64 {
+    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
+}
+
 /// The median of `a / b`, round by round: what both had in common in a round cancels out. `None` when either
 /// has no rounds.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Rounds> {
@@ -38,6 +43,7 @@ mod tests {
         assert_eq!(rounds(&[3.0, 1.0, 2.0]), Some(Rounds { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(rounds(&[4.0, 1.0, 2.0, 3.0]).map(|rounds| rounds.median), Some(2.5));
         assert_eq!(rounds(&[]), None);
+        assert!(median(&[3.0, 1.0, 2.0]) == 2.0 && median(&[]).is_nan());
     }
 
     #[test]

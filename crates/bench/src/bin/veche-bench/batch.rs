@@ -7,7 +7,7 @@ use crate::{Options, Outcome};
 use bench::batch::Batch;
 use bench::keys::KeyOrder;
 use bench::process::Server;
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio};
 use bench::{Operation, Pacing};
 use std::time::Instant;
 
@@ -75,8 +75,4 @@ fn send_all(server: &Server, layout: Layout, batches: &[Batch]) -> Outcome<f64> 
     })?;
     let entries: u64 = batches.iter().map(Batch::entries).sum();
     Ok(entries as f64 / begun.elapsed().as_secs_f64())
-}
-
-fn median(values: &[f64]) -> f64 {
-    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
 }

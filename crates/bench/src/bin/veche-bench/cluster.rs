@@ -6,7 +6,7 @@ use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::keys::KeyOrder;
 use bench::process::Server;
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio, rounds};
 use bench::{Operation, Pacing};
 use std::time::Duration;
 
@@ -137,10 +137,6 @@ fn add_rows(table: &mut Table, operation: Operation, measured: &Rounds) {
         ratio(&measured.hung_p99_us, &measured.well_p99_us),
         format!("us: {:.0} / {:.0}", median(&measured.hung_p99_us), median(&measured.well_p99_us)),
     );
-}
-
-fn median(values: &[f64]) -> f64 {
-    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
 }
 
 /// Write calls to peers so far, of all nodes.

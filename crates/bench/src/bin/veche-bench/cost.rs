@@ -6,7 +6,7 @@ use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::Server;
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio};
 use bench::values::{Sizes, Values};
 use bench::{Operation, Pacing, fetch};
 use std::time::Duration;
@@ -90,14 +90,14 @@ fn add_rows(table: &mut Table, samples: &[[Samples; 3]]) {
             (Operation::Put, 64) => Target::AtLeast(0.55),
             _ => Target::None,
         };
-        let note = format!("us: {} / {}", median(&of[floor].cpu()), median(&of[sync].cpu()));
+        let note = format!("us: {:.2} / {:.2}", median(&of[floor].cpu()), median(&of[sync].cpu()));
         table.row(
             &format!("{name}: CPU/request, floor / veche"),
             target,
             ratio(&of[floor].cpu(), &of[sync].cpu()),
             note,
         );
-        let note = format!("1/s: {} / {}", median(&of[sync].rate()), median(&of[floor].rate()));
+        let note = format!("1/s: {:.2} / {:.2}", median(&of[sync].rate()), median(&of[floor].rate()));
         table.row(
             &format!("{name}: requests/s, veche / floor"),
             Target::None,
@@ -106,16 +106,12 @@ fn add_rows(table: &mut Table, samples: &[[Samples; 3]]) {
         );
     }
     let of = &samples[LOADS.len() - 1];
-    let note = format!("1/s: {} / {}", median(&of[sync].rate()), median(&of[os].rate()));
+    let note = format!("1/s: {:.2} / {:.2}", median(&of[sync].rate()), median(&of[os].rate()));
     let value = ratio(&of[sync].rate(), &of[os].rate());
     table.row("PUT x256: requests/s, durable / --durability os", Target::AtLeast(0.8), value, note);
-    let note = format!("us: {} / {}", median(&of[os].cpu()), median(&of[sync].cpu()));
+    let note = format!("us: {:.2} / {:.2}", median(&of[os].cpu()), median(&of[sync].cpu()));
     let value = ratio(&of[os].cpu(), &of[sync].cpu());
     table.row("PUT x256: CPU/request, --durability os / durable", Target::None, value, note);
-}
-
-fn median(values: &[f64]) -> String {
-    rounds(values).map_or_else(|| "n/a".to_owned(), |rounds| format!("{:.2}", rounds.median))
 }
 
 impl Fleet {

@@ -16,7 +16,7 @@ use crate::{Options, Outcome};
 use bench::cgroup::MemoryLimit;
 use bench::keys::KEY_LEN;
 use bench::process::{Server, disk_read_bytes};
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio};
 use bench::units::{bytes, parse_bytes};
 use bench::{Operation, Pacing, Stop};
 use std::path::PathBuf;
@@ -265,7 +265,7 @@ impl Contest<'_> {
 fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: &str) {
     let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
     let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
-        let [one, other] = [&above, &below].map(|values| rounds(values).map_or(f64::NAN, |all| all.median));
+        let [one, other] = [&above, &below].map(|values| median(values));
         // Data that is all in memory comes from no disk at all.
         let value = ratio(&above, &below).filter(|ratio| ratio.median.is_finite());
         table.row(measure, target, value, format!("{unit}: {one:.1} / {other:.1}"));

@@ -7,7 +7,7 @@ use crate::table::{Table, Target};
 use crate::{Options, Outcome, batch};
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::{CpuMeter, Server, resident};
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio, rounds};
 use bench::stream::{Reading, Streamed, stream};
 use bench::{Operation, Pacing};
 use std::num::NonZeroU64;
@@ -268,8 +268,4 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     let note = format!("ms, {FIRST_CHUNKS} starts, each in another place; page cache dropped");
     table.row("first chunk in the middle of 10 GB, cold", Target::AtMost(20.0), rounds(&waits), note);
     Ok(())
-}
-
-fn median(values: &[f64]) -> f64 {
-    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
 }

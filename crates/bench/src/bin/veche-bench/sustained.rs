@@ -15,7 +15,7 @@ use crate::{Options, Outcome};
 use bench::keys::KEY_LEN;
 use bench::process::{Server, resident};
 use bench::recorder::micros;
-use bench::stats::rounds;
+use bench::stats::{median, rounds};
 use bench::timeline::{Buckets, Row};
 use bench::units::{bytes, grouped};
 use bench::{LiveSecond, Operation, Pacing, Stop, Watch};
@@ -181,8 +181,7 @@ fn add_rows(table: &mut Table, held: &Held) {
         note(held.p999_us),
     );
     let ratios: Vec<f64> = later.iter().map(|us| us / first).collect();
-    let median = rounds(&later).map_or(f64::NAN, |rounds| rounds.median);
-    table.row("p99.9, median later minute / first", Target::AtMost(2.0), rounds(&ratios), note(median));
+    table.row("p99.9, median later minute / first", Target::AtMost(2.0), rounds(&ratios), note(median(&later)));
     table.row("p99.9, worst later minute / first", Target::None, against_first(worst), note(worst));
     let silent: u64 = held.minutes.iter().map(|minute| minute.silent_s).sum();
     let longest = format!("longest time without: {} s", held.longest_silence_s);

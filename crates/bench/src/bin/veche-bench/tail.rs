@@ -5,7 +5,7 @@ use crate::servers::{Durability, Home, Layout, numbers_about, status};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::keys::KeyOrder;
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio};
 use bench::{Operation, Pacing};
 use serde_json::Value;
 
@@ -65,10 +65,6 @@ pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut T
         note,
     );
     Ok(())
-}
-
-fn median(values: &[f64]) -> f64 {
-    rounds(values).map_or(f64::NAN, |rounds| rounds.median)
 }
 
 /// Whether flushes and compactions ran at all, by the server's own counters.

@@ -12,7 +12,7 @@ use crate::measure::WARMUP;
 use crate::table::{Table, Target};
 use bench::Pacing;
 use bench::process::{CpuMeter, Server};
-use bench::stats::{ratio, rounds};
+use bench::stats::{median, ratio};
 use std::thread;
 
 const ROUNDS: usize = 3;
@@ -55,15 +55,14 @@ impl Arena<'_> {
         }
         disk.pace(0)?;
         drop(server);
-        let middle = |values: &[f64]| rounds(values).map_or(f64::NAN, |rounds| rounds.median);
-        let share = middle(&refused);
+        let share = median(&refused);
         let proof = if share < REFUSED_MIN { "NOT PROVEN: " } else { "" };
         let note = format!(
             "{proof}us: {:.2} / {:.2}; {:.1} % of {:.0} answers/s were refusals",
-            middle(&ours),
-            middle(&floors),
+            median(&ours),
+            median(&floors),
             share * 100.0,
-            middle(&answers)
+            median(&answers)
         );
         table.row(measure, target, ratio(&ours, &floors), note);
         Ok(())

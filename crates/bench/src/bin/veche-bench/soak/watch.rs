@@ -2,7 +2,7 @@
 
 use super::nodes::Nodes;
 use bench::Stop;
-use bench::stats::rounds;
+use bench::stats::median;
 use serde::Serialize;
 use std::thread;
 use std::time::Duration;
@@ -57,7 +57,6 @@ pub(super) fn growth(values: &[f64], slack: f64) -> Option<Growth> {
         return None;
     }
     let quarter = values.len() / 4;
-    let median = |part: &[f64]| rounds(part).map_or(f64::NAN, |rounds| rounds.median);
     let second = median(&values[quarter..2 * quarter]);
     let last = median(&values[values.len() - quarter..]);
     Some(Growth { second, last, ratio: (last - slack).max(0.0) / second.max(1.0) })
