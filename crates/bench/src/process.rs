@@ -252,7 +252,7 @@ impl Server {
     /// For [`END_WITHIN`] at most.
     fn wait_for_end(&mut self) {
         let begun = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END_WITHIN {
+        while !self.has_ended() && begun.elapsed() < END_WITHIN {
             std::thread::sleep(PROBE_PAUSE);
         }
     }
@@ -274,8 +274,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // One that was reaped already has no id of its own any more.
-        let lives = matches!(self.child.try_wait(), Ok(None));
-        if self.ends_itself && lives && self.signal(Signal::TERM).is_ok() {
+        if self.ends_itself && !self.has_ended() && self.signal(Signal::TERM).is_ok() {
             self.wait_for_end();
         }
         // Both fail only for a process that was reaped already.
