@@ -4,6 +4,7 @@
 
 use crate::keys::KeyNumber;
 use crate::response::ResponseParser;
+use crate::threads::joined;
 use crate::values::{Sizes, Values};
 use api::entries::{BatchAction, BatchEntry, EntryEncoder, Format, ResultDecoder};
 use bytes::Bytes;
@@ -73,7 +74,7 @@ impl Batch {
         let written = thread::scope(|scope| {
             let reading = scope.spawn(move || read_results(reader));
             socket.write_all(&self.body)?;
-            reading.join().map_err(|_| io::Error::other("the reader panicked"))?
+            joined(reading)
         })?;
         if written == self.entries {
             Ok(begun.elapsed())

@@ -50,6 +50,7 @@ pub mod stats;
 mod stop;
 pub mod stream;
 mod target;
+pub mod threads;
 pub mod timeline;
 pub mod units;
 pub mod values;

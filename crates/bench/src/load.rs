@@ -10,6 +10,7 @@ use crate::recorder::{Board, Recorder, second_of};
 use crate::schedule::{Pacing, Schedule, Share};
 use crate::stop::Stop;
 use crate::target::Target;
+use crate::threads::joined;
 use crate::timeline::Row;
 use crate::workload::{Operation, Workload, WorkloadSpec};
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
-use std::{fmt, io, panic, thread};
+use std::{fmt, io, thread};
 use stdx::Instant;
 
 /// From the start of the clock to the first slot: enough for every thread to be there.
@@ -314,10 +315,7 @@ impl Run<'_> {
             let threads: Vec<_> = drivers.into_iter().enumerate().map(spawn).collect();
             drop(alive);
             self.show_seconds(&all_done, watch);
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
-            };
-            threads.into_iter().map(join).collect()
+            threads.into_iter().map(joined).collect()
         })
     }
 

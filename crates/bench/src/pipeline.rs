@@ -153,6 +153,7 @@ fn done(called: io::Result<usize>) -> Result<Option<usize>, Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads::joined;
     use std::net::TcpListener;
     use std::thread;
 
@@ -189,7 +190,7 @@ mod tests {
             let clients = scope.spawn(|| greedy.run(&stop));
             serve(&listener, 3);
             stop.set();
-            clients.join().unwrap().unwrap()
+            joined(clients).unwrap()
         });
         assert_eq!(got.ended, 3);
         assert_eq!((got.served, got.refused), (15, 15));

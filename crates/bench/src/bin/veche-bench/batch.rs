@@ -4,12 +4,15 @@ use crate::measure::{Load, measure, preload};
 use crate::servers::{Durability, Home, Layout};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome};
+use bench::affinity::pin_current_thread;
 use bench::batch::Batch;
 use bench::keys::KeyOrder;
 use bench::process::Server;
 use bench::stats::{median, ratio};
+use bench::threads::joined;
 use bench::{Operation, Pacing};
 use std::time::Instant;
+use std::{io, thread};
 
 const VALUE_BYTES: usize = 100;
 const SINGLE_CONNECTIONS: usize = 64;
@@ -62,16 +65,13 @@ pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Ta
 /// Sends these at once; entries a second.
 fn send_all(server: &Server, layout: Layout, batches: &[Batch]) -> Outcome<f64> {
     let begun = Instant::now();
-    std::thread::scope(|scope| -> Outcome<()> {
-        let send = |batch: &Batch| -> std::io::Result<()> {
-            bench::affinity::pin_current_thread(layout.generator_cores)?;
+    thread::scope(|scope| -> io::Result<()> {
+        let send = |batch: &Batch| -> io::Result<()> {
+            pin_current_thread(layout.generator_cores)?;
             batch.send(server.address()).map(|_| ())
         };
         let senders: Vec<_> = batches.iter().map(|batch| scope.spawn(move || send(batch))).collect();
-        for sender in senders {
-            sender.join().map_err(|_| "a sender panicked")??;
-        }
-        Ok(())
+        senders.into_iter().try_for_each(joined)
     })?;
     let entries: u64 = batches.iter().map(Batch::entries).sum();
     Ok(entries as f64 / begun.elapsed().as_secs_f64())

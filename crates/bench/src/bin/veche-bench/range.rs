@@ -5,14 +5,17 @@ use crate::measure::{Load, measure, preload};
 use crate::servers::{Durability, Home, Layout};
 use crate::table::{Table, Target};
 use crate::{Options, Outcome, batch};
+use bench::affinity::pin_current_thread;
 use bench::keys::{KeyNumber, KeyOrder};
 use bench::process::{CpuMeter, Server, resident};
 use bench::stats::{median, ratio, rounds};
 use bench::stream::{Reading, Streamed, stream};
+use bench::threads::joined;
 use bench::{Operation, Pacing};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 const VALUE_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
@@ -135,15 +138,13 @@ fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
 }
 
 /// One whole range; with it the CPU time of the server for each entry, in microseconds.
-fn one_range(server: &Server, layout: Layout, scope: &str) -> Outcome<(Streamed, f64)> {
+fn one_range(server: &Server, layout: Layout, which: &str) -> Outcome<(Streamed, f64)> {
     let meter = CpuMeter::start(server.pid())?;
-    let path = everything(scope);
-    let target = server.address();
-    let reader = std::thread::spawn(move || {
-        bench::affinity::pin_current_thread(layout.generator_cores)?;
-        stream(target, &path, Reading::default())
-    });
-    let streamed = reader.join().map_err(|_| "the reader panicked")??;
+    let read = || -> io::Result<Streamed> {
+        pin_current_thread(layout.generator_cores)?;
+        stream(server.address(), &everything(which), Reading::default())
+    };
+    let streamed = thread::scope(|scope| joined(scope.spawn(read)))?;
     let entries = streamed.bytes as f64 / (VALUE_BYTES as f64 + 24.0);
     Ok((streamed, meter.spent()?.as_secs_f64() * 1e6 / entries))
 }
@@ -191,10 +192,10 @@ fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: 
 fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outcome<(T, f64)> {
     let stop = AtomicBool::new(false);
     let target = server.address();
-    let begun = std::time::Instant::now();
-    std::thread::scope(|scope| {
-        let read = || -> std::io::Result<u64> {
-            bench::affinity::pin_current_thread(layout.generator_cores)?;
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let read = || -> io::Result<u64> {
+            pin_current_thread(layout.generator_cores)?;
             let reading = Reading { pace: Some(RANGE_PACE), stop: Some(&stop), ..Reading::default() };
             let mut bytes = 0;
             while !stop.load(Ordering::Relaxed) {
@@ -207,7 +208,7 @@ fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outco
         stop.store(true, Ordering::Relaxed);
         let mut bytes = 0;
         for reader in readers {
-            bytes += reader.join().map_err(|_| "a reader panicked")??;
+            bytes += joined(reader)?;
         }
         Ok((done, bytes as f64 / begun.elapsed().as_secs_f64()))
     })
@@ -256,7 +257,7 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
     for number in 0..FIRST_CHUNKS {
         let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
         // The log is replayed and its memtable flushed by now; what that read is forgotten again.
-        std::thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_secs(1));
         forget_pages(&home.data(name))?;
         let key = KeyNumber(keys.get() / 2 + number * keys.get() / 100).stored();
         let path = format!("/v0/entities?start={}", String::from_utf8_lossy(&key));

@@ -10,6 +10,7 @@ use crate::table::{Table, Target};
 use bench::pipeline::{Got, Greedy};
 use bench::process::Server;
 use bench::stats::rounds;
+use bench::threads::joined;
 use bench::values::Sizes;
 use bench::{Mix, Operation, Pacing, Stop, WorkloadSpec};
 use std::thread;
@@ -82,7 +83,7 @@ impl Arena<'_> {
             thread::sleep(HEAD_START);
             let sample = measure(server, layout, self.duration.as_secs_f64(), &[load]);
             stop.set();
-            (sample, greedy.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
+            (sample, joined(greedy))
         });
         Ok((sample?, got?))
     }

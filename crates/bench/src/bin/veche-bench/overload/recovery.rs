@@ -9,6 +9,7 @@ use crate::table::{Table, Target};
 use bench::process::Server;
 use bench::recorder::micros;
 use bench::stats::rounds;
+use bench::threads::joined;
 use bench::timeline::{Buckets, Row};
 use bench::{LiveSecond, Pacing, Stop, Watch};
 use std::thread;
@@ -47,8 +48,7 @@ impl Arena<'_> {
             let asked = self.ask(server, subject, CONNECTIONS * HEAVY, Pacing::Closed);
             thread::sleep(AFTER);
             stop.set();
-            let light = light.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
-            (light, asked.map(|_| begun..begun + WARMUP + self.duration))
+            (joined(light), asked.map(|_| begun..begun + WARMUP + self.duration))
         });
         let (light, heavy) = (light?, heavy?);
         let seconds_to = |moment: Instant| moment.saturating_duration_since(light.begun).as_secs_f64();

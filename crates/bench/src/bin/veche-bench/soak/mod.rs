@@ -24,6 +24,7 @@ use crate::table::{Table, Target};
 use crate::{Options, Outcome};
 use bench::Stop;
 use bench::stats::rounds;
+use bench::threads::joined;
 use bench::units::bytes;
 use client::{Client, Tally};
 use nodes::Nodes;
@@ -79,11 +80,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
         let faults = nemesis::rage(&nodes, arguments.seed, ends, &interrupted);
         println!("  all nodes are well again; every key is read back");
         stop.set();
-        let joined = |tally: thread::ScopedJoinHandle<'_, Tally>| {
-            tally.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-        };
         let tally = clients.into_iter().map(joined).fold(Tally::default(), Tally::and);
-        let samples = watch.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+        let samples = joined(watch);
         faults.map(|faults| (tally, samples, faults)).map_err(|error| error.to_string())
     })?;
     table.section(&format!("{NODES} nodes, {CLIENTS} clients, {} s; {faults}", time.as_secs()));
