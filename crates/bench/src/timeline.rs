@@ -149,10 +149,15 @@ impl Row {
         self.statuses.values().sum()
     }
 
+    /// Answers that did what was asked.
+    pub fn served(&self) -> u64 {
+        let served = self.statuses.iter().filter(|(status, _)| is_ok(**status));
+        served.map(|(_, count)| count).sum()
+    }
+
     /// Refusals, errors and requests without an answer; not `404`.
     pub fn not_ok(&self) -> u64 {
-        let refused = self.statuses.iter().filter(|(status, _)| !is_ok(**status));
-        refused.map(|(_, count)| count).chain(self.failures.values()).sum()
+        self.answers() - self.served() + self.failures.values().sum::<u64>()
     }
 
     /// Adds what another counted.
@@ -170,6 +175,28 @@ impl Row {
 /// Whether an answer of this status did what it was asked for. `404` did: there was nothing.
 pub const fn is_ok(status: u16) -> bool {
     status < 400 || status == 404
+}
+
+/// Rows in which something did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// All of them.
+    pub rows: u64,
+    /// The most of them one after the other.
+    pub longest: u64,
+}
+
+impl Silence {
+    /// The rows for which `is_silent` holds.
+    pub fn of(rows: &[Row], is_silent: impl Fn(&Row) -> bool) -> Self {
+        let longest = rows.split(|row| !is_silent(row)).map(<[Row]>::len).max().unwrap_or(0);
+        Self { rows: rows.iter().filter(|row| is_silent(row)).count() as u64, longest: longest as u64 }
+    }
+
+    /// The rows without any answer.
+    pub fn without_answers(rows: &[Row]) -> Self {
+        Self::of(rows, |row| row.answers() == 0)
+    }
 }
 
 /// The rows of a run.
@@ -277,10 +304,19 @@ mod tests {
     }
 
     #[test]
+    fn a_second_of_refusals_has_answers_but_serves_nobody() {
+        let row = |status, count| Row { statuses: [(status, count)].into(), ..Row::default() };
+        let rows = [row(201, 5), row(503, 9), Row::default(), Row::default(), row(201, 1), Row::default()];
+        assert_eq!(Silence::without_answers(&rows), Silence { rows: 3, longest: 2 });
+        assert_eq!(Silence::of(&rows, |row| row.served() == 0), Silence { rows: 4, longest: 3 });
+        assert_eq!(Silence::of(&[], |_| true), Silence { rows: 0, longest: 0 });
+    }
+
+    #[test]
     fn a_missing_key_is_an_answer_and_a_refusal_is_not_ok() {
         let mut row = row(&[]);
         row.statuses = BTreeMap::from([(200, 5), (404, 4), (503, 3), (507, 2)]);
         row.failures = BTreeMap::from([(Failure::Broken, 1)]);
-        assert_eq!((row.answers(), row.not_ok()), (14, 6));
+        assert_eq!((row.answers(), row.served(), row.not_ok()), (14, 9, 6));
     }
 }

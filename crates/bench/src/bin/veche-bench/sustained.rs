@@ -16,7 +16,7 @@ use bench::keys::KEY_LEN;
 use bench::process::{Server, resident};
 use bench::recorder::micros;
 use bench::stats::{median, rounds};
-use bench::timeline::{Buckets, Row};
+use bench::timeline::{Buckets, Row, Silence};
 use bench::units::{bytes, grouped};
 use bench::{LiveSecond, Operation, Pacing, Stop, Watch};
 use serde::Serialize;
@@ -278,7 +278,7 @@ impl Writes<'_> {
                 Pacing::Rate(rate) => Some(result.arrived_per_second() / rate as f64),
             },
             not_ok: seconds.iter().map(Row::not_ok).sum(),
-            longest_silence_s: longest_silence(seconds),
+            longest_silence_s: Silence::without_answers(seconds).longest,
             is_debt_bounded: is_bounded(&moments),
             accepted_bytes: last.accepted_bytes - first.accepted_bytes,
             written_bytes: difference(last.written_bytes, first.written_bytes),
@@ -342,8 +342,7 @@ impl Minute {
     fn new(seconds: &[Row], moments: &[&Moment]) -> Self {
         let mut latency = Buckets::default();
         seconds.iter().for_each(|second| latency.add(&second.latency));
-        let answers: u64 = seconds.iter().map(Row::answers).sum();
-        let not_ok: u64 = seconds.iter().map(Row::not_ok).sum();
+        let served: u64 = seconds.iter().map(Row::served).sum();
         let quantile_us = |quantile| micros(latency.quantile(quantile));
         let peak = |of: &dyn Fn(&Moment) -> f64| moments.iter().map(|moment| of(moment)).fold(0.0, f64::max);
         let grown = |of: &dyn Fn(&Moment) -> f64| match (moments.first(), moments.last()) {
@@ -351,13 +350,13 @@ impl Minute {
             _ => 0.0,
         };
         Self {
-            per_second: answers.saturating_sub(not_ok) as f64 / seconds.len() as f64,
-            not_ok,
+            per_second: served as f64 / seconds.len() as f64,
+            not_ok: seconds.iter().map(Row::not_ok).sum(),
             p50_us: quantile_us(0.5),
             p99_us: quantile_us(0.99),
             p999_us: quantile_us(0.999),
             max_us: micros(latency.max_nanos()),
-            silent_s: seconds.iter().filter(|second| second.answers() == 0).count() as u64,
+            silent_s: Silence::without_answers(seconds).rows,
             debt_bytes_max: peak(&|moment| moment.debt_bytes),
             level0_tables_max: peak(&|moment| moment.level0_tables),
             pause_s: grown(&|moment| moment.pause_s),
@@ -409,12 +408,6 @@ fn difference(after: [f64; 3], before: [f64; 3]) -> [f64; 3] {
     std::array::from_fn(|i| after[i] - before[i])
 }
 
-/// The most seconds in a row in which no answer came.
-fn longest_silence(seconds: &[Row]) -> u64 {
-    let silences = seconds.split(|second| second.answers() > 0);
-    silences.map(|silence| silence.len() as u64).max().unwrap_or(0)
-}
-
 /// Whether the debt has stopped to grow: it comes and goes with every compaction, so peaks are compared.
 fn is_bounded(moments: &[Moment]) -> bool {
     let quarter = moments.len() / 4;
@@ -457,7 +450,6 @@ mod tests {
     #[test]
     fn a_minute_counts_its_silent_seconds_and_what_was_written() {
         let seconds = [second(10, 0), second(0, 0), second(0, 0), second(9, 1)];
-        assert_eq!(longest_silence(&seconds), 2);
         let moments = moments([1.0, 3.0, 2.0]);
         let minute = Minute::new(&seconds, &moments.iter().collect::<Vec<_>>());
         assert_eq!((minute.silent_s, minute.not_ok), (2, 1));

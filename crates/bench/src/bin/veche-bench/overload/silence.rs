@@ -9,7 +9,7 @@ use bench::keys::KEY_LEN;
 use bench::process::resident;
 use bench::recorder::micros;
 use bench::stats::rounds;
-use bench::timeline::Row;
+use bench::timeline::{Row, Silence};
 use bench::units::bytes;
 use bench::{Pacing, Watch};
 
@@ -40,13 +40,13 @@ impl Arena<'_> {
             return Err("interrupted".into());
         }
         let result = &results[0];
-        let silent = Silence::of(&seconds, |row| row.answers() == 0);
-        let unserved = Silence::of(&seconds, |row| served(row) == 0);
-        let least = seconds.iter().map(served).min().unwrap_or(0);
+        let silent = Silence::without_answers(&seconds);
+        let unserved = Silence::of(&seconds, |row| row.served() == 0);
+        let least = seconds.iter().map(Row::served).min().unwrap_or(0);
         let note = format!("the longest time without: {} s", silent.longest);
-        table.row("seconds without any answer", Target::AtMost(0.0), rounds(&[silent.seconds as f64]), note);
+        table.row("seconds without any answer", Target::AtMost(0.0), rounds(&[silent.rows as f64]), note);
         let note = format!("the longest time without: {} s; {least} in the worst second", unserved.longest);
-        let value = rounds(&[unserved.seconds as f64]);
+        let value = rounds(&[unserved.rows as f64]);
         table.row("seconds in which nothing was stored", Target::None, value, note);
         let latency = result.recorder.served_latency();
         let note = format!(
@@ -59,39 +59,5 @@ impl Arena<'_> {
         let note = format!("now {}", bytes(memory.now as f64));
         table.row("peak resident memory, MB", Target::None, rounds(&[memory.peak as f64 / 1e6]), note);
         Ok(())
-    }
-}
-
-fn served(row: &Row) -> u64 {
-    let served = row.statuses.iter().filter(|(status, _)| bench::timeline::is_ok(**status));
-    served.map(|(_, count)| count).sum()
-}
-
-/// Seconds of a kind.
-#[derive(Debug, PartialEq, Eq)]
-struct Silence {
-    seconds: usize,
-    /// In a row.
-    longest: usize,
-}
-
-impl Silence {
-    fn of(rows: &[Row], is_silent: impl Fn(&Row) -> bool) -> Self {
-        let longest = rows.split(|row| !is_silent(row)).map(<[Row]>::len).max().unwrap_or(0);
-        Self { seconds: rows.iter().filter(|row| is_silent(row)).count(), longest }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_of_refusals_has_answers_but_stores_nothing() {
-        let row = |status, count| Row { statuses: [(status, count)].into(), ..Row::default() };
-        let rows = [row(201, 5), row(503, 9), Row::default(), Row::default(), row(201, 1), Row::default()];
-        assert_eq!(Silence::of(&rows, |row| row.answers() == 0), Silence { seconds: 3, longest: 2 });
-        assert_eq!(Silence::of(&rows, |row| served(row) == 0), Silence { seconds: 4, longest: 3 });
-        assert_eq!(Silence::of(&[], |_| true), Silence { seconds: 0, longest: 0 });
     }
 }
