@@ -28,6 +28,13 @@ pub enum Pacing {
     Rate(u64),
 }
 
+impl Pacing {
+    /// So many requests each second, whole and at least one.
+    pub fn at(per_second: f64) -> Self {
+        Self::Rate((per_second as u64).max(1))
+    }
+}
+
 impl FromStr for Pacing {
     type Err = String;
 

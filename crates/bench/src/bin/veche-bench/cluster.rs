@@ -94,7 +94,7 @@ fn measure_hung(
     measured: &mut Rounds,
 ) -> Outcome<()> {
     let top = measured.cluster_per_second.last().copied().unwrap_or(1.0);
-    let calm = load(options, operation, Pacing::Rate(((top * CALM) as u64).max(1)), !round);
+    let calm = load(options, operation, Pacing::at(top * CALM), !round);
     let sample = || -> Outcome<Sample> { measure(&nodes[0], LAYOUT, options.seconds(), &[calm]) };
     let well = sample()?;
     let last = &nodes[NODES - 1];

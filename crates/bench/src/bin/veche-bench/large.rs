@@ -172,7 +172,7 @@ impl Contest<'_> {
             self.warm(server)?;
             tops.push(self.reads(server, Pacing::Closed, 0)?.per_second);
         }
-        let calm = Pacing::Rate(((tops[0].min(tops[1]) * CALM) as u64).max(1));
+        let calm = Pacing::at(tops[0].min(tops[1]) * CALM);
         println!("  latencies at {calm:?}");
         let mut measured: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
         for round in 0..self.options.rounds() {

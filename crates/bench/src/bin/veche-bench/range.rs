@@ -163,7 +163,7 @@ fn same_bytes(one: &[(Streamed, f64)], other: &[(Streamed, f64)]) -> Outcome<()>
 fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: &mut Table) -> Outcome<()> {
     let top =
         measure(server, layout, options.seconds(), &[load(options, Operation::Get, Pacing::Closed, 0)])?;
-    let rate = Pacing::Rate(((top.per_second * CALM) as u64).max(1));
+    let rate = Pacing::at(top.per_second * CALM);
     let (mut quiet, mut loud) = (Vec::new(), Vec::new());
     let mut paces = Vec::new();
     for round in 0..options.rounds() as u64 {

@@ -219,7 +219,7 @@ impl Writes<'_> {
                 None => return Ok(reached),
                 Some(why) => println!("  {reached:.0}/s does not hold: {why}"),
             }
-            pacing = Pacing::Rate(((reached * STEP_BACK) as u64).max(1));
+            pacing = Pacing::at(reached * STEP_BACK);
             settle(self.server, SETTLE_PATIENCE)?;
         }
         Err(format!("none of {TRIES_MAX} rates holds").into())

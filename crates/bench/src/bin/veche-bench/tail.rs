@@ -38,7 +38,7 @@ pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut T
         options.seconds(),
         &[load(Operation::Get, CONNECTIONS, Pacing::Closed, VALUE_BYTES, 0)],
     )?;
-    let rate = Pacing::Rate(((top.per_second / 2.0) as u64).max(1));
+    let rate = Pacing::at(top.per_second / 2.0);
     println!(
         "  top rate {:.0} GET/s; reads at half of it, {} writes/s of {WRITTEN_BYTES} B",
         top.per_second, options.tail_writes

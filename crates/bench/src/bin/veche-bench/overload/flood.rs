@@ -65,8 +65,8 @@ impl Arena<'_> {
         knee: &Knee,
         times: f64,
     ) -> Outcome<Asked> {
-        let rate = Pacing::Rate(((knee.rate * times) as u64).max(1));
-        self.ask_with(server, subject, self.load(subject, OPEN_CONNECTIONS, rate), Some(PATIENCE))
+        let load = self.load(subject, OPEN_CONNECTIONS, Pacing::at(knee.rate * times));
+        self.ask_with(server, subject, load, Some(PATIENCE))
     }
 }
 
@@ -92,8 +92,8 @@ fn add_latency_rows(name: &str, knee: &Knee, asked: &Asked, table: &mut Table) {
     table.row(
         &format!("{name}: the same / p99 at 80 % of the knee"),
         Target::AtMost(P99_GROWTH_MAX),
-        rounds(&[asked.p99_us / knee.calm_p99_us]),
-        format!("us: {:.0} / {:.0}", asked.p99_us, knee.calm_p99_us),
+        rounds(&[asked.p99_us / knee.calm.p99_us]),
+        format!("us: {:.0} / {:.0}", asked.p99_us, knee.calm.p99_us),
     );
 }
 

@@ -20,11 +20,10 @@ const PLAUSIBLE: f64 = 0.5;
 pub(super) struct Knee {
     /// Requests a second.
     pub(super) rate: f64,
-    /// At [`STEP_BACK`] of it: where a node is meant to live.
-    pub(super) calm_p99_us: f64,
-    calm: Asked,
+    /// What was measured at [`STEP_BACK`] of it: where a node is meant to live.
+    pub(super) calm: Asked,
     /// What a closed loop reached.
-    closed_per_second: f64,
+    pub(super) closed_per_second: f64,
 }
 
 impl Arena<'_> {
@@ -44,16 +43,15 @@ impl Arena<'_> {
             search.verdict(broken.is_empty());
         }
         let rate = held.ok_or_else(|| format!("no rate holds {} for {}", subject.goal, subject.name))? as f64;
-        let calm_rate = ((rate * STEP_BACK) as u64).max(1);
-        let calm = self.ask(server, subject, CONNECTIONS, Pacing::Rate(calm_rate))?;
-        Ok(Knee::of(rate, calm, top.served_per_second))
+        let calm = self.ask(server, subject, CONNECTIONS, Pacing::at(rate * STEP_BACK))?;
+        Ok(Knee { rate, calm, closed_per_second: top.served_per_second })
     }
 
     fn try_rate(&self, server: &Server, subject: &Subject, rate: u64) -> Outcome<Observed> {
         let load = self.load(subject, CONNECTIONS, Pacing::Rate(rate));
         let lane = load.lane(subject.operation.name(), server.protocol());
-        let (_, results) = self.measure(server, self.trial, lane)?;
-        Ok(Observed::of(&results[0], rate))
+        let (_, result) = self.measure(server, self.trial, lane)?;
+        Ok(Observed::of(&result, rate))
     }
 
     pub(super) fn knee_rows(&self, knee: &Knee, table: &mut Table) {
@@ -66,16 +64,11 @@ impl Arena<'_> {
             knee.calm,
             knee.calm.sample.cpu_us
         );
-        table.row("p99 at 80 % of the knee, ms", Target::None, rounds(&[knee.calm_p99_us / 1e3]), note);
+        table.row("p99 at 80 % of the knee, ms", Target::None, rounds(&[knee.calm.p99_us / 1e3]), note);
     }
 }
 
 impl Knee {
-    /// A rate, what was measured below it, and what a closed loop reached.
-    pub(super) const fn of(rate: f64, calm: Asked, closed_per_second: f64) -> Self {
-        Self { rate, calm_p99_us: calm.p99_us, calm, closed_per_second }
-    }
-
     fn is_plausible(&self) -> bool {
         self.rate >= self.closed_per_second * PLAUSIBLE
     }

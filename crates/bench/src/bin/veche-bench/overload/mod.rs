@@ -30,7 +30,7 @@ use bench::keys::KeyOrder;
 use bench::process::Server;
 use bench::recorder::{Failure, micros};
 use bench::timeline::is_ok;
-use bench::{Lane, LaneResult, Operation, Pacing, Stop, Watch};
+use bench::{Lane, LaneResult, LiveSecond, Operation, Pacing, Stop, Watch};
 use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -216,10 +216,22 @@ impl Arena<'_> {
         Load { operation, connections, pacing, keys: self.keys, value_bytes, seed: 1 }
     }
 
-    fn measure(&self, server: &Server, duration: Duration, lane: Lane) -> Outcome<(Sample, Vec<LaneResult>)> {
-        let watch = Watch { stop: self.stop, each_second: &mut |_| {} };
-        let measured = measure_lanes(std::slice::from_ref(server), self.layout, duration, vec![lane], watch)?;
-        if self.stop.is_set() { Err("interrupted".into()) } else { Ok(measured) }
+    fn measure(&self, server: &Server, duration: Duration, lane: Lane) -> Outcome<(Sample, LaneResult)> {
+        self.measure_watched(server, duration, lane, &mut |_| {})
+    }
+
+    /// The same, shown second by second.
+    fn measure_watched(
+        &self,
+        server: &Server,
+        duration: Duration,
+        lane: Lane,
+        each_second: &mut dyn FnMut(&LiveSecond),
+    ) -> Outcome<(Sample, LaneResult)> {
+        let watch = Watch { stop: self.stop, each_second };
+        let servers = std::slice::from_ref(server);
+        let (sample, mut results) = measure_lanes(servers, self.layout, duration, vec![lane], watch)?;
+        if self.stop.is_set() { Err("interrupted".into()) } else { Ok((sample, results.swap_remove(0))) }
     }
 
     /// Asks, for as long as a measurement takes.
@@ -237,8 +249,8 @@ impl Arena<'_> {
     ) -> Outcome<Asked> {
         let Load { connections, pacing, .. } = load;
         let lane = Lane { patience, ..load.lane(subject.operation.name(), server.protocol()) };
-        let (sample, mut results) = self.measure(server, self.duration, lane)?;
-        let asked = Asked::of(&results.swap_remove(0), sample);
+        let (sample, result) = self.measure(server, self.duration, lane)?;
+        let asked = Asked::of(&result, sample);
         println!(
             "  {:<4} x{connections:<4} {pacing:?}: {asked}; p99 {:.1} ms, longest {:.0} ms",
             subject.operation.name(),
@@ -303,6 +315,7 @@ impl std::fmt::Display for Asked {
 
 #[cfg(test)]
 mod tests {
+    use super::knee::Knee;
     use super::*;
     use crate::table::Target;
     use bench::machine::Machine;
@@ -351,7 +364,7 @@ mod tests {
     #[test]
     fn a_node_that_serves_too_little_or_nothing_misses_its_targets() {
         let mut table = Table::new(Machine::here(), String::new());
-        let knee = knee::Knee::of(100.0, asked(&[(201, 200)], 0), 120.0);
+        let knee = Knee { rate: 100.0, calm: asked(&[(201, 200)], 0), closed_per_second: 120.0 };
         flood::add_closed_rows(&knee, 640, &asked(&[(201, 190), (503, 500)], 0), &mut table);
         assert_eq!(table.missed().len(), 0);
         flood::add_closed_rows(&knee, 640, &asked(&[(503, 500)], 0), &mut table);

@@ -74,8 +74,7 @@ impl Arena<'_> {
 
     /// A light load until `stop` says so.
     fn light(&self, server: &Server, subject: &Subject, knee: &Knee, stop: &Stop) -> Outcome<Light> {
-        let rate = ((knee.rate * LIGHT) as u64).max(1);
-        let load = self.load(subject, LIGHT_CONNECTIONS, Pacing::Rate(rate));
+        let load = self.load(subject, LIGHT_CONNECTIONS, Pacing::at(knee.rate * LIGHT));
         let lane = load.lane("light", server.protocol());
         let mut rows = Vec::new();
         let mut look = |second: &LiveSecond| {

@@ -3,7 +3,6 @@
 use super::{Arena, CONNECTIONS};
 use crate::Outcome;
 use crate::data::require_room;
-use crate::measure::measure_lanes;
 use crate::table::{Table, Target};
 use bench::keys::KEY_LEN;
 use bench::process::resident;
@@ -11,7 +10,7 @@ use bench::recorder::micros;
 use bench::stats::rounds;
 use bench::timeline::{Row, Silence};
 use bench::units::bytes;
-use bench::{Pacing, Watch};
+use bench::{LiveSecond, Pacing};
 
 /// How many times the knee's connections write.
 const TIMES: usize = 10;
@@ -27,19 +26,13 @@ impl Arena<'_> {
         let server = self.home.plain(name, &self.home.data(name), self.layout)?;
         let load = self.load(&subject, CONNECTIONS * TIMES, Pacing::Closed);
         let mut seconds = Vec::new();
-        let mut look = |second: &bench::LiveSecond| {
+        let mut look = |second: &LiveSecond| {
             if second.second >= 0 && second.covered.as_secs() == 1 {
                 seconds.push(second.row.clone());
             }
         };
-        let watch = Watch { stop: self.stop, each_second: &mut look };
-        let lanes = vec![load.lane("flood", server.protocol())];
-        let servers = std::slice::from_ref(&server);
-        let (sample, results) = measure_lanes(servers, self.layout, self.flood, lanes, watch)?;
-        if self.stop.is_set() {
-            return Err("interrupted".into());
-        }
-        let result = &results[0];
+        let lane = load.lane("flood", server.protocol());
+        let (sample, result) = self.measure_watched(&server, self.flood, lane, &mut look)?;
         let silent = Silence::without_answers(&seconds);
         let unserved = Silence::of(&seconds, |row| row.served() == 0);
         let least = seconds.iter().map(Row::served).min().unwrap_or(0);
