@@ -8,6 +8,7 @@
 
 use crate::data::require_room;
 use crate::servers::{Durability, Home, Layout};
+use crate::table::write_report;
 use crate::{Options, Outcome};
 use bench::machine::Machine;
 use bench::presets::{PRESETS, Preset};
@@ -19,6 +20,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The name of the report's files.
+const NAME: &str = "presets";
 const LAYOUT: Layout = Layout::PINNED;
 const NODES: usize = 3;
 /// Of each node of a cluster.
@@ -80,7 +83,6 @@ struct Data {
 /// Runs them, and writes page and table.
 pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outcome<()> {
     require_room(home.dir(), ROOM_BYTES)?;
-    fs::create_dir_all(&arguments.out)?;
     let stop = Stop::on_interrupt()?;
     let presets = if arguments.only.is_empty() { PRESETS.to_vec() } else { arguments.only.clone() };
     let mut all: Vec<Loaded> =
@@ -210,15 +212,13 @@ fn write(arguments: &Arguments, all: Vec<Loaded>) -> Outcome<()> {
     let groups: Vec<Group> = all.into_iter().map(group).collect();
     let page = gallery("The presets of veche bench", &about, &sheet, &groups);
     let runs: Vec<&Report> = groups.iter().flat_map(|group| &group.runs).collect();
-    let html = arguments.out.join("presets.html");
-    fs::write(&html, page)?;
-    fs::write(arguments.out.join("presets.md"), &markdown)?;
-    fs::write(arguments.out.join("presets.json"), serde_json::to_vec(&runs)?)?;
-    println!("{markdown}\n{}", html.display());
+    println!("{markdown}");
+    write_report(&arguments.out, NAME, &markdown, &page, &serde_json::to_string(&runs)?)?;
     if let Some(docs) = &arguments.docs {
         let pictures = docs.join("img");
         fs::create_dir_all(&pictures)?;
         fs::write(docs.join("presets.md"), &markdown)?;
+        let html = arguments.out.join(NAME).with_extension("html");
         for theme in [Theme::Light, Theme::Dark] {
             take_picture(&html, &pictures.join(format!("presets-{}.png", theme.name())), theme)?;
         }

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs};
 
-const REACHED: &str = "reached";
-const MISSED: &str = "MISSED";
+/// What is said of a target: that it is reached, or that it is not.
+pub(crate) const REACHED: &str = "reached";
+pub(crate) const MISSED: &str = "MISSED";
 
 /// The side of the target on which a ratio must lie.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -32,13 +33,15 @@ impl Target {
         }
     }
 
-    /// Whether a value lies on its right side. `None`: it has none.
-    pub(crate) fn holds(self, value: f64) -> Option<bool> {
-        match self {
-            Self::AtLeast(least) => Some(value >= least),
-            Self::AtMost(most) => Some(value <= most),
-            Self::None => None,
-        }
+    /// Whether the median lies on its right side, in a word; nothing without a target or a value.
+    pub(crate) fn verdict(self, value: Option<Rounds>) -> &'static str {
+        let Some(Rounds { median, .. }) = value else { return "" };
+        let holds = match self {
+            Self::AtLeast(least) => median >= least,
+            Self::AtMost(most) => median <= most,
+            Self::None => return "",
+        };
+        if holds { REACHED } else { MISSED }
     }
 }
 
@@ -103,17 +106,8 @@ impl Table {
 
     /// Writes the table to `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
     pub(crate) fn write(&self, dir: &Path, name: &str, title: &str) -> Outcome<()> {
-        fs::create_dir_all(dir)?;
-        for (ending, content) in [
-            ("md", self.markdown(title)),
-            ("html", self.html(title)),
-            ("json", serde_json::to_string_pretty(self)?),
-        ] {
-            let path = dir.join(name).with_extension(ending);
-            fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))?;
-            println!("{} is written", path.display());
-        }
-        Ok(())
+        let json = serde_json::to_string_pretty(self)?;
+        write_report(dir, name, &self.markdown(title), &self.html(title), &json)
     }
 
     fn markdown(&self, title: &str) -> String {
@@ -161,10 +155,8 @@ impl Table {
 }
 
 impl Row {
-    /// Whether its target is reached, in a word; nothing without a target or a value.
     fn verdict(&self) -> &'static str {
-        let holds = self.value.and_then(|value| self.target.holds(value.median));
-        holds.map_or("", |holds| if holds { REACHED } else { MISSED })
+        self.target.verdict(self.value)
     }
 
     /// The median, and the range of the rounds where there are several.
@@ -199,6 +191,17 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// Writes a report in its three forms: `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
+pub(crate) fn write_report(dir: &Path, name: &str, markdown: &str, html: &str, json: &str) -> Outcome<()> {
+    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    for (ending, content) in [("md", markdown), ("html", html), ("json", json)] {
+        let path = dir.join(format!("{name}.{ending}"));
+        fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("{} is written", path.display());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ mod stores;
 mod tools;
 
 use crate::servers::{Home, Layout};
+use crate::table::write_report;
 use crate::{Options, Outcome};
 use bench::machine::Machine;
 use contest::Arena;
 use report::{Report, Section};
-use std::fs;
 use std::path::PathBuf;
 use tools::{Tool, Tools};
 
@@ -120,15 +120,6 @@ fn section(arena: &Arena<'_>, arguments: &Arguments) -> Outcome<Section> {
 fn write(report: &Report, arguments: &Arguments) -> Outcome<()> {
     let markdown = report.markdown();
     println!("\n{markdown}");
-    fs::create_dir_all(&arguments.out)?;
-    for (name, content) in [
-        ("compare.md", markdown),
-        ("compare.html", page::page(report)),
-        ("compare.json", serde_json::to_string_pretty(report)?),
-    ] {
-        let path = arguments.out.join(name);
-        fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("{} is written", path.display());
-    }
-    Ok(())
+    let json = serde_json::to_string_pretty(report)?;
+    write_report(&arguments.out, "compare", &markdown, &page::page(report), &json)
 }

@@ -1,6 +1,7 @@
 //! The report as a page: bars of what each side took and did, and how ours compares, on a scale of doublings.
 
 use super::report::{Contest, Figures, Ratio, Report};
+use crate::table::MISSED;
 use bench::report::{escape, plain_page};
 use bench::stats::Rounds;
 use std::fmt::Write;
@@ -126,7 +127,7 @@ fn ratios(ratios: &[Ratio]) -> String {
             String::new()
         };
         let verdict = ratio.verdict();
-        let class = if verdict == "MISSED" { "missed" } else { "" };
+        let class = if verdict == MISSED { "missed" } else { "" };
         write(
             &mut out,
             format_args!(

@@ -1,7 +1,7 @@
 //! What a comparison found, before it is text or a page.
 
 use super::tools::{Missing, Tool};
-use crate::table::Target;
+use crate::table::{REACHED, Target};
 use bench::machine::Machine;
 use bench::report::Sheet;
 use bench::stats::{Rounds, ratio, rounds};
@@ -107,10 +107,9 @@ impl Ratio {
         Self { against: other.name.clone(), measure: "requests/s: ours / other's", target, value }
     }
 
-    /// Whether its target is met, in a word.
+    /// As [`Target::verdict`] has it.
     pub(crate) fn verdict(&self) -> &'static str {
-        let holds = self.value.and_then(|value| self.target.holds(value.median));
-        holds.map_or("", |holds| if holds { "reached" } else { "MISSED" })
+        self.target.verdict(self.value)
     }
 }
 
@@ -120,7 +119,7 @@ impl Report {
         let contests = self.sections.iter().flat_map(|section| &section.contests);
         let verdicts = contests.flat_map(|contest| &contest.ratios).map(Ratio::verdict);
         let verdicts: Vec<_> = verdicts.filter(|verdict| !verdict.is_empty()).collect();
-        (verdicts.iter().filter(|verdict| **verdict == "reached").count(), verdicts.len())
+        (verdicts.iter().filter(|verdict| **verdict == REACHED).count(), verdicts.len())
     }
 
     /// The table in Markdown, with what a reader has to know beside it.
