@@ -1,9 +1,9 @@
 //! A client: it writes its own keys, reads them, and looks for another node when one does not answer.
 
 use super::register::{Fault, Found, Register};
+use super::tally::Tally;
 use bench::{Answer, Caller, Stop};
 use std::net::SocketAddr;
-use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, Instant};
 use stdx::{Rng, Version};
@@ -16,32 +16,13 @@ const VALUE_BYTES: [usize; 4] = [16, 200, 1_000, 4_000];
 const RANGE_LIMIT: u64 = 50;
 /// How many of how many replicas must acknowledge; the first of those is a single node's word.
 const QUORUMS: [(u64, u64); 5] = [(1, 3), (2, 3), (3, 3), (1, 2), (2, 2)];
-const NODES: u64 = 3;
+const NODES: u64 = super::NODES as u64;
 /// Longer than a node takes to answer, shorter than it is worth waiting for a hung one.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// After a refusal or a failure.
 const PAUSE: Duration = Duration::from_millis(20);
-/// In the end all nodes are well: a key that cannot be read for so long is not readable.
+/// In the end all nodes are well: what cannot be read by then, all of it together, is not readable.
 const READ_BACK_WITHIN: Duration = Duration::from_secs(60);
-
-/// What came of it all.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) acknowledged: u64,
-    pub(super) reads: u64,
-    pub(super) ranges: u64,
-    pub(super) refused: u64,
-    pub(super) unanswered: u64,
-    pub(super) read_back: u64,
-    pub(super) expiring: u64,
-    pub(super) lost: u64,
-    pub(super) unreadable: u64,
-    pub(super) older: u64,
-    pub(super) wrong: u64,
-    pub(super) outlived: u64,
-    pub(super) unexpected: u64,
-    pub(super) first_unexpected: String,
-}
 
 /// See the module.
 pub(super) struct Client {
@@ -53,6 +34,14 @@ pub(super) struct Client {
     rng: Rng,
     registers: Vec<Register>,
     tally: Tally,
+}
+
+/// What is read back in the end, by number.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Key(u64),
+    /// What was written with a ttl.
+    Expiring(u64),
 }
 
 /// How an answer to a write is to be taken.
@@ -84,8 +73,7 @@ impl Client {
         }
         // What was written last is gone then.
         thread::sleep(Duration::from_millis(TTL_MS) + TIMEOUT);
-        (0..KEYS).for_each(|key| self.read_back(key));
-        (0..EXPIRING).for_each(|key| self.look_for_expired(key));
+        self.read_all_back(Instant::now() + READ_BACK_WITHIN);
         self.tally
     }
 
@@ -125,13 +113,11 @@ impl Client {
     fn written(&mut self, key: u64, put: Option<u64>, answer: Option<&Answer>, ack: u64) {
         let status = if put.is_some() { 201 } else { 202 };
         let written = match answer {
-            None => Written::Unknown,
+            Some(answer) if self.expect(answer, &[status]) => {
+                version(answer).map_or(Written::Unknown, Written::Acknowledged)
+            }
             Some(answer) if answer.status == 503 => Written::Refused,
-            Some(answer) if self.expect(answer, &[status]) => match version(answer) {
-                Some(version) => Written::Acknowledged(version),
-                None => Written::Unknown,
-            },
-            Some(_) => Written::Unknown,
+            Some(_) | None => Written::Unknown,
         };
         let register = &mut self.registers[key as usize];
         match written {
@@ -146,16 +132,11 @@ impl Client {
 
     fn read(&mut self, key: u64) {
         let path = self.path(key);
-        let Some(answer) = self.ask("GET", &path, b"") else { return };
-        if !self.expect(&answer, &[200, 404]) {
-            return;
-        }
-        self.tally.reads += 1;
-        let fault = found(&answer).and_then(|found| self.registers[key as usize].judge(found)).err();
-        match fault {
-            Some(Fault::Older) => self.tell(key, &answer, |tally| &mut tally.older),
-            Some(Fault::Wrong) => self.tell(key, &answer, |tally| &mut tally.wrong),
-            None => {}
+        if let Some(answer) = self.ask("GET", &path, b"")
+            && self.expect(&answer, &[200, 404])
+        {
+            self.tally.reads += 1;
+            self.judge(key, &answer, Register::judge, |tally| &mut tally.older);
         }
     }
 
@@ -168,43 +149,56 @@ impl Client {
         }
     }
 
-    /// Reads a key of all replicas, and judges what they have.
-    fn read_back(&mut self, key: u64) {
-        let path = format!("{}&ack={NODES}&from={NODES}", self.path(key));
-        let Some(answer) = self.ask_until_answered(&path) else {
-            self.tally.unreadable += 1;
-            return;
-        };
-        self.tally.read_back += 1;
-        let fault = found(&answer).and_then(|found| self.registers[key as usize].judge_last(found)).err();
-        match fault {
-            Some(Fault::Older) => self.tell(key, &answer, |tally| &mut tally.lost),
-            Some(Fault::Wrong) => self.tell(key, &answer, |tally| &mut tally.wrong),
-            None => {}
+    /// Reads everything of all replicas, and again what could not be read, until nothing is left or it `ends`.
+    fn read_all_back(&mut self, ends: Instant) {
+        let mut left: Vec<Kept> = (0..KEYS).map(Kept::Key).chain((0..EXPIRING).map(Kept::Expiring)).collect();
+        while !left.is_empty() && Instant::now() < ends {
+            // What is not asked for any more is not read, either.
+            left.retain(|kept| Instant::now() >= ends || !self.read_back(*kept));
         }
+        self.tally.unreadable += left.len() as u64;
     }
 
-    fn look_for_expired(&mut self, key: u64) {
-        let path = format!("{}&ack={NODES}&from={NODES}", self.expiring_path(key));
-        match self.ask_until_answered(&path) {
-            None => self.tally.unreadable += 1,
-            Some(answer) => {
+    /// Reads one key of all replicas, and judges what they have. Whether it could be read.
+    fn read_back(&mut self, kept: Kept) -> bool {
+        let path = match kept {
+            Kept::Key(key) => self.path(key),
+            Kept::Expiring(key) => self.expiring_path(key),
+        };
+        let path = format!("{path}&ack={NODES}&from={NODES}");
+        let Some(answer) = self.ask("GET", &path, b"") else { return false };
+        if !self.expect(&answer, &[200, 404]) {
+            return false;
+        }
+        match kept {
+            Kept::Key(key) => {
+                self.tally.read_back += 1;
+                self.judge(key, &answer, Register::judge_last, |tally| &mut tally.lost);
+            }
+            Kept::Expiring(_) => {
                 self.tally.expiring += 1;
                 self.tally.outlived += u64::from(answer.status == 200);
             }
         }
+        true
     }
 
-    fn ask_until_answered(&mut self, path: &str) -> Option<Answer> {
-        let begun = Instant::now();
-        while begun.elapsed() < READ_BACK_WITHIN {
-            if let Some(answer) = self.ask("GET", path, b"")
-                && self.expect(&answer, &[200, 404])
-            {
-                return Some(answer);
-            }
-        }
-        None
+    /// Counts and tells what is wrong with what a read found; what is older than it must be counts as `older` says.
+    fn judge(
+        &mut self,
+        key: u64,
+        answer: &Answer,
+        judge: fn(&Register, Found) -> Result<(), Fault>,
+        older: fn(&mut Tally) -> &mut u64,
+    ) {
+        let (register, found) = (&self.registers[key as usize], found(answer));
+        let Err(fault) = found.and_then(|found| judge(register, found)) else { return };
+        println!("  BROKEN: {} of {register:?} is answered {} {found:?}", self.name(key), answer.status);
+        let count = match fault {
+            Fault::Older => older(&mut self.tally),
+            Fault::Wrong => &mut self.tally.wrong,
+        };
+        *count += 1;
     }
 
     /// One request. Without an answer the next one goes to another node.
@@ -241,11 +235,7 @@ impl Client {
         match status {
             503 | 507 => self.tally.refused += 1,
             504 => self.tally.unanswered += 1,
-            _ => {
-                let said = String::from_utf8_lossy(&answer.body);
-                self.tally.first_unexpected = format!("{status} {said}");
-                self.tally.unexpected += 1;
-            }
+            _ => self.tally.note_unexpected(|| format!("{status} {}", String::from_utf8_lossy(&answer.body))),
         }
         self.look_elsewhere();
         false
@@ -255,17 +245,6 @@ impl Client {
         self.caller = None;
         self.at = (self.at + 1 + self.rng.below(NODES - 1) as usize) % self.nodes.len();
         thread::sleep(PAUSE);
-    }
-
-    fn tell(&mut self, key: u64, answer: &Answer, counter: impl FnOnce(&mut Tally) -> &mut u64) {
-        println!(
-            "  BROKEN: {} of {:?} is answered {} {:?}",
-            self.name(key),
-            self.registers[key as usize],
-            answer.status,
-            found(answer)
-        );
-        counter(&mut self.tally).add_assign(1);
     }
 
     fn draw_quorum(&mut self) -> (u64, u64) {
@@ -282,32 +261,6 @@ impl Client {
 
     fn expiring_path(&self, key: u64) -> String {
         format!("/v0/entity?id=expiring-{}-{key}", self.number)
-    }
-}
-
-impl Tally {
-    pub(super) fn and(mut self, other: Self) -> Self {
-        for (mine, theirs) in [
-            (&mut self.acknowledged, other.acknowledged),
-            (&mut self.reads, other.reads),
-            (&mut self.ranges, other.ranges),
-            (&mut self.refused, other.refused),
-            (&mut self.unanswered, other.unanswered),
-            (&mut self.read_back, other.read_back),
-            (&mut self.expiring, other.expiring),
-            (&mut self.lost, other.lost),
-            (&mut self.unreadable, other.unreadable),
-            (&mut self.older, other.older),
-            (&mut self.wrong, other.wrong),
-            (&mut self.outlived, other.outlived),
-            (&mut self.unexpected, other.unexpected),
-        ] {
-            *mine += theirs;
-        }
-        if self.first_unexpected.is_empty() {
-            self.first_unexpected = other.first_unexpected;
-        }
-        self
     }
 }
 
@@ -341,6 +294,26 @@ mod tests {
     fn answer(status: u16, body: Vec<u8>) -> Answer {
         let head = b"HTTP/1.1 200 OK\r\nETag: \"00000000000000010000000000000002\"\r\n\r\n".to_vec();
         Answer { status, head, body }
+    }
+
+    #[test]
+    fn what_is_not_read_back_in_time_is_unreadable_and_not_asked_for() {
+        let mut client = Client::new(1, 1, vec![SocketAddr::from(([127, 0, 0, 1], 0))]);
+        client.read_all_back(Instant::now());
+        let expected = Tally { unreadable: KEYS + EXPIRING, ..Tally::default() };
+        assert_eq!(client.tally, expected);
+    }
+
+    #[test]
+    fn a_refused_write_is_counted_and_changes_nothing() {
+        let mut client = Client::new(1, 1, vec![SocketAddr::from(([127, 0, 0, 1], 0))]);
+        client.written(0, Some(1), Some(&answer(503, Vec::new())), 2);
+        assert_eq!(client.tally, Tally { refused: 1, ..Tally::default() });
+        let version = "00000000000000010000000000000002".parse().unwrap();
+        assert_eq!(client.registers[0].judge_last(Some((version, 1))), Err(Fault::Wrong), "it was not done");
+        client.written(0, Some(2), Some(&answer(201, Vec::new())), 2);
+        assert_eq!(client.tally, Tally { refused: 1, acknowledged: 1, ..Tally::default() });
+        assert_eq!(client.registers[0].judge_last(None), Err(Fault::Older));
     }
 
     #[test]

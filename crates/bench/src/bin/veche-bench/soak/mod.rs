@@ -16,6 +16,7 @@ mod client;
 mod nemesis;
 mod nodes;
 mod register;
+mod tally;
 mod watch;
 
 use crate::data::require_room;
@@ -26,11 +27,13 @@ use bench::Stop;
 use bench::stats::rounds;
 use bench::threads::joined;
 use bench::units::bytes;
-use client::{Client, Tally};
+use client::Client;
+use nemesis::Faults;
 use nodes::Nodes;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
+use tally::Tally;
 use watch::Samples;
 
 const NODES: usize = 3;
@@ -68,7 +71,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
     let time = arguments.minutes.map_or(if options.quick { QUICK } else { minutes(60) }, minutes);
     let nodes = Nodes::start(home, NODES, &arguments.memory)?;
     let (stop, interrupted) = (Stop::default(), Stop::on_interrupt()?);
-    let (tally, samples, faults) = thread::scope(|scope| {
+    let (tally, samples, faults, raged) = thread::scope(|scope| {
         let clients = (0..CLIENTS).map(|number| {
             let client = Client::new(number, arguments.seed, nodes.addresses());
             let stop = &stop;
@@ -77,15 +80,17 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
         let clients: Vec<_> = clients.collect();
         let watch = scope.spawn(|| watch::watch(&nodes, &stop));
         let ends = Instant::now() + time;
-        let faults = nemesis::rage(&nodes, arguments.seed, ends, &interrupted);
-        println!("  all nodes are well again; every key is read back");
+        let mut faults = Faults::default();
+        let raged = nemesis::rage(&nodes, arguments.seed, ends, &interrupted, &mut faults);
+        println!("  every key is read back");
         stop.set();
         let tally = clients.into_iter().map(joined).fold(Tally::default(), Tally::and);
         let samples = joined(watch);
-        faults.map(|faults| (tally, samples, faults)).map_err(|error| error.to_string())
-    })?;
+        (tally, samples, faults, raged)
+    });
     table.section(&format!("{NODES} nodes, {CLIENTS} clients, {} s; {faults}", time.as_secs()));
-    promise_rows(&tally, nodes.ended_by_themselves(), table);
+    tally.rows(table);
+    node_rows(nodes.ended_by_themselves(), raged.err().map(|error| error.to_string()), table);
     growth_rows(&samples, table);
     table.write(&arguments.out, "soak", "veche under load and faults for a long time")?;
     match table.missed() {
@@ -94,20 +99,12 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
     }
 }
 
-fn promise_rows(tally: &Tally, ended: u64, table: &mut Table) {
-    let done = format!(
-        "{} writes acknowledged, {} reads, {} ranges; {} refused, {} without a good answer",
-        tally.acknowledged, tally.reads, tally.ranges, tally.refused, tally.unanswered
-    );
-    let read_back = format!("{} keys read back from all replicas", tally.read_back);
+/// What nodes did by themselves, and whether they came through every fault.
+fn node_rows(ended: u64, failed: Option<String>, table: &mut Table) {
+    let failures = u64::from(failed.is_some());
     for (measure, count, note) in [
-        ("acknowledged writes lost", tally.lost, read_back),
-        ("keys that could not be read back", tally.unreadable, String::new()),
-        ("reads older than a write of a majority", tally.older, done),
-        ("values that nobody wrote, or changed", tally.wrong, String::new()),
-        ("keys that outlived their ttl", tally.outlived, format!("{} looked at", tally.expiring)),
-        ("answers of a status that is not to be", tally.unexpected, tally.first_unexpected.clone()),
         ("nodes that ended by themselves", ended, String::new()),
+        ("faults that a node did not come through", failures, failed.unwrap_or_default()),
     ] {
         table.row(measure, Target::AtMost(0.0), rounds(&[count as f64]), note);
     }

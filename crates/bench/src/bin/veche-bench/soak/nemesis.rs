@@ -27,9 +27,16 @@ impl fmt::Display for Faults {
     }
 }
 
-/// Does one thing after the other until it is time, or until it is interrupted.
-pub(super) fn rage(nodes: &Nodes<'_>, seed: u64, ends: Instant, interrupted: &Stop) -> Outcome<Faults> {
-    let (mut rng, mut faults) = (Rng::new(!seed), Faults::default());
+/// Does one thing after the other until it is time, or until it is interrupted. An error: a node did not come through the
+/// last of `faults`.
+pub(super) fn rage(
+    nodes: &Nodes<'_>,
+    seed: u64,
+    ends: Instant,
+    interrupted: &Stop,
+    faults: &mut Faults,
+) -> Outcome<()> {
+    let mut rng = Rng::new(!seed);
     let kinds = if nodes.has_small_disk() { 3 } else { 2 };
     for turn in 0u64.. {
         pause(&mut rng, CALM_MS);
@@ -65,7 +72,7 @@ pub(super) fn rage(nodes: &Nodes<'_>, seed: u64, ends: Instant, interrupted: &St
     while Instant::now() < ends && !interrupted.is_set() {
         thread::sleep(Duration::from_millis(100));
     }
-    Ok(faults)
+    Ok(())
 }
 
 fn pause(rng: &mut Rng, millis: std::ops::Range<u64>) {
