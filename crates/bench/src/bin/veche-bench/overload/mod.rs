@@ -12,6 +12,7 @@
 //! **Caveats.** The generator shares the machine. Where it cannot send what a row asks for, it was the limit, and the
 //! row's note has what was really sent and how busy the generator was.
 
+mod asked;
 mod fairness;
 mod flood;
 mod knee;
@@ -25,13 +26,11 @@ use crate::measure::{Load, Sample, measure_lanes, preload};
 use crate::servers::{Home, Layout};
 use crate::table::Table;
 use crate::{Options, Outcome};
+use asked::Asked;
 use bench::goal::Goal;
 use bench::keys::KeyOrder;
 use bench::process::Server;
-use bench::recorder::{Failure, micros};
-use bench::timeline::is_ok;
 use bench::{Lane, LaneResult, LiveSecond, Operation, Pacing, Stop, Watch};
-use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,24 +102,6 @@ struct Arena<'a> {
     is_last: bool,
     /// By Ctrl-C: what was begun is cleaned up.
     stop: &'a Stop,
-}
-
-/// What more than enough load came to.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    served_per_second: f64,
-    answers_per_second: f64,
-    /// Requests that were sent, a second; the others found all their connections busy.
-    sent_per_second: f64,
-    /// The part of the answers that were refusals: `503` and `507`.
-    refused: f64,
-    /// The part of the answers that came to say that it was too late, or that something failed.
-    late: f64,
-    /// Requests that were sent and not answered, or whose connection broke.
-    failed: u64,
-    p99_us: f64,
-    max_us: f64,
-    sample: Sample,
 }
 
 /// Measures, and writes the report.
@@ -258,118 +239,5 @@ impl Arena<'_> {
             asked.max_us / 1e3
         );
         Ok(asked)
-    }
-}
-
-impl Asked {
-    fn of(result: &LaneResult, sample: Sample) -> Self {
-        let recorder = &result.recorder;
-        let (answers, seconds) = (recorder.answers(), result.elapsed.as_secs_f64());
-        let share = |is_kind: fn(u16) -> bool| {
-            let of_kind = recorder.statuses().iter().filter(|(status, _)| is_kind(**status));
-            of_kind.map(|(_, count)| count).sum::<u64>() as f64 / answers.max(1) as f64
-        };
-        let refused = share(is_refusal);
-        let late = share(|status| !is_ok(status) && !is_refusal(status));
-        let failures = recorder.failures().iter();
-        let failed: u64 =
-            failures.filter(|(failure, _)| **failure != Failure::Unsent).map(|(_, count)| count).sum();
-        let served = recorder.served_latency();
-        Self {
-            served_per_second: result.served_per_second(),
-            answers_per_second: result.answers_per_second(),
-            sent_per_second: (answers + failed) as f64 / seconds,
-            refused,
-            late,
-            failed,
-            p99_us: latency_us(&served, served.value_at_quantile(0.99)),
-            max_us: latency_us(&served, served.max()),
-            sample,
-        }
-    }
-}
-
-/// What is not served at all is served infinitely late.
-fn latency_us(served: &Histogram<u64>, nanos: u64) -> f64 {
-    if served.is_empty() { f64::INFINITY } else { micros(nanos) }
-}
-
-const fn is_refusal(status: u16) -> bool {
-    matches!(status, 503 | 507)
-}
-
-impl std::fmt::Display for Asked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:.0}/s; {:.1} % of {:.0} answers/s refused, {:.1} % too late, {} failed; generator busy {:.0} %",
-            self.served_per_second,
-            self.refused * 100.0,
-            self.answers_per_second,
-            self.late * 100.0,
-            self.failed,
-            self.sample.generator_busy * 100.0
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::knee::Knee;
-    use super::*;
-    use crate::table::Target;
-    use bench::machine::Machine;
-    use bench::recorder::{Outcome as Answered, Recorder};
-    use std::sync::Arc;
-    use stdx::Instant;
-
-    const SAMPLE: Sample = Sample {
-        cpu_us: 1.0,
-        answers: 1,
-        per_second: 1.0,
-        p50_us: 1.0,
-        p99_us: 1.0,
-        p999_us: 1.0,
-        generator_busy: 0.5,
-    };
-
-    /// Two seconds in which so many answers of each status came, each after 10 ms but those that came too late.
-    fn asked(statuses: &[(u16, u64)], unsent: u64) -> Asked {
-        let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
-        let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());
-        for (status, count) in statuses {
-            let took = if *status == 504 { 1_000 } else { 10 };
-            for _ in 0..*count {
-                recorder.answer(Operation::Put, at(100), at(100 + took), Answered::of_status(*status));
-            }
-        }
-        (0..unsent).for_each(|_| recorder.failure(Operation::Put, at(100), at(200), Failure::Unsent));
-        recorder.failure(Operation::Put, at(100), at(150), Failure::Broken);
-        let pacing = Pacing::Rate(1_000);
-        Asked::of(
-            &LaneResult { name: String::new(), pacing, recorder, elapsed: Duration::from_secs(2) },
-            SAMPLE,
-        )
-    }
-
-    #[test]
-    fn what_is_served_is_counted_and_timed_without_what_is_not() {
-        let asked = asked(&[(201, 100), (503, 200), (507, 40), (504, 60)], 1_000);
-        assert_eq!((asked.served_per_second, asked.answers_per_second), (50.0, 200.0));
-        assert_eq!((asked.refused, asked.late, asked.failed), (0.6, 0.15, 1));
-        assert_eq!(asked.sent_per_second, 200.5);
-        assert!((9_900.0..10_100.0).contains(&asked.p99_us), "{asked}");
-    }
-
-    #[test]
-    fn a_node_that_serves_too_little_or_nothing_misses_its_targets() {
-        let mut table = Table::new(Machine::here(), String::new());
-        let knee = Knee { rate: 100.0, calm: asked(&[(201, 200)], 0), closed_per_second: 120.0 };
-        flood::add_closed_rows(&knee, 640, &asked(&[(201, 190), (503, 500)], 0), &mut table);
-        assert_eq!(table.missed().len(), 0);
-        flood::add_closed_rows(&knee, 640, &asked(&[(503, 500)], 0), &mut table);
-        assert_eq!(table.missed().len(), 3);
-        flood::add_open_row(&knee, 1.5, &asked(&[(201, 100)], 50), Target::AtLeast(0.6), &mut table);
-        assert_eq!(table.missed().len(), 4);
     }
 }
