@@ -14,7 +14,7 @@ use crate::report::{
     CostReport, FORMAT, LaneReport, LoadReport, Report, SearchReport, ServerReport, TrialReport,
 };
 use crate::schedule::Pacing;
-use crate::search::{RateSearch, Step};
+use crate::search::{RateSearch, SETTLE_PART, Step};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{bytes, grouped, span};
@@ -28,8 +28,6 @@ const PRELOAD_CONNECTIONS: usize = 64;
 const PRELOAD_PATIENCE_S: u64 = 30;
 /// Keys that are looked at to find out whether the data is there already.
 const SAMPLED_KEYS: u64 = 64;
-/// The part of a trial's time that is waited before the next, so that what one has left behind is not charged to another.
-const SETTLE_PART: u32 = 20;
 /// To find out who is there.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -18,6 +18,8 @@
 pub const PRECISION: f64 = 0.02;
 /// The part of the knee at which the working point is looked for, and then of each rate that did not hold there.
 pub const STEP_BACK: f64 = 0.8;
+/// The part of a trial's time that is waited before the next, so that what one has left behind is not charged to another.
+pub const SETTLE_PART: u32 = 20;
 /// A rate beyond what one generator sends.
 pub const RATE_MAX: u64 = 10_000_000;
 /// Long measurements, at most.

@@ -17,14 +17,14 @@ use std::thread;
 use std::time::Duration;
 
 /// What the others send.
-const FLOODS: [(Operation, &str); 3] = [
+pub(super) const FLOODS: [(Operation, &str); 3] = [
     (Operation::Get, "GETs"),
     (Operation::Put, "PUTs of 2 KiB"),
     (Operation::Range, "ranges of 100 entries"),
 ];
 const WRITTEN_BYTES: usize = 2048;
 /// The flood is under way by then.
-const HEAD_START: Duration = Duration::from_millis(500);
+pub(super) const HEAD_START: Duration = Duration::from_millis(500);
 const SHARE_MIN: f64 = 0.8;
 
 impl Arena<'_> {

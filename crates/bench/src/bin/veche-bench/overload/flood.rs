@@ -10,9 +10,9 @@ use bench::stats::rounds;
 use std::time::Duration;
 
 /// How many times the knee's connections ask in a closed loop.
-const CLOSED: [usize; 3] = [2, 5, 10];
+pub(super) const CLOSED: [usize; 3] = [2, 5, 10];
 /// How many times the knee's rate is asked for.
-const OPEN: [f64; 4] = [1.5, 2.0, 5.0, 10.0];
+pub(super) const OPEN: [f64; 4] = [1.5, 2.0, 5.0, 10.0];
 /// Connections of a rate that is too high: enough for as many requests under way as a node may want to have.
 const OPEN_CONNECTIONS: usize = 640;
 /// How long a request of such a rate waits for a connection before it is given up: each has its turn every few

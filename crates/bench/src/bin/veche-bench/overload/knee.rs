@@ -6,11 +6,14 @@ use crate::table::{Table, Target};
 use bench::Pacing;
 use bench::goal::Observed;
 use bench::process::Server;
-use bench::search::{RateSearch, STEP_BACK, Step};
+use bench::search::{RateSearch, SETTLE_PART, STEP_BACK, Step};
 use bench::stats::rounds;
+use std::thread;
 
 /// The part of what a closed loop reached at which the search begins.
 const START: f64 = 0.7;
+/// Twice what a search takes where each rate holds or does not.
+const TRIALS_MAX: u32 = 26;
 
 /// A knee below this part of what a closed loop over as many connections reached is that of a machine that others use.
 const PLAUSIBLE: f64 = 0.5;
@@ -32,8 +35,9 @@ impl Arena<'_> {
         let top = self.ask(server, subject, CONNECTIONS, Pacing::Closed)?;
         let mut search = RateSearch::new((top.served_per_second * START) as u64);
         let mut held = None;
-        // Of its long measurements only the first is wanted, and is made below.
-        while let Step::Try(rate) = search.step() {
+        for _ in 0..TRIALS_MAX {
+            // Of its long measurements only the first is wanted, and is made below.
+            let Step::Try(rate) = search.step() else { break };
             let observed = self.try_rate(server, subject, rate)?;
             let broken = subject.goal.broken_by(&observed);
             println!("  {rate}/s: {}", if broken.is_empty() { "held".to_owned() } else { broken.join(", ") });
@@ -41,6 +45,7 @@ impl Arena<'_> {
                 held = held.max(Some(rate));
             }
             search.verdict(broken.is_empty());
+            thread::sleep(subject.trial / SETTLE_PART);
         }
         let rate = held.ok_or_else(|| format!("no rate holds {} for {}", subject.goal, subject.name))? as f64;
         let calm = self.ask(server, subject, CONNECTIONS, Pacing::at(rate * STEP_BACK))?;
@@ -50,7 +55,7 @@ impl Arena<'_> {
     fn try_rate(&self, server: &Server, subject: &Subject, rate: u64) -> Outcome<Observed> {
         let load = self.load(subject, CONNECTIONS, Pacing::Rate(rate));
         let lane = load.lane(subject.operation.name(), server.protocol());
-        let (_, result) = self.measure(server, self.trial, lane)?;
+        let (_, result) = self.measure(server, subject.trial, lane)?;
         Ok(Observed::of(&result, rate))
     }
 

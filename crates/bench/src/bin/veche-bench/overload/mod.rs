@@ -13,6 +13,7 @@
 //! row's note has what was really sent and how busy the generator was.
 
 mod asked;
+mod estimate;
 mod fairness;
 mod flood;
 mod knee;
@@ -30,6 +31,7 @@ use asked::Asked;
 use bench::goal::Goal;
 use bench::keys::KeyOrder;
 use bench::process::Server;
+use bench::units::span;
 use bench::{Lane, LaneResult, LiveSecond, Operation, Pacing, Stop, Watch};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +39,10 @@ use std::time::Duration;
 /// Connections of a load that the node is to bear.
 const CONNECTIONS: usize = 64;
 const TRIAL_SECONDS: u64 = 3;
+/// So many times as long are trials of writes: flushes, and what they do to a disk, come every few seconds.
+const WRITE_TRIALS_LONGER: u32 = 2;
 const SECONDS: u64 = 6;
+const FLOOD_SECONDS: u64 = 600;
 /// The name of the report's files.
 const NAME: &str = "overload";
 /// The latest that an answer may come: `--request-timeout`, as it is unless it is set.
@@ -58,11 +63,14 @@ pub(crate) struct Arguments {
     /// Keys of the data [default: 1000000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// What a rate has to hold to count as borne
-    #[arg(long, default_value = "p99<10ms,errors=0")]
-    goal: Goal,
-    /// The same where the disk is paced
-    #[arg(long, default_value = "p99<200ms,errors=0")]
+    /// What a rate of reads has to hold to count as borne
+    #[arg(long, value_name = "GOAL", default_value = "p99<10ms,errors=0")]
+    read_goal: Goal,
+    /// The same of writes, each of which waits for a sync of a disk that others may use
+    #[arg(long, value_name = "GOAL", default_value = "p99<50ms,errors=0")]
+    write_goal: Goal,
+    /// The same of writes where the disk is paced
+    #[arg(long, value_name = "GOAL", default_value = "p99<200ms,errors=0")]
     disk_goal: Goal,
     /// Seconds of the long flood of writes [default: 600]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -87,6 +95,8 @@ struct Subject {
     operation: Operation,
     value_bytes: usize,
     goal: Goal,
+    /// How long a rate is tried.
+    trial: Duration,
 }
 
 /// One layout of the machine, and how long each measurement takes.
@@ -108,26 +118,25 @@ struct Arena<'a> {
 pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
     let seconds = |full: u64, quick| Duration::from_secs(if options.quick { quick } else { full });
     let given = options.seconds.map(|seconds| Duration::from_secs((seconds.round() as u64).max(1)));
+    let trial = seconds(TRIAL_SECONDS, 1);
     let stop = Stop::on_interrupt()?;
     let layouts =
         if arguments.pinned_only { vec![Layout::PINNED] } else { vec![Layout::PINNED, Layout::UNPINNED] };
-    for (number, layout) in layouts.iter().copied().enumerate() {
-        let arena = Arena {
-            home,
-            layout,
-            arguments,
-            keys: arguments.keys.unwrap_or(if options.quick { 20_000 } else { 1_000_000 }),
-            trial: given.unwrap_or(seconds(TRIAL_SECONDS, 1)).min(seconds(TRIAL_SECONDS, 1)),
-            duration: given.unwrap_or(seconds(SECONDS, 1)),
-            stop: &stop,
-            is_last: number + 1 == layouts.len(),
-            flood: Duration::from_secs(arguments.flood_seconds.unwrap_or(if options.quick {
-                3
-            } else {
-                600
-            })),
-        };
-        println!("{}", layout.title);
+    let arena = |(number, layout): (usize, &Layout)| Arena {
+        home,
+        layout: *layout,
+        arguments,
+        keys: arguments.keys.unwrap_or(if options.quick { 20_000 } else { 1_000_000 }),
+        trial: given.map_or(trial, |given| given.min(trial)),
+        duration: given.unwrap_or(seconds(SECONDS, 1)),
+        flood: arguments.flood_seconds.map_or(seconds(FLOOD_SECONDS, 3), Duration::from_secs),
+        is_last: number + 1 == layouts.len(),
+        stop: &stop,
+    };
+    let arenas: Vec<Arena<'_>> = layouts.iter().enumerate().map(arena).collect();
+    println!("  this takes about {}", span(arenas.iter().map(Arena::estimate).sum()));
+    for arena in arenas {
+        println!("{}", arena.layout.title);
         arena.rows(table)?;
     }
     table.write(&arguments.out, NAME, "veche under more load than it can take")
@@ -173,13 +182,23 @@ impl Arena<'_> {
     }
 
     fn writes(&self) -> Subject {
-        let goal = self.arguments.goal.clone();
-        Subject { name: "PUT of 2 KiB, durable", operation: Operation::Put, value_bytes: 2048, goal }
+        Subject {
+            name: "PUT of 2 KiB, durable",
+            operation: Operation::Put,
+            value_bytes: 2048,
+            goal: self.arguments.write_goal.clone(),
+            trial: self.trial * WRITE_TRIALS_LONGER,
+        }
     }
 
     fn reads(&self) -> Subject {
-        let goal = self.arguments.goal.clone();
-        Subject { name: "GET of 100 B", operation: Operation::Get, value_bytes: 100, goal }
+        Subject {
+            name: "GET of 100 B",
+            operation: Operation::Get,
+            value_bytes: 100,
+            goal: self.arguments.read_goal.clone(),
+            trial: self.trial,
+        }
     }
 
     /// A new node that has what is to be read.

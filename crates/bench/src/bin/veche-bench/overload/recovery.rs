@@ -22,8 +22,8 @@ const LIGHT_CONNECTIONS: usize = 16;
 const HEAVY: usize = 10;
 /// Latencies are normal again when the p99 of a second is at most so many times what it was.
 const NORMAL: f64 = 2.0;
-const BEFORE: Duration = Duration::from_secs(4);
-const AFTER: Duration = Duration::from_secs(6);
+pub(super) const BEFORE: Duration = Duration::from_secs(4);
+pub(super) const AFTER: Duration = Duration::from_secs(6);
 const RECOVERED_WITHIN_S: f64 = 2.0;
 
 /// The seconds of the light load.

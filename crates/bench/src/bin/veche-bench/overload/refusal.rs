@@ -15,7 +15,7 @@ use bench::process::{CpuMeter, Server};
 use bench::stats::{median, ratio};
 use std::thread;
 
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 const DISK_BYTES: u64 = 1 << 30;
 /// What the disk takes a second.
 const PACE_BYTES: u64 = 64 << 10;

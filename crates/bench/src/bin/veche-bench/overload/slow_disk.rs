@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 const DISK_BYTES: u64 = 4 << 30;
 /// Few enough for all of them, several times over, on the disk.
 const KEYS_MAX: u64 = 200_000;
-/// What a flush does to a slow disk comes every few seconds.
-const TRIALS_LONGER: u32 = 2;
 /// The part of the disk's pace that is left.
 const PACE: f64 = 0.1;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +31,7 @@ impl Arena<'_> {
                 return Ok(());
             }
         };
-        let arena = Self { keys: self.keys.min(KEYS_MAX), trial: self.trial * TRIALS_LONGER, ..*self };
+        let arena = Self { keys: self.keys.min(KEYS_MAX), ..*self };
         let subject = Subject { goal: self.arguments.disk_goal.clone(), ..self.writes() };
         let server = self.home.plain(&format!("{NAME}-disk"), &disk.path().join("data"), self.layout)?;
         let (before, begun) = (disk.written_bytes()?, Instant::now());
