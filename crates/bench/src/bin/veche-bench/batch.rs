@@ -23,7 +23,7 @@ const BATCHES: [usize; 2] = [1, 4];
 pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
     let name = format!("batch-{}", layout.server_threads);
     let server = home.veche(&name, layout, Durability::Sync, None)?;
-    let keys = options.range_keys();
+    let keys = options.keys();
     preload(&server, layout, KeyOrder::Sequential, keys, VALUE_BYTES)?;
     let mut single = Vec::new();
     let mut batched = BATCHES.map(|_| Vec::new());

@@ -26,6 +26,7 @@ const BUDGET: &str = "storage.memory.budget_bytes";
 
 /// Measures, and adds the rows.
 pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+    table.section("10 GB data set, --memory 512MiB (size as given)");
     let mut server = home.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
     preload(&server, LAYOUT, KeyOrder::Scattered, options.big_keys(), VALUE_BYTES)?;
     let load = |operation| Load {

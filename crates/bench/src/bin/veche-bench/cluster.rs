@@ -37,6 +37,7 @@ struct Rounds {
 
 /// Measures, and adds the rows.
 pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+    table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
     let alone = home.veche("alone", LAYOUT, Durability::Sync, Some(MEMORY))?;
     let nodes = home.cluster("node", NODES, LAYOUT, Durability::Sync, MEMORY)?;
     for server in [&alone, &nodes[0]] {

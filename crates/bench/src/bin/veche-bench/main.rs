@@ -1,8 +1,8 @@
-//! The HTTP rows of the benchmark, by one command: veche against the bare hyper floor, in one run.
+//! The benchmarks over HTTP: a command for each, that prints a table.
 //!
-//! Every number is a ratio within this run, the median of interleaved rounds. First table: the server on core 0
-//! with one I/O thread, the generator on core 1. Second: nothing pinned, two threads each. `--big` adds the
-//! rows on a data set much larger than memory. See `bench/README.md` for what each row means.
+//! Every number is a ratio within one run, the median of interleaved rounds. First the server is on core 0 with one I/O
+//! thread and the generator on core 1; then nothing is pinned, with two threads each. See `bench/README.md` for what each row
+//! means.
 
 mod batch;
 mod big;
@@ -25,6 +25,7 @@ mod tail;
 
 use bench::machine::Machine;
 use clap::{Parser, Subcommand};
+use servers::{Home, Layout};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
@@ -37,50 +38,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What a step gives back, or why the benchmark stops.
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Benchmarks veche over HTTP against a bare hyper server.
+/// Benchmarks of veche over HTTP.
 #[derive(Clone, Debug, Parser)]
 struct Options {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
     /// A smoke run: seconds instead of minutes, numbers without meaning.
     #[arg(long, global = true)]
     quick: bool,
-    /// Also the rows on 10 GB.
-    #[arg(long)]
-    big: bool,
-    /// Only the big rows.
-    #[arg(long, conflicts_with = "big")]
-    only_big: bool,
-    /// Only the rows of a cluster of three nodes.
-    #[arg(long, conflicts_with_all = ["big", "only_big"])]
-    cluster: bool,
-    /// Only the rows of ranges and batches.
-    #[arg(long, conflicts_with_all = ["only_big", "cluster"])]
-    range: bool,
-    /// Only the rows of what metrics cost.
-    #[arg(long, conflicts_with_all = ["big", "only_big", "cluster", "range"])]
-    metrics_cost: bool,
-    /// Skip the second, unpinned table.
-    #[arg(long)]
+    /// Skip the second, unpinned layout, where there are two.
+    #[arg(long, global = true)]
     pinned_only: bool,
-    /// Rounds of each measurement.
+    /// Rounds of each measurement [default: 7, where nothing else is said].
     #[arg(long, global = true)]
     rounds: Option<usize>,
-    /// Seconds of each measurement in a round.
+    /// Seconds of each measurement in a round [default: 5, where nothing else is said].
     #[arg(long, global = true)]
     seconds: Option<f64>,
-    /// Keys of the small data set.
-    #[arg(long)]
+    /// Keys of the small data set [default: 1 million].
+    #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// Keys of the big data set, 1 KiB each.
-    #[arg(long)]
+    /// Keys of the big data set, 1 KiB each [default: 10 million].
+    #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
     big_keys: Option<u64>,
-    /// `--memory` of the server whose tail is measured: small, so that it flushes often.
-    #[arg(long, default_value = "256MiB")]
-    tail_memory: String,
-    /// Writes of 1 KiB a second beside the reads whose tail is measured.
-    #[arg(long, default_value_t = 10_000)]
-    tail_writes: u64,
     /// Where data directories and logs go; a directory of its own is made in it and removed at the end.
     #[arg(long, global = true, default_value = "target/bench-data")]
     dir: PathBuf,
@@ -95,9 +75,19 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Benchmarks of their own, instead of the rows over HTTP.
+/// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
+    /// Requests of one key, against a bare hyper server: processor time, throughput, the tail beside writes.
+    Http,
+    /// 10 GB in little memory: memory, absent keys, opening after `kill -9`.
+    Big,
+    /// Ranges against bare hyper, and batches against single requests.
+    Range(range::Arguments),
+    /// Three nodes against one.
+    Cluster,
+    /// What it costs to count and measure.
+    Metrics,
     /// Writes for a long time at half the rate that can be held.
     Sustained(sustained::Arguments),
     /// Reads of more data than memory, against RocksDB behind the same HTTP shell.
@@ -125,9 +115,8 @@ impl Options {
         self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
     }
 
-    /// Entries of a range: a gigabyte of values of 1 KiB.
-    fn range_keys(&self) -> u64 {
-        self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
+    fn layouts(&self) -> &'static [Layout] {
+        if self.pinned_only { &[Layout::PINNED] } else { &[Layout::PINNED, Layout::UNPINNED] }
     }
 
     fn big_keys(&self) -> u64 {
@@ -149,44 +138,46 @@ fn benchmark(options: &Options) -> Outcome<()> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let mut table = Table::new(Machine::here(), command);
     println!("{}\n{options:?}\n", table.machine);
-    let mut layouts = vec![servers::Layout::PINNED];
-    if !options.pinned_only {
-        layouts.push(servers::Layout::UNPINNED);
-    }
-    let home = servers::Home::make(options)?;
-    if let Some(command) = &options.command {
-        match command {
-            Command::Compare(arguments) => return compare::run(options, arguments, &home),
-            Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
-            Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
-            Command::Overload(arguments) => overload::run(options, arguments, &home, &mut table)?,
-            Command::Soak(arguments) => soak::run(options, arguments, &home, &mut table)?,
-            Command::Presets(arguments) => presets::run(options, arguments, &home)?,
+    let home = Home::make(options)?;
+    match &options.command {
+        Command::Http => {
+            for layout in options.layouts() {
+                table.section(layout.title);
+                cost::rows(options, &home, *layout, &mut table)?;
+                tail::rows(options, &home, *layout, &mut table)?;
+            }
         }
-    } else if options.cluster {
-        table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
-        cluster::rows(options, &home, &mut table)?;
-    } else if options.range {
-        range::rows(options, &home, &layouts, &mut table)?;
-    } else if options.metrics_cost {
-        for layout in layouts {
-            table.section(layout.title);
-            metrics::rows(options, &home, layout, &mut table)?;
+        Command::Big => big::rows(options, &home, &mut table)?,
+        Command::Range(arguments) => range::rows(options, arguments, &home, &mut table)?,
+        Command::Cluster => cluster::rows(options, &home, &mut table)?,
+        Command::Metrics => {
+            for layout in options.layouts() {
+                table.section(layout.title);
+                metrics::rows(options, &home, *layout, &mut table)?;
+            }
         }
-    } else if !options.only_big {
-        for layout in layouts {
-            table.section(layout.title);
-            cost::rows(options, &home, layout, &mut table)?;
-            tail::rows(options, &home, layout, &mut table)?;
-        }
-    }
-    if (options.big || options.only_big) && !options.range {
-        table.section("10 GB data set, --memory 512MiB (size as given)");
-        big::rows(options, &home, &mut table)?;
+        Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
+        Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
+        Command::Overload(arguments) => overload::run(options, arguments, &home, &mut table)?,
+        Command::Soak(arguments) => soak::run(options, arguments, &home, &mut table)?,
+        // They have reports of their own.
+        Command::Compare(arguments) => return compare::run(options, arguments, &home),
+        Command::Presets(arguments) => return presets::run(options, arguments, &home),
     }
     println!("\n{table}");
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_vec_pretty(&table)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Options::command().debug_assert();
+    }
 }

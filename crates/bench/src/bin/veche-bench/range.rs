@@ -12,7 +12,6 @@ use bench::stats::{median, ratio, rounds};
 use bench::stream::{Reading, Streamed, stream};
 use bench::threads::joined;
 use bench::{Operation, Pacing};
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -33,16 +32,24 @@ const CALM: f64 = 0.5;
 /// How often the first chunk is waited for.
 const FIRST_CHUNKS: u64 = 9;
 
+/// What is measured besides.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Also how soon a range of 10 GB begins
+    #[arg(long)]
+    big: bool,
+}
+
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, home: &Home, layouts: &[Layout], table: &mut Table) -> Outcome<()> {
-    for layout in layouts {
+pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+    for layout in options.layouts() {
         table.section(layout.title);
         local_rows(options, home, *layout, table)?;
         batch::row(options, home, *layout, table)?;
     }
     table.section("three nodes and one alone, two I/O threads each, nothing pinned");
     cluster_row(options, home, table)?;
-    if options.big {
+    if arguments.big {
         table.section("10 GB of values of 1 KiB, --memory 512MiB (size as given)");
         first_chunk_row(options, home, table)?;
     }
@@ -50,14 +57,7 @@ pub(crate) fn rows(options: &Options, home: &Home, layouts: &[Layout], table: &m
 }
 
 fn load(options: &Options, operation: Operation, pacing: Pacing, seed: u64) -> Load {
-    Load {
-        operation,
-        connections: CONNECTIONS,
-        pacing,
-        keys: options.range_keys(),
-        value_bytes: VALUE_BYTES,
-        seed,
-    }
+    Load { operation, connections: CONNECTIONS, pacing, keys: options.keys(), value_bytes: VALUE_BYTES, seed }
 }
 
 /// The whole data set, from its first key.
@@ -66,14 +66,14 @@ fn everything(scope: &str) -> String {
 }
 
 fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
-    let entries = format!("--range-entries={}", options.range_keys());
+    let entries = format!("--range-entries={}", options.keys());
     let value_bytes = format!("--range-value-bytes={VALUE_BYTES}");
     let flags = [entries, value_bytes];
     let floor = home.floor_with(layout, &flags)?;
     let flat = home.floor_with(layout, &[&flags[..], &["--flatten".to_owned()]].concat())?;
     let name = format!("range-{}", layout.server_threads);
     let server = home.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
-    preload(&server, layout, KeyOrder::Sequential, options.range_keys(), VALUE_BYTES)?;
+    preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     warm(options, &server, layout)?;
     let (mut bare, mut flattened, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     let mut grown = Vec::new();
@@ -126,7 +126,7 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
 
 /// Reads until every block is in the cache.
 fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
-    let mut left = options.range_keys() as f64;
+    let mut left = options.keys() as f64;
     let mut seed = 0;
     while left > 0.0 {
         // Of blocks of a dozen entries, as many uniform reads as there are keys leave out one in e^12.
@@ -220,7 +220,7 @@ fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()>
     let alone = home.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
     let nodes = home.cluster("range-node", NODES, layout, Durability::Sync, CLUSTER_MEMORY)?;
     for server in [&alone, &nodes[0]] {
-        preload(server, layout, KeyOrder::Sequential, options.range_keys(), VALUE_BYTES)?;
+        preload(server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     }
     let (mut one, mut all) = (Vec::new(), Vec::new());
     for round in 0..options.rounds() {
@@ -249,9 +249,9 @@ fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()>
 /// How long the first chunk takes on a node that has just been started, with nothing of its files in memory.
 fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
     let (name, layout) = ("range-big", Layout::PINNED);
-    let keys = NonZeroU64::new(options.big_keys()).ok_or("no keys")?;
+    let keys = options.big_keys();
     let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
-    store_in_batches(&server, keys.get(), VALUE_BYTES)?;
+    store_in_batches(&server, keys, VALUE_BYTES)?;
     server.kill()?;
     let mut waits = Vec::new();
     for number in 0..FIRST_CHUNKS {
@@ -259,7 +259,7 @@ fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome
         // The log is replayed and its memtable flushed by now; what that read is forgotten again.
         thread::sleep(Duration::from_secs(1));
         forget_pages(&home.data(name))?;
-        let key = KeyNumber(keys.get() / 2 + number * keys.get() / 100).stored();
+        let key = KeyNumber(keys / 2 + number * keys / 100).stored();
         let path = format!("/v0/entities?start={}", String::from_utf8_lossy(&key));
         let reading = Reading { first_only: true, ..Reading::default() };
         let streamed = stream(server.address(), &path, reading)?;

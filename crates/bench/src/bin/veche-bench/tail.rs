@@ -11,8 +11,11 @@ use serde_json::Value;
 
 const VALUE_BYTES: usize = 100;
 const WRITTEN_BYTES: usize = 1024;
+/// Little, so that the server flushes often.
+const MEMORY: &str = "256MiB";
 const CONNECTIONS: usize = 64;
 const WRITERS: usize = 16;
+const WRITES_PER_SECOND: u64 = 10_000;
 /// What the status may call it: counters, or tables that came to be in a level.
 const WORK: [&str; 3] = ["flush", "compact", "levels"];
 /// A round must be long enough for flushes to fall into it.
@@ -21,7 +24,7 @@ const ROUND_FACTOR: f64 = 2.0;
 /// Measures, and adds the row.
 pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
     let name = format!("tail-{}", layout.server_threads);
-    let server = home.veche(&name, layout, Durability::Sync, Some(&options.tail_memory))?;
+    let server = home.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
     preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     let load = |operation, connections, pacing, value_bytes, seed| Load {
         operation,
@@ -40,14 +43,14 @@ pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut T
     )?;
     let rate = Pacing::at(top.per_second / 2.0);
     println!(
-        "  top rate {:.0} GET/s; reads at half of it, {} writes/s of {WRITTEN_BYTES} B",
-        top.per_second, options.tail_writes
+        "  top rate {:.0} GET/s; reads at half of it, {WRITES_PER_SECOND} writes/s of {WRITTEN_BYTES} B",
+        top.per_second
     );
     let before = status(&server)?;
     let (mut quiet, mut loud) = (Vec::new(), Vec::new());
     for round in 0..options.rounds() as u64 {
         let reads = load(Operation::Get, CONNECTIONS, rate, VALUE_BYTES, round);
-        let writes = load(Operation::Put, WRITERS, Pacing::Rate(options.tail_writes), WRITTEN_BYTES, !round);
+        let writes = load(Operation::Put, WRITERS, Pacing::Rate(WRITES_PER_SECOND), WRITTEN_BYTES, !round);
         quiet.push(measure(&server, layout, seconds, &[reads])?.p999_us);
         loud.push(measure(&server, layout, seconds, &[reads, writes])?.p999_us);
         println!(

@@ -22,7 +22,7 @@ mod side;
 mod stores;
 mod tools;
 
-use crate::servers::{Home, Layout};
+use crate::servers::Home;
 use crate::table::write_report;
 use crate::{Options, Outcome};
 use bench::machine::Machine;
@@ -33,8 +33,6 @@ use tools::{Tool, Tools};
 
 const ROUNDS: usize = 10;
 const ROUNDS_QUICK: usize = 2;
-const KEYS: u64 = 1_000_000;
-const KEYS_QUICK: u64 = 20_000;
 
 /// What is compared, and where the report goes.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,12 +43,6 @@ pub(crate) struct Arguments {
     /// Directory of etcd and its load program, as bench/run builds them
     #[arg(long, default_value = "bench/compare/etcd/bin")]
     etcd: PathBuf,
-    /// Keys of the data [default: 1000000]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    keys: Option<u64>,
-    /// Skip the second, unpinned layout
-    #[arg(long)]
-    pinned_only: bool,
     /// Only these: reads, durable, os, three, generator
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Which>,
@@ -72,11 +64,10 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outc
     for missing in &tools.missing {
         println!("  left out: {}, there is no {}; {}", missing.rows, missing.name, missing.remedy);
     }
-    let quick = options.quick;
     let mut report = Report {
         machine: Machine::here(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
-        rounds: options.rounds.unwrap_or(if quick { ROUNDS_QUICK } else { ROUNDS }),
+        rounds: options.rounds.unwrap_or(if options.quick { ROUNDS_QUICK } else { ROUNDS }),
         seconds: options.seconds(),
         versions: tools.found(),
         missing: tools.missing.clone(),
@@ -84,12 +75,9 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outc
     };
     let ours = Tool::at("veche", home.program().to_owned(), "--version");
     report.versions.splice(..0, ours);
-    let layouts =
-        if arguments.pinned_only { vec![Layout::PINNED] } else { vec![Layout::PINNED, Layout::UNPINNED] };
-    for layout in layouts {
+    for layout in options.layouts().iter().copied() {
         let (rounds, seconds) = (report.rounds, report.seconds);
-        let keys = arguments.keys.unwrap_or(if quick { KEYS_QUICK } else { KEYS });
-        let arena = Arena { home, tools: &tools, layout, rounds, seconds, keys };
+        let arena = Arena { home, tools: &tools, layout, rounds, seconds, keys: options.keys() };
         println!("{}", layout.title);
         report.sections.push(section(&arena, arguments)?);
     }

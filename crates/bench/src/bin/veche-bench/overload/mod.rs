@@ -57,12 +57,6 @@ pub(crate) struct Arguments {
     /// Only these: write, read, disk, refusal, fairness, silence
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Which>,
-    /// Skip the second, unpinned layout
-    #[arg(long)]
-    pinned_only: bool,
-    /// Keys of the data [default: 1000000]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    keys: Option<u64>,
     /// What a rate of reads has to hold to count as borne
     #[arg(long, value_name = "GOAL", default_value = "p99<10ms,errors=0")]
     read_goal: Goal,
@@ -120,13 +114,12 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
     let given = options.seconds.map(|seconds| Duration::from_secs((seconds.round() as u64).max(1)));
     let trial = seconds(TRIAL_SECONDS, 1);
     let stop = Stop::on_interrupt()?;
-    let layouts =
-        if arguments.pinned_only { vec![Layout::PINNED] } else { vec![Layout::PINNED, Layout::UNPINNED] };
+    let layouts = options.layouts();
     let arena = |(number, layout): (usize, &Layout)| Arena {
         home,
         layout: *layout,
         arguments,
-        keys: arguments.keys.unwrap_or(if options.quick { 20_000 } else { 1_000_000 }),
+        keys: options.keys(),
         trial: given.map_or(trial, |given| given.min(trial)),
         duration: given.unwrap_or(seconds(SECONDS, 1)),
         flood: arguments.flood_seconds.map_or(seconds(FLOOD_SECONDS, 3), Duration::from_secs),
