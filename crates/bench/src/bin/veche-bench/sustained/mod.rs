@@ -1,0 +1,174 @@
+//! Writes that do not end: whether the tail of the last minute is that of the first.
+//!
+//! First the rate that holds is looked for: a closed loop for as long as the measurement, then, unless that held, constant
+//! rates below what it reached. A rate *holds* when nothing is refused, nothing fails, and the debt of compaction does not
+//! grow any more in the end. Then, once what that left behind is settled, half of it is kept up, on the same data.
+//!
+//! **Caveats.** The node is asked about itself once a second; that is a request, too.
+
+mod hold;
+mod minute;
+
+use crate::data::{require_room, settle};
+use crate::servers::{Durability, Home, Layout};
+use crate::table::{Table, Target};
+use crate::{Options, Outcome};
+use bench::keys::KEY_LEN;
+use bench::process::{Server, resident};
+use bench::stats::{median, rounds};
+use bench::units::{bytes, grouped, parse_bytes};
+use bench::{Pacing, Stop};
+use hold::Held;
+use std::time::Duration;
+
+const NAME: &str = "sustained";
+const VALUE_BYTES: usize = 2048;
+/// The part of the rate that holds at which the tail is measured.
+const CALM: f64 = 0.5;
+/// The part of what a rate reached that is tried next when it did not hold.
+const STEP_BACK: f64 = 0.85;
+/// Rates that are tried before it is given up.
+const TRIES_MAX: usize = 5;
+/// The part by which tables may be larger than the entries that live, while compaction is under way.
+const SPACE_AMPLIFICATION: f64 = 1.3;
+const SETTLE_PATIENCE: Duration = Duration::from_secs(900);
+
+/// What is written, and for how long.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Minutes of each measurement, 2 to 30 [default: 10]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=30), default_value_t = 10)]
+    minutes: u64,
+    /// Keys, uniform [default: 10 million]
+    #[arg(long)]
+    write_keys: Option<u64>,
+    /// `--memory` of the node
+    #[arg(long, default_value = "1GiB")]
+    memory: String,
+    /// The rate that holds, in writes a second, where it is known
+    #[arg(long)]
+    holds: Option<u64>,
+    /// The node on one core with one I/O thread, the generator on the other
+    #[arg(long)]
+    pinned: bool,
+}
+
+/// Everything about one measurement that stays the same.
+struct Writes<'a> {
+    server: &'a Server,
+    home: &'a Home,
+    layout: Layout,
+    keys: u64,
+    /// How long a "minute" is: shorter in a smoke run.
+    minute_s: u64,
+    minutes: u64,
+    /// By Ctrl-C: what was begun is cleaned up.
+    interrupted: Stop,
+}
+
+/// Measures, and adds the rows.
+pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+    let keys = arguments.write_keys.unwrap_or(if options.quick { 20_000 } else { 10_000_000 });
+    let entry_bytes = (KEY_LEN + VALUE_BYTES) as f64;
+    require_room(home.dir(), (keys as f64 * entry_bytes * SPACE_AMPLIFICATION) as u64)?;
+    let layout = if arguments.pinned { Layout::PINNED } else { Layout::UNPINNED };
+    let server = home.veche(NAME, layout, Durability::Sync, Some(&arguments.memory))?;
+    let minutes = if options.quick { arguments.minutes.min(4) } else { arguments.minutes };
+    let minute_s = if options.quick { 2 } else { 60 };
+    let writes =
+        Writes { server: &server, home, layout, keys, minute_s, minutes, interrupted: Stop::on_interrupt()? };
+    table.section(&format!(
+        "PUT of 2 KiB to {} keys, durable, --memory {}; {}",
+        grouped(keys),
+        arguments.memory,
+        layout.title
+    ));
+    let holds = match arguments.holds {
+        Some(rate) => rate as f64,
+        None => writes.find(table)?,
+    };
+    settle(&server, SETTLE_PATIENCE)?;
+    let rate = ((holds * CALM) as u64).max(1);
+    println!("  half of {holds:.0}/s for {minutes} minutes");
+    let held = writes.hold(Pacing::Rate(rate))?;
+    table.keep("at half the rate", serde_json::to_value(&held.minutes)?);
+    table.row(
+        "rate that holds, writes/s",
+        Target::None,
+        rounds(&[holds]),
+        format!("measured below at {}/s", grouped(rate)),
+    );
+    add_rows(table, &held);
+    let memory = resident(server.pid())?;
+    let budget = parse_bytes(&arguments.memory)? as f64;
+    table.row(
+        "peak resident memory / --memory",
+        Target::None,
+        rounds(&[memory.peak as f64 / budget]),
+        format!("now {}, anonymous {}", bytes(memory.now as f64), bytes(memory.anonymous as f64)),
+    );
+    Ok(())
+}
+
+fn add_rows(table: &mut Table, held: &Held) {
+    let first = held.minutes[0].p999_us;
+    let mut later: Vec<f64> = held.minutes[1..].iter().map(|minute| minute.p999_us).collect();
+    later.sort_by(f64::total_cmp);
+    let worst = later.last().copied().unwrap_or(f64::NAN);
+    let note = |us: f64| format!("us: {us:.0} / {first:.0}");
+    let against_first = |us: f64| rounds(&[us / first]);
+    table.row(
+        "p99.9, the whole time / its first minute",
+        Target::AtMost(2.0),
+        against_first(held.sample.p999_us),
+        note(held.sample.p999_us),
+    );
+    let ratios: Vec<f64> = later.iter().map(|us| us / first).collect();
+    table.row(
+        "p99.9, median later minute / first",
+        Target::AtMost(2.0),
+        rounds(&ratios),
+        note(median(&later)),
+    );
+    table.row("p99.9, worst later minute / first", Target::None, against_first(worst), note(worst));
+    let silent: u64 = held.minutes.iter().map(|minute| minute.silent_s).sum();
+    let longest = format!("longest time without: {} s", held.longest_silence_s);
+    table.row("seconds without an answer", Target::AtMost(0.0), rounds(&[silent as f64]), longest);
+    let refused = format!("{:.3} % of the rate kept", held.kept.unwrap_or(1.0) * 100.0);
+    table.row("writes refused or failed", Target::AtMost(0.0), rounds(&[held.not_ok as f64]), refused);
+    let [wal, flushed, compacted] = held.written_bytes;
+    let note = format!(
+        "log {:.2}, flush {:.2}, compaction {:.2}; by all calls that write {:.2}",
+        wal / held.accepted_bytes,
+        flushed / held.accepted_bytes,
+        compacted / held.accepted_bytes,
+        held.called_bytes / held.accepted_bytes
+    );
+    let amplification = (wal + flushed + compacted) / held.accepted_bytes;
+    table.row("bytes written / byte accepted", Target::None, rounds(&[amplification]), note);
+    let debts: Vec<f64> = held.minutes.iter().map(|minute| minute.debt_bytes_max / 1e6).collect();
+    let note = if held.is_debt_bounded { "bounded" } else { "NOT BOUNDED" };
+    table.row("compaction debt, MB, peak of each minute", Target::None, rounds(&debts), note.to_owned());
+    let note = format!("generator busy {:.0} %", held.sample.generator_busy * 100.0);
+    table.row("CPU/request, us", Target::None, rounds(&[held.sample.cpu_us]), note);
+}
+
+impl Writes<'_> {
+    /// The highest rate that holds, among those that are tried.
+    fn find(&self, table: &mut Table) -> Outcome<f64> {
+        let mut pacing = Pacing::Closed;
+        for number in 1..=TRIES_MAX {
+            println!("  which rate holds: try {number}, {pacing:?}");
+            let held = self.hold(pacing)?;
+            table.keep(&format!("try {number}"), serde_json::to_value(&held.minutes)?);
+            let reached = held.reached_in_the_end();
+            match held.broken() {
+                None => return Ok(reached),
+                Some(why) => println!("  {reached:.0}/s does not hold: {why}"),
+            }
+            pacing = Pacing::at(reached * STEP_BACK);
+            settle(self.server, SETTLE_PATIENCE)?;
+        }
+        Err(format!("none of {TRIES_MAX} rates holds").into())
+    }
+}
