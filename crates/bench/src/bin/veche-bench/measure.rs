@@ -66,6 +66,44 @@ pub(crate) struct Sample {
     pub(crate) generator_busy: f64,
 }
 
+/// What servers and a generator take from a moment on.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    servers: Vec<FamilyMeter>,
+    generator: CpuMeter,
+    generator_threads: usize,
+    begun: Instant,
+}
+
+/// A reading of [`Meters`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// CPU time of all servers, what they forked included.
+    pub(crate) by_servers: Duration,
+    /// The part of its cores that the generator used.
+    pub(crate) generator_busy: f64,
+}
+
+impl Meters {
+    /// Begins now. The generator is the process `generator`.
+    pub(crate) fn start(servers: &[Server], generator: u32, layout: Layout) -> Outcome<Self> {
+        let servers = servers.iter().map(|server| FamilyMeter::start(server.pid()));
+        Ok(Self {
+            servers: servers.collect::<Result<_, _>>()?,
+            generator: CpuMeter::start(generator)?,
+            generator_threads: layout.generator_threads,
+            begun: Instant::now(),
+        })
+    }
+
+    /// What was spent until now.
+    pub(crate) fn spent(&self) -> Outcome<Spent> {
+        let busy = self.generator.spent()?.as_secs_f64() / self.begun.elapsed().as_secs_f64();
+        let by_servers = self.servers.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
+        Ok(Spent { by_servers, generator_busy: busy / self.generator_threads as f64 })
+    }
+}
+
 /// Runs the lanes for so long.
 pub(crate) fn measure(server: &Server, layout: Layout, seconds: f64, loads: &[Load]) -> Outcome<Sample> {
     measure_all(std::slice::from_ref(server), layout, seconds, loads)
@@ -119,27 +157,21 @@ pub(crate) fn measure_lanes(
         duration: Some(duration),
         lanes,
     };
-    let meters = servers.iter().map(|server| FamilyMeter::start(server.pid()));
-    let meters = meters.collect::<Result<Vec<_>, _>>()?;
-    let own_cpu = CpuMeter::start(std::process::id())?;
-    let begun = Instant::now();
+    let meters = Meters::start(servers, std::process::id(), layout)?;
     let results = run_watched(&spec, watch)?;
-    let own_spent = own_cpu.spent()?;
-    let server_spent = meters.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
+    let spent = meters.spent()?;
     let answers: u64 = results.iter().map(|result| result.recorder.answers_with_warmup()).sum();
     let first = &results[0];
     let latency = first.recorder.latency();
     let quantile_us = |quantile| micros(latency.value_at_quantile(quantile));
     let sample = Sample {
-        cpu_us: server_spent.as_secs_f64() * 1e6 / answers.max(1) as f64,
+        cpu_us: spent.by_servers.as_secs_f64() * 1e6 / answers.max(1) as f64,
         answers: first.recorder.answers_with_warmup(),
         per_second: first.answers_per_second(),
         p50_us: quantile_us(0.5),
         p99_us: quantile_us(0.99),
         p999_us: quantile_us(0.999),
-        generator_busy: own_spent.as_secs_f64()
-            / begun.elapsed().as_secs_f64()
-            / layout.generator_threads as f64,
+        generator_busy: spent.generator_busy,
     };
     Ok((sample, results))
 }

@@ -99,10 +99,7 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
         );
     }
     same_bytes(&bare, &ours)?;
-    let per_second = |ranges: &[(Streamed, f64)]| -> Vec<f64> {
-        ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
-    };
-    let (bare, flattened, ours) = (per_second(&bare), per_second(&flattened), per_second(&ours));
+    let [bare, flattened, ours] = [&bare, &flattened, &ours].map(|ranges| megabytes_per_second(ranges));
     table.row(
         "range of 1 GB in cache: bytes/s, veche / bare hyper",
         Target::AtLeast(0.6),
@@ -147,6 +144,10 @@ fn one_range(server: &Server, layout: Layout, which: &str) -> Outcome<(Streamed,
     let streamed = thread::scope(|scope| joined(scope.spawn(read)))?;
     let entries = streamed.bytes as f64 / (VALUE_BYTES as f64 + 24.0);
     Ok((streamed, meter.spent()?.as_secs_f64() * 1e6 / entries))
+}
+
+fn megabytes_per_second(ranges: &[(Streamed, f64)]) -> Vec<f64> {
+    ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
 }
 
 /// Both sent the same: else one of them was measured doing something else.
@@ -233,10 +234,7 @@ fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()>
         );
     }
     same_bytes(&one, &all)?;
-    let rate = |ranges: &[(Streamed, f64)]| -> Vec<f64> {
-        ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
-    };
-    let (one, all) = (rate(&one), rate(&all));
+    let [one, all] = [&one, &all].map(|ranges| megabytes_per_second(ranges));
     table.row(
         "range of the cluster, 2 of 3 / one node's own",
         Target::AtLeast(0.35),

@@ -2,15 +2,13 @@
 
 use super::etcd_load::{Data, EtcdLoad};
 use crate::Outcome;
-use crate::measure::{Load, measure_all, preload, verify};
+use crate::measure::{Load, Meters, measure_all, preload, verify};
 use crate::servers::Layout;
-use bench::family::FamilyMeter;
 use bench::keys::KeyOrder;
-use bench::process::{CpuMeter, Server};
+use bench::process::Server;
 use bench::{Operation, Pacing};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// Values read back after each comparison, on every side.
 pub(crate) const READ_BACK: u64 = 1_000;
@@ -121,17 +119,13 @@ impl Side {
         seconds: f64,
         seed: u64,
     ) -> Outcome<Taken> {
-        let meters = self.servers.iter().map(|server| FamilyMeter::start(server.pid()));
-        let meters = meters.collect::<Result<Vec<_>, _>>()?;
-        let generator = CpuMeter::start(load.pid())?;
-        let begun = Instant::now();
+        let meters = Meters::start(&self.servers, load.pid(), layout)?;
         let done = load.run(operation, data, seconds, seed)?;
-        let busy = generator.spent()?.as_secs_f64() / begun.elapsed().as_secs_f64();
-        let spent = meters.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
+        let spent = meters.spent()?;
         Ok(Taken {
-            cpu_us: spent.as_secs_f64() * 1e6 / done.requests.max(1) as f64,
+            cpu_us: spent.by_servers.as_secs_f64() * 1e6 / done.requests.max(1) as f64,
             per_second: done.measured as f64 / done.seconds,
-            generator_busy: busy / layout.generator_threads as f64,
+            generator_busy: spent.generator_busy,
             answers: done.requests,
         })
     }
