@@ -251,7 +251,8 @@ mod tests {
             requests += 1;
             in_time += u64::from(free < end);
         }
-        Observed { latency, errors: 0, requests, kept: in_time as f64 / requests as f64 }
+        let kept = in_time as f64 / requests as f64;
+        Observed { latency, errors: 0, requests, kept, elapsed: end - start }
     }
 
     #[test]
