@@ -8,9 +8,9 @@
 //! **Mechanism.** A page *borrows* a cursor: one that stands where the page is to begin if there is one, else a new one
 //! that is to be sought. Two pages of one snapshot may be read at once, as a node does that is source and checker in the
 //! same scan: they borrow two cursors of the same moment, and neither waits. When a page is full its cursor is parked
-//! where it stands. When a range is at its end its cursor is dropped, and with its last cursor the snapshot. A cursor
-//! that is parked for long is dropped as well, so that a reader that stalls holds no blocks; then the next page searches
-//! its place in the snapshot, which is still there.
+//! where it stands, without the value there if that is large. When a range is at its end its cursor is dropped, and with
+//! its last cursor the snapshot. A cursor that is parked for long is dropped as well, so that a reader that stalls holds no
+//! blocks; then the next page searches its place in the snapshot, which is still there.
 //!
 //! Age is looked at when a snapshot is asked for, when a cursor comes back, and whenever the host says
 //! ([`Snapshots::expire`]): what is in use when it grows too old is dropped when it comes back. When snapshots hold more
@@ -20,6 +20,7 @@
 //! **Caveats.** Dropping the last snapshot that holds a memtable frees it on the thread that drops it.
 
 use cluster::{Cut, SnapshotId, StoreFault};
+use engine::iter::Cursor;
 use engine::{Engine, Snapshot, SnapshotCursor};
 use env::Clock;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub const SNAPSHOTS_MAX: usize = 4_096;
 
 /// Cursors that are parked in one snapshot: where the scan goes on, and where the check of it does.
 const PARKED_MAX: usize = 2;
-/// A cursor that nobody went on with for so long is dropped: the block that it stands in may be one large value.
+/// A cursor that nobody went on with for so long is dropped, and with it the blocks that it stands in.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 /// When there may be room for another snapshot.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -75,7 +76,7 @@ pub(crate) struct Borrowed {
     serial: u64,
     /// Reads the snapshot.
     pub(crate) cursor: SnapshotCursor,
-    /// Whether the cursor stands where the page begins; else it is to be sought.
+    /// Whether the cursor stands where the page begins, its value set aside; else it is to be sought.
     pub(crate) is_there: bool,
 }
 
@@ -124,7 +125,8 @@ impl Snapshots {
 
     /// Takes back a cursor that stands at `stands_at`, where the next page will begin.
     pub(crate) fn park(&self, borrowed: Borrowed, stands_at: Cut) {
-        let Borrowed { id, serial, cursor, .. } = borrowed;
+        let Borrowed { id, serial, mut cursor, .. } = borrowed;
+        cursor.set_aside();
         let now = self.clock.now().mono;
         let _too_old;
         let _displaced;

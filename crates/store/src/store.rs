@@ -13,6 +13,7 @@ use crate::snapshots::Snapshots;
 use cluster::{
     Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
+use engine::iter::Cursor;
 use engine::{CommitTimes, Committed, Engine, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
@@ -108,7 +109,10 @@ impl Store {
         }
         let from = request.range.from.as_ref();
         let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
-        let sought = if borrowed.is_there { Ok(()) } else { pages::seek(&mut borrowed.cursor, from) };
+        let sought = match borrowed.is_there {
+            true => borrowed.cursor.bring_back(),
+            false => pages::seek(&mut borrowed.cursor, from),
+        };
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),

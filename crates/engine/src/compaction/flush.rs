@@ -58,7 +58,7 @@ impl FlushJob {
             let cost_bytes = (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
             spent_bytes += cost_bytes;
             self.done_bytes += cost_bytes;
-            self.outputs.add(key, cell)?;
+            self.outputs.add(key, cell, None)?;
             self.cursor.advance()?;
         }
         let added = self.outputs.finish()?.into_iter().map(|meta| (0, meta)).collect();

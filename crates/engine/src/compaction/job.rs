@@ -181,19 +181,20 @@ impl Job {
             spent_bytes += cost_bytes;
             self.done_bytes += cost_bytes;
             let version = cell.meta.version;
+            let stored = self.merge.head().and_then(LevelCursor::stored);
             let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
-                Verdict::Keep => Some(cell),
-                Verdict::Bury => Some(CellRef { meta: tombstone_of(&cell.meta), value: &[] }),
+                Verdict::Keep => Some((cell, stored)),
+                Verdict::Bury => Some((CellRef { meta: tombstone_of(&cell.meta), value: &[] }, None)),
                 Verdict::Drop => None,
             };
             match kept {
-                Some(cell) => {
+                Some((cell, stored)) => {
                     let passes_local_end = !self.local_end_passed && key >= self.horizon.local_end();
                     self.local_end_passed |= passes_local_end;
                     if self.grandparents.cut_before(key) || passes_local_end {
                         self.outputs.cut()?;
                     }
-                    self.outputs.add(key, cell)?;
+                    self.outputs.add(key, cell, stored)?;
                 }
                 None => {
                     let greatest = match key < self.horizon.local_end() {

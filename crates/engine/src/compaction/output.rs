@@ -1,7 +1,7 @@
 //! The tables that a job writes.
 
 use crate::Error;
-use crate::sstable::{TableId, TableMeta, TableOptions, TableWriter, file_name};
+use crate::sstable::{Stored, TableId, TableMeta, TableOptions, TableWriter, file_name};
 use env::{Env, OpenMode};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,16 +32,26 @@ impl Outputs {
         Self { options, writer: None, written: Vec::new(), paths: Vec::new() }
     }
 
-    /// Adds a cell to the present table, or to a new one when that is full.
+    /// Adds a cell to the present table, or to a new one when that is full; `stored` is its block where it was, if that
+    /// is taken over as it is.
     #[inline]
-    pub(super) fn add(&mut self, key: &[u8], cell: CellRef<'_>) -> Result<(), Error> {
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        cell: CellRef<'_>,
+        stored: Option<Stored<'_>>,
+    ) -> Result<(), Error> {
         if self.writer.as_ref().is_some_and(|writer| writer.file_bytes_estimate() >= self.options.table_bytes)
         {
             self.cut()?;
         }
-        match &mut self.writer {
-            Some(writer) => writer.add(key, cell),
-            None => self.begin()?.add(key, cell),
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.begin()?,
+        };
+        match stored {
+            Some(stored) => writer.add_stored(key, cell, stored),
+            None => writer.add(key, cell),
         }
     }
 

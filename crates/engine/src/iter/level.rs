@@ -5,9 +5,9 @@
 
 use super::Cursor;
 use crate::Error;
-use crate::sstable::{Reading, Table, TableCursor};
+use crate::sstable::{Reading, Stored, Table, TableCursor};
 use std::sync::Arc;
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef};
 
 /// A cursor over tables that follow each other in key order without overlap.
 pub struct LevelCursor {
@@ -33,6 +33,11 @@ impl LevelCursor {
         Self { tables, reading, current: None }
     }
 
+    /// See [`TableCursor::stored`].
+    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
+        self.current.as_ref()?.cursor.stored()
+    }
+
     /// Enters the table at `at` and moves its cursor by `seek`; goes on to the next table if it has no entry
     /// from there on. Past the last table, and after an error, the cursor is nowhere.
     fn enter(
@@ -51,7 +56,7 @@ impl LevelCursor {
     /// Enters table after table until one has an entry.
     fn leave_finished(&mut self) -> Result<(), Error> {
         while let Some(current) = &self.current
-            && current.cursor.entry().is_none()
+            && current.cursor.key_and_meta().is_none()
         {
             let at = current.at + 1;
             self.current = None;
@@ -86,5 +91,25 @@ impl Cursor for LevelCursor {
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
         self.current.as_ref()?.cursor.entry()
+    }
+
+    #[inline]
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        self.current.as_ref()?.cursor.key_and_meta()
+    }
+
+    #[inline]
+    fn set_aside(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.cursor.set_aside();
+        }
+    }
+
+    #[inline]
+    fn bring_back(&mut self) -> Result<(), Error> {
+        match &mut self.current {
+            Some(current) => current.cursor.bring_back(),
+            None => Ok(()),
+        }
     }
 }

@@ -4,25 +4,28 @@
 //! of it. The order of the sources decides nothing but between cells that are equal.
 //!
 //! **Mechanism.** The sources that are at an entry stand in a *line-up*, sorted by where they are: by key, then
-//! the superseding cell first. The head of the line is the entry of the merge. When the head has moved it is
+//! the newer cell first. The head of the line is the entry of the merge. When the head has moved it is
 //! put back in its place: mostly that is the head again (sources have runs of neighbours), else a binary
 //! search finds it. A source next in line that is at the same key as the head is superseded, and is moved on
 //! before the entry is shown. The first 16 bytes of each key are kept in the line-up, as a number, so that
 //! comparing seldom asks a source.
 //!
-//! **Caveats.** Putting back moves up to all other sources by one place, which is cheap for the dozens that a
+//! Only the head needs its value: all others set theirs aside if it is large, so a merge holds one of them however many
+//! sources stand at one. Values are compared only where cells of one version meet at the head.
+//!
+//! **Caveats.** A large value that does not come to the head at once is read twice. Putting back moves up to all other sources by one place, which is cheap for the dozens that a
 //! store has, and not meant for thousands.
 
 use super::Cursor;
 use crate::Error;
 use std::cmp::Ordering;
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef, Version};
 
 const PREFIX_BYTES: usize = size_of::<u128>();
 
 /// A cursor over the union of its sources. See the module.
 pub struct MergeCursor<C: Cursor = Box<dyn Cursor>> {
-    sources: Vec<C>,
+    pub(super) sources: Vec<C>,
     lineup: Vec<Place>,
 }
 
@@ -45,6 +48,15 @@ impl<C: Cursor> MergeCursor<C> {
         self.lineup.clear();
     }
 
+    /// The source whose entry is that of the merge.
+    pub fn head(&self) -> Option<&C> {
+        self.lineup.first().map(|place| &self.sources[place.source])
+    }
+
+    fn head_mut(&mut self) -> Option<&mut C> {
+        self.lineup.first().map(|place| &mut self.sources[place.source])
+    }
+
     /// Replaces the source number `at`, which is at no entry of this merge, by one that is at an entry not before
     /// those that were shown, or at none.
     ///
@@ -57,26 +69,51 @@ impl<C: Cursor> MergeCursor<C> {
         self.pass_superseded()
     }
 
-    /// Moves every source by `seek`, then lines them up.
+    /// Moves every source by `seek` and lines it up.
     fn line_up(&mut self, seek: impl Fn(&mut C) -> Result<(), Error>) -> Result<(), Error> {
         self.lineup.clear();
-        self.sources.iter_mut().try_for_each(seek)?;
-        (0..self.sources.len()).for_each(|source| self.insert(source));
+        for source in 0..self.sources.len() {
+            self.set_aside();
+            seek(&mut self.sources[source]).inspect_err(|_| self.lineup.clear())?;
+            self.insert(source);
+        }
         self.pass_superseded()
     }
 
     /// Takes a source into the line-up, if it is at an entry.
     fn insert(&mut self, source: usize) {
-        if let Some(place) = place_of(&self.sources, source) {
-            let at = self.lineup.partition_point(|other| precedes(&self.sources, other, &place));
-            self.lineup.insert(at, place);
+        let Some(place) = place_of(&self.sources, source) else { return };
+        let at = self.lineup.partition_point(|other| precedes(&self.sources, other, &place));
+        self.lineup.insert(at, place);
+        // The newcomer, or the head that was.
+        if let Some(behind_head) = self.lineup.get(at.max(1)) {
+            self.sources[behind_head.source].set_aside();
         }
     }
 
-    /// Moves every source on that is at the key of the head but the head.
+    /// Moves every source on that is at the key of the head, but the one whose cell supersedes the others: it is the
+    /// head then, and has its value.
     fn pass_superseded(&mut self) -> Result<(), Error> {
-        while self.lineup.len() > 1 && same_key(&self.sources, &self.lineup[0], &self.lineup[1]) {
+        while let [first, second, ..] = self.lineup[..]
+            && same_key(&self.sources, &first, &second)
+        {
+            if is_tied(&self.sources, &first, &second) {
+                self.decide(first, second)?;
+            }
+            self.head_mut().expect("two are lined up").set_aside();
             self.move_on(1)?;
+        }
+        self.bring_back()
+    }
+
+    /// Of two cells of one version, which stand first, puts the one first that supersedes the other.
+    #[cold]
+    fn decide(&mut self, first: Place, second: Place) -> Result<(), Error> {
+        for place in [first, second] {
+            self.sources[place.source].bring_back().inspect_err(|_| self.lineup.clear())?;
+        }
+        if entry_at(&self.sources, &second).1.supersedes(&entry_at(&self.sources, &first).1) {
+            self.lineup.swap(0, 1);
         }
         Ok(())
     }
@@ -101,6 +138,9 @@ impl<C: Cursor> MergeCursor<C> {
         };
         self.lineup.copy_within(at + 1..at + 1 + passes, at);
         self.lineup[at + passes] = place;
+        if at + passes > 0 {
+            self.sources[source].set_aside();
+        }
         Ok(())
     }
 }
@@ -120,32 +160,60 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-        self.sources[self.lineup.first()?.source].entry()
+        self.head()?.entry()
+    }
+
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        self.head()?.key_and_meta()
+    }
+
+    fn set_aside(&mut self) {
+        if let Some(head) = self.head_mut() {
+            head.set_aside();
+        }
+    }
+
+    fn bring_back(&mut self) -> Result<(), Error> {
+        let Some(head) = self.head_mut() else { return Ok(()) };
+        head.bring_back().inspect_err(|_| self.lineup.clear())
     }
 }
 
 /// Where a source is; `None` when it is past its last entry.
 fn place_of<C: Cursor>(sources: &[C], source: usize) -> Option<Place> {
-    let (key, _) = sources[source].entry()?;
+    let (key, _) = sources[source].key_and_meta()?;
     Some(Place { prefix: prefix(key), source })
 }
 
-/// Whether `a` stands before `b`: it has the lesser key, or a cell of the same key that supersedes.
+/// Whether `a` stands before `b`: it has the lesser key, or a newer cell of the same key.
 fn precedes<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
     if a.prefix != b.prefix {
         return a.prefix < b.prefix;
     }
-    let ((a_key, a_cell), (b_key, b_cell)) = (entry_at(sources, a), entry_at(sources, b));
-    match a_key.cmp(b_key) {
+    let ((a_key, a_meta), (b_key, b_meta)) = (place_at(sources, a), place_at(sources, b));
+    match a_key.cmp(b_key).then_with(|| rank(&b_meta).cmp(&rank(&a_meta))) {
         Ordering::Less => true,
         Ordering::Greater => false,
-        Ordering::Equal if a_cell.supersedes(&b_cell) => true,
-        Ordering::Equal => a.source < b.source && !b_cell.supersedes(&a_cell),
+        Ordering::Equal => a.source < b.source,
     }
 }
 
 fn same_key<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
-    a.prefix == b.prefix && entry_at(sources, a).0 == entry_at(sources, b).0
+    a.prefix == b.prefix && place_at(sources, a).0 == place_at(sources, b).0
+}
+
+/// Whether it takes more than versions and kinds to tell which of two cells of a key supersedes the other.
+fn is_tied<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
+    rank(&place_at(sources, a).1) == rank(&place_at(sources, b).1)
+}
+
+/// Of two cells of a key, the one with the greater supersedes the other.
+fn rank(meta: &CellMeta) -> (Version, u8) {
+    (meta.version, meta.kind as u8)
+}
+
+fn place_at<'a, C: Cursor>(sources: &'a [C], place: &Place) -> (&'a [u8], CellMeta) {
+    sources[place.source].key_and_meta().expect("a source in the line-up is at an entry")
 }
 
 fn entry_at<'a, C: Cursor>(sources: &'a [C], place: &Place) -> (&'a [u8], CellRef<'a>) {

@@ -3,6 +3,9 @@
 //! Everything that can be walked in key order is a [`Cursor`]: memtables, tables, levels, and merges of
 //! them. Each yields a key once, with the cell that supersedes all others of it that the source holds (and,
 //! for a memtable, shows): so a merge need only compare sources with each other.
+//!
+//! A large value is much to hold while it is not looked at. Whoever leaves a cursor where it stands can have it *set
+//! aside* the value there: what it takes is freed, and the cursor keeps its place.
 
 mod level;
 mod merge;
@@ -14,7 +17,7 @@ pub use level::LevelCursor;
 pub use merge::MergeCursor;
 
 use crate::Error;
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef};
 
 /// A position in a sequence of `(key, cell)` with ascending keys, each once: at an entry, or past the last.
 ///
@@ -33,7 +36,27 @@ pub trait Cursor: Send {
     fn advance(&mut self) -> Result<(), Error>;
 
     /// The entry at the position; `None` past the last. What it borrows lives until the cursor moves.
+    ///
+    /// # Panics
+    /// When the value was set aside.
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)>;
+
+    /// The entry without its value, which may be set aside.
+    #[inline]
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        self.entry().map(|(key, cell)| (key, cell.meta))
+    }
+
+    /// Frees what the value at the position takes, if it is large and can be read again. The cursor may be moved then,
+    /// but its entry is not to be asked for before the value was brought back.
+    #[inline]
+    fn set_aside(&mut self) {}
+
+    /// Reads the value at the position again, if it was set aside.
+    #[inline]
+    fn bring_back(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -51,5 +74,17 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
         (**self).entry()
+    }
+
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        (**self).key_and_meta()
+    }
+
+    fn set_aside(&mut self) {
+        (**self).set_aside();
+    }
+
+    fn bring_back(&mut self) -> Result<(), Error> {
+        (**self).bring_back()
     }
 }

@@ -6,32 +6,41 @@ use bytes::Bytes;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
+use stdx::{Cell, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 type Entries = Vec<(Vec<u8>, Cell)>;
 
-/// A cursor over a list. The move number `fails_at`, counted from 0, is an error.
+/// A cursor over a list. The move number `fails_at`, counted from 0, is an error; to bring a value back is a move too.
 struct ListCursor {
     entries: Entries,
     position: usize,
     moves: usize,
     fails_at: usize,
+    is_aside: bool,
 }
 
 impl ListCursor {
     fn new(entries: Entries) -> Self {
         let position = entries.len();
-        Self { entries, position, moves: 0, fails_at: usize::MAX }
+        Self { entries, position, moves: 0, fails_at: usize::MAX, is_aside: false }
     }
 
     fn move_to(&mut self, position: usize) -> Result<(), Error> {
         self.moves += 1;
         self.position = position;
+        self.is_aside = false;
         if self.moves > self.fails_at {
             self.position = self.entries.len();
             return Err(Error::Invalid("planned".to_owned()));
         }
         Ok(())
+    }
+}
+
+impl ListCursor {
+    /// Whether it holds a value that could be set aside.
+    fn holds_much(&self) -> bool {
+        !self.is_aside && self.entries.get(self.position).is_some_and(|(_, cell)| *cell.value == [1])
     }
 }
 
@@ -49,7 +58,20 @@ impl Cursor for ListCursor {
     }
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
+        assert!(!self.is_aside, "the value was set aside");
         self.entries.get(self.position).map(|(key, cell)| (key.as_slice(), cell.as_ref()))
+    }
+
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        self.entries.get(self.position).map(|(key, cell)| (key.as_slice(), cell.meta))
+    }
+
+    fn set_aside(&mut self) {
+        self.is_aside |= self.holds_much();
+    }
+
+    fn bring_back(&mut self) -> Result<(), Error> {
+        if self.is_aside { self.move_to(self.position) } else { Ok(()) }
     }
 }
 
@@ -77,11 +99,23 @@ fn source() -> impl Strategy<Value = Entries> {
     btree_map(key(), cell(), 0..40).prop_map(|entries| entries.into_iter().collect())
 }
 
-fn rest(cursor: &mut impl Cursor) -> Entries {
+fn rest(merge: &mut MergeCursor<ListCursor>) -> Entries {
     let mut entries = Vec::new();
-    while let Some((key, cell)) = cursor.entry() {
+    while let Some((key, cell)) = merge.entry() {
         entries.push((key.to_vec(), cell.to_cell()));
-        cursor.advance().expect("no failure is planned");
+        assert!(merge.sources.iter().filter(|source| source.holds_much()).count() <= 1);
+        if entries.len() % 3 == 0 {
+            merge.set_aside();
+            assert!(!merge.sources.iter().any(ListCursor::holds_much));
+        }
+        if entries.len() % 6 == 0 {
+            merge.bring_back().expect("no failure is planned");
+            assert_eq!(
+                merge.entry().map(|(key, cell)| (key.to_vec(), cell.to_cell())),
+                entries.last().cloned()
+            );
+        }
+        merge.advance().expect("no failure is planned");
     }
     entries
 }

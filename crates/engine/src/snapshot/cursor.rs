@@ -2,7 +2,8 @@
 //!
 //! **Promise.** A seek reads only of tables whose keys lie around the key sought; a step, only of those that it has
 //! come to. What is read leaves the cache as it is. A cursor that is left standing holds its snapshot and at most
-//! one data block of each source that was reached, no buffers besides: thousands may stand still.
+//! one data block of each source that was reached, of large values one at most and none when it is set aside, no
+//! buffers besides: thousands may stand still.
 //!
 //! **Mechanism.** The merge has a source for each memtable and each *run*: a table of level 0, or all tables of
 //! another level, of which one at a time is walked. The least key of every table is known without opening it, so
@@ -20,7 +21,7 @@ use crate::view::View;
 use crate::{Error, Sequence};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef};
 
 /// A position in a snapshot.
 pub struct SnapshotCursor {
@@ -60,6 +61,8 @@ impl SnapshotCursor {
             self.waiting.pop();
             let table = &self.runs[run].tables[self.runs[run].next];
             let mut cursor = table.cursor(Reading::Scan);
+            // What it stands at now may be passed over for what is in the table.
+            self.merge.set_aside();
             cursor.seek_to_first().inspect_err(|_| self.merge.clear())?;
             self.runs[run].next += 1;
             self.merge.put(run, Source::Table(Box::new(cursor)))?;
@@ -72,7 +75,7 @@ impl SnapshotCursor {
     #[inline]
     fn reached(&self) -> Option<usize> {
         let run = *self.waiting.last()?;
-        let is_ahead = self.merge.entry().is_some_and(|(key, _)| key < self.next_key(run));
+        let is_ahead = self.merge.key_and_meta().is_some_and(|(key, _)| key < self.next_key(run));
         (!is_ahead).then_some(run)
     }
 
@@ -125,11 +128,24 @@ impl Cursor for SnapshotCursor {
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
         self.merge.entry()
     }
+
+    #[inline]
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        self.merge.key_and_meta()
+    }
+
+    fn set_aside(&mut self) {
+        self.merge.set_aside();
+    }
+
+    fn bring_back(&mut self) -> Result<(), Error> {
+        self.merge.bring_back()
+    }
 }
 
 impl std::fmt::Debug for SnapshotCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SnapshotCursor").field("entry", &self.entry()).finish()
+        f.debug_struct("SnapshotCursor").field("at", &self.key_and_meta()).finish()
     }
 }
 
@@ -173,6 +189,29 @@ impl Cursor for Source {
             Self::Memtable(cursor) => cursor.entry(),
             Self::Table(cursor) => cursor.entry(),
             Self::Unreached => None,
+        }
+    }
+    #[inline]
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        match self {
+            Self::Memtable(cursor) => cursor.key_and_meta(),
+            Self::Table(cursor) => cursor.key_and_meta(),
+            Self::Unreached => None,
+        }
+    }
+
+    #[inline]
+    fn set_aside(&mut self) {
+        if let Self::Table(cursor) = self {
+            cursor.set_aside();
+        }
+    }
+
+    #[inline]
+    fn bring_back(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Table(cursor) => cursor.bring_back(),
+            Self::Memtable(_) | Self::Unreached => Ok(()),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Walking a table.
 
 use super::Reading;
+use super::block_reads::KeptFrame;
 use super::data_block::DataBlock;
 use super::format::Extent;
+use super::frame::Stored;
 use super::index_block::IndexBlock;
 use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
@@ -20,8 +22,7 @@ pub struct TableCursor {
     reading: Reading,
     /// What was opened; `None` until the first seek.
     state: Option<State>,
-    /// The block of the entry at the position; `None` past the last.
-    block: Option<Arc<DataBlock>>,
+    position: Position,
     /// The key at the position; its first `prefix_len` bytes are those of every key of the block.
     key: Vec<u8>,
     prefix_len: usize,
@@ -29,6 +30,22 @@ pub struct TableCursor {
     value: Range<usize>,
     /// Where in the block the next entry begins.
     next: usize,
+}
+
+/// Whether the cursor is at an entry.
+enum Position {
+    PastLast,
+    In(Loaded),
+    /// At an entry whose block, which has no other, was set aside.
+    Aside(Extent),
+}
+
+/// The block of an entry.
+struct Loaded {
+    block: Arc<DataBlock>,
+    extent: Extent,
+    /// With the block, how it is stored.
+    kept: Option<KeptFrame>,
 }
 
 /// Where the cursor is among the blocks.
@@ -53,7 +70,7 @@ impl TableCursor {
             table,
             reading,
             state: None,
-            block: None,
+            position: Position::PastLast,
             key: Vec::new(),
             prefix_len: 0,
             meta,
@@ -67,6 +84,14 @@ impl TableCursor {
         &self.table
     }
 
+    /// The block at the position as it is stored, if it has but one cell and a huge one, and was read in bulk.
+    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
+        match &self.position {
+            Position::In(Loaded { block, kept: Some(kept), .. }) => Some(kept.stored(block)),
+            _ => None,
+        }
+    }
+
     fn state(&mut self) -> Result<&mut State, Error> {
         if self.state.is_none() {
             self.state = Some(State::open(&self.table, self.reading)?);
@@ -77,18 +102,27 @@ impl TableCursor {
     /// Goes to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
         let table = self.table.clone();
-        if let Some(block) = self.state()?.next_block(&table)? {
-            self.enter(block, 0);
+        if let Some(loaded) = self.state()?.next_block(&table)? {
+            self.enter(loaded, 0);
         }
         Ok(())
     }
 
-    /// Goes to the entry at `at` of `block`; whether there is one.
-    fn enter(&mut self, block: Arc<DataBlock>, at: usize) -> bool {
-        self.prefix_len = block.prefix().len();
+    /// Reads the block at the position, which was set aside.
+    #[cold]
+    fn read_again(&mut self, extent: Extent) -> Result<(), Error> {
+        self.position = Position::PastLast;
+        let table = self.table.clone();
+        self.position = Position::In(self.state()?.source.data_block(&table, extent)?);
+        Ok(())
+    }
+
+    /// Goes to the entry at `at` of a block; whether there is one.
+    fn enter(&mut self, loaded: Loaded, at: usize) -> bool {
+        self.prefix_len = loaded.block.prefix().len();
         self.key.clear();
-        self.key.extend_from_slice(block.prefix());
-        self.block = Some(block);
+        self.key.extend_from_slice(loaded.block.prefix());
+        self.position = Position::In(loaded);
         self.next = at;
         self.take_next()
     }
@@ -96,9 +130,9 @@ impl TableCursor {
     /// Goes to the next entry of the block; whether there is one. If not, the position is past the last.
     #[inline(always)]
     fn take_next(&mut self) -> bool {
-        let Some(block) = &self.block else { return false };
+        let Position::In(Loaded { block, .. }) = &self.position else { return false };
         let Some(entry) = block.entry(self.next) else {
-            self.block = None;
+            self.position = Position::PastLast;
             return false;
         };
         self.key.truncate(self.prefix_len);
@@ -114,18 +148,18 @@ impl TableCursor {
 
 impl Cursor for TableCursor {
     fn seek_to_first(&mut self) -> Result<(), Error> {
-        self.block = None;
+        self.position = Position::PastLast;
         self.state()?.rewind();
         self.enter_next_block()
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
-        self.block = None;
+        self.position = Position::PastLast;
         let table = self.table.clone();
-        let Some(block) = self.state()?.block_of(&table, key)? else { return Ok(()) };
-        let at = block.seek(key);
+        let Some(loaded) = self.state()?.block_of(&table, key)? else { return Ok(()) };
+        let at = loaded.block.seek(key);
         // A separator may be greater than all keys of its block: the entry is the first behind it.
-        if !self.enter(block, at) {
+        if !self.enter(loaded, at) {
             self.enter_next_block()?;
         }
         Ok(())
@@ -133,16 +167,47 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn advance(&mut self) -> Result<(), Error> {
-        if self.block.is_none() || self.take_next() {
+        if matches!(self.position, Position::PastLast) || self.take_next() {
             return Ok(());
         }
+        self.position = Position::PastLast;
         self.enter_next_block()
     }
 
     #[inline]
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-        let block = self.block.as_ref()?;
-        Some((&self.key, CellRef { meta: self.meta, value: block.slice(&self.value) }))
+        match &self.position {
+            Position::In(Loaded { block, .. }) => {
+                Some((&self.key, CellRef { meta: self.meta, value: block.slice(&self.value) }))
+            }
+            Position::PastLast => None,
+            Position::Aside(_) => panic!("the value at the position was set aside"),
+        }
+    }
+
+    #[inline]
+    fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+        match self.position {
+            Position::PastLast => None,
+            Position::In(_) | Position::Aside(_) => Some((&self.key, self.meta)),
+        }
+    }
+
+    #[inline]
+    fn set_aside(&mut self) {
+        if let Position::In(Loaded { block, extent, .. }) = &self.position
+            && block.is_large()
+        {
+            self.position = Position::Aside(*extent);
+        }
+    }
+
+    #[inline]
+    fn bring_back(&mut self) -> Result<(), Error> {
+        match self.position {
+            Position::Aside(extent) => self.read_again(extent),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -163,7 +228,7 @@ impl State {
 
     /// The block that holds the first key not less than `key`, or the one before it; `None` when there is no
     /// such key.
-    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Arc<DataBlock>>, Error> {
+    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Loaded>, Error> {
         let at = self.top.find(key);
         if self.partition.is_none() || self.partition_at != at {
             (self.partition_at, self.partition) = (at, None);
@@ -174,7 +239,7 @@ impl State {
     }
 
     /// The block at the position, which moves behind it; `None` past the last.
-    fn next_block(&mut self, table: &Table) -> Result<Option<Arc<DataBlock>>, Error> {
+    fn next_block(&mut self, table: &Table) -> Result<Option<Loaded>, Error> {
         loop {
             let block_at = self.block_at;
             let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
@@ -209,21 +274,25 @@ impl Source {
         }
     }
 
-    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<Arc<DataBlock>, Error> {
-        match self {
+    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<Loaded, Error> {
+        let (block, kept) = match self {
             Self::Scan(ahead) => match table.glimpsed(extent) {
                 Some(block) => {
                     ahead.passes(extent);
-                    Ok(block)
+                    (block, None)
                 }
                 None => {
                     let root = table.root_waiting()?;
                     ahead.reads(&*root.file, extent, root.tail.top.offset);
-                    table.read_alone(root, extent).map(Arc::new)
+                    (table.read_alone(root, extent).map(Arc::new)?, None)
                 }
             },
-            Self::Bulk(window) => table.read_uncached(window, extent).map(Arc::new),
-        }
+            Self::Bulk(window) => {
+                let (block, kept) = table.read_with_stored(window, extent)?;
+                (Arc::new(block), kept)
+            }
+        };
+        Ok(Loaded { block, extent, kept })
     }
 }
 

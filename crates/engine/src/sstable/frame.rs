@@ -7,6 +7,10 @@
 //! The tag is the kind of the block (upper four bits) and its compression (lower four). The checksum is the
 //! CRC32C of all before it, with a hash of the table's id and the block's offset mixed in: an intact block
 //! that stands where another belongs does not match.
+//!
+//! But for that hash the trailer is the same wherever the block stands. So a block moves from one table to another as
+//! it is stored, under the checksum it was first written with ([`Stored`]): it is neither unpacked for that nor
+//! compressed again, and what damages it on the way is found by whoever reads it next.
 
 use super::block::Malformed;
 use super::compress::{Codec, Compressor, decompress};
@@ -16,6 +20,8 @@ use std::io;
 
 /// What a frame adds to its payload, in bytes.
 pub(super) const FRAME_BYTES: usize = 9;
+/// Where in the tag the compression is.
+const CODEC_BITS: u8 = 0x0f;
 /// No block is larger before compression.
 pub(super) const RAW_BYTES_MAX: usize = 1 << 30;
 
@@ -45,6 +51,109 @@ impl Place {
     }
 }
 
+/// What is behind a payload: all that does not depend on the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trailer {
+    kind: FrameKind,
+    codec: Codec,
+    raw_len: u32,
+    /// Of the payload and what stands above.
+    crc: u32,
+}
+
+impl Trailer {
+    /// The trailer of a payload that is there in `parts`, one after the other.
+    pub(super) fn of(kind: FrameKind, codec: Codec, raw_len: usize, parts: &[&[u8]]) -> Self {
+        assert!(raw_len <= RAW_BYTES_MAX, "a block of {raw_len} bytes");
+        let mut trailer = Self { kind, codec, raw_len: raw_len as u32, crc: 0 };
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        parts.iter().for_each(|part| digest.update(part));
+        digest.update(&trailer.covered());
+        trailer.crc = digest.finalize() as u32;
+        trailer
+    }
+
+    /// What of it the checksum covers.
+    fn covered(self) -> [u8; FRAME_BYTES - 4] {
+        let [r0, r1, r2, r3] = self.raw_len.to_le_bytes();
+        [(self.kind as u8) << 4 | self.codec as u8, r0, r1, r2, r3]
+    }
+
+    /// What is written behind the payload of a frame at `place`.
+    pub(super) fn encode(self, place: Place) -> [u8; FRAME_BYTES] {
+        let [tag, r0, r1, r2, r3] = self.covered();
+        let [c0, c1, c2, c3] = (self.crc ^ place.mask()).to_le_bytes();
+        [tag, r0, r1, r2, r3, c0, c1, c2, c3]
+    }
+
+    /// The trailer of a whole frame at `place`, which matches its payload.
+    pub(super) fn check(stored: &[u8], kind: FrameKind, place: Place) -> Result<Self, Malformed> {
+        let too_short = Malformed("the block is shorter than its frame");
+        let (covered, checksum) = stored.split_last_chunk::<4>().ok_or(too_short)?;
+        let crc = crc_fast::crc32_iscsi(covered);
+        if crc ^ place.mask() != u32::from_le_bytes(*checksum) {
+            return Err(Malformed("the checksum does not match"));
+        }
+        let (_, &[tag, ref raw_len @ ..]) = covered.split_last_chunk::<5>().ok_or(too_short)?;
+        let raw_len = u32::from_le_bytes(*raw_len);
+        if tag >> 4 != kind as u8 {
+            return Err(Malformed("the block is of another kind"));
+        }
+        let codec = Codec::from_byte(tag & CODEC_BITS).ok_or(Malformed("the compression is unknown"))?;
+        if raw_len as usize > RAW_BYTES_MAX {
+            return Err(Malformed("the length before compression is out of bounds"));
+        }
+        Ok(Self { kind, codec, raw_len, crc })
+    }
+
+    /// What unpacking takes beside what is stored, in bytes: nothing where nothing was compressed.
+    pub(super) fn unpacking_bytes(self) -> u64 {
+        if self.is_compressed() { u64::from(self.raw_len) } else { 0 }
+    }
+
+    pub(super) fn is_compressed(self) -> bool {
+        self.codec != Codec::None
+    }
+
+    /// The uncompressed payload of the frame `stored`, of which this is the trailer.
+    pub(super) fn unpack(self, stored: Cow<'_, [u8]>) -> Result<Vec<u8>, Malformed> {
+        match stored {
+            Cow::Owned(stored) if !self.is_compressed() => self.cut_off(stored),
+            stored => decompress(self.codec, payload(&stored), self.raw_len as usize)
+                .ok_or(Malformed("the payload does not decompress")),
+        }
+    }
+
+    /// The payload of a frame that is not compressed and owned already.
+    fn cut_off(self, mut stored: Vec<u8>) -> Result<Vec<u8>, Malformed> {
+        if stored.len() != self.raw_len as usize + FRAME_BYTES {
+            return Err(Malformed("the length does not match the block"));
+        }
+        stored.truncate(self.raw_len as usize);
+        Ok(stored)
+    }
+}
+
+/// The payload of a frame.
+pub(super) fn payload(stored: &[u8]) -> &[u8] {
+    &stored[..stored.len().saturating_sub(FRAME_BYTES)]
+}
+
+/// What the last bytes of a frame say that unpacking takes beside what is stored, in bytes. To be believed no further:
+/// no checksum was compared.
+pub(super) fn claimed_unpacking_bytes(end: [u8; FRAME_BYTES]) -> u64 {
+    let [tag, r0, r1, r2, r3, ..] = end;
+    let is_compressed = tag & CODEC_BITS != Codec::None as u8;
+    if is_compressed { u64::from(u32::from_le_bytes([r0, r1, r2, r3])) } else { 0 }
+}
+
+/// A block as it is stored, but for where: it can be written elsewhere as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) trailer: Trailer,
+}
+
 /// Appends the frame of `raw` to `out`.
 pub(super) fn seal(
     out: &mut Vec<u8>,
@@ -53,49 +162,16 @@ pub(super) fn seal(
     raw: &[u8],
     compressor: &mut Compressor,
 ) -> io::Result<()> {
-    assert!(raw.len() <= RAW_BYTES_MAX, "a block of {} bytes", raw.len());
-    let start = out.len();
     let (codec, payload) = compressor.compress(raw)?;
+    let trailer = Trailer::of(kind, codec, raw.len(), &[payload]);
     out.extend_from_slice(payload);
-    out.push((kind as u8) << 4 | codec as u8);
-    out.extend_from_slice(&(raw.len() as u32).to_le_bytes());
-    let checksum = crc_fast::crc32_iscsi(&out[start..]) ^ place.mask();
-    out.extend_from_slice(&checksum.to_le_bytes());
+    out.extend_from_slice(&trailer.encode(place));
     Ok(())
 }
 
 /// The uncompressed payload of the frame `stored`.
 pub(super) fn open(stored: Cow<'_, [u8]>, kind: FrameKind, place: Place) -> Result<Vec<u8>, Malformed> {
-    let Some((covered, checksum)) = stored.split_last_chunk::<4>() else {
-        return Err(Malformed("the block is shorter than its frame"));
-    };
-    if crc_fast::crc32_iscsi(covered) ^ place.mask() != u32::from_le_bytes(*checksum) {
-        return Err(Malformed("the checksum does not match"));
-    }
-    let Some((payload, &[tag, ref raw_len @ ..])) = covered.split_last_chunk::<5>() else {
-        return Err(Malformed("the block is shorter than its frame"));
-    };
-    let raw_len = u32::from_le_bytes(*raw_len) as usize;
-    if tag >> 4 != kind as u8 {
-        return Err(Malformed("the block is of another kind"));
-    }
-    let codec = Codec::from_byte(tag & 0x0f).ok_or(Malformed("the compression is unknown"))?;
-    if raw_len > RAW_BYTES_MAX {
-        return Err(Malformed("the length before compression is out of bounds"));
-    }
-    if let (Cow::Owned(_), Codec::None) = (&stored, codec) {
-        return keep(stored.into_owned(), raw_len);
-    }
-    decompress(codec, payload, raw_len).ok_or(Malformed("the payload does not decompress"))
-}
-
-/// An uncompressed block that is owned already: its frame is cut off.
-fn keep(mut stored: Vec<u8>, raw_len: usize) -> Result<Vec<u8>, Malformed> {
-    if stored.len() != raw_len + FRAME_BYTES {
-        return Err(Malformed("the length does not match the block"));
-    }
-    stored.truncate(raw_len);
-    Ok(stored)
+    Trailer::check(&stored, kind, place)?.unpack(stored)
 }
 
 #[cfg(test)]
@@ -130,6 +206,27 @@ mod tests {
             assert!(open(Cow::Borrowed(&stored), FrameKind::Data, place).is_err(), "{place:?}");
         }
         assert!(open(Cow::Borrowed(&stored), FrameKind::Index, PLACE).is_err());
+    }
+
+    #[test]
+    fn a_stored_block_is_intact_at_another_place_too() {
+        for compression in [Compression::None, Compression::Lz4] {
+            let stored = sealed(&[5; 1_000], compression);
+            let trailer = Trailer::check(&stored, FrameKind::Data, PLACE).expect("it is intact");
+            let place = Place { table: TableId(8), offset: 1_000_000 };
+            let moved = [payload(&stored), &trailer.encode(place)].concat();
+            assert_eq!(open(Cow::Owned(moved.clone()), FrameKind::Data, place), Ok(vec![5; 1_000]));
+            assert!(open(Cow::Owned(moved), FrameKind::Data, PLACE).is_err());
+        }
+    }
+
+    #[test]
+    fn what_unpacking_takes_is_known_from_the_last_bytes() {
+        for (compression, bytes) in [(Compression::None, 0), (Compression::Lz4, 100_000)] {
+            let stored = sealed(&[7; 100_000], compression);
+            let end = *stored.last_chunk().expect("a frame");
+            assert_eq!(claimed_unpacking_bytes(end), bytes, "{compression:?}");
+        }
     }
 
     #[test]

@@ -1,18 +1,34 @@
 //! How much of large blocks is read at once.
 //!
-//! A large block is in memory twice while it is read, as it was stored and as it was written, and once when it is
-//! handed to whoever asked for it. So that this is known to be little whatever is asked for, there are turns.
+//! **Promise.** What large blocks take in memory while they are read, as they are stored and as they are unpacked, is
+//! known to be little, whatever is asked for. Nobody waits for a turn longer than those need who came before.
+//!
+//! **Mechanism.** Who reads says first how much that takes, and waits until all who came before have begun and there is
+//! room beside those who are not done.
+//!
+//! **Caveats.** What is little waits too behind what is much. What was read is counted no more when it is handed to whoever
+//! asked for it.
 
 use parking_lot::{Condvar, Mutex};
 
-/// So many bytes of large blocks are read at once; one that alone is larger is read alone.
+/// So many bytes are taken at once for large blocks that are read; one that alone takes more is read alone.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The large blocks that are being read.
 #[derive(Debug, Default)]
 pub(crate) struct LargeReads {
-    bytes: Mutex<u64>,
-    freed: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What those take whose turn it is.
+    bytes: u64,
+    /// How many have come.
+    came: u64,
+    /// How many of them have begun: always those who came first.
+    began: u64,
 }
 
 /// The turn of one that is read, until it is dropped.
@@ -23,22 +39,40 @@ pub(super) struct LargeRead<'a> {
 }
 
 impl LargeReads {
-    /// Waits until a block of so many bytes may be read.
+    /// Waits for a turn to read a block for which so many bytes are taken. Whoever holds one must not wait for another.
     pub(super) fn begin(&self, bytes: u64) -> LargeRead<'_> {
-        let mut reading = self.bytes.lock();
-        while *reading > 0 && *reading + bytes > BYTES_MAX {
-            self.freed.wait(&mut reading);
+        let mut state = self.state.lock();
+        let number = state.came;
+        state.came += 1;
+        while state.began < number || !state.has_room_for(bytes) {
+            self.changed.wait(&mut state);
         }
-        *reading += bytes;
+        state.began += 1;
+        state.bytes += bytes;
+        drop(state);
+        // There may be room for the next one too.
+        self.changed.notify_all();
         LargeRead { reads: self, bytes }
+    }
+
+    /// How many have come, and how many of them have begun.
+    #[cfg(test)]
+    pub(super) fn came_and_began(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.came, state.began)
+    }
+}
+
+impl State {
+    const fn has_room_for(&self, bytes: u64) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= BYTES_MAX
     }
 }
 
 impl Drop for LargeRead<'_> {
     fn drop(&mut self) {
-        *self.reads.bytes.lock() -= self.bytes;
-        // Whoever waits for little may go on where whoever waits for much may not.
-        self.reads.freed.notify_all();
+        self.reads.state.lock().bytes -= self.bytes;
+        self.reads.changed.notify_all();
     }
 }
 
@@ -65,6 +99,35 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*reads.bytes.lock(), 0);
+        assert_eq!(reads.state.lock().bytes, 0);
+    }
+
+    /// Waits until so many have asked for a turn.
+    fn wait_for(reads: &LargeReads, came: u64) {
+        while reads.came_and_began().0 < came {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_comes_first_has_the_first_turn_however_little_the_others_want() {
+        let (reads, order) = (LargeReads::default(), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            let first = reads.begin(BYTES_MAX / 2);
+            for (at, bytes) in [BYTES_MAX, 1, 2, 3 * BYTES_MAX, 3].into_iter().enumerate() {
+                let (reads, order) = (&reads, &order);
+                scope.spawn(move || {
+                    let _turn = reads.begin(bytes);
+                    order.lock().push(bytes);
+                });
+                wait_for(reads, at as u64 + 2);
+            }
+            assert_eq!(reads.came_and_began().1, 1, "there is room for what is little, but it came later");
+            drop(first);
+        });
+        // Of those that are read together, any may be noted first.
+        let mut order = order.into_inner();
+        order[1..3].sort_unstable();
+        assert_eq!(order, [BYTES_MAX, 1, 2, 3 * BYTES_MAX, 3]);
     }
 }

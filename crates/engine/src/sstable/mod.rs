@@ -18,10 +18,16 @@
 //! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] walks it. The format, byte by byte:
 //! `docs/storage-format/table.md`.
 //!
+//! A huge value, of 64 KiB or more, has a block of its own, and goes from a memtable to a table, and from table to table,
+//! in as few copies as there can be: [`TableWriter`] writes it from where it lies, or takes its block over as another
+//! table has it, and of the cursors of a merge only that at the head of the line holds one (see `crate::iter`).
+//!
 //! **Caveats.** Keys are at most 65,535 bytes and values 512 MiB; blocks are decoded whole, so a value is in
-//! memory whole, twice while it is decompressed. A partition's filter is loaded whole (80 KiB at 10 bits a key).
+//! memory whole, twice while it is compressed or decompressed. A block that was taken over stays compressed as it was
+//! first written, whatever [`TableOptions`] say by then. A partition's filter is loaded whole (80 KiB at 10 bits a key).
 
 mod block;
+mod block_reads;
 mod compress;
 mod cursor;
 mod data_block;
@@ -45,6 +51,7 @@ pub(crate) use block::Block;
 pub use cursor::TableCursor;
 pub(crate) use data_block::DataBlock;
 pub(crate) use filter::FilterBlock;
+pub(crate) use frame::Stored;
 pub use from_bytes::check_bytes;
 pub(crate) use index_block::IndexBlock;
 pub(crate) use large_reads::LargeReads;
@@ -105,7 +112,7 @@ pub enum Reading {
     /// everything leaves what point reads need where it is. Indexes go through the cache. The system reads ahead
     /// where blocks follow each other; between two steps the cursor holds one data block and no other buffer.
     Scan,
-    /// In large pieces, past the block cache: for compaction.
+    /// In large pieces, past the block cache; a huge block also as it is stored: for compaction.
     Bulk,
 }
 

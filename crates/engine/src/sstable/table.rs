@@ -28,10 +28,6 @@ pub(super) const TOP_PINNED_BYTES_MAX: usize = 4 << 10;
 /// So much of the end of a file is read when it is opened: mostly that has the top index too, which saves a read.
 const END_BYTES: u64 = 4 << 10;
 
-/// Blocks up to this size are read on an I/O thread if the system has them in memory; a larger one would keep
-/// the thread busy too long with copying and decompressing.
-const NOWAIT_BYTES_MAX: u64 = 256 << 10;
-
 /// Columns of the top index: where filter and index of a partition begin, and where the index ends.
 pub(super) const TOP_COLUMNS: usize = 3;
 /// Columns of a partition's index: where a data block ends.
@@ -42,7 +38,7 @@ pub struct Table {
     source: Source,
     path: PathBuf,
     meta: Arc<TableMeta>,
-    cache: Arc<BlockCache>,
+    pub(super) cache: Arc<BlockCache>,
     trash: Trash,
     obsolete: AtomicBool,
     root: OnceLock<Root>,
@@ -397,52 +393,6 @@ impl Table {
         BlockKey { table: self.meta.id, offset: extent.offset }
     }
 
-    /// The uncompressed bytes of a block.
-    fn read(
-        &self,
-        root: &Root,
-        extent: Extent,
-        kind: FrameKind,
-        wait: Wait,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        let is_large = extent.bytes > NOWAIT_BYTES_MAX;
-        if is_large && wait == Wait::Never {
-            return Ok(None);
-        }
-        let _turn = is_large.then(|| self.cache.large_reads().begin(extent.bytes));
-        let mut stored = vec![0; extent.bytes as usize];
-        if wait == Wait::Allowed {
-            read_exact(&*root.file, &self.path, &mut stored, extent.offset)?;
-        } else {
-            let read = root.file.read_at_nowait(&mut stored, extent.offset);
-            match read.map_err(|error| Error::io("read", &self.path, error))? {
-                None => return Ok(None),
-                Some(read) if read < stored.len() => return Err(cut_short(&self.path, extent.offset)),
-                Some(_) => {}
-            }
-        }
-        self.unframe(Cow::Owned(stored), extent, kind).map(Some)
-    }
-
-    /// A block by itself, past the cache.
-    pub(super) fn read_alone<B: Block>(&self, root: &Root, extent: Extent) -> Result<B, Error> {
-        let raw = self.read(root, extent, B::FRAME, Wait::Allowed)?;
-        let raw = raw.expect("a read that may wait does not say that it would");
-        B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))
-    }
-
-    /// A block among its neighbours, past the cache.
-    pub(super) fn read_uncached<B: Block>(&self, window: &mut Window, extent: Extent) -> Result<B, Error> {
-        let stored = window.read(extent)?;
-        let raw = self.unframe(stored, extent, B::FRAME)?;
-        B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))
-    }
-
-    fn unframe(&self, stored: Cow<'_, [u8]>, extent: Extent, kind: FrameKind) -> Result<Vec<u8>, Error> {
-        let place = Place { table: self.meta.id, offset: extent.offset };
-        frame::open(stored, kind, place).map_err(|malformed| self.corrupt(extent.offset, malformed))
-    }
-
     /// A window for reading blocks one after the other.
     pub(super) fn window(&self, root: &Root) -> Window {
         Window::new(root.file.clone(), self.path.clone(), root.tail.top.offset)
@@ -526,6 +476,6 @@ pub(super) fn read_exact(file: &dyn File, path: &Path, buf: &mut [u8], offset: u
     }
 }
 
-fn cut_short(path: &Path, offset: u64) -> Error {
+pub(super) fn cut_short(path: &Path, offset: u64) -> Error {
     Error::corrupt(path, offset, "the file ends before the block does")
 }

@@ -1,17 +1,9 @@
 //! Making a data block.
 
 use super::entry::{FIELDS_BYTES_MAX, put_entry};
-use super::{HUGE_BYTES, TAGS_MAX, TRAILER_BYTES};
+use super::{TAGS_MAX, TRAILER_BYTES, put_end};
 use crate::sstable::separator::shared_prefix;
 use stdx::{CellMeta, CellRef, NodeTag};
-
-/// A buffer that grew beyond this for a huge cell is given back.
-const BUFFER_BYTES_MAX: usize = 1 << 20;
-
-/// Whether a cell is so large that it gets a block of its own, which is not kept in the cache.
-pub(in super::super) fn is_huge(cell: &CellRef<'_>) -> bool {
-    cell.value.len() >= HUGE_BYTES
-}
 
 /// Collects the cells of one block. Entries are put together at the end, when the prefix is known.
 #[derive(Default)]
@@ -34,11 +26,6 @@ struct Pending {
 impl DataBlockBuilder {
     pub(in super::super) fn is_empty(&self) -> bool {
         self.cells.is_empty()
-    }
-
-    /// Whether the block has a huge cell, and so must not get another.
-    pub(in super::super) fn is_huge(&self) -> bool {
-        self.bytes.len() >= HUGE_BYTES && self.cells.len() == 1
     }
 
     /// The most the block takes, in bytes.
@@ -79,7 +66,6 @@ impl DataBlockBuilder {
         let prefix_len = shared_prefix(&self.bytes[..first.key_len], key_last);
         let out = &mut self.block;
         out.clear();
-        out.shrink_to(BUFFER_BYTES_MAX);
         let mut rest = self.bytes.as_slice();
         for cell in &self.cells {
             let (key, behind) = rest.split_at(cell.key_len);
@@ -87,15 +73,10 @@ impl DataBlockBuilder {
             put_entry(out, &key[prefix_len..], cell.tag, CellRef { meta: cell.meta, value });
             rest = behind;
         }
-        self.tags.iter().for_each(|tag| out.extend_from_slice(&tag.0.to_le_bytes()));
-        out.extend_from_slice(&key_last[..prefix_len]);
-        out.extend_from_slice(&(self.cells.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(prefix_len as u16).to_le_bytes());
-        out.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        put_end(out, &self.tags, &key_last[..prefix_len], self.cells.len());
         self.cells.clear();
         self.tags.clear();
         self.bytes.clear();
-        self.bytes.shrink_to(BUFFER_BYTES_MAX);
         &self.block
     }
 }

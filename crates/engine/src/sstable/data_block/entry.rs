@@ -118,25 +118,30 @@ impl Fields {
 
 /// Appends an entry: `key` without the block's prefix, `tag` the index of the version's node.
 pub(super) fn put_entry(out: &mut Vec<u8>, key: &[u8], tag: u8, cell: CellRef<'_>) {
-    let narrow = u8::try_from(key.len()).ok().zip(u16::try_from(cell.value.len()).ok());
-    let mut flags = if cell.meta.kind == CellKind::Tombstone { TOMBSTONE } else { 0 };
-    flags |= if cell.meta.expires_at.is_some() { EXPIRES } else { 0 };
+    put_fields(out, key.len(), cell.value.len(), tag, &cell.meta);
+    out.extend_from_slice(key);
+    out.extend_from_slice(cell.value);
+}
+
+/// Appends what stands before key and value of an entry.
+pub(super) fn put_fields(out: &mut Vec<u8>, key_len: usize, value_len: usize, tag: u8, meta: &CellMeta) {
+    let narrow = u8::try_from(key_len).ok().zip(u16::try_from(value_len).ok());
+    let mut flags = if meta.kind == CellKind::Tombstone { TOMBSTONE } else { 0 };
+    flags |= if meta.expires_at.is_some() { EXPIRES } else { 0 };
     flags |= if narrow.is_none() { WIDE } else { 0 };
-    out.extend_from_slice(&[flags, cell.meta.from, tag]);
+    out.extend_from_slice(&[flags, meta.from, tag]);
     match narrow {
         Some((key_len, value_len)) => {
             out.push(key_len);
             out.extend_from_slice(&value_len.to_le_bytes());
         }
         None => {
-            out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-            out.extend_from_slice(&(cell.value.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(key_len as u16).to_le_bytes());
+            out.extend_from_slice(&(value_len as u32).to_le_bytes());
         }
     }
-    out.extend_from_slice(&cell.meta.version.hlc.to_bits().to_be_bytes());
-    if let Some(expires_at) = cell.meta.expires_at {
+    out.extend_from_slice(&meta.version.hlc.to_bits().to_be_bytes());
+    if let Some(expires_at) = meta.expires_at {
         out.extend_from_slice(&expires_at.micros_since_unix_epoch().to_le_bytes());
     }
-    out.extend_from_slice(key);
-    out.extend_from_slice(cell.value);
 }

@@ -19,12 +19,14 @@
 
 mod builder;
 mod entry;
+mod huge;
 mod points;
 #[cfg(test)]
 mod tests;
 
-pub(super) use builder::{DataBlockBuilder, is_huge};
+pub(super) use builder::DataBlockBuilder;
 pub(super) use entry::Entry;
+pub(super) use huge::{HugeBlock, is_huge};
 
 use super::block::Malformed;
 use crate::prefetch::prefetch;
@@ -32,6 +34,7 @@ use entry::Fields;
 use points::Points;
 use std::cmp::Ordering;
 use std::ops::Range;
+use stdx::NodeTag;
 
 /// A point is noted at the first entry that begins so many bytes behind the last point.
 const POINT_BYTES: usize = 128;
@@ -41,6 +44,8 @@ const TRAILER_BYTES: usize = 8;
 const TAGS_MAX: usize = 256;
 /// A block with a single cell of this size or more is not kept in the cache.
 const HUGE_BYTES: usize = 64 << 10;
+/// From this size on, a value is not kept in memory or copied where it need not be.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
 
 /// A decoded data block.
 pub(crate) struct DataBlock {
@@ -80,6 +85,11 @@ impl DataBlock {
     /// Whether the block is of a single huge cell, and so is not kept in the cache.
     pub(super) fn is_huge(&self) -> bool {
         self.cells == 1 && self.bytes.len() >= HUGE_BYTES
+    }
+
+    /// Whether it is, and of a value that is not to be held for long.
+    pub(super) fn is_large(&self) -> bool {
+        self.cells == 1 && self.bytes.len() >= LARGE_BYTES
     }
 
     /// What the block takes on the heap, in bytes.
@@ -150,6 +160,15 @@ impl DataBlock {
     fn entries(&self) -> &[u8] {
         self.bytes.get(..self.entries_end).unwrap_or_default()
     }
+}
+
+/// Appends what stands behind the entries of a block: the tags that they name, the prefix of their keys, the counts.
+fn put_end(out: &mut Vec<u8>, tags: &[NodeTag], prefix: &[u8], cells: usize) {
+    tags.iter().for_each(|tag| out.extend_from_slice(&tag.0.to_le_bytes()));
+    out.extend_from_slice(prefix);
+    out.extend_from_slice(&(cells as u32).to_le_bytes());
+    out.extend_from_slice(&(prefix.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(tags.len() as u16).to_le_bytes());
 }
 
 impl AsRef<[u8]> for DataBlock {

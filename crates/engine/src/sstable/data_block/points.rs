@@ -24,7 +24,7 @@ pub(super) struct Points {
 impl Points {
     /// Checks that `entries` are `cells` whole entries with tags out of `tags`, and notes points.
     pub(super) fn of(entries: &[u8], cells: usize, prefix: &[u8], tags: &[u8]) -> Result<Self, Malformed> {
-        let points_max = entries.len() / POINT_BYTES + 1;
+        let points_max = (entries.len() / POINT_BYTES + 1).min(cells);
         let heads_at = prefix.len() + tags.len();
         let mut bytes = Vec::with_capacity(heads_at + points_max * 12);
         bytes.extend_from_slice(prefix);

@@ -2,7 +2,7 @@ use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use stdx::{Cell, Hlc, NodeTag, Version};
+use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 type Cells = BTreeMap<Vec<u8>, Cell>;
 
@@ -27,6 +27,25 @@ fn cells() -> impl Strategy<Value = Cells> {
 }
 
 proptest! {
+    #[test]
+    fn the_block_of_a_huge_cell_is_what_the_builder_makes_of_it(
+        key in prop::collection::vec(any::<u8>(), 0..300),
+        hlc in any::<u64>(),
+        tag in any::<u64>(),
+        expires_at in prop::option::of(any::<u64>()),
+        len in 0usize..200_000,
+    ) {
+        let meta = CellMeta {
+            expires_at: expires_at.map(WallTime::from_micros_since_unix_epoch),
+            ..CellMeta::value(Version::new(Hlc::from_bits(hlc), NodeTag(tag)), 3)
+        };
+        let cell = Cell { meta, value: vec![7; len].into() };
+        let built = build(&Cells::from([(key.clone(), cell.clone())]));
+        let block = HugeBlock::of(&key, cell.as_ref());
+        prop_assert!(block.parts().concat() == built);
+        prop_assert!(!is_huge(&cell.as_ref()) || DataBlock::decode(built).unwrap().is_huge());
+    }
+
     #[test]
     fn every_key_is_found_and_no_other(cells in cells(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
         let block = DataBlock::decode(build(&cells)).unwrap();

@@ -1,0 +1,174 @@
+//! In how many copies a large value is in memory at once, by what the allocator has given.
+
+use engine::iter::Cursor;
+use engine::{Batch, Compression, Engine, Options, Progress};
+use env::Env;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell as LocalCell;
+use stdx::{Cell, Hlc, NodeTag, Rng, Version};
+
+/// The system's allocator, with what the thread holds of it counted, and the most that it held.
+struct Counting;
+
+thread_local! {
+    static HELD_BYTES: LocalCell<isize> = const { LocalCell::new(0) };
+    static PEAK_BYTES: LocalCell<isize> = const { LocalCell::new(0) };
+}
+
+fn count(bytes: isize) {
+    let held = HELD_BYTES.get() + bytes;
+    HELD_BYTES.set(held);
+    PEAK_BYTES.set(PEAK_BYTES.get().max(held));
+}
+
+// SAFETY: every call goes to the system's allocator as it came; the counters do not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that the thread held while it did this, beyond what it held before.
+fn peak_of<T>(work: impl FnOnce() -> T) -> usize {
+    let before = HELD_BYTES.get();
+    PEAK_BYTES.set(before);
+    drop(work());
+    (PEAK_BYTES.get() - before) as usize
+}
+
+const MIB: usize = 1 << 20;
+/// A value.
+const VALUE_BYTES: usize = 6 * MIB;
+/// What is held besides: a block, a filter, buffers of the file, an empty memtable. Less than a value.
+const BESIDES_BYTES: usize = 3 * MIB;
+/// So many tables are merged.
+const TABLES: u64 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sort {
+    Noise,
+    /// Half of it compresses to nothing.
+    HalfNoise,
+}
+
+/// An engine on a disk, whose files are not in the memory of the process.
+struct Fixture {
+    engine: Engine,
+    value: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new(sort: Sort) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options {
+            memory_bytes: 16 << 20,
+            memtable_bytes: Some(2 * VALUE_BYTES as u64),
+            compression: Compression::Lz4,
+            level0_tables: TABLES as usize,
+            ..Options::default()
+        };
+        let (engine, _) = Engine::open(Env::os(), dir.path(), options).expect("open");
+        let mut value = vec![0; VALUE_BYTES];
+        let noisy = if sort == Sort::Noise { VALUE_BYTES } else { VALUE_BYTES / 2 };
+        Rng::new(1).fill(&mut value[..noisy]);
+        Self { engine, value, _dir: dir }
+    }
+
+    /// Writes the value under the key and flushes it: what that takes beside the memtable.
+    fn flush(&self, key: &[u8], number: u64) -> usize {
+        let cell =
+            Cell::value(Version::new(Hlc::from_bits(number), NodeTag(1)), 1, self.value.clone().into());
+        let mut batch = Batch::new();
+        batch.put(key, cell.as_ref());
+        drop(cell);
+        self.engine.write(batch).expect("write");
+        peak_of(|| self.engine.flush().expect("flush"))
+    }
+
+    /// Merges all tables: what that takes.
+    fn compact(&self) -> usize {
+        peak_of(|| while self.engine.step_compaction(0, u64::MAX).expect("compaction") == Progress::Worked {})
+    }
+}
+
+#[test]
+fn a_large_value_is_flushed_without_a_copy_if_it_does_not_compress_and_with_two_if_it_does() {
+    for (sort, most) in [(Sort::Noise, 0), (Sort::HalfNoise, VALUE_BYTES + VALUE_BYTES * 11 / 10)] {
+        let fixture = Fixture::new(sort);
+        let peak = fixture.flush(b"key", 1);
+        assert!(peak < most + BESIDES_BYTES, "{sort:?}: {peak}");
+    }
+}
+
+#[test]
+fn a_merge_holds_one_large_value_however_many_it_merges() {
+    // With the value itself, what it was compressed to.
+    for (sort, most) in [(Sort::Noise, VALUE_BYTES), (Sort::HalfNoise, VALUE_BYTES * 3 / 2)] {
+        for keys in [1, TABLES] {
+            let fixture = Fixture::new(sort);
+            for number in 0..TABLES {
+                fixture.flush(&[b'k', (number % keys) as u8], number);
+            }
+            let peak = fixture.compact();
+            assert!(peak < most + BESIDES_BYTES, "{sort:?}, {keys} keys: {peak}");
+            assert_eq!(fixture.engine.stats().levels[1].cells, keys);
+        }
+    }
+}
+
+#[test]
+fn cells_of_one_version_are_compared_two_at_a_time() {
+    let fixture = Fixture::new(Sort::Noise);
+    for _ in 0..TABLES {
+        fixture.flush(b"key", 7);
+    }
+    let peak = fixture.compact();
+    assert!(peak < 2 * VALUE_BYTES + BESIDES_BYTES, "{peak}");
+}
+
+#[test]
+fn a_scan_holds_one_large_value_and_none_when_it_is_set_aside() {
+    let fixture = Fixture::new(Sort::Noise);
+    for number in 0..TABLES - 1 {
+        fixture.flush(&[b'k', number as u8], number);
+    }
+    let mut cursor = fixture.engine.snapshot().cursor();
+    let peak = peak_of(|| {
+        let mut seen = 0;
+        cursor.seek_to_first().expect("seek");
+        while let Some((_, cell)) = cursor.entry() {
+            assert!(cell.value == fixture.value);
+            seen += 1;
+            if seen < TABLES - 1 {
+                cursor.advance().expect("advance");
+            } else {
+                break;
+            }
+        }
+        assert_eq!(seen, TABLES - 1);
+    });
+    assert!(peak < VALUE_BYTES + BESIDES_BYTES, "{peak}");
+    let before = HELD_BYTES.get();
+    cursor.set_aside();
+    assert!((before - HELD_BYTES.get()) as usize >= VALUE_BYTES, "it is freed");
+    cursor.bring_back().expect("it is read again");
+    assert!(cursor.entry().is_some_and(|(_, cell)| cell.value == fixture.value));
+}
