@@ -8,6 +8,9 @@
 //! holds it to the page. The page ends *before* the first entry that it has no room for. There the cursor stays: a
 //! page that begins there needs no search, and that there is more is known without being told by an empty page.
 //!
+//! A page of large values is made while no other is: until it is done, its maker holds two of them, the one in the page and
+//! the one that is looked at.
+//!
 //! What is dead is decided by the asker's clock, which comes with the request, and by no other.
 
 use crate::keyspace::ENTITIES;
@@ -15,6 +18,7 @@ use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
 use engine::Error;
 use engine::iter::Cursor;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use stdx::CellRef;
 
 /// No page has more bytes, whatever limit is asked for, but for one entry that alone is larger.
@@ -26,6 +30,27 @@ const PAGE_BYTES_START: usize = 4 << 10;
 const PASSED_ENTRIES_MAX: usize = 16 << 10;
 /// So many bytes are passed over for one page; one entry may pass this.
 const PASSED_BYTES_MAX: usize = 4 << 20;
+
+/// From this size on a value is so large that pages of such are made one at a time.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// Whose turn it is to make a page of large values.
+#[derive(Default)]
+pub(crate) struct LargePages(Mutex<()>);
+
+impl LargePages {
+    /// Waits for a turn. Meanwhile the value that `cursor` stands at is not held.
+    fn begin(&self, cursor: &mut impl Cursor) -> Result<MutexGuard<'_, ()>, Error> {
+        match self.0.try_lock() {
+            Ok(turn) => return Ok(turn),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => cursor.set_aside(),
+        }
+        let turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cursor.bring_back()?;
+        Ok(turn)
+    }
+}
 
 /// A page, and where what was looked at ends; `None`: at the end of the range.
 pub(crate) struct Filled {
@@ -43,12 +68,22 @@ pub(crate) fn seek(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), E
     })
 }
 
-/// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at.
-pub(crate) fn fill(cursor: &mut impl Cursor, request: &PageRequest) -> Result<Filled, Error> {
+/// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at. May wait
+/// for its turn in `large`.
+pub(crate) fn fill(
+    cursor: &mut impl Cursor,
+    request: &PageRequest,
+    large: &LargePages,
+) -> Result<Filled, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
     let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
     let mut passed = Passed::default();
+    let mut turn = None;
     while let Some((key, cell)) = cursor.entry() {
+        if turn.is_none() && cell.value.len() >= LARGE_BYTES {
+            turn = Some(large.begin(cursor)?);
+            continue;
+        }
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
             break;
         };

@@ -7,7 +7,7 @@ use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
 use crate::node_record::{self, RecordVersions};
-use crate::pages::{self, Filled};
+use crate::pages::{self, Filled, LargePages};
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
@@ -36,6 +36,7 @@ pub struct Store {
     pub(crate) tag: NodeTag,
     pub(crate) record_versions: Arc<RecordVersions>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) large_pages: Arc<LargePages>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Of a node with peers.
     pub(crate) alive: Option<Arc<Alive>>,
@@ -113,7 +114,7 @@ impl Store {
             true => borrowed.cursor.bring_back(),
             false => pages::seek(&mut borrowed.cursor, from),
         };
-        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request));
+        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, &self.large_pages));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
             Ok(Filled { rest: None, .. }) => match request.goes_on_at() {

@@ -326,6 +326,30 @@ fn keys_and_values_may_be_any_bytes_and_large() {
 }
 
 #[test]
+fn pages_of_large_values_take_turns_and_all_are_read() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let cell = |number: u8| {
+        let mut value = vec![number; 5 << 20];
+        Rng::new(u64::from(number)).fill(&mut value[..1 << 20]);
+        Cell::value(version(1), 1, value.into())
+    };
+    let all: Vec<_> = (1..4).map(|number| (key(&[number]), cell(number))).collect();
+    for (key, cell) in &all {
+        carry_out(&store, &write(key.clone(), cell.clone()));
+        store.engine().flush().unwrap();
+    }
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (store, all) = (&store, &all);
+            scope.spawn(move || {
+                assert!(read_all(store, request(number, EVERYTHING, few(1), NOW)) == *all, "{number}");
+            });
+        }
+    });
+    assert_eq!(store.open_snapshots(), 0);
+}
+
+#[test]
 fn damage_is_named_and_what_lies_before_it_is_read() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
