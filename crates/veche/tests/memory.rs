@@ -348,13 +348,13 @@ fn memory_is_held_under_some_load_of_every_kind() {
     let budget = (128 * MIB) as f64;
     let peak = drive(&node, SOME, Duration::from_secs(3));
     assert!(peak.accounted < 1.1 * budget, "{peak:?}");
-    // In a small budget the process itself and a compaction of large values weigh much.
-    assert!((peak.resident as f64) < 2.5 * budget, "{peak:?}");
+    // In a small budget the process itself and what no account has of large values weigh more.
+    assert!((peak.resident as f64) < 1.7 * budget, "{peak:?}");
 }
 
 /// Beside what the budget is for there is the program itself, its threads and what the allocator has in hand.
 #[test]
-#[ignore = "takes a minute and 1,500 sockets"]
+#[ignore = "takes half a minute, 400 MiB of memory, and more sockets than a process may open by default"]
 fn memory_is_held_under_every_load_at_once() {
     let (_dir, data) = data_dir();
     let node = Node::start_with(&data, &["--memory", "256MiB"]);
@@ -370,7 +370,9 @@ fn memory_is_held_under_every_load_at_once() {
     });
 }
 
-/// In a group of 512 MiB without `--memory`, if this process may make one.
+/// In a group of 512 MiB without `--memory`, if this process may make one. The budget is an eighth of a GiB then, eight of
+/// the largest values: beside it are the process itself, 1,400 connections, and a handful of values of 16 MiB that were read
+/// and have found no room yet.
 #[test]
 #[ignore = "needs the right to make control groups"]
 fn a_node_in_a_small_control_group_is_not_killed() {
@@ -384,7 +386,7 @@ fn a_node_in_a_small_control_group_is_not_killed() {
     let budget = scrape(&node).get("veche_memory_budget_bytes", &[]);
     assert_eq!(budget, (128 * MIB) as f64);
     let peak = drive(&node, MANY, Duration::from_secs(30));
-    assert!(peak.accounted < 1.1 * budget && (peak.resident as f64) < 1.3 * budget, "{peak:?}");
+    assert!(peak.accounted < 1.1 * budget && (peak.resident as f64) < 2.0 * budget, "{peak:?}");
     node.stop();
 }
 
