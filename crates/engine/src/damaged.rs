@@ -1,86 +1,123 @@
 //! Tables that cannot be read back.
 //!
 //! **Promise.** A table of which a block is damaged costs what is in that block, and nothing else: reads of those keys
-//! fail and name the file, all others go on, and compaction goes on without the table. Nothing of it is given up: what
-//! else it holds is served, and the file stays for whoever can make something of it.
+//! fail and name the file, all others go on, and compaction goes on without the table. Nothing of it is given up
+//! before the host says that it has what was lost from elsewhere ([`Engine::give_up`]); then [`heal`](crate::heal)
+//! replaces the table, and reads succeed again.
 //!
-//! **Mechanism.** A compaction that cannot read a table is tried again; after [`TRIES_MAX`] times the table is *set
-//! aside*. It moves to level 0, where tables may overlap and so none is in the way of others, and no plan takes it
-//! again. As cells are merged by version, not by level, no answer changes.
+//! **Mechanism.** Whoever cannot read a table makes it *suspected*, and it is looked at from end to end. One that is
+//! damaged is *set aside*, with the ranges of keys that are lost. It moves to level 0, where tables may overlap and so
+//! none is in the way of others, and no plan takes it again. As cells are merged by version, not by level, no answer
+//! changes.
 //!
-//! **Caveats.** Which tables are set aside is known until the engine is closed; the next one finds out anew. What such
-//! a table hides in others, and what others hide in it, keeps its room. Only the host can have other copies of what
-//! was lost.
+//! **Caveats.** Which tables are set aside is known until the engine is closed; the next one finds out anew, when it
+//! comes to what is damaged. What such a table hides in others, and what others hide in it, keeps its room. Only the
+//! host can have other copies of what was lost.
 
 use crate::Error;
 use crate::engine::Engine;
 use crate::manifest::VersionEdit;
-use crate::sstable::{Table, TableId};
+use crate::sstable::{LostKeys, Table, TableId, table_of_file};
 use crate::view::View;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// After so many compactions that could not read it, a table is set aside.
-const TRIES_MAX: u32 = 3;
+use stdx::WallTime;
 
 /// What is known of tables that cannot be read.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
-    /// How often each could not be read.
-    failures: Mutex<BTreeMap<TableId, u32>>,
-    set_aside: Mutex<Vec<PathBuf>>,
+    /// Those that are to be looked at.
+    pub(crate) suspected: Mutex<BTreeSet<TableId>>,
+    pub(crate) set_aside: Mutex<BTreeMap<TableId, SetAside>>,
 }
 
-/// The file that could not be read back, if that is what went wrong.
-pub(crate) fn unreadable(error: &Error) -> Option<&Path> {
-    match error {
-        Error::Corrupt { path, .. } | Error::Io { operation: "read" | "stat", path, .. } => Some(path),
-        _ => None,
-    }
+/// A table that was set aside.
+#[derive(Debug)]
+pub(crate) struct SetAside {
+    path: PathBuf,
+    dead_from: Option<WallTime>,
+    pub(crate) lost: Vec<LostKeys>,
+    /// The host has what was lost, if anything was.
+    pub(crate) is_given_up: bool,
+}
+
+/// A table that cannot be read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedTable {
+    /// Which one.
+    pub id: TableId,
+    /// Its file.
+    pub path: PathBuf,
+    /// Where cells are lost, in key order.
+    pub lost: Vec<LostKeys>,
+    /// When the first of its cells was or will be dead; `None` when there is none. What such a cell hid elsewhere in this
+    /// engine is seen again without it.
+    pub dead_from: Option<WallTime>,
 }
 
 impl Engine {
-    /// The files of tables that were set aside because they cannot be read.
-    pub fn tables_set_aside(&self) -> Vec<PathBuf> {
-        self.shared.jobs.damaged.set_aside.lock().clone()
+    /// The tables that were set aside because they cannot be read.
+    pub fn damaged_tables(&self) -> Vec<DamagedTable> {
+        let set_aside = self.shared.jobs.damaged.set_aside.lock();
+        let described = |(&id, table): (&TableId, &SetAside)| DamagedTable {
+            id,
+            path: table.path.clone(),
+            lost: table.lost.clone(),
+            dead_from: table.dead_from,
+        };
+        set_aside.iter().map(described).collect()
     }
 
-    /// A compaction that has ended could not read a file. `false`: it is none of a table.
-    ///
-    /// # Errors
-    /// As [`Engine::step_compaction`], when the levels cannot be changed.
-    pub(crate) fn note_unreadable(&self, path: &Path) -> Result<bool, Error> {
-        let levels = Arc::clone(&self.shared.view.load().levels);
-        let Some((level, table)) = levels.iter().find(|(_, table)| table.path() == path) else {
-            return Ok(false);
-        };
-        let failures = {
-            let mut failures = self.shared.jobs.damaged.failures.lock();
-            let failures = failures.entry(table.id()).or_default();
-            *failures += 1;
-            *failures
-        };
-        if failures >= TRIES_MAX && self.set_aside(table) {
-            self.bring_up(level, table)?;
-            tracing::error!(
-                path = %path.display(),
-                "a table cannot be read back: it is set aside, and compaction goes on without it"
-            );
-            self.shared.jobs.damaged.set_aside.lock().push(path.to_owned());
+    /// Takes note of an error of a read. If it is one of a table, that is looked at by
+    /// [`Engine::step_healing`]. Reads of single keys do so themselves.
+    pub fn note_failed_read(&self, error: &Error) {
+        if let Some(path) = error.unreadable() {
+            self.suspect(path);
         }
-        Ok(true)
     }
 
-    /// `false`: another compaction has it, and will find out itself.
-    fn set_aside(&self, table: &Table) -> bool {
-        let mut busy = self.shared.jobs.busy.lock();
-        let is_free = !busy.has(table.id());
-        if is_free {
-            busy.set_aside(table.id());
+    /// The host has all cells that may have been lost with these ranges of a table from elsewhere, durable in this
+    /// engine: the table may be replaced by what can be read of it. Nothing happens when the table has lost others.
+    pub fn give_up(&self, id: TableId, lost: &[LostKeys]) {
+        let mut set_aside = self.shared.jobs.damaged.set_aside.lock();
+        if let Some(table) = set_aside.get_mut(&id).filter(|table| table.lost == lost) {
+            table.is_given_up = true;
+            self.shared.signals.compact.notify();
         }
-        is_free
+    }
+
+    /// A table could not be read. `false`: the file is none of a table.
+    pub(crate) fn suspect(&self, path: &Path) -> bool {
+        let Some(id) = table_of_file(path) else { return false };
+        let damaged = &self.shared.jobs.damaged;
+        if !damaged.set_aside.lock().contains_key(&id) && damaged.suspected.lock().insert(id) {
+            self.shared.signals.compact.notify();
+        }
+        true
+    }
+
+    /// Goes on without a table, which no plan has and none is to have any more.
+    pub(crate) fn set_aside(&self, level: usize, table: &Table, lost: Vec<LostKeys>) -> Result<(), Error> {
+        self.bring_up(level, table)?;
+        tracing::error!(
+            path = %table.path().display(),
+            ranges_lost = lost.len(),
+            "a table cannot be read back: it is set aside, and compaction goes on without it"
+        );
+        let is_given_up = lost.is_empty();
+        let (path, dead_from) = (table.path().to_owned(), table.meta().droppable_from);
+        let entry = SetAside { path, dead_from, lost, is_given_up };
+        self.shared.jobs.damaged.set_aside.lock().insert(table.id(), entry);
+        Ok(())
+    }
+
+    /// A live table with its level.
+    pub(crate) fn live_table(&self, id: TableId) -> Option<(usize, Arc<Table>)> {
+        let view = self.shared.view.load();
+        let mut tables = view.levels.iter();
+        tables.find(|(_, table)| table.id() == id).map(|(level, table)| (level, Arc::clone(table)))
     }
 
     fn bring_up(&self, level: usize, table: &Table) -> Result<(), Error> {

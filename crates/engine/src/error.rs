@@ -86,6 +86,14 @@ impl Error {
         }
     }
 
+    /// The file that could not be read back, if that is what went wrong.
+    pub(crate) fn unreadable(&self) -> Option<&Path> {
+        match self {
+            Self::Corrupt { path, .. } | Self::Io { operation: "read" | "stat", path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// The error of a file operation; a full disk becomes [`Error::Full`].
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         match source.kind() {

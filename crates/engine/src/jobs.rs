@@ -12,9 +12,10 @@
 
 use crate::Error;
 use crate::compaction::{self, Busy, Dropped, FlushJob, Job, JobContext, PlanId, Step};
-use crate::damaged::{self, Damaged};
+use crate::damaged::Damaged;
 use crate::disk::{DiskRoom, DiskStats};
 use crate::engine::{Engine, Shared};
+use crate::heal::Healing;
 use crate::manifest::VersionEdit;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, Oldest, View};
@@ -42,6 +43,7 @@ pub(crate) struct Jobs {
     compactions: Mutex<Vec<CompactionSlot>>,
     pub(crate) busy: Mutex<Busy>,
     pub(crate) damaged: Damaged,
+    pub(crate) healing: Mutex<Option<Healing>>,
     /// While the disk is full, deletes are not flushed before this.
     deletes_flushed_next: Mutex<Instant>,
     /// For each running compaction, the least versions of what was flushed since it began.
@@ -78,16 +80,18 @@ const STEP_BYTES: u64 = 4 << 20;
 const DELETES_FLUSHED_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Works off everything that flush and compaction owe, on this thread.
+    /// Works off everything that flush, compaction and healing owe, on this thread.
     ///
     /// # Errors
-    /// As [`Engine::step_flush`] and [`Engine::step_compaction`].
+    /// As [`Engine::step_flush`], [`Engine::step_compaction`] and [`Engine::step_healing`].
     pub fn run_jobs(&self) -> Result<(), Error> {
         loop {
             let flushed = self.step_flush(STEP_BYTES)?;
+            // What a compaction cannot read is looked at before the next one begins.
+            let healed = self.step_healing(STEP_BYTES)?;
             let compacted = self.step_compaction(0, STEP_BYTES)?;
             let upkept = self.step_upkeep(STEP_BYTES)?;
-            if [flushed, compacted, upkept] == [Progress::Idle; 3] {
+            if [flushed, compacted, healed, upkept] == [Progress::Idle; 4] {
                 return Ok(());
             }
         }
@@ -219,8 +223,8 @@ impl Engine {
             Err(error) => {
                 drop(compaction.job);
                 self.end_plan(compaction.plan, false);
-                match damaged::unreadable(&error) {
-                    Some(path) if self.note_unreadable(path)? => Err(error),
+                match error.unreadable() {
+                    Some(path) if self.suspect(path) => Err(error),
                     _ => Err(self.job_failed(error)),
                 }
             }
@@ -299,7 +303,7 @@ impl Engine {
         }
     }
 
-    fn job_context(&self) -> JobContext {
+    pub(crate) fn job_context(&self) -> JobContext {
         let view = self.shared.view.load_full();
         let unflushed = self.unflushed(&view);
         JobContext {
@@ -447,7 +451,7 @@ impl Engine {
         }
     }
 
-    fn job_failed(&self, error: Error) -> Error {
+    pub(crate) fn job_failed(&self, error: Error) -> Error {
         match error {
             Error::Full { .. } => {
                 self.found_disk_full();
@@ -467,7 +471,7 @@ impl Engine {
         self.job_failed(error)
     }
 
-    fn discard_outputs(&self, edit: &VersionEdit) {
+    pub(crate) fn discard_outputs(&self, edit: &VersionEdit) {
         let moved: BTreeSet<TableId> = edit.removed.iter().map(|(_, id)| *id).collect();
         let outputs = edit.added.iter().map(|(_, meta)| meta.id).filter(|id| !moved.contains(id));
         self.shared.trash.lock().extend(outputs);

@@ -48,7 +48,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the key cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
-        match self.lookup(key, Wait::Allowed)? {
+        match self.lookup(key, Wait::Allowed).inspect_err(|error| self.note_failed_read(error))? {
             TryGet::Ready(cell) => Ok(cell),
             TryGet::WouldWait => unreachable!("waiting is allowed"),
         }
@@ -59,7 +59,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub fn try_get(&self, key: &[u8]) -> Result<TryGet, Error> {
-        self.lookup(key, Wait::Never)
+        self.lookup(key, Wait::Never).inspect_err(|error| self.note_failed_read(error))
     }
 
     fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {

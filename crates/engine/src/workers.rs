@@ -1,6 +1,6 @@
 //! Threads that step the jobs of an engine, for hosts that want them.
 //!
-//! One thread commits, one flushes and does the upkeep, the others compact. All but the first run at a lower
+//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals. All but the first run at a lower
 //! priority, so that work which nobody waits for does not take the processor from those who serve. The
 //! commit thread paces: between two groups it pauses as long as the backlog asks for.
 
@@ -188,15 +188,19 @@ impl Worker {
     fn compact(&self) {
         lower_priority(COMPACTION_NICE);
         while !self.stops() {
+            let Some(healed) = self.heal() else { return };
             let stepped = self.engine.step_compaction(self.slot, STEP_BYTES);
-            match self.look(stepped, "compaction") {
-                None => return,
-                Some(Progress::Worked) => {}
-                Some(Progress::Idle) => {
-                    self.engine.shared.signals.compact.wait(LOOK_EVERY);
-                }
+            let Some(compacted) = self.look(stepped, "compaction") else { return };
+            if healed == Progress::Idle && compacted == Progress::Idle {
+                self.engine.shared.signals.compact.wait(LOOK_EVERY);
             }
         }
+    }
+
+    fn heal(&self) -> Option<Progress> {
+        let is_first = self.slot == 0;
+        let stepped = if is_first { self.engine.step_healing(STEP_BYTES) } else { Ok(Progress::Idle) };
+        self.look(stepped, "healing")
     }
 
     /// What a step did; a failed one is told, and tried again later. `None` when the engine has stopped.

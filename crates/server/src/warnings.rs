@@ -55,13 +55,13 @@ fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
     warnings.extend(of_disk(&stats.disk, checkpoints));
-    let set_aside = local.map(|local| local.store.engine().tables_set_aside()).unwrap_or_default();
-    warnings.extend(set_aside.iter().take(COMPLAINTS_MAX).map(|path| {
+    let damaged = local.map(|local| local.store.engine().damaged_tables()).unwrap_or_default();
+    warnings.extend(damaged.iter().take(COMPLAINTS_MAX).map(|table| {
         format!(
             "{} cannot be read back as it was written: reads of some keys fail here. In a cluster other replicas answer \
-             for it: stop this node, move its data directory away and start it, so that it is filled from them. Else \
-             restore a backup.",
-            path.display()
+             for it, and what it lost is fetched from them by itself; where that does not come to an end, stop this node, \
+             move its data directory away and start it, so that it is filled from them. Else restore a backup.",
+            table.path.display()
         )
     }));
     if local.is_some_and(|local| local.view.lock().clock_ahead) {

@@ -1,4 +1,4 @@
-//! Writing a memtable to level 0, step by step.
+//! Writing a memtable, or another source, to level 0, step by step.
 
 use super::job::CELL_COST_BYTES;
 use super::output::Outputs;
@@ -8,21 +8,21 @@ use crate::iter::Cursor;
 use crate::manifest::VersionEdit;
 use crate::memtable::MemtableCursor;
 
-/// A flush under way: the cells of one memtable go to one table, as they are. What is dead is left to
-/// compaction, which sees more.
+/// A flush under way: the cells of one source, mostly a memtable, go to one table, as they are. What is dead is left
+/// to compaction, which sees more.
 ///
 /// A flush that is dropped before it is done leaves a file behind that no manifest names; the next open
 /// removes it.
-pub struct FlushJob {
-    cursor: MemtableCursor,
+pub struct FlushJob<C = MemtableCursor> {
+    cursor: C,
     has_begun: bool,
     done_bytes: u64,
     outputs: Outputs,
 }
 
-impl FlushJob {
+impl<C: Cursor> FlushJob<C> {
     /// A flush of all that `cursor` yields that has done nothing yet.
-    pub fn new(cursor: MemtableCursor, context: JobContext) -> Self {
+    pub fn new(cursor: C, context: JobContext) -> Self {
         Self { cursor, has_begun: false, done_bytes: 0, outputs: context.outputs(0, u64::MAX) }
     }
 
@@ -43,6 +43,11 @@ impl FlushJob {
     /// Keys and values that were written so far, in bytes as budgets count them.
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes
+    }
+
+    /// Where the cells come from.
+    pub fn source(&self) -> &C {
+        &self.cursor
     }
 
     fn write_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {

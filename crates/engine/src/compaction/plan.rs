@@ -217,6 +217,11 @@ impl Busy {
         self.inputs.insert(table);
     }
 
+    /// Plans may have again a table that was set aside, or it is gone.
+    pub fn release(&mut self, table: TableId) {
+        self.inputs.remove(&table);
+    }
+
     /// Whether a running plan has the table, or none is to have it.
     pub fn has(&self, id: TableId) -> bool {
         self.inputs.contains(&id)

@@ -2,7 +2,9 @@
 
 use super::Reading;
 use super::block_reads::KeptFrame;
+use super::damage::{Damage, LostKeys};
 use super::data_block::DataBlock;
+use super::filter::FilterBlock;
 use super::format::Extent;
 use super::frame::Stored;
 use super::index_block::IndexBlock;
@@ -15,6 +17,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef};
+
+/// What is to be passed over was tried so often: much that cannot be read can be read a moment later.
+const SALVAGE_TRIES: usize = 4;
 
 /// A position among the cells of a table. It waits for the disk.
 pub struct TableCursor {
@@ -30,6 +35,8 @@ pub struct TableCursor {
     value: Range<usize>,
     /// Where in the block the next entry begins.
     next: usize,
+    /// What was passed over since it could not be read, if that is to be passed over.
+    damage: Option<Box<Damage>>,
 }
 
 /// Whether the cursor is at an entry.
@@ -61,6 +68,10 @@ struct State {
 enum Source {
     Scan(ReadAhead),
     Bulk(Window),
+    /// Each by itself; whether a filter could not be read.
+    Salvage {
+        lacks_filter: bool,
+    },
 }
 
 impl TableCursor {
@@ -76,6 +87,7 @@ impl TableCursor {
             meta,
             value: 0..0,
             next: 0,
+            damage: (reading == Reading::Salvage).then(Box::default),
         }
     }
 
@@ -92,9 +104,27 @@ impl TableCursor {
         }
     }
 
+    /// What was passed over since the position was last sought.
+    pub fn damage(&self) -> Damage {
+        let mut damage = self.damage.as_deref().cloned().unwrap_or_default();
+        if let Some(State { source: Source::Salvage { lacks_filter: true }, .. }) = self.state {
+            damage.filters = true;
+        }
+        damage
+    }
+
+    fn forget_damage(&mut self) {
+        if let Some(damage) = &mut self.damage {
+            **damage = Damage::default();
+        }
+    }
+
     fn state(&mut self) -> Result<&mut State, Error> {
         if self.state.is_none() {
-            self.state = Some(State::open(&self.table, self.reading)?);
+            self.state = Some(match self.reading {
+                Reading::Scan | Reading::Bulk => State::open(&self.table, self.reading)?,
+                Reading::Salvage => patiently(|| State::open(&self.table, self.reading))?,
+            });
         }
         Ok(self.state.as_mut().expect("it was just set"))
     }
@@ -102,8 +132,31 @@ impl TableCursor {
     /// Goes to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
         let table = self.table.clone();
-        if let Some(loaded) = self.state()?.next_block(&table)? {
-            self.enter(loaded, 0);
+        loop {
+            match self.state().and_then(|state| state.next_block(&table)) {
+                Ok(Some(loaded)) => {
+                    self.enter(loaded, 0);
+                    return Ok(());
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => self.pass_over(error)?,
+            }
+            if self.state.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes behind what could not be read, if that is to be passed over.
+    #[cold]
+    fn pass_over(&mut self, error: Error) -> Result<(), Error> {
+        let Some(damage) = self.damage.as_mut().filter(|_| error.unreadable().is_some()) else {
+            return Err(error);
+        };
+        match &mut self.state {
+            Some(state) => damage.note(state.pass_over(&self.table)),
+            // Nothing says where the blocks are.
+            None => damage.lost = vec![LostKeys::all_of(self.table.meta())],
         }
         Ok(())
     }
@@ -149,14 +202,25 @@ impl TableCursor {
 impl Cursor for TableCursor {
     fn seek_to_first(&mut self) -> Result<(), Error> {
         self.position = Position::PastLast;
-        self.state()?.rewind();
+        self.forget_damage();
+        if let Some(state) = &mut self.state {
+            state.rewind();
+        }
         self.enter_next_block()
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.position = Position::PastLast;
+        self.forget_damage();
         let table = self.table.clone();
-        let Some(loaded) = self.state()?.block_of(&table, key)? else { return Ok(()) };
+        let loaded = match self.state().and_then(|state| state.block_of(&table, key)) {
+            Ok(Some(loaded)) => loaded,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                self.pass_over(error)?;
+                return self.enter_next_block();
+            }
+        };
         let at = loaded.block.seek(key);
         // A separator may be greater than all keys of its block: the entry is the first behind it.
         if !self.enter(loaded, at) {
@@ -217,6 +281,7 @@ impl State {
         let source = match reading {
             Reading::Scan => Source::Scan(ReadAhead::default()),
             Reading::Bulk => Source::Bulk(table.window(root)),
+            Reading::Salvage => Source::Salvage { lacks_filter: false },
         };
         Ok(Self { top: table.top(root)?, source, partition_at: 0, partition: None, block_at: 0 })
     }
@@ -244,9 +309,9 @@ impl State {
             let block_at = self.block_at;
             let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
             if block_at < index.entries() {
-                let extent = table.data_extent(partition, index, block_at)?;
+                let extent = table.data_extent(partition, index, block_at);
                 self.block_at += 1;
-                return self.source.data_block(table, extent).map(Some);
+                return self.source.data_block(table, extent?).map(Some);
             }
             (self.partition_at, self.partition, self.block_at) = (self.partition_at + 1, None, 0);
         }
@@ -258,9 +323,30 @@ impl State {
             let root = table.root_waiting()?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
             let index = self.source.index(table, root, self.partition_at, partition.index)?;
+            self.source.look_at_filter(table, root, &partition);
             self.partition = Some((partition, index));
         }
         Ok(self.partition.as_ref())
+    }
+
+    /// Goes behind the block, or the partition, that could not be read. What may have been in it.
+    fn pass_over(&mut self, table: &Table) -> LostKeys {
+        let before = self.partition_at.checked_sub(1).map(|at| self.top.key(at));
+        let (before, until) = match &self.partition {
+            Some((_, index)) => {
+                // Whoever takes a block has moved the position behind it.
+                let at = self.block_at - 1;
+                (at.checked_sub(1).map(|at| index.key(at)).or(before), index.key(at))
+            }
+            None => {
+                let until = self.top.key(self.partition_at);
+                self.partition_at += 1;
+                self.block_at = 0;
+                (before, until)
+            }
+        };
+        let all = LostKeys::all_of(table.meta());
+        LostKeys { after: before.or(all.after), until: until.min(all.until) }
     }
 }
 
@@ -271,6 +357,7 @@ impl Source {
             Self::Scan(_) => table.reach_waiting(root, at, extent).map(Cow::into_owned),
             // Not through the window: it would have to jump there and back.
             Self::Bulk(_) => table.read_alone(root, extent).map(Arc::new),
+            Self::Salvage { .. } => patiently(|| table.read_alone(root, extent)).map(Arc::new),
         }
     }
 
@@ -291,9 +378,25 @@ impl Source {
                 let (block, kept) = table.read_with_stored(window, extent)?;
                 (Arc::new(block), kept)
             }
+            Self::Salvage { .. } => {
+                let root = table.root_waiting()?;
+                (patiently(|| table.read_alone(root, extent)).map(Arc::new)?, None)
+            }
         };
         Ok(Loaded { block, extent, kept })
     }
+
+    /// Sees whether the filter of a partition can be read, where that is asked.
+    fn look_at_filter(&mut self, table: &Table, root: &Root, partition: &Partition) {
+        if let (Self::Salvage { lacks_filter }, Some(filter)) = (self, partition.filter) {
+            *lacks_filter |= patiently(|| table.read_alone::<FilterBlock>(root, filter)).is_err();
+        }
+    }
+}
+
+fn patiently<T>(mut read: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let more = (1..SALVAGE_TRIES).find_map(|_| read().ok());
+    more.map_or_else(read, Ok)
 }
 
 impl std::fmt::Debug for TableCursor {

@@ -30,6 +30,7 @@ mod block;
 mod block_reads;
 mod compress;
 mod cursor;
+mod damage;
 mod data_block;
 mod filter;
 mod format;
@@ -49,6 +50,7 @@ mod writer;
 
 pub(crate) use block::Block;
 pub use cursor::TableCursor;
+pub use damage::{Damage, LostKeys};
 pub(crate) use data_block::DataBlock;
 pub(crate) use filter::FilterBlock;
 pub(crate) use frame::Stored;
@@ -114,11 +116,20 @@ pub enum Reading {
     Scan,
     /// In large pieces, past the block cache; a huge block also as it is stored: for compaction.
     Bulk,
+    /// Each block by itself, past the block cache; what cannot be read, tried several times, is passed over and noted
+    /// ([`TableCursor::damage`]).
+    Salvage,
 }
 
 /// Is told the id of an obsolete table when nobody reads it any more. It runs inside `Drop`, so it only
 /// notes the id; the file is removed elsewhere.
 pub type Trash = Arc<dyn Fn(TableId) + Send + Sync>;
+
+/// The table of this file, by its name; `None`: it is not the file of a table.
+pub(crate) fn table_of_file(path: &std::path::Path) -> Option<TableId> {
+    let name = path.file_name()?.to_str()?;
+    u64::from_str_radix(name.strip_suffix(".sst")?, 16).ok().map(TableId)
+}
 
 /// The name of a table's file in the directory of tables.
 pub fn file_name(id: TableId) -> String {

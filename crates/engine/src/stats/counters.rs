@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     moves: AtomicU64,
     merged_bytes: AtomicU64,
     compacted_bytes: AtomicU64,
+    tables_healed: AtomicU64,
     pauses: AtomicU64,
     paused_nanos: AtomicU64,
     refused_overloaded: AtomicU64,
@@ -57,6 +58,11 @@ impl Counters {
     pub(crate) fn compacted(&self, plan: &Plan) {
         add(&self.compactions, 1);
         add(&self.moves, u64::from(plan.moves));
+    }
+
+    /// A damaged table was replaced.
+    pub(crate) fn healed(&self) {
+        add(&self.tables_healed, 1);
     }
 
     /// Writes were made to wait.
@@ -98,6 +104,10 @@ impl Counters {
             merged_bytes: get(&self.merged_bytes),
             compacted_bytes: get(&self.compacted_bytes),
         }
+    }
+
+    pub(super) fn tables_healed(&self) -> u64 {
+        get(&self.tables_healed)
     }
 
     pub(super) fn stalls(&self) -> StallStats {

@@ -58,6 +58,8 @@ pub struct Stats {
     pub disk: DiskStats,
     /// Tables that cannot be read back, and that no compaction takes any more.
     pub tables_set_aside: u64,
+    /// Of such, those that were replaced since the engine was opened.
+    pub tables_healed: u64,
 }
 
 /// Memory by part.
@@ -256,7 +258,8 @@ impl Engine {
             stalls: shared.counters.stalls(),
             io: shared.env.fs.counters().counts(),
             disk: shared.disk.stats(),
-            tables_set_aside: self.tables_set_aside().len() as u64,
+            tables_set_aside: shared.jobs.damaged.set_aside.lock().len() as u64,
+            tables_healed: shared.counters.tables_healed(),
         }
     }
 }

@@ -170,6 +170,8 @@ fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
         .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Short));
     out.gauge("veche_tables_set_aside", "Tables that cannot be read back and are compacted no more.")
         .count(&[], stats.tables_set_aside);
+    out.counter("veche_tables_healed_total", "Such tables that were replaced by what could be read of them.")
+        .count(&[], stats.tables_healed);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
         .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Full));
 }

@@ -1,0 +1,233 @@
+//! Tables that cannot be read back are replaced by what can be read of them, once the host has the rest.
+//!
+//! What is lost is told, never more is missing than that, and at no moment is there a wrong answer.
+
+mod support;
+
+use engine::{DamagedTable, Engine, Error, Options};
+use env::{Env, Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::Rng;
+use support::{DIR, World, batch_of, small_options};
+
+const KEYS: u64 = 60;
+/// Bits flipped in a table, spread over it.
+const FLIPS_PER_TABLE: u64 = 60;
+
+fn options() -> Options {
+    // A compaction that comes by itself would replace the tables that are to be damaged.
+    Options { level0_tables: 4, ..small_options() }
+}
+
+/// A closed directory with a few tables and nothing in the log.
+fn prepared(seed: u64) -> World {
+    let mut world = World::new(seed);
+    let engine = world.open(&options());
+    for round in 0..300 {
+        let write = world.random_write(KEYS);
+        engine.write(batch_of([&write])).expect("write");
+        world.acknowledge(&write.0, &write.1);
+        if round % 100 == 99 {
+            engine.flush().expect("flush");
+            engine.run_jobs().expect("jobs");
+        }
+    }
+    engine.close().expect("close");
+    world
+}
+
+fn tables(disk: &MemFs) -> Vec<PathBuf> {
+    disk.file_names().into_iter().filter(|path| path.extension().is_some_and(|it| it == "sst")).collect()
+}
+
+/// A directory with a damaged table that holds the newest cells of some keys.
+fn damaged(seed: u64) -> (World, PathBuf) {
+    let world = prepared(seed);
+    let damaged = tables(&world.disk).into_iter().find_map(|path| {
+        let damaged = world.beside(world.disk.kill());
+        damaged.disk.corrupt(&path, 100, 1).expect("flip");
+        let engine = open(&damaged, Arc::new(damaged.disk.kill()));
+        (!unreadable(&damaged, &engine).is_empty()).then_some((damaged, path))
+    });
+    damaged.expect("some table has what no other has")
+}
+
+/// Works off what is owed; compactions that cannot read a table may fail until it is set aside.
+fn work(engine: &Engine) {
+    let done = (0..20).any(|_| match engine.run_jobs() {
+        Ok(()) => true,
+        Err(Error::Corrupt { .. } | Error::Io { .. }) => false,
+        Err(error) => panic!("jobs: {error}"),
+    });
+    assert!(done, "the jobs do not come to an end");
+}
+
+/// Keys that cannot be read; all others are as they should be.
+fn unreadable(world: &World, engine: &Engine) -> Vec<Vec<u8>> {
+    let keys = world.model.keys().filter(|key| match engine.get(key) {
+        Ok(seen) => {
+            assert!(world.agrees(world.model.get(*key), seen.as_ref()), "{}", key.escape_ascii());
+            false
+        }
+        Err(_) => true,
+    });
+    keys.cloned().collect()
+}
+
+fn is_lost(damaged: &[DamagedTable], key: &[u8]) -> bool {
+    let mut lost = damaged.iter().flat_map(|table| &table.lost);
+    lost.any(|lost| lost.after.as_deref().is_none_or(|after| after < key) && key <= lost.until.as_slice())
+}
+
+/// What the host does: brings what is lost from elsewhere, and gives the tables up.
+fn heal(world: &World, engine: &Engine, damaged: &[DamagedTable]) {
+    for (key, cell) in world.model.iter().filter(|(key, _)| is_lost(damaged, key)) {
+        engine.write(batch_of([&(key.clone(), cell.clone())])).expect("write");
+    }
+    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+}
+
+fn open(world: &World, fs: Arc<dyn env::Fs>) -> Engine {
+    let env: Env = world.env_over(fs);
+    Engine::open(env, Path::new(DIR), options()).expect("a damaged table does not keep it from opening").0
+}
+
+#[test]
+fn whatever_bit_of_a_table_flips_it_is_healed() {
+    let world = prepared(1);
+    let (mut healed, mut asked, mut harmless) = (0, 0, 0);
+    for path in tables(&world.disk) {
+        let bits = world.disk.read_file(&path).expect("read").len() as u64 * 8;
+        for flip in 0..FLIPS_PER_TABLE {
+            let bit = flip * bits / FLIPS_PER_TABLE + flip % 8;
+            let disk = world.disk.kill();
+            disk.corrupt(&path, bit / 8, (bit % 8) as u8).expect("flip");
+            let engine = open(&world, Arc::new(disk.clone()));
+            let failed = unreadable(&world, &engine);
+            work(&engine);
+            let damaged = engine.damaged_tables();
+            assert!(unreadable(&world, &engine).iter().all(|key| is_lost(&damaged, key)), "bit {bit}");
+            heal(&world, &engine, &damaged);
+            work(&engine);
+            assert_eq!(engine.damaged_tables(), [], "bit {bit} of {}", path.display());
+            world.check_all(&engine);
+            match (failed.is_empty(), damaged.is_empty()) {
+                (_, false) => {
+                    assert!(!disk.file_names().contains(&path), "the damaged file is gone");
+                    asked += 1;
+                }
+                (false, true) => healed += 1,
+                (true, true) => harmless += 1,
+            }
+            assert_eq!(engine.stats().tables_healed > 0, !failed.is_empty() || !damaged.is_empty());
+        }
+    }
+    assert!(asked > 20 && healed > 0, "{asked} asked for, {healed} not, {harmless} harmless");
+}
+
+#[test]
+fn what_was_not_given_up_stays_as_it_is() {
+    let (world, path) = damaged(2);
+    let engine = open(&world, Arc::new(world.disk.clone()));
+    let failed = unreadable(&world, &engine);
+    assert!(!failed.is_empty());
+    work(&engine);
+    let damaged = engine.damaged_tables();
+    let [table] = damaged.as_slice() else { panic!("{damaged:?}") };
+    assert_eq!((&table.path, table.lost.len()), (&path, 1));
+    let mut other = table.lost.clone();
+    other[0].until.push(0);
+    engine.give_up(table.id, &other);
+    work(&engine);
+    assert_eq!(engine.damaged_tables(), damaged);
+    assert_eq!(unreadable(&world, &engine), failed);
+    assert!(world.disk.file_names().contains(&path));
+}
+
+#[test]
+fn what_fails_for_a_while_is_not_lost() {
+    let world = prepared(3);
+    let all_reads = || {
+        FaultPlan::fail(OperationMatch::kind(OperationKind::Read).path(".sst").sticky(), Fault::DeviceError)
+    };
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), all_reads());
+    let engine = open(&world, Arc::new(faults.clone()));
+    let before = tables(&world.disk);
+    assert_eq!(unreadable(&world, &engine).len(), world.model.len());
+    // Back before anybody has looked closer.
+    faults.clear();
+    work(&engine);
+    assert_eq!((engine.damaged_tables(), engine.stats().tables_healed), (vec![], 0));
+    assert!(before.iter().all(|path| tables(&world.disk).contains(path)), "each is as it was");
+    world.check_all(&engine);
+    drop(engine);
+    // Back when all is set aside, and given up, although nothing was got from elsewhere.
+    faults.set_plan(all_reads());
+    let engine = open(&world, Arc::new(faults.clone()));
+    assert_eq!(unreadable(&world, &engine).len(), world.model.len());
+    work(&engine);
+    let damaged = engine.damaged_tables();
+    assert!(!damaged.is_empty());
+    faults.clear();
+    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+    work(&engine);
+    assert_eq!(engine.damaged_tables(), []);
+    world.check_all(&engine);
+}
+
+#[test]
+fn more_damage_than_was_told_is_asked_for_again() {
+    let (world, path) = damaged(4);
+    let len = world.disk.read_file(&path).expect("read").len() as u64;
+    let engine = open(&world, Arc::new(world.disk.clone()));
+    unreadable(&world, &engine);
+    work(&engine);
+    let before = engine.damaged_tables();
+    world.disk.corrupt(&path, len / 2, 1).expect("flip");
+    heal(&world, &engine, &before);
+    work(&engine);
+    let after = engine.damaged_tables();
+    assert_ne!(before, after, "more is lost by now");
+    heal(&world, &engine, &after);
+    work(&engine);
+    assert_eq!(engine.damaged_tables(), []);
+    world.check_all(&engine);
+}
+
+#[test]
+fn a_stop_at_any_file_operation_leaves_the_old_table_or_the_new() {
+    let (world, _) = damaged(5);
+    let (mut stopped, mut stop_at) = (0, 0);
+    loop {
+        let disk = world.disk.kill();
+        let faults = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop_at));
+        let env = world.env_over(Arc::new(faults.clone()));
+        let healed = Engine::open(env, Path::new(DIR), options()).is_ok_and(|(engine, _)| {
+            world.model.keys().for_each(|key| drop(engine.get(key)));
+            (0..20).for_each(|_| drop(engine.run_jobs()));
+            let damaged = engine.damaged_tables();
+            let lost = world.model.iter().filter(|(key, _)| is_lost(&damaged, key));
+            let written = lost.map(|(key, cell)| engine.write(batch_of([&(key.clone(), cell.clone())])));
+            let is_had = written.filter(Result::is_err).count() == 0;
+            if is_had {
+                damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+            }
+            (0..20).for_each(|_| drop(engine.run_jobs()));
+            engine.stats().tables_healed > 0 && engine.poison().is_none()
+        });
+        let engine = open(&world, Arc::new(disk.crash(&mut Rng::new(stop_at))));
+        unreadable(&world, &engine);
+        work(&engine);
+        heal(&world, &engine, &engine.damaged_tables());
+        work(&engine);
+        assert_eq!(engine.damaged_tables(), [], "stopped at {stop_at}");
+        world.check_all(&engine);
+        if healed && faults.operations() < stop_at {
+            break;
+        }
+        stopped += 1;
+        stop_at += 1;
+    }
+    assert!(stopped > 30, "{stopped}");
+}
