@@ -3,7 +3,7 @@
 //! Sizes are in bytes, times in milliseconds unless the name says otherwise; counters count from the start of the
 //! process.
 
-use cluster::{PeerState, PeerStatus, RepairStatus, Standing};
+use cluster::{PeerState, PeerStatus, RepairKind, RepairStatus, Standing};
 use serde::Serialize;
 
 /// All that a node says of itself.
@@ -117,8 +117,10 @@ pub struct ClusterStatus {
 /// A pass over all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RepairProgress {
-    /// It fills this node, which lost its data; otherwise it compares this node with the others.
+    /// It fills this node, which lost its data, ...
     pub rebuilding: bool,
+    /// ... or gets from the others what a damaged table has lost; otherwise it compares this node with them.
+    pub healing: bool,
     /// The part of the keys passed, in thousandths; an estimate.
     pub permille: u16,
     /// Cells taken from other nodes or sent to them.
@@ -211,8 +213,9 @@ impl From<&cluster::NodeStatus> for ClusterStatus {
 }
 
 impl From<RepairStatus> for RepairProgress {
-    fn from(RepairStatus { rebuilding, permille, cells }: RepairStatus) -> Self {
-        Self { rebuilding, permille, cells }
+    fn from(RepairStatus { kind, permille, cells }: RepairStatus) -> Self {
+        let (rebuilding, healing) = (kind == RepairKind::Rebuild, kind == RepairKind::Healing);
+        Self { rebuilding, healing, permille, cells }
     }
 }
 

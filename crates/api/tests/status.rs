@@ -5,7 +5,7 @@ use api::{
     MemoryStatus, NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus,
     ServingState, Status, StorageStatus, encode_status,
 };
-use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairStatus, Standing};
+use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairStatus, Standing};
 use std::time::Duration;
 use stdx::WallTime;
 
@@ -26,7 +26,7 @@ fn cluster_status() -> ClusterStatus {
         standing: Standing::Settled,
         ready: true,
         peers: vec![PEER],
-        repair: Some(RepairStatus { rebuilding: false, permille: 25, cells: 26 }),
+        repair: Some(RepairStatus { kind: RepairKind::AntiEntropy, permille: 25, cells: 26 }),
         repaired_at: Some(WallTime::from_micros_since_unix_epoch(27_000)),
     })
 }
@@ -113,7 +113,7 @@ fn the_document_keeps_its_names() {
         r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","disk_full":true,"hints":20,"#,
         r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null}],"#,
         r#""cluster":{"standing":"settled","ready":true,"#,
-        r#""repair":{"rebuilding":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
+        r#""repair":{"rebuilding":false,"healing":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
         r#""links":{"dialed":28,"accepted":29,"refused":30,"sent_messages":31,"sent_bytes":32,"write_calls":33,"#,
         r#""received_messages":34,"received_bytes":35},"default_quorum":{"ack":1,"from":1},"#,
         r#""clock":{"ahead_ms":0,"bound_ahead_ms":3000},"#,

@@ -18,6 +18,7 @@
 mod clock;
 mod command;
 mod coordinator;
+mod damage;
 mod dial;
 mod digest;
 mod effect;
@@ -44,6 +45,7 @@ mod wait;
 pub use clock::{ClockExhausted, HybridClock};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, Limits};
+pub use damage::{Damage, LostRange};
 pub use effect::{Effect, Event, RequestId, StoreId};
 pub use flow::Flow;
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
@@ -55,7 +57,7 @@ pub use message::{
     Asker, Destination, Incarnation, LinkId, Message, MessageId, Origin, PeerAnswer, PeerFault, PeerRequest,
     RangeAnswer, RangeDigest, RangeRequest, Vitals,
 };
-pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairStatus};
+pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError};
 pub use reply::{Acks, Failure, Reply};

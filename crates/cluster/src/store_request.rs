@@ -1,6 +1,6 @@
 //! What a coordinator asks of the local store, and what it is told.
 
-use crate::{Cut, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId};
+use crate::{Cut, Damage, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 
@@ -66,6 +66,9 @@ pub enum StoreRequest {
         /// Which one.
         id: SnapshotId,
     },
+    /// All that may be lost with a damaged table was got from others, and is durable: replace the table by what can
+    /// be read of it, in time. Not done when by now it has lost more than what is named here.
+    GiveUp(Damage),
     /// Make durable what the node remembers.
     Remember {
         /// All of it.
@@ -79,14 +82,15 @@ pub enum StoreRequest {
 }
 
 impl StoreRequest {
-    /// Whether it changes nothing: what is stored stays as it is.
+    /// Whether it writes nothing that somebody waits for.
     pub const fn is_read(&self) -> bool {
         match self {
             Self::Read { .. }
             | Self::ReadHints { .. }
             | Self::Scan { .. }
             | Self::ReadPage(_)
-            | Self::EndSnapshot { .. } => true,
+            | Self::EndSnapshot { .. }
+            | Self::GiveUp(_) => true,
             Self::Write { .. }
             | Self::KeepHints { .. }
             | Self::ForgetHints { .. }
@@ -154,6 +158,8 @@ pub enum StoreResponse {
     },
     /// To `EndSnapshot`.
     SnapshotEnded,
+    /// To `GiveUp`: it will be done.
+    GivenUp,
     /// To `Remember`: it is durable.
     Remembered {
         /// The record's revision.

@@ -95,7 +95,8 @@ impl WriteGroup {
             | StoreRequest::ReadHints { .. }
             | StoreRequest::Scan { .. }
             | StoreRequest::ReadPage(_)
-            | StoreRequest::EndSnapshot { .. } => {
+            | StoreRequest::EndSnapshot { .. }
+            | StoreRequest::GiveUp(_) => {
                 panic!("{request:?} writes nothing")
             }
         };

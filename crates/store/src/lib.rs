@@ -19,6 +19,7 @@
 mod alive;
 mod checkpoints;
 mod claimed;
+mod damage;
 mod directory;
 mod error;
 mod group;

@@ -94,7 +94,10 @@ fn walk(
     limit: ScanLimit,
     mut visit: impl FnMut(&[u8], CellRef<'_>, &mut Left) -> Result<bool, StoreFault>,
 ) -> Result<Option<Key>, StoreFault> {
-    let fault = |error| fault_of(&error);
+    let fault = |error| {
+        engine.note_failed_read(&error);
+        fault_of(&error)
+    };
     let mut cursor = engine.snapshot().cursor();
     cursor.seek(&begin_of(prefix, range.after)).map_err(fault)?;
     let mut left = Left { limit, passed: false };

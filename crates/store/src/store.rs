@@ -62,6 +62,7 @@ impl Store {
         match request {
             StoreRequest::Read { key } => self.try_read(key),
             StoreRequest::EndSnapshot { id } => ReadNow::Done(self.end_snapshot(*id)),
+            StoreRequest::GiveUp(damage) => ReadNow::Done(self.give_up(damage)),
             StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
                 ReadNow::WouldWait
             }
@@ -85,6 +86,7 @@ impl Store {
             }
             StoreRequest::ReadPage(request) => self.read_page(request),
             StoreRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
+            StoreRequest::GiveUp(damage) => Ok(self.give_up(damage)),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)
@@ -124,7 +126,10 @@ impl Store {
             Err(_) => self.snapshots.finish(borrowed),
         }
         let page = |Filled { page, rest }| StoreResponse::Page { page, rest };
-        filled.map(page).map_err(|error| fault_of(&error))
+        filled.map(page).map_err(|error| {
+            self.engine.note_failed_read(&error);
+            fault_of(&error)
+        })
     }
 
     fn end_snapshot(&self, id: SnapshotId) -> StoreResponse {

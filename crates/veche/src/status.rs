@@ -54,7 +54,11 @@ fn summary(url: &NodeUrl, status: &Value) -> String {
 /// How far a pass over all keys is, as a sentence; `None` without one.
 pub(crate) fn progress(repair: &Value) -> Option<String> {
     let permille = repair["permille"].as_u64()?;
-    let what = if repair["rebuilding"] == true { "rebuilding this node" } else { "comparing replicas" };
+    let what = match (&repair["rebuilding"], &repair["healing"]) {
+        (rebuilding, _) if *rebuilding == true => "rebuilding this node",
+        (_, healing) if *healing == true => "healing a damaged table",
+        _ => "comparing replicas",
+    };
     Some(format!(
         "{what}: {}.{} % of the keys passed, {} cells exchanged",
         permille / 10,

@@ -19,10 +19,12 @@
 
 mod drain;
 mod handoff;
+mod healing;
 mod heartbeat;
 mod links;
 mod outbox;
 mod peer;
+mod pull;
 mod purpose;
 mod ranges;
 mod readiness;
@@ -33,18 +35,19 @@ mod standing;
 mod status;
 mod upkeep;
 
-pub use status::{NodeStatus, PeerStatus, RepairStatus};
+pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Demand, Replica, Tools};
 use crate::{
-    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
-    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
+    ClusterView, Damage, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex,
+    NodeRecord, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
 };
 use drain::Drain;
+use healing::Healing;
 use outbox::Outbox;
 use peer::Peer;
+use pull::Pull;
 use purpose::{AskPurpose, StorePurpose};
-use rebuild::Rebuild;
 use record::Record;
 use repair::Repair;
 use std::sync::Arc;
@@ -71,6 +74,8 @@ pub struct NodeLimits {
     pub grace: Duration,
     /// How many replicas hold a key when nobody says otherwise; decides how many sources a rebuild needs.
     pub default_from: u8,
+    /// For how long a write is waited for by whoever asked for it.
+    pub request_timeout: Duration,
 }
 
 impl Default for NodeLimits {
@@ -82,6 +87,7 @@ impl Default for NodeLimits {
             hint_age_max: DAY.saturating_mul(3),
             grace: GRACE_DEFAULT,
             default_from: 3,
+            request_timeout: Duration::from_secs(1),
         }
     }
 }
@@ -105,7 +111,9 @@ pub struct Node {
     started: Instant,
     ready: bool,
     drain: Option<Drain>,
-    rebuild: Option<Rebuild>,
+    pull: Option<Pull>,
+    pulls: u64,
+    healing: Healing,
     repair: Repair,
 }
 
@@ -127,7 +135,9 @@ impl Node {
             started: now.mono,
             ready: false,
             drain: None,
-            rebuild: None,
+            pull: None,
+            pulls: 0,
+            healing: Healing::default(),
             repair: Repair::new(now.mono, owed),
             member,
         };
@@ -176,9 +186,10 @@ impl Node {
             StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
             StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
             StorePurpose::AnswerRange(asked) => self.range_scanned(now, &asked, response),
-            StorePurpose::StorePulled { source, key, cell } => {
-                self.pulled_stored(now, source, (key, cell), &response);
+            StorePurpose::StorePulled { pull, source, key, cell } => {
+                self.pulled_stored(now, pull, source, (key, cell), &response);
             }
+            StorePurpose::GiveUp => self.gave_up(&response),
             StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
             StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
             StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, &response),
@@ -207,6 +218,13 @@ impl Node {
     /// Takes note whether the disk has room for values; peers are told with the next heartbeat.
     pub fn handle_disk_full(&mut self, now: Now, is_full: bool) {
         self.disk_full = is_full;
+        self.advance(now);
+    }
+
+    /// Takes note of what the store cannot read back, if there is anything. To be called again and again: what is
+    /// healed is not told any more.
+    pub fn handle_damage(&mut self, now: Now, damage: Option<Damage>) {
+        self.note_damage(damage);
         self.advance(now);
     }
 
@@ -244,7 +262,7 @@ impl Node {
             standing: self.record.durable().standing,
             ready: self.ready,
             peers: self.member.layout.nodes().map(|node| self.peer_status(node)).collect(),
-            repair: self.rebuild_status().or_else(|| self.repair_status()),
+            repair: self.rebuild_status().or_else(|| self.healing_status()).or_else(|| self.repair_status()),
             repaired_at: self.record.durable().repaired_at,
         }
     }
@@ -277,6 +295,7 @@ impl Node {
         self.owe_repair(owed);
         self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
         self.advance_rebuild(now);
+        self.advance_healing(now);
         self.advance_repair(now);
         self.raise_clock_bound(now);
         self.record.advance(now.mono, &mut self.outbox);
@@ -314,7 +333,7 @@ impl Node {
             AskPurpose::DeliverHint { key, version } => {
                 self.hint_delivered(node, (key, version), answer.as_ref());
             }
-            AskPurpose::PullRange => self.range_pulled(now, node, answer),
+            AskPurpose::PullRange { pull } => self.range_pulled(now, pull, node, answer),
             AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
             AskPurpose::OfferCell { pass, transfer } => self.cell_offered(pass, transfer, answer.as_ref()),
             AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer.as_ref()),

@@ -20,12 +20,14 @@ pub(super) enum StorePurpose {
     },
     /// A peer asked for it.
     AnswerRange(RangeAsked),
-    /// A cell of a source, as this node rebuilds.
+    /// A cell of a source of a pull.
     StorePulled {
+        pull: u64,
         source: NodeIndex,
         key: Key,
         cell: Cell,
     },
+    GiveUp,
     /// Of a pass of anti-entropy.
     ScanChunk {
         pass: u64,
@@ -48,8 +50,10 @@ pub(super) enum AskPurpose {
         key: Key,
         version: Version,
     },
-    /// All that it holds of a range, as this node rebuilds.
-    PullRange,
+    /// All that it holds of a range.
+    PullRange {
+        pull: u64,
+    },
     /// Whether it holds the same in a range; of a pass of anti-entropy, as what follows.
     CompareRange {
         pass: u64,

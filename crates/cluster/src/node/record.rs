@@ -19,11 +19,13 @@ pub(super) struct Record {
     wanted: NodeRecord,
     under_way: Option<NodeRecord>,
     retry_at: Instant,
+    /// With this revision or a greater one it is to be stored, whatever has changed.
+    renewed_from: u64,
 }
 
 impl Record {
     pub(super) fn new(durable: NodeRecord) -> Self {
-        Self { wanted: durable.clone(), durable, under_way: None, retry_at: Instant::ZERO }
+        Self { wanted: durable.clone(), durable, under_way: None, retry_at: Instant::ZERO, renewed_from: 0 }
     }
 
     pub(super) const fn durable(&self) -> &NodeRecord {
@@ -37,6 +39,13 @@ impl Record {
 
     pub(super) const fn change(&mut self) -> &mut NodeRecord {
         &mut self.wanted
+    }
+
+    /// Has the record stored anew, as it is now: what was stored may be lost. It is done when a record of the returned
+    /// revision, or of a greater one, is durable.
+    pub(super) fn renew(&mut self) -> u64 {
+        self.renewed_from = self.durable.revision.max(self.wanted.revision) + 1;
+        self.renewed_from
     }
 
     /// Has a change stored, if there is one and none is under way.
@@ -72,5 +81,6 @@ impl Record {
         (wanted.standing, wanted.repaired_at, wanted.repair_owed)
             != (durable.standing, durable.repaired_at, durable.repair_owed)
             || wanted.peers != durable.peers
+            || durable.revision < self.renewed_from
     }
 }

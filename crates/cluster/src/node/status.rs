@@ -14,7 +14,7 @@ pub struct NodeStatus {
     pub ready: bool,
     /// Its peers and itself, by index.
     pub peers: Vec<PeerStatus>,
-    /// The pass of anti-entropy or rebuilding under way.
+    /// The pass of anti-entropy, rebuilding or healing under way.
     pub repair: Option<RepairStatus>,
     /// When the last pass ended.
     pub repaired_at: Option<WallTime>,
@@ -44,12 +44,23 @@ pub struct PeerStatus {
 /// A pass over all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairStatus {
-    /// It fills this node, which lost its data.
-    pub rebuilding: bool,
+    /// What it is for.
+    pub kind: RepairKind,
     /// The part of the key space passed, in thousandths, by the first bytes of the keys.
     pub permille: u16,
     /// Cells taken from peers or sent to them.
     pub cells: u64,
+}
+
+/// What a pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepairKind {
+    /// Replicas are compared.
+    AntiEntropy,
+    /// This node is filled, which lost its data.
+    Rebuild,
+    /// What a damaged table has lost is got from others.
+    Healing,
 }
 
 impl Node {

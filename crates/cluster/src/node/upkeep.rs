@@ -22,11 +22,21 @@ pub(super) struct ClockBound {
     moved_at: Instant,
     under_way: bool,
     retry_at: Instant,
+    /// What was stored may be lost: it is stored again.
+    is_to_be_renewed: bool,
 }
 
 impl ClockBound {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { issued: Hlc::ZERO, moved_at: now, under_way: false, retry_at: now }
+        Self { issued: Hlc::ZERO, moved_at: now, under_way: false, retry_at: now, is_to_be_renewed: false }
+    }
+
+    pub(super) const fn renew(&mut self) {
+        self.is_to_be_renewed = true;
+    }
+
+    pub(super) const fn is_to_be_renewed(&self) -> bool {
+        self.is_to_be_renewed
     }
 }
 
@@ -39,11 +49,12 @@ impl Node {
             bound.issued = issued;
             bound.moved_at = now.mono;
         }
-        let is_idle = now.mono - bound.moved_at > IDLE_AFTER;
+        let is_idle = now.mono - bound.moved_at > IDLE_AFTER && !bound.is_to_be_renewed;
         if is_idle || bound.under_way || now.mono < bound.retry_at {
             return;
         }
-        if let Some(wanted) = clock.bound_wanted(now.wall) {
+        let renewed = || bound.is_to_be_renewed.then(|| clock.bound());
+        if let Some(wanted) = clock.bound_wanted(now.wall).or_else(renewed) {
             bound.under_way = true;
             self.outbox.store(StorePurpose::RaiseClockBound, StoreRequest::RaiseClockBound { bound: wanted });
         }
@@ -52,7 +63,10 @@ impl Node {
     pub(super) fn clock_bound_raised(&mut self, now: Now, response: StoreResponse) {
         self.clock_bound.under_way = false;
         match response {
-            StoreResponse::ClockBoundRaised { bound } => self.member.clock.raise_bound(bound),
+            StoreResponse::ClockBoundRaised { bound } => {
+                self.clock_bound.is_to_be_renewed = false;
+                self.member.clock.raise_bound(bound);
+            }
             StoreResponse::Failed(_) => self.clock_bound.retry_at = now.mono + RETRY_AFTER,
             response => unreachable!("the store answered RaiseClockBound with {response:?}"),
         }

@@ -320,7 +320,9 @@ impl World {
             let is_due =
                 self.hosts[host].node.as_ref().and_then(Node::poll_timeout).is_some_and(|at| at <= self.now);
             if is_due && !self.hosts[host].stopped {
+                let damage = self.hosts[host].store.damage.clone();
                 let (now, node) = self.node_mut(host);
+                node.handle_damage(now, damage);
                 node.handle_timeout(now);
                 self.settle(host);
             }

@@ -1,7 +1,8 @@
 //! A store that is a map, with faults to order.
 
 use cluster::{
-    Hint, Key, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest, StoreResponse,
+    Damage, Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest,
+    StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,6 +15,8 @@ pub(crate) struct Store {
     pub(crate) hints: BTreeMap<(NodeIndex, Key), Version>,
     pub(crate) record: NodeRecord,
     pub(crate) bound: Hlc,
+    /// What cannot be read back, until it is given up.
+    pub(crate) damage: Option<Damage>,
     pub(crate) latency: Duration,
     /// Requests of which this holds fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
@@ -29,6 +32,7 @@ impl Default for Store {
             hints: BTreeMap::new(),
             record: NodeRecord::default(),
             bound: Hlc::ZERO,
+            damage: None,
             latency: Duration::from_micros(200),
             fails: |_| false,
             writes_max: usize::MAX,
@@ -57,6 +61,16 @@ impl Store {
         self.hints.keys().filter(|(of, _)| of.as_usize() == target).count()
     }
 
+    /// A table is damaged from here on that holds what is in `range`; of its cells, those are lost of which this holds.
+    pub(crate) fn damage(&mut self, table: u64, range: LostRange, is_lost: impl Fn(&Key) -> bool) {
+        self.cells.retain(|key, _| !is_in(&range, key) || !is_lost(key));
+        self.damage = Some(Damage { table, ranges: vec![range], own_cells: true, dead_from: None });
+    }
+
+    pub(crate) fn is_unreadable(&self, key: &Key) -> bool {
+        self.damage.iter().flat_map(|damage| &damage.ranges).any(|range| is_in(range, key))
+    }
+
     pub(crate) fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
         let is_write = matches!(request, StoreRequest::Write { .. });
         let is_too_much = is_write && self.writes_under_way > self.writes_max;
@@ -65,6 +79,7 @@ impl Store {
             return StoreResponse::Failed(StoreFault::Io { detail: "as ordered".into() });
         }
         match request {
+            StoreRequest::Read { key } if self.is_unreadable(&key) => corrupt(),
             StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
             StoreRequest::Write { key, cell, hints } => {
                 let superseded = self.put(&key, &cell);
@@ -88,6 +103,10 @@ impl Store {
                 self.read_hints(target, after.as_ref(), limit, cells)
             }
             StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
+            StoreRequest::GiveUp(damage) => {
+                self.damage.take_if(|known| *known == damage);
+                StoreResponse::GivenUp
+            }
             StoreRequest::Remember { record } => {
                 let revision = record.revision;
                 self.record = record;
@@ -123,27 +142,60 @@ impl Store {
         StoreResponse::Hints { hints, until }
     }
 
-    fn scan(&self, after: Option<Key>, until: Option<Key>, limit: ScanLimit, values: bool) -> StoreResponse {
-        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let end = until.map_or(Bound::Unbounded, Bound::Included);
+    /// Whether what cannot be read lies behind `after` up to `until`.
+    fn meets_damage(&self, after: Option<&Key>, until: Option<&Key>) -> bool {
+        let is_before = |a: Option<&Key>, b: Option<&Key>| match (a, b) {
+            (Some(a), Some(b)) => a < b,
+            (None, _) | (_, None) => true,
+        };
+        let mut ranges = self.damage.iter().flat_map(|damage| &damage.ranges);
+        ranges.any(|range| is_before(range.after.as_ref(), until) && is_before(after, range.until.as_ref()))
+    }
+
+    fn scan(
+        &self,
+        after: Option<Key>,
+        mut until: Option<Key>,
+        limit: ScanLimit,
+        values: bool,
+    ) -> StoreResponse {
+        let begin = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let end = until.clone().map_or(Bound::Unbounded, Bound::Included);
         let is_empty = match (&begin, &end) {
             (Bound::Excluded(begin), Bound::Included(end)) => begin >= end,
             _ => false,
         };
         let mut entries: Vec<(Key, Cell)> = Vec::new();
         let mut bytes = 0;
-        let mut until = None;
+        let mut passed = after;
+        let last = until.take();
         if !is_empty {
             for (key, cell) in self.cells.range((begin, end)) {
                 if entries.len() == limit.entries || bytes >= limit.bytes {
                     until = entries.last().map(|(key, _)| key.clone());
                     break;
                 }
+                if self.meets_damage(passed.as_ref(), Some(key)) {
+                    return corrupt();
+                }
+                passed = Some(key.clone());
                 let value = if values { cell.value.clone() } else { Default::default() };
                 bytes += key.as_bytes().len() + value.len();
                 entries.push((key.clone(), Cell { meta: cell.meta, value }));
             }
+            if until.is_none() && self.meets_damage(passed.as_ref(), last.as_ref()) {
+                return corrupt();
+            }
         }
         StoreResponse::Scanned { entries, until }
     }
+}
+
+fn is_in(range: &LostRange, key: &Key) -> bool {
+    range.after.as_ref().is_none_or(|after| key > after)
+        && range.until.as_ref().is_none_or(|until| key <= until)
+}
+
+fn corrupt() -> StoreResponse {
+    StoreResponse::Failed(StoreFault::Corrupt { detail: "as ordered".into() })
 }

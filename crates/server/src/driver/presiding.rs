@@ -76,7 +76,11 @@ impl Driver<Presiding> {
         threads: Vec<Mailbox>,
         from_threads: mpsc::Receiver<FromThreads>,
     ) -> Rc<Self> {
-        let limits = NodeLimits { default_from: process.config.default_from, ..NodeLimits::default() };
+        let limits = NodeLimits {
+            default_from: process.config.default_from,
+            request_timeout: process.config.request_timeout,
+            ..NodeLimits::default()
+        };
         let rng = Rng::new(env::os_process::entropy_u64());
         let machine = Presiding {
             node: Node::new(process.clock.now(), local.member.clone(), record, limits, rng),
@@ -274,6 +278,7 @@ impl Machine for Presiding {
 
     fn handle_timeout(&mut self, now: Now) {
         self.node.handle_disk_full(now, self.store.engine().is_disk_full());
+        self.node.handle_damage(now, self.store.damage());
         self.node.handle_timeout(now);
     }
 

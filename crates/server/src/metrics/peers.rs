@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::exposition::{Exposition, Family, SECONDS};
-use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, Standing};
+use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, Standing};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::{Hlc, WallTime};
@@ -134,13 +134,14 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
         counters.peer(peer.node).repaired.get()
     });
     let under_way = account.and_then(|account| account.repair);
-    let (repairing, rebuilding) = match under_way {
-        None => (0, 0),
-        Some(pass) => (u64::from(!pass.rebuilding), u64::from(pass.rebuilding)),
-    };
-    out.gauge("veche_repair_running", "1 while a pass over all keys is under way, by its kind.")
-        .count(&[("kind", "repair")], repairing)
-        .count(&[("kind", "rebuild")], rebuilding);
+    let running = |kind| u64::from(under_way.is_some_and(|pass| pass.kind == kind));
+    out.gauge(
+        "veche_repair_running",
+        "1 while a pass over all keys, or those of a damaged range, is under way.",
+    )
+    .count(&[("kind", "repair")], running(RepairKind::AntiEntropy))
+    .count(&[("kind", "rebuild")], running(RepairKind::Rebuild))
+    .count(&[("kind", "healing")], running(RepairKind::Healing));
     let progress = under_way.map_or(0.0, |pass| f64::from(pass.permille) / 1e3);
     out.gauge(
         "veche_repair_progress_ratio",

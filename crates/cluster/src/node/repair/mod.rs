@@ -21,9 +21,9 @@
 
 mod exchange;
 
-use super::Node;
 use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
+use super::{Node, RepairKind};
 use crate::{
     Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, RangeAnswer, RangeDigest, RangeRequest,
     RepairStatus, StoreRequest, StoreResponse,
@@ -254,7 +254,7 @@ impl Node {
     pub(super) fn repair_status(&self) -> Option<RepairStatus> {
         let pass = self.repair.pass.as_ref()?;
         let permille = permille(pass.after.as_ref());
-        Some(RepairStatus { rebuilding: false, permille, cells: pass.cells })
+        Some(RepairStatus { kind: RepairKind::AntiEntropy, permille, cells: pass.cells })
     }
 
     fn is_round_due(&self, now: Now) -> bool {

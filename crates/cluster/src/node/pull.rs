@@ -1,0 +1,325 @@
+//! Filling this node, all of it or a range, from the other replicas.
+//!
+//! **Promise.** A pull is over only when of each partition whose keys this node holds by default enough other replicas
+//! have been read from one end of the range to the other: so many that among them is one of every majority that can
+//! have acknowledged a write. What is read is stored durably first.
+//!
+//! **Mechanism.** Each *source* is read by ranges, one range at a time, a few sources side by side, and at most
+//! half of the time. A source that goes away and comes back is read on where it was left; one that comes back with
+//! another identity from the start. What is written to this node meanwhile arrives as everywhere.
+//!
+//! Sources that are rebuilding themselves are read as well, but a node that has lost its data does not wait for them to
+//! be complete: they have lost what they held, and would wait for this node in turn.
+//!
+//! **Caveats.** Progress is not durable. A key written for more or fewer nodes than the default, of which only a
+//! source has a copy that could not be reached or read, is complete only after the pass of anti-entropy that follows.
+
+use super::Node;
+use super::purpose::{AskPurpose, StorePurpose};
+use super::ranges::permille;
+use crate::{
+    Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
+    Standing, StoreRequest, StoreResponse,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+use stdx::{Cell, Hlc, Instant, NodeTag, Now};
+
+/// Sources that are read side by side; each holds one answer in memory.
+const SOURCES_MAX: usize = 4;
+/// Cells of one source that the store has at once; more could be too much for it, each time anew.
+const STORING_MAX: usize = 16;
+/// Between a failure of a source or of the store and the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The longest rest between two ranges.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pull {
+    number: u64,
+    pub(super) what: Pulled,
+    range: LostRange,
+    /// By node; the entry of this node itself is not used.
+    sources: Vec<Source>,
+    /// The other replicas of each partition; partitions with the same ones once.
+    others: BTreeSet<u64>,
+    /// That were stored.
+    pub(super) cells: u64,
+}
+
+/// What a pull fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// A node that has lost its data.
+    Node,
+    /// A range that a damaged table has lost.
+    Range,
+}
+
+#[derive(Debug)]
+struct Source {
+    stage: Stage,
+    /// Whom it is read from.
+    tag: Option<NodeTag>,
+    /// It was believed when its first range was asked for.
+    was_believed: bool,
+    /// It has not given the range that it was last asked for.
+    falters: bool,
+    /// What was read ends with this key.
+    after: Option<Key>,
+    /// Not before this.
+    next_at: Instant,
+    /// When the range under way was asked for.
+    asked_at: Instant,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Idle,
+    Asked,
+    /// Cells of an answer are being stored, a few at once.
+    Storing {
+        waiting: VecDeque<(Key, Cell)>,
+        under_way: usize,
+        until: Option<Key>,
+    },
+    /// Read from end to end.
+    Done,
+}
+
+impl Source {
+    const fn new(now: Instant, after: Option<Key>) -> Self {
+        Self {
+            stage: Stage::Idle,
+            tag: None,
+            was_believed: false,
+            falters: false,
+            after,
+            next_at: now,
+            asked_at: now,
+        }
+    }
+
+    const fn is_under_way(&self) -> bool {
+        matches!(self.stage, Stage::Asked | Stage::Storing { .. })
+    }
+
+    const fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+
+    fn retry(&mut self, now: Instant) {
+        self.stage = Stage::Idle;
+        self.falters = true;
+        self.next_at = now + RETRY_AFTER;
+    }
+}
+
+impl Node {
+    /// Begins to read a range from its start; what was pulled before is forgotten.
+    pub(super) fn begin_pull(&mut self, now: Now, what: Pulled, range: LostRange) {
+        self.pulls += 1;
+        let number = self.pulls;
+        let source = |_| Source::new(now.mono, range.after.clone());
+        let sources = self.member.layout.nodes().map(source).collect();
+        let others = self.other_replicas();
+        self.pull = Some(Pull { number, what, range, sources, others, cells: 0 });
+    }
+
+    /// Goes on with the pull that is under way.
+    pub(super) fn advance_pull(&mut self, now: Now) {
+        for node in self.peer_nodes() {
+            self.forget_outdated_source(now, node);
+            if self.source_due(node).is_some_and(|at| at <= now.mono) {
+                self.ask_source(now, node);
+            }
+            self.store_waiting(now, node);
+        }
+    }
+
+    /// When a source is to be asked for its next range.
+    pub(super) fn source_due(&self, node: NodeIndex) -> Option<Instant> {
+        let pull = self.pull.as_ref()?;
+        let source = &pull.sources[node.as_usize()];
+        let under_way = pull.sources.iter().filter(|source| source.is_under_way()).count();
+        let is_free = matches!(source.stage, Stage::Idle) && under_way < SOURCES_MAX;
+        (is_free && self.is_source(node)).then_some(source.next_at)
+    }
+
+    /// When cells of a source are to be stored that wait after a failure.
+    pub(super) fn storing_due(&self, node: NodeIndex) -> Option<Instant> {
+        let source = &self.pull.as_ref()?.sources[node.as_usize()];
+        match &source.stage {
+            Stage::Storing { waiting, under_way, .. } if !waiting.is_empty() && *under_way < STORING_MAX => {
+                Some(source.next_at)
+            }
+            _ => None,
+        }
+    }
+
+    /// A source has answered; `None`: it has not.
+    pub(super) fn range_pulled(
+        &mut self,
+        now: Now,
+        number: u64,
+        node: NodeIndex,
+        answer: Option<PeerAnswer>,
+    ) {
+        let Some(pull) = self.pull.as_mut().filter(|pull| pull.number == number) else { return };
+        let source = &mut pull.sources[node.as_usize()];
+        match answer {
+            Some(PeerAnswer::Range(RangeAnswer::Cells { entries, until }))
+                if until.is_none() || until > source.after =>
+            {
+                self.store_pulled(now, node, entries, until);
+            }
+            _ => source.retry(now.mono),
+        }
+    }
+
+    /// The store has taken a cell of a source; or has not, and will be asked again.
+    pub(super) fn pulled_stored(
+        &mut self,
+        now: Now,
+        number: u64,
+        node: NodeIndex,
+        cell: (Key, Cell),
+        response: &StoreResponse,
+    ) {
+        let Some(pull) = self.pull.as_mut().filter(|pull| pull.number == number) else { return };
+        let source = &mut pull.sources[node.as_usize()];
+        let Stage::Storing { waiting, under_way, .. } = &mut source.stage else {
+            unreachable!("cells of a source are stored before it is asked again");
+        };
+        *under_way -= 1;
+        match response {
+            StoreResponse::Failed(_) => {
+                waiting.push_back(cell);
+                source.next_at = now.mono + RETRY_AFTER;
+            }
+            _ => pull.cells += 1,
+        }
+    }
+
+    /// How far the pull under way is, in thousandths of all keys, and how many cells it has stored.
+    pub(super) fn pull_progress(&self) -> Option<(u16, u64)> {
+        let pull = self.pull.as_ref()?;
+        let reading = self.peer_nodes().map(|node| &pull.sources[node.as_usize()]);
+        let furthest_behind = reading.filter(|source| !source.is_done()).map(|source| &source.after).min();
+        Some((furthest_behind.map_or(1_000, |after| permille(after.as_ref())), pull.cells))
+    }
+
+    /// Whether enough was read of enough sources.
+    pub(super) fn is_pulled(&self) -> bool {
+        let Some(pull) = &self.pull else { return false };
+        let source = |node: NodeIndex| &pull.sources[node.as_usize()];
+        let is_rebuilding = |node| self.is_source(node) && self.peer(node).standing() == Standing::Rebuilding;
+        let read = |node| source(node).is_done();
+        let complete: NodeSet =
+            self.peer_nodes().filter(|&node| read(node) && source(node).was_believed).collect();
+        let lost: NodeSet = self.peer_nodes().filter(|&node| is_rebuilding(node)).collect();
+        let is_waited_for = |node: &NodeIndex| self.is_source(*node) && !source(*node).falters;
+        // What is only damaged may be read again some day, or the others be filled: nothing has to be done without them.
+        let excused = if pull.what == Pulled::Node { lost } else { NodeSet::EMPTY };
+        lost.iter().all(read)
+            && self.peer_nodes().filter(is_waited_for).all(read)
+            && pull.others.iter().map(|&others| NodeSet::from_bits(others)).all(|others| {
+                let enough = self.sources_needed().min(others.without(excused).len());
+                complete.intersection(others).len() >= enough
+            })
+    }
+
+    fn is_source(&self, node: NodeIndex) -> bool {
+        let peer = self.peer(node);
+        self.drain.is_none()
+            && peer.is_reachable()
+            && self.is_usable(node)
+            && peer.standing() != Standing::Unsettled
+    }
+
+    /// Reads again what was read from a source that has another identity now, or is complete only now.
+    fn forget_outdated_source(&mut self, now: Now, node: NodeIndex) {
+        let is_believed = self.is_source(node) && self.peer(node).standing().is_believed();
+        let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
+        let Some(pull) = &mut self.pull else { return };
+        let source = &mut pull.sources[node.as_usize()];
+        let is_another = tag.is_some() && source.tag.is_some() && tag != source.tag;
+        let is_complete_now = source.is_done() && !source.was_believed && is_believed;
+        if !source.is_under_way() && (is_another || is_complete_now) {
+            *source = Source::new(now.mono, pull.range.after.clone());
+        }
+    }
+
+    fn ask_source(&mut self, now: Now, node: NodeIndex) {
+        let is_believed = self.peer(node).standing().is_believed();
+        let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
+        let pull = self.pull.as_mut().expect("there is a source");
+        let source = &mut pull.sources[node.as_usize()];
+        source.stage = Stage::Asked;
+        source.asked_at = now.mono;
+        if source.tag.is_none() {
+            (source.tag, source.was_believed) = (tag, is_believed);
+        }
+        let (after, until) = (source.after.clone(), pull.range.until.clone());
+        let purpose = AskPurpose::PullRange { pull: pull.number };
+        let request = RangeRequest { after, until, cutoff: Hlc::MAX, digest: None, cells: true };
+        self.outbox.ask(now.mono, node, purpose, PeerRequest::Range(request));
+    }
+
+    fn store_pulled(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
+        let (layout, me) = (&self.member.layout, self.member.me);
+        let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
+        let waiting = entries.into_iter().filter(is_own).collect();
+        let pull = self.pull.as_mut().expect("there is a source");
+        let source = &mut pull.sources[node.as_usize()];
+        source.falters = false;
+        source.stage = Stage::Storing { waiting, under_way: 0, until };
+        source.next_at = now.mono;
+    }
+
+    /// Has cells of an answer stored, as many as there is room for; ends the range after the last.
+    fn store_waiting(&mut self, now: Now, node: NodeIndex) {
+        let pull = self.pull.as_mut().expect("a pull is under way");
+        let source = &mut pull.sources[node.as_usize()];
+        let Stage::Storing { waiting, under_way, until } = &mut source.stage else { return };
+        while source.next_at <= now.mono
+            && *under_way < STORING_MAX
+            && let Some((key, cell)) = waiting.pop_front()
+        {
+            *under_way += 1;
+            let (pull, source) = (pull.number, node);
+            let purpose = StorePurpose::StorePulled { pull, source, key: key.clone(), cell: cell.clone() };
+            self.outbox.store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+        }
+        if *under_way == 0 && waiting.is_empty() {
+            let until = until.take();
+            source.stage = if until.is_none() { Stage::Done } else { Stage::Idle };
+            source.after = until;
+            source.next_at = now.mono + (now.mono - source.asked_at).min(REST_MAX);
+        }
+    }
+
+    /// The other replicas of each partition that this node is a replica of by default.
+    fn other_replicas(&self) -> BTreeSet<u64> {
+        let from = usize::from(self.default_from());
+        (0..self.member.layout.partitions())
+            .map(|partition| &self.member.layout.preference_list(Partition(partition))[..from])
+            .filter(|replicas| replicas.contains(&self.member.me))
+            .map(|replicas| replicas.iter().copied().filter(|&node| node != self.member.me))
+            .map(|others| others.collect::<NodeSet>().to_bits())
+            .collect()
+    }
+
+    /// So many of the replicas of a key hold at least one copy of each write that a majority acknowledged.
+    fn sources_needed(&self) -> u8 {
+        let from = self.default_from();
+        let majority = from / 2 + 1;
+        from - majority + 1
+    }
+
+    /// At least two: with one there would be nobody to ask, and there may be keys written for more.
+    fn default_from(&self) -> u8 {
+        self.limits.default_from.max(2).min(self.member.layout.len())
+    }
+}

@@ -1,0 +1,195 @@
+//! Healing what a damaged table has lost.
+
+mod node_support;
+
+use cluster::{Key, LostRange, NodeIndex, NodeSet, RepairKind, StoreRequest};
+use node_support::{SECOND, World, key};
+use std::time::Duration;
+use stdx::Version;
+
+const KEYS: usize = 3_000;
+
+/// All names, in the order of their keys.
+fn names() -> impl Iterator<Item = String> {
+    (0..KEYS).map(|i| format!("k{i:04}"))
+}
+
+fn range(after: &str, until: &str) -> LostRange {
+    LostRange { after: Some(key(after)), until: Some(key(until)) }
+}
+
+/// Whether the first host holds all that was placed from behind `after` to `until`, whoever held it.
+fn holds_all(world: &World, placed: &[(String, Version)], after: &str, until: &str) -> bool {
+    let mut lost = placed.iter().filter(|(name, _)| after < name.as_str() && name.as_str() <= until);
+    lost.all(|(name, version)| world.version_at(0, name) == Some(*version))
+}
+
+/// Each key on a majority of three, of which the first host is one for most.
+fn place_all(world: &mut World) -> Vec<(String, Version)> {
+    let place = |(i, name): (usize, String)| {
+        let version = world.write(i % 3, &name, 3, &[]);
+        let cell = world.hosts[i % 3].store.cells[&key(&name)].clone();
+        world.write_cell((i + 1) % 3, &key(&name), &cell, &[]);
+        (name, version)
+    };
+    names().enumerate().map(place).collect()
+}
+
+/// The first host loses all of the range that it holds.
+fn damage(world: &mut World, range: LostRange) {
+    world.hosts[0].store.damage(7, range, |_: &Key| true);
+}
+
+fn is_healed(world: &World) -> bool {
+    world.hosts[0].store.damage.is_none()
+}
+
+fn gave_up(world: &World) -> bool {
+    world.hosts[0].asked.iter().any(|request| matches!(request, StoreRequest::GiveUp(_)))
+}
+
+#[test]
+fn what_a_table_has_lost_is_there_again_before_it_is_given_up() {
+    let mut world = World::started(3, 1);
+    let placed = place_all(&mut world);
+    damage(&mut world, range("k0999", "k2500"));
+    world.run_until(30 * SECOND, "it is told of", |world| {
+        world.node(0).status().repair.is_some_and(|repair| repair.kind == RepairKind::Healing)
+    });
+    world.run_until(30 * SECOND, "the table is given up", gave_up);
+    assert!(holds_all(&world, &placed, "k0999", "k2500"));
+    let others = NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]);
+    assert_eq!(world.hosts[0].store.record.repair_owed, others, "a pass follows, and is owed durably");
+    world.run_until(30 * SECOND, "it is healed", is_healed);
+    world.run_until(90 * SECOND, "the pass has followed", |world| {
+        world.hosts[0].store.record.repair_owed.is_empty()
+    });
+    assert_eq!(world.strays, []);
+}
+
+#[test]
+fn only_the_lost_range_is_fetched() {
+    let mut world = World::started(3, 2);
+    place_all(&mut world);
+    world.hosts[0].asked.clear();
+    damage(&mut world, range("k0999", "k1010"));
+    world.run_until(30 * SECOND, "the table is given up", gave_up);
+    let written = world.hosts[0].asked.iter().filter_map(|request| match request {
+        StoreRequest::Write { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    let mut written: Vec<Key> = written.collect();
+    written.sort();
+    written.dedup();
+    let lost: Vec<Key> = (1_000..=1_010).map(|i| key(&format!("k{i:04}"))).collect();
+    assert_eq!(written, lost);
+}
+
+#[test]
+fn nothing_is_given_up_while_a_source_that_is_needed_is_away() {
+    let mut world = World::started(3, 3);
+    let placed = place_all(&mut world);
+    world.crash(2);
+    damage(&mut world, range("k0999", "k1500"));
+    world.run(60 * SECOND);
+    assert!(!gave_up(&world), "the other may hold what is lost");
+    world.start(2);
+    world.run_until(30 * SECOND, "it is healed", is_healed);
+    assert!(holds_all(&world, &placed, "k0999", "k1500"));
+}
+
+#[test]
+fn nothing_is_given_up_while_a_source_cannot_read_the_same_range() {
+    let mut world = World::started(3, 4);
+    place_all(&mut world);
+    damage(&mut world, range("k0999", "k1500"));
+    world.hosts[1].store.damage(8, range("k1400", "k1600"), |_| false);
+    world.run(60 * SECOND);
+    assert!(!gave_up(&world));
+    // What was out of reach for a while.
+    world.hosts[1].store.damage = None;
+    world.run_until(30 * SECOND, "it is healed", is_healed);
+}
+
+#[test]
+fn a_rebuilding_source_is_not_enough() {
+    let mut world = World::started(3, 5);
+    place_all(&mut world);
+    damage(&mut world, range("k0999", "k1500"));
+    world.crash(1);
+    world.lose_disk(1);
+    world.start(1);
+    world.run(60 * SECOND);
+    assert!(!gave_up(&world), "two of three have lost something, and the third cannot speak for them");
+}
+
+#[test]
+fn a_write_that_reaches_a_source_late_is_not_missed() {
+    let mut world = World::started(3, 6);
+    place_all(&mut world);
+    let version = world.write(0, "k1000x", 3, &[]);
+    let cell = world.hosts[0].store.cells[&key("k1000x")].clone();
+    damage(&mut world, range("k0999", "k1500"));
+    // With the answer that the first host had given, this acknowledges it.
+    world.run(world.limits.request_timeout - Duration::from_millis(1));
+    world.write_cell(1, &key("k1000x"), &cell, &[]);
+    world.run_until(30 * SECOND, "it is healed", is_healed);
+    assert_eq!(world.version_at(0, "k1000x"), Some(version));
+}
+
+#[test]
+fn a_restart_begins_anew() {
+    let mut world = World::started(3, 7);
+    let placed = place_all(&mut world);
+    damage(&mut world, range("k0999", "k2500"));
+    for _ in 0..20 {
+        let pause = world.rng.below(2_500);
+        world.run(Duration::from_millis(pause));
+        world.restart(0);
+    }
+    world.run_until(30 * SECOND, "it is healed", is_healed);
+    assert!(holds_all(&world, &placed, "k0999", "k2500"));
+}
+
+#[test]
+fn what_is_the_nodes_own_is_stored_anew_and_peers_are_told_that_hints_may_be_gone() {
+    let mut world = World::started(3, 8);
+    world.run(120 * SECOND);
+    let (revision, bound) = (world.hosts[0].store.record.revision, world.hosts[0].store.bound);
+    damage(&mut world, range("k", "l"));
+    world.hosts[0].asked.clear();
+    world.run_until(30 * SECOND, "the table is given up", gave_up);
+    assert!(world.hosts[0].store.record.revision > revision);
+    let raised = world.hosts[0]
+        .asked
+        .iter()
+        .any(|request| matches!(request, StoreRequest::RaiseClockBound { bound: again } if *again >= bound));
+    assert!(raised, "the bound of the clock is stored anew");
+    world.run_until(30 * SECOND, "both peers owe a pass", |world| {
+        [1, 2].iter().all(|&host| !world.hosts[host].store.record.repair_owed.is_empty())
+    });
+}
+
+#[test]
+fn a_node_with_the_only_copies_keeps_the_error() {
+    let mut world = World::new(3, 9);
+    world.limits.default_from = 1;
+    (0..3).for_each(|host| world.start(host));
+    world.run(2 * SECOND);
+    damage(&mut world, range("k", "l"));
+    world.run(60 * SECOND);
+    assert!(!gave_up(&world));
+}
+
+#[test]
+fn deletes_that_others_may_have_forgotten_are_not_given_up() {
+    let mut world = World::started(3, 10);
+    let wall = world.now_at(0).wall;
+    for (ago, heals) in [(20, false), (19, false), (18, true)] {
+        damage(&mut world, range("k", "l"));
+        let dead_from = wall.saturating_sub(world.limits.grace * ago / 20);
+        world.hosts[0].store.damage.as_mut().expect("it is damaged").dead_from = Some(dead_from);
+        world.run(60 * SECOND);
+        assert_eq!(is_healed(&world), heals, "{ago} of 20 parts of the grace period");
+    }
+}

@@ -1,0 +1,77 @@
+//! Tables that cannot be read back, as the node is told of them.
+
+use crate::keyspace::{ENTITIES, SYSTEM_END};
+use crate::store::Store;
+use bytes::Bytes;
+use cluster::{Damage, Key, LostRange, StoreResponse};
+use engine::DamagedTable;
+use engine::sstable::LostKeys;
+
+impl Store {
+    /// A table that cannot be read back, if there is one; the same one until it was replaced.
+    pub fn damage(&self) -> Option<Damage> {
+        self.engine.damaged_tables().first().map(damage_of)
+    }
+
+    /// The node has what was lost with a table: it is replaced by what can be read of it.
+    pub(crate) fn give_up(&self, damage: &Damage) -> StoreResponse {
+        for table in self.engine.damaged_tables() {
+            if damage_of(&table) == *damage {
+                self.engine.give_up(table.id, &table.lost);
+            }
+        }
+        StoreResponse::GivenUp
+    }
+}
+
+fn damage_of(table: &DamagedTable) -> Damage {
+    let is_own = |lost: &LostKeys| lost.after.as_deref().is_none_or(|after| after < SYSTEM_END);
+    Damage {
+        table: table.id.0,
+        ranges: table.lost.iter().filter_map(range_of).collect(),
+        own_cells: table.lost.iter().any(is_own),
+        dead_from: table.dead_from,
+    }
+}
+
+/// The entities of it; `None` when there can be none.
+fn range_of(lost: &LostKeys) -> Option<LostRange> {
+    let after = lost.after.as_deref().and_then(entity);
+    let is_of_entities = lost.until.as_slice() > SYSTEM_END;
+    is_of_entities.then(|| LostRange { after, until: entity(&lost.until) })
+}
+
+/// The entity with this key of the engine, where it can be one: what bounds a range need not be.
+fn entity(key: &[u8]) -> Option<Key> {
+    Key::new(Bytes::copy_from_slice(key.strip_prefix(&[ENTITIES])?)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::sstable::TableId;
+
+    fn of(after: Option<&[u8]>, until: &[u8]) -> Damage {
+        let lost = LostKeys { after: after.map(<[u8]>::to_vec), until: until.to_vec() };
+        damage_of(&DamagedTable { id: TableId(7), path: "7.sst".into(), lost: vec![lost], dead_from: None })
+    }
+
+    fn range(after: Option<&'static str>, until: &'static str) -> LostRange {
+        let key = |key: &'static str| Key::new(Bytes::from_static(key.as_bytes())).unwrap();
+        LostRange { after: after.map(key), until: Some(key(until)) }
+    }
+
+    #[test]
+    fn entities_are_told_from_what_is_the_nodes_own() {
+        let expected =
+            Damage { table: 7, ranges: vec![range(Some("a"), "b")], own_cells: false, dead_from: None };
+        assert_eq!(of(Some(b"\x01a"), b"\x01b"), expected);
+        let both = Damage { table: 7, ranges: vec![range(None, "b")], own_cells: true, dead_from: None };
+        assert_eq!(of(Some(b"\0h"), b"\x01b"), both);
+        assert_eq!(of(None, b"\x01b"), both);
+        let none = Damage { table: 7, ranges: vec![], own_cells: true, dead_from: None };
+        assert_eq!(of(None, b"\0node-record"), none);
+        let first = Damage { table: 7, ranges: vec![range(None, "b")], own_cells: false, dead_from: None };
+        assert_eq!(of(Some(b"\x01"), b"\x01b"), first);
+    }
+}
