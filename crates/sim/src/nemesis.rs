@@ -12,7 +12,7 @@ use cluster::{NodeIndex, Standing};
 use env::{Fs, MemFs};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stdx::Rng;
 
@@ -26,6 +26,10 @@ pub(crate) struct Nemesis {
     pub(crate) disks_lost: u64,
     /// Nodes that lost their disk, and were not rebuilt yet.
     emptied: BTreeSet<NodeIndex>,
+    /// Tables damaged so far.
+    pub(crate) tables_damaged: u64,
+    /// The table that was damaged last, until it is gone.
+    damaged: Option<(NodeIndex, PathBuf)>,
     /// In runs in which faults do not overlap: until then nothing goes wrong.
     calm_until: Nanos,
     is_over: bool,
@@ -46,7 +50,7 @@ pub(crate) enum Mend {
     Thaw(NodeIndex),
 }
 
-/// The next disk is lost when the last one was rebuilt; until then the nemesis waits so long.
+/// The next disk is lost, or table damaged, when the last one was rebuilt or healed; until then the nemesis waits so long.
 const WAIT_FOR_REBUILT: Duration = Duration::from_millis(700);
 /// Between two faults that do not overlap, everybody hears of what was missed.
 const CALM: Duration = Duration::from_secs(3);
@@ -62,6 +66,8 @@ impl Nemesis {
             faults: 0,
             disks_lost: 0,
             emptied: BTreeSet::new(),
+            tables_damaged: 0,
+            damaged: None,
             calm_until: Nanos::ZERO,
             is_over: false,
         }
@@ -123,6 +129,7 @@ impl World {
             FaultKind::Pause => self.begin(lasts, Mend::Resume(node), |world| world.pause(node)),
             FaultKind::Drain => self.drain(node, lasts),
             FaultKind::LoseDisk => self.lose_disk(node, lasts),
+            FaultKind::DamageTable => self.damage_table(node),
             FaultKind::SlowDisk => self.slow_disk(node, lasts),
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
@@ -261,16 +268,53 @@ impl World {
     }
 
     fn lose_disk(&mut self, node: NodeIndex, down: Duration) {
-        self.look_for_rebuilt();
-        if !self.nemesis.emptied.is_empty() {
-            self.nemesis.faults -= 1;
-            return self.after(WAIT_FOR_REBUILT, Event::Fault);
+        if self.has_lost_data() {
+            return self.strike_later();
         }
         self.end_process(node, Ending::PowerLoss, Some(down));
+        self.replace_disk(node);
+    }
+
+    /// A machine gets an empty disk.
+    pub(crate) fn replace_disk(&mut self, node: NodeIndex) {
         self.host(node).disk = MemFs::new();
         self.judge.stored.forget(node);
         self.nemesis.disks_lost += 1;
         self.nemesis.emptied.insert(node);
+    }
+
+    fn damage_table(&mut self, node: NodeIndex) {
+        let is_table = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sst");
+        let tables: Vec<PathBuf> = self.host(node).disk.file_names().into_iter().filter(is_table).collect();
+        if tables.is_empty() || self.has_lost_data() {
+            return self.strike_later();
+        }
+        let path = tables[self.nemesis.rng.below(tables.len() as u64) as usize].clone();
+        let bytes = self.host(node).disk.read_file(&path).map_or(0, |bytes| bytes.len() as u64);
+        let bit = self.nemesis.rng.below(bytes.max(1) * 8);
+        // A file that is only begun may have no such byte.
+        if self.host(node).disk.corrupt(&path, bit / 8, (bit % 8) as u8).is_ok() {
+            self.trace.note(self.now, || format!("bit {bit} of {} at {node:?}", path.display()));
+            self.judge.stored.forget(node);
+            self.nemesis.tables_damaged += 1;
+            self.nemesis.damaged = Some((node, path));
+        }
+    }
+
+    /// Whether a node has less than it acknowledged, as far as is known.
+    fn has_lost_data(&mut self) -> bool {
+        self.look_for_rebuilt();
+        !self.nemesis.emptied.is_empty() || self.nemesis.damaged.is_some()
+    }
+
+    /// Whether a table of this node was damaged and may still be there.
+    pub(crate) fn is_damaged(&self, node: NodeIndex) -> bool {
+        self.nemesis.damaged.as_ref().is_some_and(|(damaged, _)| *damaged == node)
+    }
+
+    fn strike_later(&mut self) {
+        self.nemesis.faults -= 1;
+        self.after(WAIT_FOR_REBUILT, Event::Fault);
     }
 
     fn look_for_rebuilt(&mut self) {
@@ -278,6 +322,11 @@ impl World {
             if self.has_standing(node) {
                 self.nemesis.emptied.remove(&node);
             }
+        }
+        if let Some((node, path)) = self.nemesis.damaged.clone()
+            && !self.host(node).disk.file_names().contains(&path)
+        {
+            self.nemesis.damaged = None;
         }
     }
 

@@ -22,6 +22,8 @@ pub enum Plant {
     EmptiedReplicaBelieved,
     /// A rebuild is answered with nothing.
     RebuildSkipped,
+    /// What a damaged table has lost is given up and nobody is asked for it.
+    HealingSkipped,
     /// Anti-entropy is answered with "the same here".
     RepairSkipped,
     /// What a read found is not stored where it lacks.
@@ -62,7 +64,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -71,6 +73,7 @@ impl Plant {
         Self::HintLost,
         Self::EmptiedReplicaBelieved,
         Self::RebuildSkipped,
+        Self::HealingSkipped,
         Self::RepairSkipped,
         Self::ReadRepairSkipped,
         Self::ClockPerThread,

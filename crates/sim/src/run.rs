@@ -21,7 +21,9 @@ use crate::trace::Trace;
 use crate::workload::quorum;
 use crate::world::World;
 use crate::{Nanos, Scenario};
-use cluster::{Asker, Key, KeyRange, NodeIndex, RequestId, Scan, ScanScope, StoreRequest, StoreResponse};
+use cluster::{
+    Asker, Key, KeyRange, NodeIndex, RequestId, Scan, ScanLimit, ScanScope, StoreRequest, StoreResponse,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -31,6 +33,8 @@ use stdx::{CellMeta, WallTime};
 const READY_WITHIN: Duration = Duration::from_secs(40);
 /// Until nodes that lost their disk are rebuilt.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// Until no table is damaged.
+const HEALED_WITHIN: Duration = Duration::from_secs(60);
 /// Until no hint is left.
 const HINTS_WITHIN: Duration = Duration::from_secs(60);
 /// Until all replicas agree, from the begin of a repair.
@@ -127,6 +131,8 @@ impl World {
             SETTLED_WITHIN,
             Self::is_settled,
         )?;
+        self.note("healing");
+        self.wait_until("a table stays damaged although all is well", HEALED_WITHIN, Self::is_healed)?;
         self.note("handoff");
         self.wait_until("hints are left although all is well", HINTS_WITHIN, Self::no_hints)?;
         self.check_handed_over()?;
@@ -232,6 +238,20 @@ impl World {
         Ok(())
     }
 
+    /// Whether all can be read; what is damaged is found out by that.
+    fn is_healed(&mut self) -> bool {
+        let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
+        let all = StoreRequest::Scan { after: None, until: None, limit, values: false };
+        let has_others = self.scenario.default_from > 1;
+        self.nodes().all(|node| {
+            let process = self.host(node).process.as_ref();
+            process.is_some_and(|process| {
+                let is_readable = !matches!(process.read(&all), StoreResponse::Failed(_));
+                is_readable && (!has_others || process.store.damage().is_none())
+            })
+        })
+    }
+
     fn no_hints(&mut self) -> bool {
         let nodes: Vec<NodeIndex> = self.nodes().collect();
         self.nodes().all(|node| {
@@ -267,7 +287,7 @@ impl World {
     }
 
     fn check_handed_over(&mut self) -> Result<(), Violation> {
-        if self.judge.hints_dropped > 0 || self.nemesis.disks_lost > 0 {
+        if self.judge.hints_dropped > 0 || self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
         let held = self.held_of_all();

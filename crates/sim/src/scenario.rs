@@ -3,9 +3,9 @@
 //! **Mechanism.** Swarm testing (Groce et al., "Swarm testing", 2012): a run has some kinds of faults and not
 //! others, some sizes and not others, so that what one of them would hide is seen in a run without it.
 //!
-//! **What is kept within the promises.** A run that loses disks ([`FaultKind::LoseDisk`]) writes with the
-//! default `from` and at least a majority, for only that survives the loss of a disk; the next disk is lost when
-//! the last one was rebuilt. A run with a short grace period has clocks that agree, room for
+//! **What is kept within the promises.** A run that loses data ([`FaultKind::LoseDisk`],
+//! [`FaultKind::DamageTable`]) writes with the default `from` and at least a majority, for only that survives the loss of a
+//! disk; the next disk is lost, or table damaged, when the last one was rebuilt or healed. A run with a short grace period has clocks that agree, room for
 //! hints, faults one at a time, and outages far shorter than the grace period, for only then is every replica certain to hear of a
 //! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
 //! hears of it only when it is read. A run with *one slow disk at a time* has no other fault, and what it takes to
@@ -51,6 +51,8 @@ pub enum FaultKind {
     Drain,
     /// A machine loses its disk and gets an empty one.
     LoseDisk,
+    /// A bit of a table flips on the disk of a machine.
+    DamageTable,
     /// Some nodes do not reach the others, nor those them.
     Partition,
     /// Nothing gets from one node to another; the other way all is well.
@@ -80,7 +82,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerLossOfAll,
@@ -88,6 +90,7 @@ impl FaultKind {
         Self::Pause,
         Self::Drain,
         Self::LoseDisk,
+        Self::DamageTable,
         Self::Partition,
         Self::OneWayCut,
         Self::Clog,
@@ -115,7 +118,13 @@ impl FaultKind {
                 | Self::SlowNetwork
                 | Self::LossyNetwork
                 | Self::LoseDisk
+                | Self::DamageTable
         )
+    }
+
+    /// A node has less than it acknowledged.
+    const fn loses_data(self) -> bool {
+        matches!(self, Self::LoseDisk | Self::DamageTable)
     }
 }
 
@@ -252,7 +261,7 @@ impl Scenario {
         if fault_kinds.is_empty() {
             fault_kinds.push(FaultKind::Kill);
         }
-        let loses_disks = fault_kinds.contains(&FaultKind::LoseDisk);
+        let loses_data = fault_kinds.iter().any(|kind| kind.loses_data());
         let is_tight = |rng: &mut Rng, chance: f64| !has_short_grace && rng.chance(chance);
         let few_keys = rng.chance(0.3);
         let outage_max = if has_short_grace { 5 } else { 3 + rng.below(15) };
@@ -263,7 +272,7 @@ impl Scenario {
             nodes,
             coordinators: 1 + rng.below(3) as u8,
             default_from: if rng.chance(0.5) { nodes } else { nodes.min(3) },
-            quorums: draw_quorums(rng, loses_disks || has_short_grace),
+            quorums: draw_quorums(rng, loses_data || has_short_grace),
             keys: 1 + rng.below(if few_keys { 4 } else { 60 }),
             cold_share: if rng.chance(0.5) { 0.1 } else { 0.0 },
             read_share: 0.3 + 0.4 * rng.unit(),
@@ -299,13 +308,15 @@ impl Scenario {
     /// Some bugs show only under faults that few runs have: this one has them, and a few hot keys.
     fn bring_out(&mut self, plant: Plant) {
         use FaultKind::{
-            Kill, LoseDisk, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk, StopAtFileOperation,
+            DamageTable, Kill, LoseDisk, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk,
+            StopAtFileOperation,
         };
         self.fault_kinds = match plant {
             Plant::ReadBeforeSync => vec![SlowDisk, PowerLoss, PowerLossOfAll, StopAtFileOperation],
             Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => {
                 vec![LoseDisk, LoseDisk, Kill, Partition]
             }
+            Plant::HealingSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
@@ -329,6 +340,9 @@ impl Scenario {
         if plant == Plant::RepairSkipped {
             self.leave_it_to_repair();
         }
+        if plant == Plant::HealingSkipped {
+            self.leave_it_to_damage();
+        }
     }
 
     /// Room for a hint or two, and keys that are written once and never read, which a read would repair.
@@ -336,6 +350,14 @@ impl Scenario {
         self.hint_bytes_max = 200;
         self.cold_share = 0.3;
         self.delete_share = 0.0;
+    }
+
+    /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.
+    const fn leave_it_to_damage(&mut self) {
+        self.hint_bytes_max = 200;
+        self.keys = 60;
+        self.read_share = 0.7;
+        self.faults = 30;
     }
 
     /// Long scans in which several nodes are sources, some of which die or stand still meanwhile.
@@ -411,9 +433,9 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
     }
 
-    /// Whether disks are lost in this run.
-    pub fn loses_disks(&self) -> bool {
-        self.fault_kinds.contains(&FaultKind::LoseDisk)
+    /// Whether nodes lose what they acknowledged in this run.
+    pub fn loses_data(&self) -> bool {
+        self.fault_kinds.iter().any(|kind| kind.loses_data())
     }
 
     /// Whether tombstones are purged within the run.
@@ -440,6 +462,7 @@ const fn is_fit_for_short_grace(kind: FaultKind) -> bool {
     !matches!(
         kind,
         FaultKind::LoseDisk
+            | FaultKind::DamageTable
             | FaultKind::ClockJump
             | FaultKind::ClockFreeze
             | FaultKind::FullDisk
@@ -466,7 +489,7 @@ mod tests {
             let scenario = Scenario::draw(seed, Scale::FULL, None);
             assert!(scenario.faults >= 5 && !scenario.fault_kinds.is_empty(), "seed {seed}");
             assert!((1..=scenario.nodes).contains(&scenario.default_from), "seed {seed}");
-            assert!(!scenario.loses_disks() || scenario.quorums != QuorumStyle::Any, "seed {seed}");
+            assert!(!scenario.loses_data() || scenario.quorums != QuorumStyle::Any, "seed {seed}");
             assert!(!scenario.has_short_grace() || scenario.jump_max < GRACE_SHORT / 4, "seed {seed}");
         }
     }

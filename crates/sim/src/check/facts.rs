@@ -41,14 +41,14 @@ pub struct Fact {
 /// Which facts count: those that survive the loss of a disk need a majority of the default replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// In runs that lose disks: holders that are needed, and of how many.
+    /// In runs that lose data: holders that are needed, and of how many.
     pub survives_with: Option<(u8, u8)>,
 }
 
 impl Rule {
     /// The rule for a scenario.
     pub fn of(scenario: &Scenario) -> Self {
-        let survives_with = scenario.loses_disks().then(|| (scenario.majority(), scenario.default_from));
+        let survives_with = scenario.loses_data().then(|| (scenario.majority(), scenario.default_from));
         Self { survives_with }
     }
 

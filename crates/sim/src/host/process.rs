@@ -76,6 +76,8 @@ pub(crate) struct Process {
     pub(crate) hints_dropped: u64,
     /// A planted bug: no command is refused for what is under way.
     lets_all_in: bool,
+    /// A planted bug gives up what is damaged at once.
+    skips_healing: bool,
 }
 
 /// What a process is started with.
@@ -150,6 +152,7 @@ impl Process {
             is_draining: false,
             hints_dropped: 0,
             lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
+            skips_healing: scenario.plant == Some(Plant::HealingSkipped),
         })
     }
 
@@ -170,7 +173,14 @@ impl Process {
             }
             Input::Link(event) => node.handle_link(now, event),
             Input::Stored(id, response) => node.handle_stored(now, id, response),
-            Input::Timeout => node.handle_timeout(now),
+            Input::Timeout => {
+                let damage = self.store.damage();
+                if let (true, Some(damage)) = (self.skips_healing, &damage) {
+                    self.store.answer_blocking(&StoreRequest::GiveUp(damage.clone()));
+                }
+                node.handle_damage(now, damage.filter(|_| !self.skips_healing));
+                node.handle_timeout(now);
+            }
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),
             Input::Submit(..) | Input::CloseScan(_) | Input::View => unreachable!("that is for coordinators"),
@@ -280,5 +290,10 @@ fn engine_options(scenario: &Scenario) -> engine::Options {
 }
 
 fn node_limits(scenario: &Scenario) -> NodeLimits {
-    NodeLimits { grace: scenario.grace, default_from: scenario.default_from, ..NodeLimits::default() }
+    NodeLimits {
+        grace: scenario.grace,
+        default_from: scenario.default_from,
+        request_timeout: REQUEST_TIMEOUT,
+        ..NodeLimits::default()
+    }
 }

@@ -115,7 +115,7 @@ impl World {
         }
         self.show_clocks(place.node);
         let budget = 1 << (10 + self.rngs.disk.below(8));
-        let which = self.rngs.disk.below(4);
+        let which = self.rngs.disk.below(5);
         let Some(process) = self.process(place) else { return };
         let engine = process.store.engine();
         // A failure is told by the poison, or the job is chosen again.
@@ -123,16 +123,18 @@ impl World {
             0 => engine.step_flush(budget),
             1 => engine.step_compaction(0, budget),
             2 => engine.step_upkeep(budget),
+            3 => engine.step_healing(budget),
             _ => engine
                 .step_flush(budget)
                 .and_then(|flushed| {
-                    Ok([flushed, engine.step_compaction(0, budget)?, engine.step_upkeep(budget)?])
+                    let healed = engine.step_healing(budget)?;
+                    Ok([flushed, healed, engine.step_compaction(0, budget)?, engine.step_upkeep(budget)?])
                 })
                 .map(
                     |steps| if steps.contains(&Progress::Worked) { Progress::Worked } else { Progress::Idle },
                 ),
         };
-        let is_idle = which == 3 && progress.as_ref().is_ok_and(|progress| *progress == Progress::Idle);
+        let is_idle = which == 4 && progress.as_ref().is_ok_and(|progress| *progress == Progress::Idle);
         if is_idle {
             // As above.
             let _ = engine.step_idle();

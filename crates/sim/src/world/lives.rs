@@ -69,6 +69,9 @@ impl World {
                 self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
                 if host.faults.has_stopped() {
                     host.disk = disk_after(&host.disk, host.at_stop.0, &mut self.rngs.lives);
+                } else if self.is_damaged(node) {
+                    // What it needs for its start may be what is lost; the operator does as the manual says.
+                    self.replace_disk(node);
                 } else {
                     self.judge.start_failed(node, &error);
                 }
