@@ -7,6 +7,7 @@
 mod common;
 
 mod command_line;
+mod damaged;
 mod faults;
 mod full_disks;
 mod handoff;
