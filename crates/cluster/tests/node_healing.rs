@@ -5,7 +5,7 @@ mod node_support;
 use cluster::{Key, LostRange, NodeIndex, NodeSet, RepairKind, StoreRequest};
 use node_support::{SECOND, World, key};
 use std::time::Duration;
-use stdx::Version;
+use stdx::{Version, WallTime};
 
 const KEYS: usize = 3_000;
 
@@ -41,7 +41,7 @@ fn damage(world: &mut World, range: LostRange) {
 }
 
 fn is_healed(world: &World) -> bool {
-    world.hosts[0].store.damage.is_none()
+    world.hosts[0].store.damage.is_empty()
 }
 
 fn gave_up(world: &World) -> bool {
@@ -107,7 +107,7 @@ fn nothing_is_given_up_while_a_source_cannot_read_the_same_range() {
     world.run(60 * SECOND);
     assert!(!gave_up(&world));
     // What was out of reach for a while.
-    world.hosts[1].store.damage = None;
+    world.hosts[1].store.damage.clear();
     world.run_until(30 * SECOND, "it is healed", is_healed);
 }
 
@@ -186,10 +186,22 @@ fn deletes_that_others_may_have_forgotten_are_not_given_up() {
     let mut world = World::started(3, 10);
     let wall = world.now_at(0).wall;
     for (ago, heals) in [(20, false), (19, false), (18, true)] {
+        world.hosts[0].store.damage.clear();
         damage(&mut world, range("k", "l"));
         let dead_from = wall.saturating_sub(world.limits.grace * ago / 20);
-        world.hosts[0].store.damage.as_mut().expect("it is damaged").dead_from = Some(dead_from);
+        world.hosts[0].store.damage[0].dead_from = Some(dead_from);
         world.run(60 * SECOND);
         assert_eq!(is_healed(&world), heals, "{ago} of 20 parts of the grace period");
     }
+}
+
+#[test]
+fn a_table_that_cannot_heal_is_in_no_others_way() {
+    let mut world = World::started(3, 11);
+    damage(&mut world, range("a", "b"));
+    world.hosts[0].store.damage[0].dead_from = Some(WallTime::EPOCH_2020);
+    damage(&mut world, range("k", "l"));
+    damage(&mut world, range("m", "n"));
+    world.run_until(30 * SECOND, "the others are healed", |world| world.hosts[0].store.damage.len() == 1);
+    assert_eq!(world.hosts[0].store.damage[0].ranges, [range("a", "b")]);
 }

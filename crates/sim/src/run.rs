@@ -247,7 +247,7 @@ impl World {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| {
                 let is_readable = !matches!(process.read(&all), StoreResponse::Failed(_));
-                is_readable && (!has_others || process.store.damage().is_none())
+                is_readable && (!has_others || process.store.damage().is_empty())
             })
         })
     }

@@ -8,9 +8,9 @@ use engine::DamagedTable;
 use engine::sstable::LostKeys;
 
 impl Store {
-    /// A table that cannot be read back, if there is one; the same one until it was replaced.
-    pub fn damage(&self) -> Option<Damage> {
-        self.engine.damaged_tables().first().map(damage_of)
+    /// The tables that cannot be read back, until they are replaced.
+    pub fn damage(&self) -> Vec<Damage> {
+        self.engine.damaged_tables().iter().map(damage_of).collect()
     }
 
     /// The node has what was lost with a table: it is replaced by what can be read of it.

@@ -31,7 +31,7 @@ const GRACE_MARGIN: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Healing {
     /// What the store cannot read back, as it said last.
-    told: Option<Damage>,
+    told: Vec<Damage>,
     work: Option<Work>,
 }
 
@@ -57,15 +57,16 @@ enum Stage {
 
 impl Node {
     /// Takes note of what the store cannot read back.
-    pub(super) fn note_damage(&mut self, damage: Option<Damage>) {
+    pub(super) fn note_damage(&mut self, damage: Vec<Damage>) {
         self.healing.told = damage;
     }
 
     /// Goes on with the healing, if there is something to heal.
     pub(super) fn advance_healing(&mut self, now: Now) {
-        let told = self.healing.told.as_ref().filter(|damage| self.may_heal(now, damage));
-        if self.healing.work.as_ref().map(|work| &work.damage) != told {
-            let damage = told.cloned();
+        let mut told = self.healing.told.iter().filter(|damage| self.may_heal(now, damage));
+        let work = self.healing.work.as_ref().map(|work| &work.damage);
+        if work.is_none_or(|work| told.clone().all(|damage| damage != work)) {
+            let damage = told.next().cloned();
             self.begin_healing(now, damage);
         }
         while self.step_healing(now) {}

@@ -221,9 +221,9 @@ impl Node {
         self.advance(now);
     }
 
-    /// Takes note of what the store cannot read back, if there is anything. To be called again and again: what is
-    /// healed is not told any more.
-    pub fn handle_damage(&mut self, now: Now, damage: Option<Damage>) {
+    /// Takes note of the tables that the store cannot read back. To be called again and again: what is healed is not told
+    /// any more.
+    pub fn handle_damage(&mut self, now: Now, damage: Vec<Damage>) {
         self.note_damage(damage);
         self.advance(now);
     }

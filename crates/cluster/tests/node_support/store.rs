@@ -16,7 +16,7 @@ pub(crate) struct Store {
     pub(crate) record: NodeRecord,
     pub(crate) bound: Hlc,
     /// What cannot be read back, until it is given up.
-    pub(crate) damage: Option<Damage>,
+    pub(crate) damage: Vec<Damage>,
     pub(crate) latency: Duration,
     /// Requests of which this holds fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
@@ -32,7 +32,7 @@ impl Default for Store {
             hints: BTreeMap::new(),
             record: NodeRecord::default(),
             bound: Hlc::ZERO,
-            damage: None,
+            damage: Vec::new(),
             latency: Duration::from_micros(200),
             fails: |_| false,
             writes_max: usize::MAX,
@@ -64,7 +64,7 @@ impl Store {
     /// A table is damaged from here on that holds what is in `range`; of its cells, those are lost of which this holds.
     pub(crate) fn damage(&mut self, table: u64, range: LostRange, is_lost: impl Fn(&Key) -> bool) {
         self.cells.retain(|key, _| !is_in(&range, key) || !is_lost(key));
-        self.damage = Some(Damage { table, ranges: vec![range], own_cells: true, dead_from: None });
+        self.damage.push(Damage { table, ranges: vec![range], own_cells: true, dead_from: None });
     }
 
     pub(crate) fn is_unreadable(&self, key: &Key) -> bool {
@@ -104,7 +104,7 @@ impl Store {
             }
             StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
             StoreRequest::GiveUp(damage) => {
-                self.damage.take_if(|known| *known == damage);
+                self.damage.retain(|known| *known != damage);
                 StoreResponse::GivenUp
             }
             StoreRequest::Remember { record } => {

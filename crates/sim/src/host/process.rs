@@ -174,11 +174,13 @@ impl Process {
             Input::Link(event) => node.handle_link(now, event),
             Input::Stored(id, response) => node.handle_stored(now, id, response),
             Input::Timeout => {
-                let damage = self.store.damage();
-                if let (true, Some(damage)) = (self.skips_healing, &damage) {
-                    self.store.answer_blocking(&StoreRequest::GiveUp(damage.clone()));
+                let mut damage = self.store.damage();
+                if self.skips_healing {
+                    for damage in damage.drain(..) {
+                        self.store.answer_blocking(&StoreRequest::GiveUp(damage));
+                    }
                 }
-                node.handle_damage(now, damage.filter(|_| !self.skips_healing));
+                node.handle_damage(now, damage);
                 node.handle_timeout(now);
             }
             Input::Drain => node.begin_drain(now),
