@@ -13,10 +13,10 @@
 //!
 //! **Caveats.** One table at a time. One with deletes, or expired values, that are older than the grace period does not
 //! heal: others may have forgotten them, and what they hid in this node would come back. Then, as after too long an
-//! absence, the operator has the node rebuilt. A node that keeps the only copy of what it holds by default does not heal: an
-//! error says more than "nothing here". Where so many others are lost or damaged in the same range that no majority
-//! can be spoken for, the range stays unreadable until they are back, or the operator has this node rebuilt. Of keys
-//! that only this node held, the lost ones read as missing.
+//! absence, the operator has the node rebuilt. A node that keeps the only copy of what it holds by default does not
+//! heal: an error says more than "nothing here". Where so many others are lost or damaged in the same range that no
+//! majority can be spoken for, the range stays unreadable until they are back, or the operator has this node rebuilt.
+//! Of keys that only this node held, the lost ones read as missing.
 
 use super::pull::Pulled;
 use super::purpose::StorePurpose;
