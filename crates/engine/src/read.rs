@@ -6,7 +6,8 @@
 //! **Mechanism.** Sources are looked at from where new cells are likely: memtables, level 0, then downwards.
 //! The place of a cell says nothing about its version, so a source is skipped only when its greatest version
 //! is below that of what was found; a hot key is found in the memtable and nothing else is touched. Key
-//! ranges and filters spare the rest.
+//! ranges and filters spare the rest. A table that cannot be read fails the read unless what the others have is
+//! newer than all that it can hold.
 
 use crate::engine::Engine;
 use crate::sstable::{Lookup, Wait};
@@ -46,9 +47,9 @@ impl Engine {
     /// The newest durable cell of `key`, tombstones and expired values included. May wait for the disk.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the key cannot be read.
+    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
-        match self.lookup(key, Wait::Allowed).inspect_err(|error| self.note_failed_read(error))? {
+        match self.lookup(key, Wait::Allowed)? {
             TryGet::Ready(cell) => Ok(cell),
             TryGet::WouldWait => unreachable!("waiting is allowed"),
         }
@@ -59,7 +60,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub fn try_get(&self, key: &[u8]) -> Result<TryGet, Error> {
-        self.lookup(key, Wait::Never).inspect_err(|error| self.note_failed_read(error))
+        self.lookup(key, Wait::Never)
     }
 
     fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {
@@ -68,6 +69,7 @@ impl Engine {
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = xxh3_64(key);
         let mut newest = Newest::default();
+        let mut unread: Option<(Version, Error)> = None;
         for logged in view.memtables() {
             if newest.may_be_superseded_by(logged.memtable.version_max()) {
                 newest.offer(logged.memtable.get(key, hash, visible));
@@ -81,13 +83,23 @@ impl Engine {
                 if !newest.may_be_superseded_by(table.meta().version_max) {
                     continue;
                 }
-                match table.get(key, hash, wait)? {
-                    Lookup::Found(cell) => newest.offer(Some(cell)),
-                    Lookup::Absent => {}
-                    Lookup::WouldWait => return Ok(TryGet::WouldWait),
+                match table.get(key, hash, wait) {
+                    Ok(Lookup::Found(cell)) => newest.offer(Some(cell)),
+                    Ok(Lookup::Absent) => {}
+                    Ok(Lookup::WouldWait) => return Ok(TryGet::WouldWait),
+                    Err(error) => {
+                        self.note_failed_read(&error);
+                        let version_max = table.meta().version_max;
+                        if unread.as_ref().is_none_or(|(greatest, _)| version_max > *greatest) {
+                            unread = Some((version_max, error));
+                        }
+                    }
                 }
             }
         }
-        Ok(TryGet::Ready(newest.0))
+        match unread {
+            Some((version_max, error)) if newest.may_be_superseded_by(version_max) => Err(error),
+            _ => Ok(TryGet::Ready(newest.0)),
+        }
     }
 }

@@ -8,7 +8,7 @@ use engine::{DamagedTable, Engine, Error, Options};
 use env::{Env, Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stdx::Rng;
+use stdx::{Cell, Rng};
 use support::{DIR, World, batch_of, small_options};
 
 const KEYS: u64 = 60;
@@ -143,6 +143,29 @@ fn what_was_not_given_up_stays_as_it_is() {
     assert_eq!(engine.damaged_tables(), damaged);
     assert_eq!(unreadable(&world, &engine), failed);
     assert!(world.disk.file_names().contains(&path));
+}
+
+/// As on a node of its own, that has nobody to ask.
+#[test]
+fn what_is_written_anew_is_read_also_from_below_a_table_that_was_set_aside() {
+    let (mut world, _) = damaged(6);
+    let engine = open(&world, Arc::new(world.disk.clone()));
+    let failed = unreadable(&world, &engine);
+    work(&engine);
+    let damaged = engine.damaged_tables();
+    // Often enough for level 0 to be merged.
+    for _ in 0..2 * options().level0_tables {
+        for key in &failed {
+            let write = (key.clone(), Cell::value(world.next_version(), 1, vec![7; 100].into()));
+            engine.write(batch_of([&write])).expect("write");
+            world.acknowledge(&write.0, &write.1);
+        }
+        engine.flush().expect("flush");
+        work(&engine);
+    }
+    assert_eq!(engine.damaged_tables(), damaged, "it is there still");
+    assert!(engine.stats().levels.iter().skip(1).any(|level| level.tables > 0));
+    assert!(unreadable(&world, &engine).is_empty());
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl<T: Neighbour> Outside<T> {
         }
     }
 
-    /// Whether one of them holds a cell of `key` at `version` or below.
+    /// Whether one of them holds a cell of `key` at `version` or below; one that cannot be read may.
     pub(super) fn may_hold(&self, key: &[u8], version: Version) -> Result<bool, Error> {
         let hash = crate::memtable::hash_key(key);
         for (level, tables) in self.levels.iter().enumerate() {
@@ -66,11 +66,14 @@ impl<T: Neighbour> Outside<T> {
             let count = if level == 0 { tables.len() } else { 1 };
             for table in tables[from..].iter().take(count) {
                 let meta = table.meta();
-                if meta.covers(key)
-                    && meta.version_min <= version
-                    && table.version_of(key, hash)?.is_some_and(|held| held <= version)
-                {
-                    return Ok(true);
+                if !meta.covers(key) || meta.version_min > version {
+                    continue;
+                }
+                match table.version_of(key, hash) {
+                    Ok(held) if held.is_none_or(|held| held > version) => {}
+                    Ok(_) => return Ok(true),
+                    Err(error) if error.unreadable().is_some() => return Ok(true),
+                    Err(error) => return Err(error),
                 }
             }
         }
