@@ -374,7 +374,7 @@ fn memory_is_held_under_every_load_at_once() {
 /// the largest values: beside it are the process itself, 1,400 connections, and a handful of values of 16 MiB that were read
 /// and have found no room yet.
 #[test]
-#[ignore = "needs the right to make control groups"]
+#[ignore = "needs the right to make control groups, and what is resident is not below its bound yet"]
 fn a_node_in_a_small_control_group_is_not_killed() {
     let group = Group::new(512 * MIB).expect("the right to make control groups");
     let (_dir, data) = data_dir();
@@ -386,7 +386,7 @@ fn a_node_in_a_small_control_group_is_not_killed() {
     let budget = scrape(&node).get("veche_memory_budget_bytes", &[]);
     assert_eq!(budget, (128 * MIB) as f64);
     let peak = drive(&node, MANY, Duration::from_secs(30));
-    assert!(peak.accounted < 1.1 * budget && (peak.resident as f64) < 2.0 * budget, "{peak:?}");
+    assert!(peak.accounted < 1.1 * budget && (peak.resident as f64) < 1.3 * budget, "{peak:?}");
     node.stop();
 }
 
