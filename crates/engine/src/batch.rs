@@ -12,6 +12,7 @@ use stdx::{CellKind, CellRef};
 pub struct Batch {
     record: RecordBuilder,
     need: Need,
+    precedes: bool,
 }
 
 impl Batch {
@@ -48,6 +49,12 @@ impl Batch {
         self.record.push(key, cell);
     }
 
+    /// It is let in whatever waits, and however full the memtables are: for a little now and then that the host cannot
+    /// go on without.
+    pub const fn precede(&mut self) {
+        self.precedes = true;
+    }
+
     /// Cells in the batch.
     pub fn len(&self) -> usize {
         self.record.cells()
@@ -66,6 +73,10 @@ impl Batch {
     /// What it needs of the disk: what the cell needs that needs most.
     pub(crate) fn need(&self) -> Need {
         self.need
+    }
+
+    pub(crate) fn precedes(&self) -> bool {
+        self.precedes
     }
 
     pub(crate) fn into_record(self) -> RecordBuilder {

@@ -174,3 +174,23 @@ fn who_waits_for_room_is_told_when_there_is_none_in_time_and_when_the_engine_clo
     host.engine.close().expect("close");
     assert!(matches!(host.told.lock()[..], [(Err(Error::Overloaded { .. }), _)]));
 }
+
+/// What the host cannot go on without, as the bound of its clock.
+#[test]
+fn what_precedes_is_let_in_before_all_that_waits_and_however_full_it_is() {
+    let mut host = Host::new(5, WAIT_MAX);
+    while host.engine.stats().stalls.refused_overloaded == 0 {
+        host.submit(VALUE_BYTES);
+    }
+    let version = host.world.next_version();
+    let mut batch = Batch::new();
+    batch.put_within_reserve(b"bound", Cell::value(version, 1, vec![1].into()).as_ref());
+    batch.precede();
+    host.told.lock().clear();
+    let told = Arc::clone(&host.told);
+    let completion = move |result: Result<_, Error>| told.lock().push((result.map(drop), Duration::ZERO));
+    host.engine.submit(batch, Box::new(completion));
+    while host.engine.step_commit().expect("commit") {}
+    assert!(host.told.lock().iter().any(|(told, took)| told.is_ok() && took.is_zero()));
+    assert!(host.engine.get(b"bound").expect("read").is_some());
+}

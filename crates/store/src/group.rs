@@ -11,16 +11,18 @@ use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// Writes of one turn, copied into batches of the engine: one hand-over to its commit thread for all of them.
 ///
-/// A request goes whole into one of two batches: a cell is never there without its hints, nor they without it.
-/// One batch takes values with their hints; the other what must go on when the disk is full: deletes with
-/// theirs, which make room; hints for what is here already, whose bytes the hint ledger bounds, and forgetting
-/// them; what the node remembers; and the bound of the clock, without which there are no deletes.
+/// A request goes whole into one of three batches: a cell is never there without its hints, nor they without it.
+/// One batch takes values with their hints; one what must go on when the disk is full: deletes with theirs, which make
+/// room; hints for what is here already, whose bytes the hint ledger bounds, and forgetting them. The third takes what the
+/// node remembers, and the bound of the clock, without which no write has a version: little, and not to wait for a
+/// flood to be over.
 #[derive(Debug)]
 pub struct WriteGroup {
     tag: NodeTag,
     record_versions: Arc<RecordVersions>,
     values: Part,
     essentials: Part,
+    own: Part,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +55,9 @@ enum What {
 impl WriteGroup {
     /// An empty group for the node of this tag.
     pub(crate) fn new(tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
-        Self { tag, record_versions, values: Part::default(), essentials: Part::default() }
+        let (values, essentials, mut own) = <(Part, Part, Part)>::default();
+        own.batch.precede();
+        Self { tag, record_versions, values, essentials, own }
     }
 
     /// Adds what a request writes.
@@ -85,11 +89,11 @@ impl WriteGroup {
             }
             StoreRequest::Remember { record } => {
                 self.put_record(record);
-                (&mut self.essentials, What::Remember { revision: record.revision })
+                (&mut self.own, What::Remember { revision: record.revision })
             }
             StoreRequest::RaiseClockBound { bound } => {
                 self.put_clock_bound(*bound);
-                (&mut self.essentials, What::RaiseClockBound(*bound))
+                (&mut self.own, What::RaiseClockBound(*bound))
             }
             StoreRequest::Read { .. }
             | StoreRequest::ReadHints { .. }
@@ -107,18 +111,18 @@ impl WriteGroup {
         let version = Version::new(self.record_versions.of(record.revision), self.tag);
         let value = node_record::encode(record);
         let cell = CellRef { meta: CellMeta::value(version, 1), value: &value };
-        self.essentials.batch.put_within_reserve(NODE_RECORD, cell);
+        self.own.batch.put_within_reserve(NODE_RECORD, cell);
     }
 
     fn put_clock_bound(&mut self, bound: Hlc) {
         let value = bound.to_bits().to_be_bytes();
         let meta = CellMeta::value(clock_bound_version(bound, self.tag), 1);
-        self.essentials.batch.put_within_reserve(CLOCK_BOUND, CellRef { meta, value: &value });
+        self.own.batch.put_within_reserve(CLOCK_BOUND, CellRef { meta, value: &value });
     }
 
     /// Requests in the group.
     pub fn len(&self) -> usize {
-        self.values.asked.len() + self.essentials.asked.len()
+        self.parts().map(|part| part.asked.len()).sum()
     }
 
     /// Whether there are none.
@@ -128,7 +132,11 @@ impl WriteGroup {
 
     /// What the group will take in the log, in bytes.
     pub fn bytes(&self) -> usize {
-        self.values.batch.bytes() + self.essentials.batch.bytes()
+        self.parts().map(|part| part.batch.bytes()).sum()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.values, &self.essentials, &self.own].into_iter()
     }
 
     /// The answers when the group is not handed over, because of this.
@@ -139,7 +147,7 @@ impl WriteGroup {
 
     /// The batches that somebody waits for, each with those who do.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = (Batch, Answers)> {
-        [self.values, self.essentials]
+        [self.values, self.essentials, self.own]
             .into_iter()
             .filter(|part| !part.asked.is_empty())
             .map(|part| (part.batch, Answers(part.asked)))

@@ -2,8 +2,9 @@
 //!
 //! A batch that is let in has a memtable with room for it, a turn that comes soon at the rate that is permitted, and the
 //! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stalled`](super::stalled).
+//! What the host cannot go on without needs the last only.
 
-use super::stalled::{FEW_CELLS, Newcomer, STALL_MAX, Size};
+use super::stalled::{Claim, FEW_CELLS, Newcomer, STALL_MAX};
 use super::{CommitQueue, Pending};
 use crate::Error;
 use crate::disk::Need;
@@ -72,10 +73,10 @@ impl Engine {
     pub(super) fn let_in(&self) -> (bool, bool) {
         loop {
             let mut queue = self.shared.commit_queue.lock();
-            let Some((size, since)) = queue.stalled.first() else {
+            let Some((claim, since)) = queue.stalled.first() else {
                 return (queue.waiting_bytes() > 0, false);
             };
-            let admitted = self.admit(&mut queue, &size);
+            let admitted = self.admit(&mut queue, claim);
             let may_wait = matches!(admitted, Err(Denied::NoRoom | Denied::NoTurn));
             if may_wait && self.now().saturating_since(since) < STALL_MAX {
                 return (queue.waiting_bytes() > 0, true);
@@ -126,15 +127,15 @@ impl Engine {
         queue: &mut CommitQueue,
         newcomer: &Newcomer,
     ) -> Result<Arc<LoggedMemtable>, Denied> {
-        if !queue.stalled.is_empty() {
+        if !queue.stalled.is_empty() && !newcomer.claim.precedes {
             return Err(Denied::NoRoom);
         }
-        self.admit(queue, &newcomer.size())
+        self.admit(queue, newcomer.claim)
     }
 
     /// The memtable that takes a batch, if it may come at all.
-    fn admit(&self, queue: &mut CommitQueue, size: &Size) -> Result<Arc<LoggedMemtable>, Denied> {
-        let Size { bytes, need } = *size;
+    fn admit(&self, queue: &mut CommitQueue, claim: Claim) -> Result<Arc<LoggedMemtable>, Denied> {
+        let Claim { bytes, need, precedes } = claim;
         self.check_poison().map_err(Denied::For)?;
         let full = || Denied::For(Error::Full { path: self.shared.paths.root().to_owned() });
         if need == Need::Room && self.shared.disk.is_full() {
@@ -151,11 +152,13 @@ impl Engine {
             self.rotate(queue);
             view = self.shared.view.load();
         }
-        if (is_full && !rotates) || !self.shared.has_room_for(&view, bytes) {
-            return Err(Denied::NoRoom);
-        }
-        if self.waits_too_long(queue, &view) {
-            return Err(Denied::NoTurn);
+        if !precedes {
+            if (is_full && !rotates) || !self.shared.has_room_for(&view, bytes) {
+                return Err(Denied::NoRoom);
+            }
+            if self.waits_too_long(queue, &view) {
+                return Err(Denied::NoTurn);
+            }
         }
         // Last: what is admitted counts.
         if !self.shared.disk.admit(need, bytes) {

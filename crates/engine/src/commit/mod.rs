@@ -64,9 +64,7 @@ impl Engine {
         if batch.is_empty() {
             return completion(Ok(Committed::default()));
         }
-        let need = batch.need();
-        let newcomer = Newcomer { record: batch.into_record().seal(), need, completion: Some(completion) };
-        match self.enqueue_or_stall(newcomer) {
+        match self.enqueue_or_stall(Newcomer::new(batch, Some(completion))) {
             Ok(pending) => {
                 if let Some(pending) = pending {
                     pending.insert();
@@ -93,8 +91,7 @@ impl Engine {
             return Ok(Committed::default());
         }
         self.pace_writer();
-        let need = batch.need();
-        let mut newcomer = Newcomer { record: batch.into_record().seal(), need, completion: None };
+        let mut newcomer = Newcomer::new(batch, None);
         let mut waited = Duration::ZERO;
         let pending = loop {
             match self.enqueue(newcomer) {

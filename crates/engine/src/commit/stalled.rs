@@ -10,6 +10,7 @@
 //! **Caveats.** What waits is held in memory beside the commit queue, under one bound with it.
 
 use super::Completion;
+use crate::Batch;
 use crate::disk::Need;
 use crate::wal::record::Record;
 use std::collections::VecDeque;
@@ -26,20 +27,26 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A batch that is not let in yet.
 pub(super) struct Newcomer {
     pub(super) record: Record,
-    pub(super) need: Need,
+    pub(super) claim: Claim,
     /// Whom to tell; nobody waits for room without.
     pub(super) completion: Option<Completion>,
 }
 
 /// What a batch asks for.
-pub(super) struct Size {
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
     pub(super) bytes: u64,
     pub(super) need: Need,
+    /// It waits for no room and no turn.
+    pub(super) precedes: bool,
 }
 
 impl Newcomer {
-    pub(super) fn size(&self) -> Size {
-        Size { bytes: self.record.bytes().len() as u64, need: self.need }
+    pub(super) fn new(batch: Batch, completion: Option<Completion>) -> Self {
+        let (need, precedes) = (batch.need(), batch.precedes());
+        let record = batch.into_record().seal();
+        let claim = Claim { bytes: record.bytes().len() as u64, need, precedes };
+        Self { record, claim, completion }
     }
 }
 
@@ -72,8 +79,8 @@ impl Stalled {
     }
 
     /// What the one that has waited longest asks for, and since when it waits.
-    pub(super) fn first(&self) -> Option<(Size, Instant)> {
-        self.waiting.front().map(|(newcomer, since)| (newcomer.size(), *since))
+    pub(super) fn first(&self) -> Option<(Claim, Instant)> {
+        self.waiting.front().map(|(newcomer, since)| (newcomer.claim, *since))
     }
 
     /// The one that has waited longest.

@@ -219,6 +219,11 @@ impl Engine {
         self.shared.disk.stats()
     }
 
+    /// The log alone.
+    pub fn wal_stats(&self) -> WalStats {
+        self.shared.counters.wal(&self.shared.wal_meter)
+    }
+
     /// The memory alone. Costs a look at each table, and allocates nothing.
     pub fn memory_stats(&self) -> MemoryStats {
         self.memory_of(&self.shared.view.load())
@@ -252,7 +257,7 @@ impl Engine {
             memtables: view.memtables().count(),
             live_bytes: live_bytes(&view.levels, &levels),
             levels,
-            wal: shared.counters.wal(&shared.wal_meter),
+            wal: self.wal_stats(),
             jobs: shared.counters.jobs(),
             backlog: shared.backlog_of(&view),
             stalls: shared.counters.stalls(),

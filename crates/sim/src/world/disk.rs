@@ -11,7 +11,6 @@ use super::{Event, World};
 use crate::network::Place;
 use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
-use env::Fs;
 use std::time::Duration;
 use stdx::Instant;
 use store::{ReadNow, WriteGroup};
@@ -89,13 +88,14 @@ impl World {
 
     pub(super) fn commit(&mut self, place: Place) {
         self.show_clocks(place.node);
-        let disk = self.host(place.node).disk.clone();
+        let is_bounded = self.scenario.flood.is_some();
         let Some(process) = self.process(place) else { return };
-        let engine = process.store.engine();
-        let before = disk.counters().counts().written_bytes;
         // Its failure is told to each write, and by the poison.
+        let engine = process.store.engine();
+        let logged = || if is_bounded { engine.wal_stats().bytes } else { 0 };
+        let before = logged();
         let worked = engine.step_commit().unwrap_or(false);
-        let written = disk.counters().counts().written_bytes - before;
+        let written = logged() - before;
         let goes_on = worked || engine.has_waiting_writes();
         process.is_committing = goes_on;
         if self.ends_if_stopped(place) {
@@ -206,7 +206,7 @@ impl World {
         Duration::from_nanos(max / 8 + self.rngs.disk.below(max))
     }
 
-    /// How long a disk takes for what a commit wrote to it, where that is bounded.
+    /// How long a disk takes to write so much to its log, where that is bounded.
     fn write_time(&self, bytes: u64) -> Duration {
         let rate = self.scenario.flood.map(|load| load.disk_bytes);
         rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate as f64))
