@@ -127,10 +127,10 @@ impl Engine {
         queue: &mut CommitQueue,
         newcomer: &Newcomer,
     ) -> Result<Arc<LoggedMemtable>, Denied> {
-        if !queue.stalled.is_empty() && !newcomer.claim.precedes {
+        if !queue.stalled.is_empty() && !newcomer.precedes {
             return Err(Denied::NoRoom);
         }
-        self.admit(queue, newcomer.claim)
+        self.admit(queue, newcomer.claim())
     }
 
     /// The memtable that takes a batch, if it may come at all.

@@ -27,7 +27,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A batch that is not let in yet.
 pub(super) struct Newcomer {
     pub(super) record: Record,
-    pub(super) claim: Claim,
+    need: Need,
+    pub(super) precedes: bool,
     /// Whom to tell; nobody waits for room without.
     pub(super) completion: Option<Completion>,
 }
@@ -37,16 +38,18 @@ pub(super) struct Newcomer {
 pub(super) struct Claim {
     pub(super) bytes: u64,
     pub(super) need: Need,
-    /// It waits for no room and no turn.
+    /// It waits for neither room nor turn.
     pub(super) precedes: bool,
 }
 
 impl Newcomer {
     pub(super) fn new(batch: Batch, completion: Option<Completion>) -> Self {
         let (need, precedes) = (batch.need(), batch.precedes());
-        let record = batch.into_record().seal();
-        let claim = Claim { bytes: record.bytes().len() as u64, need, precedes };
-        Self { record, claim, completion }
+        Self { record: batch.into_record().seal(), need, precedes, completion }
+    }
+
+    pub(super) fn claim(&self) -> Claim {
+        Claim { bytes: self.record.bytes().len() as u64, need: self.need, precedes: self.precedes }
     }
 }
 
@@ -80,7 +83,7 @@ impl Stalled {
 
     /// What the one that has waited longest asks for, and since when it waits.
     pub(super) fn first(&self) -> Option<(Claim, Instant)> {
-        self.waiting.front().map(|(newcomer, since)| (newcomer.claim, *since))
+        self.waiting.front().map(|(newcomer, since)| (newcomer.claim(), *since))
     }
 
     /// The one that has waited longest.
