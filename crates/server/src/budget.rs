@@ -13,8 +13,8 @@
 //!
 //! **Caveats.** What the store takes is looked at some times a second. What is read from disk is in memory before its size
 //! is known: values of 16 MiB together, and as many pages as threads read, may be there untaken, for the moment until they
-//! are taken or let go. What a flush or a compaction holds of large values, one or two of them, is in no account. Where the budget is small for the largest
-//! value, what there always is room for ([`Largest`]) goes over it.
+//! are taken or let go. What a flush or a compaction holds of large values, one or two of them, is in no account. Where
+//! the budget is small for the largest value, what there always is room for ([`Largest`]) goes over it.
 
 use crate::config::Limits;
 use parking_lot::Mutex;

@@ -36,6 +36,13 @@ pub struct CellMeta {
 }
 
 impl CellMeta {
+    /// Of two cells of a key, the one with the greater rank supersedes the other. Where ranks are equal, it takes their
+    /// values to tell.
+    #[inline]
+    pub const fn rank(&self) -> (Version, u8) {
+        (self.version, self.kind as u8)
+    }
+
     /// A value that never expires.
     pub const fn value(version: Version, from: u8) -> Self {
         Self { version, kind: CellKind::Value, expires_at: None, from }
@@ -112,8 +119,7 @@ impl CellRef<'_> {
     }
 
     fn order(&self, other: &CellRef<'_>) -> Ordering {
-        (self.meta.version.cmp(&other.meta.version))
-            .then_with(|| (self.meta.kind as u8).cmp(&(other.meta.kind as u8)))
+        (self.meta.rank().cmp(&other.meta.rank()))
             .then_with(|| self.value.cmp(other.value))
             .then_with(|| expiry_rank(self).cmp(&expiry_rank(other)))
             .then_with(|| self.meta.from.cmp(&other.meta.from))

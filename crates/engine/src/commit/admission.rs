@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::pressure::{WAIT_MAX, bytes_at, time_at};
 use crate::view::{LoggedMemtable, View};
 use crate::wal::record::Record;
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// So many bytes may wait to be committed before writes are refused, if the memory budget is not small...
@@ -45,10 +46,7 @@ impl Engine {
         let mut queue = self.shared.commit_queue.lock();
         match self.admit_in_turn(&mut queue, &newcomer) {
             Ok(target) => Ok(queue.push(newcomer, target)),
-            Err(denied) => {
-                drop(queue);
-                Err(Refused { error: self.error_of(denied), newcomer })
-            }
+            Err(denied) => Err(self.refused(queue, denied, newcomer)),
         }
     }
 
@@ -61,10 +59,7 @@ impl Engine {
                 queue.stalled.push(newcomer, self.now());
                 Ok(None)
             }
-            Err(denied) => {
-                drop(queue);
-                Err(Refused { error: self.error_of(denied), newcomer })
-            }
+            Err(denied) => Err(self.refused(queue, denied, newcomer)),
         }
     }
 
@@ -88,10 +83,7 @@ impl Engine {
                     drop(queue);
                     pending.insert();
                 }
-                Err(denied) => {
-                    drop(queue);
-                    self.refuse(Refused { error: self.error_of(denied), newcomer });
-                }
+                Err(denied) => self.refuse(self.refused(queue, denied, newcomer)),
             }
         }
     }
@@ -109,11 +101,14 @@ impl Engine {
         (newcomer.completion.expect("whoever blocks is told otherwise"))(Err(error));
     }
 
-    fn error_of(&self, denied: Denied) -> Error {
-        match denied {
+    /// Why a batch is refused; what it takes to tell is not done with the queue locked.
+    fn refused(&self, queue: MutexGuard<'_, CommitQueue>, denied: Denied, newcomer: Newcomer) -> Refused {
+        drop(queue);
+        let error = match denied {
             Denied::For(error) => error,
             Denied::NoRoom | Denied::NoTurn => self.overloaded(),
-        }
+        };
+        Refused { error, newcomer }
     }
 
     pub(crate) fn overloaded(&self) -> Error {

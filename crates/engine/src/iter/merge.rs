@@ -13,13 +13,13 @@
 //! Only the head needs its value: all others set theirs aside if it is large, so a merge holds one of them however many
 //! sources stand at one. Values are compared only where cells of one version meet at the head.
 //!
-//! **Caveats.** A large value that does not come to the head at once is read twice. Putting back moves up to all other sources by one place, which is cheap for the dozens that a
-//! store has, and not meant for thousands.
+//! **Caveats.** A large value that does not come to the head at once is read twice. Putting back moves up to all other
+//! sources by one place, which is cheap for the dozens that a store has, and not meant for thousands.
 
 use super::Cursor;
 use crate::Error;
 use std::cmp::Ordering;
-use stdx::{CellMeta, CellRef, Version};
+use stdx::{CellMeta, CellRef};
 
 const PREFIX_BYTES: usize = size_of::<u128>();
 
@@ -191,7 +191,7 @@ fn precedes<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
         return a.prefix < b.prefix;
     }
     let ((a_key, a_meta), (b_key, b_meta)) = (place_at(sources, a), place_at(sources, b));
-    match a_key.cmp(b_key).then_with(|| rank(&b_meta).cmp(&rank(&a_meta))) {
+    match a_key.cmp(b_key).then_with(|| b_meta.rank().cmp(&a_meta.rank())) {
         Ordering::Less => true,
         Ordering::Greater => false,
         Ordering::Equal => a.source < b.source,
@@ -204,12 +204,7 @@ fn same_key<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
 
 /// Whether it takes more than versions and kinds to tell which of two cells of a key supersedes the other.
 fn is_tied<C: Cursor>(sources: &[C], a: &Place, b: &Place) -> bool {
-    rank(&place_at(sources, a).1) == rank(&place_at(sources, b).1)
-}
-
-/// Of two cells of a key, the one with the greater supersedes the other.
-fn rank(meta: &CellMeta) -> (Version, u8) {
-    (meta.version, meta.kind as u8)
+    place_at(sources, a).1.rank() == place_at(sources, b).1.rank()
 }
 
 fn place_at<'a, C: Cursor>(sources: &'a [C], place: &Place) -> (&'a [u8], CellMeta) {

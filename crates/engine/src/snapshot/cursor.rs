@@ -191,6 +191,7 @@ impl Cursor for Source {
             Self::Unreached => None,
         }
     }
+
     #[inline]
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
         match self {
