@@ -18,6 +18,7 @@ const ENTRIES: usize = 300_000;
 const ROUNDS: usize = 5;
 const VALUE: [u8; 100] = [7; 100];
 const SOURCES: usize = 4;
+const BATCH: usize = 60;
 
 type Key = [u8; 16];
 
@@ -36,6 +37,11 @@ fn main() {
         "insert, random, two threads at once",
         best(|| timed(&ours(), |table| in_two(&keys, |half| fill(table, half)))),
         best(|| timed(&SkipMap::new(), |map| in_two(&keys, |half| fill_map(map, half)))),
+    );
+    report(
+        "insert, random, in batches",
+        best(|| timed(&ours(), |table| fill_in_batches(table, &keys))),
+        None,
     );
     let mut ascending = keys.clone();
     ascending.sort_unstable();
@@ -72,6 +78,7 @@ fn main() {
         best(|| timed(&(), |()| assert_eq!(walk_map(&map), ENTRIES))),
     );
     report("overwrite", best(|| timed(&(), |()| fill(&table, &shuffled))), None);
+    report("overwrite, in batches", best(|| timed(&(), |()| fill_in_batches(&table, &shuffled))), None);
 
     let sources: Vec<_> = (0..SOURCES)
         .map(|source| {
@@ -122,6 +129,16 @@ fn timed<T>(subject: &T, work: impl FnOnce(&T)) -> Duration {
 fn fill(table: &Memtable, keys: &[Key]) {
     for (sequence, key) in keys.iter().enumerate() {
         table.insert(Sequence(sequence as u64), key, cell(sequence));
+    }
+}
+
+fn fill_in_batches(table: &Memtable, keys: &[Key]) {
+    for (at, batch) in keys.chunks(BATCH).enumerate() {
+        let first = at * BATCH;
+        table.insert_all(
+            Sequence(first as u64),
+            batch.iter().enumerate().map(|(position, key)| (&key[..], cell(first + position))),
+        );
     }
 }
 

@@ -168,10 +168,9 @@ impl Replay {
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
         let logged = Arc::clone(self.with_room());
-        for (key, cell) in cells {
-            self.last = self.last.plus(1);
-            logged.insert(self.last, key, cell);
-        }
+        let first = self.last.plus(1);
+        self.last = self.last.plus(cells.len() as u64);
+        logged.insert_all(first, cells);
         logged.logged_in(segment);
         logged.extend_to(self.last);
     }

@@ -47,14 +47,21 @@ impl LoggedMemtable {
         }
     }
 
-    /// Inserts a cell: see [`Memtable::insert`].
-    #[inline]
-    pub(crate) fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
+    /// Inserts cells: see [`Memtable::insert_all`].
+    pub(crate) fn insert_all<'c>(
+        &self,
+        first: Sequence,
+        cells: impl IntoIterator<Item = (&'c [u8], CellRef<'c>)>,
+    ) -> Vec<u32> {
+        let cells = cells.into_iter().inspect(|(key, cell)| self.note_local(key, cell));
+        self.memtable.insert_all(first, cells)
+    }
+
+    fn note_local(&self, key: &[u8], cell: &CellRef<'_>) {
         let is_local = self.local_end.as_ref().is_some_and(|end| key < end);
         if is_local && cell.meta.kind == CellKind::Value {
             self.local_hlc_min.fetch_min(cell.meta.version.hlc.to_bits(), Ordering::Relaxed);
         }
-        self.memtable.insert(sequence, key, cell)
     }
 
     /// The least versions of what was inserted.

@@ -31,13 +31,7 @@ impl Pending {
     }
 
     pub(super) fn insert(&self) {
-        let mut superseded = Vec::new();
-        for (position, (key, cell)) in self.record.iter().enumerate() {
-            if self.target.insert(self.first.plus(position as u64), key, cell) {
-                superseded.push(position as u32);
-            }
-        }
-        let newly = self.inserted.set(superseded);
+        let newly = self.inserted.set(self.target.insert_all(self.first, &self.record));
         assert!(newly.is_ok(), "a batch is inserted once");
     }
 

@@ -15,6 +15,7 @@
 use super::arena::Arena;
 use super::node::{KeyHead, KeyNode, Probe};
 use super::sync::{AtomicPtr, Ordering};
+use crate::prefetch::prefetch;
 use std::cmp::Ordering as Order;
 use std::ptr::{self, NonNull};
 
@@ -59,6 +60,26 @@ impl Index {
     /// What the index holds of the global allocator, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
+    }
+
+    /// Asks the processor for where a key with this hash is looked for first.
+    pub(super) fn prefetch(&self, hash: u64) {
+        if let Some(slot) = self.window(hash).next() {
+            prefetch(ptr::from_ref(slot).cast());
+        }
+    }
+
+    /// Asks the processor for the node that is probably that of a key with this hash.
+    pub(super) fn prefetch_node(&self, hash: u64, arena: &Arena) {
+        for slot in self.window(hash).take(SLOTS_PER_BUCKET) {
+            let entry = slot.load(Ordering::Acquire);
+            if entry.is_null() {
+                return;
+            }
+            if entry.addr() & TAG_MASK == tag(hash) {
+                return node_of(entry, arena).prefetch();
+            }
+        }
     }
 
     /// Looks for the node of a key with this hash. `arena` is that of the published nodes.

@@ -8,6 +8,8 @@
 //! **Mechanism.** Each key has one *node* in a skiplist ordered by key, and the node heads a list of the
 //! key's cells, the superseding one first. An index by hash finds the node of a known key in one step, so an
 //! overwrite does not search the skiplist, and a read of a key that is not here ends after one cache line.
+//! The keys of a batch are looked for side by side, a comparison of each in turn, so that a core waits for many lines
+//! of memory at once instead of for one after the other.
 //! All of it is linked by compare-and-swap and never unlinked; the memory comes from an arena that is freed
 //! whole. The `unsafe` code is in `arena` and `node`; elsewhere it only names a node by its address.
 //!

@@ -84,6 +84,11 @@ impl<'k> Probe<'k> {
         prefix[..known].copy_from_slice(&key[..known]);
         Self { key, prefix: u64::from_be_bytes(prefix) }
     }
+
+    /// The key.
+    pub(super) fn key(&self) -> &'k [u8] {
+        self.key
+    }
 }
 
 /// A key of the memtable and the cells under it.

@@ -67,6 +67,16 @@ fn insert(table: &Memtable, write: Write) -> bool {
     table.insert(Sequence(write.sequence), write.key, CellRef { meta, value: &write.version.to_be_bytes() })
 }
 
+/// Writes of consecutive sequences.
+fn insert_all(table: &Memtable, writes: &[Write]) {
+    let values: Vec<_> = writes.iter().map(|write| write.version.to_be_bytes()).collect();
+    let cells = writes.iter().zip(&values).map(|(write, value)| {
+        let meta = CellMeta::value(Version::new(Hlc::from_bits(write.version), NodeTag(0)), 1);
+        (write.key, CellRef { meta, value })
+    });
+    table.insert_all(Sequence(writes[0].sequence), cells);
+}
+
 fn get(table: &Memtable, key: &[u8], visible: u64) -> Option<u64> {
     table.get(key, hash_key(key), Sequence(visible)).map(|cell| cell.meta.version.hlc.to_bits())
 }
@@ -157,6 +167,29 @@ fn neighbours_brought_at_the_same_time_are_all_linked() {
                 ]
             },
         );
+    });
+}
+
+#[test]
+fn batches_that_bring_the_same_keys_are_linked_in_full() {
+    const BATCHES: &[&[Write]] = &[
+        &[write(1, b"c", 10), write(2, b"a", 10), write(3, b"c", 12), write(4, b"b", 10)],
+        &[write(5, b"b", 11), write(6, b"c", 11), write(7, b"aa", 10)],
+    ];
+    check(|| {
+        let table = Arc::new(Memtable::new(0, 0));
+        let writers: Vec<_> = (BATCHES.iter())
+            .map(|batch| {
+                let table = Arc::clone(&table);
+                thread::spawn(move || insert_all(&table, batch))
+            })
+            .collect();
+        for writer in writers {
+            writer.join().expect("a writer failed");
+        }
+        for visible in 0..=7 {
+            see_exactly(&table, BATCHES, visible);
+        }
     });
 }
 

@@ -57,61 +57,57 @@ impl Skiplist {
 
     /// The node of this key.
     pub(super) fn find(&self, key: &[u8]) -> Option<KeyNode<'_>> {
-        let probe = Probe::new(key);
-        self.seek(key).filter(|node| node.compare(&probe) == Order::Equal)
+        self.search(Probe::new(key)).end().found
     }
 
     /// The first node whose key is not less than `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Option<KeyNode<'_>> {
-        let probe = Probe::new(key);
-        let mut before = self.sentinel();
-        let mut after = None;
-        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
-            let place = Place::on_level(level, before, after, &probe);
-            if place.found {
-                return place.after;
-            }
-            (before, after) = (place.before, place.after);
-        }
-        after
+        let search = self.search(Probe::new(key)).end();
+        search.found.or(search.places[0].after)
     }
 
-    /// Puts a cell under its key, for which it makes a node if there is none. `chance` is random: it chooses
-    /// the height of the node.
-    pub(super) fn insert(
-        &self,
-        key: &[u8],
+    /// Begins to look for where a key belongs.
+    pub(super) fn search<'k>(&self, probe: Probe<'k>) -> Search<'_, 'k> {
+        let nowhere = Place { before: self.sentinel(), after: None };
+        let mut search = Search {
+            probe,
+            level: self.height.load(Ordering::Relaxed) - 1,
+            before: nowhere.before,
+            greater: None,
+            candidate: None,
+            found: None,
+            places: [nowhere; HEIGHT_MAX],
+        };
+        search.descend();
+        search
+    }
+
+    /// Puts a cell under the key that `search` was for, and makes a node if there is none. `chance` is random: it
+    /// chooses the height of the node.
+    pub(super) fn insert<'a>(
+        &'a self,
+        search: Search<'a, '_>,
         sequence: Sequence,
         cell: &CellRef<'_>,
         chance: u64,
-    ) -> Inserted<'_> {
-        let probe = Probe::new(key);
-        let height = tower_height(chance);
-        let mut splice = [Place { before: self.sentinel(), after: None, found: false }; HEIGHT_MAX];
-        let top = self.height.load(Ordering::Relaxed).max(height);
-        let (mut before, mut after) = (self.sentinel(), None);
-        for level in (0..top).rev() {
-            let place = Place::on_level(level, before, after, &probe);
-            if place.found {
-                let node = place.after.expect("a key was found at a node");
-                return Self::add(node, CellNode::new(&self.arena, sequence, cell));
-            }
-            (before, after) = (place.before, place.after);
-            splice[level] = place;
-        }
-
+    ) -> Inserted<'a> {
+        let mut search = search.end();
         let first = CellNode::new(&self.arena, sequence, cell);
-        let node = KeyNode::new(&self.arena, height, key, first);
-        for (level, place) in splice.iter_mut().enumerate().take(height) {
+        if let Some(node) = search.found {
+            return Self::add(node, first);
+        }
+        let height = tower_height(chance);
+        let node = KeyNode::new(&self.arena, height, search.probe.key(), first);
+        for (level, place) in search.places.iter_mut().enumerate().take(height) {
             loop {
                 node.set_next(level, place.after);
                 if place.before.link_next(level, place.after, node) {
                     break;
                 }
-                *place = Place::on_level(level, place.before, None, &probe);
-                if place.found {
+                match Place::on_level(level, place.before, &search.probe) {
+                    Ok(moved) => *place = moved,
                     // Somebody else's node has the key; ours stays unlinked, but its cell does not.
-                    return Self::add(place.after.expect("a key was found at a node"), first);
+                    Err(theirs) => return Self::add(theirs, first),
                 }
             }
         }
@@ -141,6 +137,71 @@ impl Skiplist {
     }
 }
 
+/// The way down to where a key belongs, in steps of one comparison. What a step is to look at was asked for by the
+/// one before, so whoever has several keys makes a step of each in turn and waits for the memory once.
+pub(super) struct Search<'a, 'k> {
+    probe: Probe<'k>,
+    /// The level it has come down to.
+    level: usize,
+    /// The last node met with a lesser key.
+    before: KeyNode<'a>,
+    /// The last node met with a greater key.
+    greater: Option<KeyNode<'a>>,
+    /// What the next step compares; none when there is nothing to look for any more.
+    candidate: Option<KeyNode<'a>>,
+    /// The node of the very key.
+    found: Option<KeyNode<'a>>,
+    /// The places on the levels above, and on all when the search ends without having found the key.
+    places: [Place<'a>; HEIGHT_MAX],
+}
+
+impl Search<'_, '_> {
+    /// Makes the next comparison. Whether there is another one.
+    pub(super) fn step(&mut self) -> bool {
+        let Some(node) = self.candidate else { return false };
+        match node.compare(&self.probe) {
+            Order::Less => self.before = node,
+            Order::Greater => self.greater = Some(node),
+            Order::Equal => {
+                (self.found, self.candidate) = (Some(node), None);
+                return false;
+            }
+        }
+        self.descend();
+        self.candidate.is_some()
+    }
+
+    /// Makes all comparisons that are left.
+    fn end(mut self) -> Self {
+        while self.step() {}
+        self
+    }
+
+    /// Goes down to the first level with a node that must be compared.
+    fn descend(&mut self) {
+        loop {
+            let after = self.before.next(self.level);
+            self.candidate = after.filter(|_| after != self.greater);
+            if let Some(node) = self.candidate {
+                node.prefetch();
+                return self.prefetch_below();
+            }
+            self.places[self.level] = Place { before: self.before, after };
+            match self.level.checked_sub(1) {
+                Some(below) => self.level = below,
+                None => return,
+            }
+        }
+    }
+
+    /// Half of the comparisons end a level: has the first node of the next one on its way.
+    fn prefetch_below(&self) {
+        if let Some(below) = self.level.checked_sub(1).and_then(|level| self.before.next(level)) {
+            below.prefetch();
+        }
+    }
+}
+
 /// Between which nodes of one level a key belongs.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -148,32 +209,18 @@ struct Place<'a> {
     before: KeyNode<'a>,
     /// The node behind it.
     after: Option<KeyNode<'a>>,
-    /// Whether `after` has the very key.
-    found: bool,
 }
 
 impl<'a> Place<'a> {
-    /// The place on `level`, sought from `before` on. `greater` is a node known to have a greater key, which
-    /// need not be compared again.
-    fn on_level(
-        level: usize,
-        mut before: KeyNode<'a>,
-        greater: Option<KeyNode<'a>>,
-        probe: &Probe<'_>,
-    ) -> Self {
+    /// The place on `level`, sought from `before` on; or the node that has the very key.
+    fn on_level(level: usize, mut before: KeyNode<'a>, probe: &Probe<'_>) -> Result<Self, KeyNode<'a>> {
         loop {
             let after = before.next(level);
-            let Some(node) = after.filter(|_| after != greater) else {
-                return Self { before, after, found: false };
-            };
-            // Half of the comparisons end a level: have the first node of the next one on its way.
-            if let Some(below) = level.checked_sub(1).and_then(|level| before.next(level)) {
-                below.prefetch();
-            }
+            let Some(node) = after else { return Ok(Self { before, after }) };
             match node.compare(probe) {
                 Order::Less => before = node,
-                Order::Equal => return Self { before, after, found: true },
-                Order::Greater => return Self { before, after, found: false },
+                Order::Equal => return Err(node),
+                Order::Greater => return Ok(Self { before, after }),
             }
         }
     }

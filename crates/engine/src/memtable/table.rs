@@ -4,13 +4,16 @@ use super::cursor::MemtableCursor;
 use super::hash_key;
 use super::index::{Index, Lookup};
 use super::node::{CellNode, KeyNode, Probe};
-use super::skiplist::{Inserted, Skiplist};
+use super::skiplist::{Inserted, Search, Skiplist};
 use super::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::sequence::Sequence;
 use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
+
+/// So many keys are looked for side by side: about as many lines of memory as a core has on their way at once.
+const WAVE: usize = 16;
 
 /// The cells that are in memory and not yet in a table. See the module.
 pub struct Memtable {
@@ -50,20 +53,84 @@ impl Memtable {
     /// # Panics
     /// When the key is longer than 16 KiB or the value than 4 GiB.
     pub fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
-        self.insert_hashed(sequence, key, hash_key(key), cell)
+        let arrival = self.meet(0, key, cell);
+        let home = self.home_of(&arrival);
+        self.take_in(sequence, &arrival, home)
     }
 
-    /// [`Memtable::insert`] of a key whose [`hash_key`] is known to be `hash`.
-    pub fn insert_hashed(&self, sequence: Sequence, key: &[u8], hash: u64, cell: CellRef<'_>) -> bool {
-        self.count(cell.meta.version.hlc);
-        let known = self.index.find(hash, &Probe::new(key), self.skiplist.arena());
-        if let Lookup::Found(node) = known {
-            return self.skiplist.insert_under(node, sequence, &cell).superseded;
+    /// Inserts cells that were committed as `first` and the sequences behind it, as [`Memtable::insert`] does one after
+    /// the other, but in less time. The positions of those that were superseded when they came, in ascending order.
+    ///
+    /// # Panics
+    /// As [`Memtable::insert`].
+    pub fn insert_all<'c>(
+        &self,
+        first: Sequence,
+        cells: impl IntoIterator<Item = (&'c [u8], CellRef<'c>)>,
+    ) -> Vec<u32> {
+        let mut superseded = Vec::new();
+        let mut coming = (0..).zip(cells);
+        let width = coming.size_hint().0.min(WAVE);
+        let (mut wave, mut homes) = (Vec::with_capacity(width), Vec::with_capacity(width));
+        loop {
+            wave.extend(coming.by_ref().take(WAVE).map(|(at, (key, cell))| self.meet(at, key, cell)));
+            if wave.is_empty() {
+                return superseded;
+            }
+            self.look_for(&wave, &mut homes);
+            for (arrival, home) in wave.drain(..).zip(homes.drain(..)) {
+                if self.take_in(first.plus(arrival.at), &arrival, home) {
+                    superseded.push(arrival.at as u32);
+                }
+            }
         }
-        let Inserted { node, superseded } =
-            self.skiplist.insert(key, sequence, &cell, scramble(sequence.0 ^ hash));
-        self.index.publish(hash, node);
-        superseded
+    }
+
+    fn meet<'c>(&self, at: u64, key: &'c [u8], cell: CellRef<'c>) -> Arrival<'c> {
+        let hash = hash_key(key);
+        self.index.prefetch(hash);
+        Arrival { at, key, hash, cell }
+    }
+
+    /// Finds where the keys of a wave are or belong, side by side: nearly all of the time goes by waiting for memory.
+    fn look_for<'a, 'c>(&'a self, wave: &[Arrival<'c>], homes: &mut Vec<Home<'a, 'c>>) {
+        for arrival in wave {
+            self.index.prefetch_node(arrival.hash, self.skiplist.arena());
+        }
+        homes.extend(wave.iter().map(|arrival| self.home_of(arrival)));
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for home in &mut *homes {
+                goes_on |= home.step();
+            }
+        }
+    }
+
+    fn home_of<'c>(&self, arrival: &Arrival<'c>) -> Home<'_, 'c> {
+        let probe = Probe::new(arrival.key);
+        match self.index.find(arrival.hash, &probe, self.skiplist.arena()) {
+            Lookup::Found(node) => {
+                node.prefetch_cell();
+                Home::Known(node)
+            }
+            Lookup::Absent | Lookup::Unknown => Home::Sought(self.skiplist.search(probe)),
+        }
+    }
+
+    /// Inserts a cell whose key was looked for. Whether it was superseded.
+    fn take_in(&self, sequence: Sequence, arrival: &Arrival<'_>, home: Home<'_, '_>) -> bool {
+        let Arrival { hash, cell, .. } = arrival;
+        self.count(cell.meta.version.hlc);
+        match home {
+            Home::Known(node) => self.skiplist.insert_under(node, sequence, cell).superseded,
+            Home::Sought(search) => {
+                let chance = scramble(sequence.0 ^ hash);
+                let Inserted { node, superseded } = self.skiplist.insert(search, sequence, cell, chance);
+                self.index.publish(*hash, node);
+                superseded
+            }
+        }
     }
 
     /// The superseding cell of the key among those committed at or before `visible`. `hash` is the key's
@@ -146,6 +213,32 @@ impl Memtable {
             self.hlc_max.fetch_max(hlc, Ordering::Relaxed);
         }
         self.cells.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A cell on its way in.
+struct Arrival<'c> {
+    /// Its position among those that came with it.
+    at: u64,
+    key: &'c [u8],
+    hash: u64,
+    cell: CellRef<'c>,
+}
+
+/// Where a key is, or is looked for.
+#[expect(clippy::large_enum_variant, reason = "most are the large one")]
+enum Home<'a, 'c> {
+    Known(KeyNode<'a>),
+    Sought(Search<'a, 'c>),
+}
+
+impl Home<'_, '_> {
+    /// Looks a step further. Whether there is another one.
+    fn step(&mut self) -> bool {
+        match self {
+            Self::Known(_) => false,
+            Self::Sought(search) => search.step(),
+        }
     }
 }
 

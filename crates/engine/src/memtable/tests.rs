@@ -28,6 +28,13 @@ impl Model {
         superseded
     }
 
+    fn insert_all(&mut self, first: Sequence, batch: &[(Vec<u8>, Cell)]) -> Vec<u32> {
+        let superseded = |(at, (key, cell)): (u32, &(Vec<u8>, Cell))| {
+            self.insert(first.plus(u64::from(at)), key, cell).then_some(at)
+        };
+        (0..).zip(batch).filter_map(superseded).collect()
+    }
+
     fn get(&self, key: &[u8], visible: Sequence) -> Option<Cell> {
         let mut newest: Option<&Cell> = None;
         for (sequence, cell) in self.keys.get(key)? {
@@ -86,21 +93,45 @@ fn entries_from(table: &Arc<Memtable>, key: &[u8], visible: Sequence) -> Vec<(Ve
     entries
 }
 
+/// The batches of these sizes, again and again, that `writes` come in.
+fn in_batches<'a, T>(mut writes: &'a [T], sizes: &[usize]) -> Vec<&'a [T]> {
+    let mut sizes = sizes.iter().cycle();
+    let mut batches = Vec::new();
+    while !writes.is_empty() {
+        let size = *sizes.next().expect("there is a size");
+        let (batch, rest) = writes.split_at(size.min(writes.len()));
+        batches.push(batch);
+        writes = rest;
+    }
+    batches
+}
+
+/// A batch of one goes in as such.
+fn insert_all(table: &Memtable, first: Sequence, batch: &[(Vec<u8>, Cell)]) -> Vec<u32> {
+    match batch {
+        [(key, cell)] if table.insert(first, key, cell.as_ref()) => vec![0],
+        [_] => Vec::new(),
+        batch => table.insert_all(first, batch.iter().map(|(key, cell)| (&key[..], cell.as_ref()))),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn it_holds_what_a_map_of_all_cells_holds(
         writes in vec((key(), cell()), 1..400),
+        batch_cells in vec(1usize..50, 1..20),
         aborted in vec((1u64..400, 0u64..5), 0..3),
         sights in vec((0u64..400, key()), 1..8),
     ) {
         let table = Arc::new(Memtable::new(7, CAPACITY_BYTES));
         let mut model = Model::default();
-        for (at, (key, cell)) in writes.iter().enumerate() {
-            let sequence = Sequence(at as u64 + 1);
-            let superseded = table.insert(sequence, key, cell.as_ref());
-            prop_assert_eq!(superseded, model.insert(sequence, key, cell));
+        let mut first = Sequence(1);
+        for batch in in_batches(&writes, &batch_cells) {
+            let expected = model.insert_all(first, batch);
+            prop_assert_eq!(insert_all(&table, first, batch), expected);
+            first = first.plus(batch.len() as u64);
         }
         for (start, count) in aborted {
             let range = Sequence(start)..Sequence(start + count);
