@@ -13,10 +13,10 @@ use bench::search::SETTLE_PART;
 use std::time::Duration;
 
 /// Of a search that begins near the knee.
-const TRIALS: u32 = 14;
+pub(super) const TRIALS: u32 = 14;
 /// Keys that a node stores in a second.
 const STORED_PER_SECOND: u64 = 50_000;
-const SETTLED_AFTER: Duration = Duration::from_secs(20);
+pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(20);
 
 impl Arena<'_> {
     /// About how long all that is wanted takes.
@@ -27,7 +27,6 @@ impl Arena<'_> {
         let (writes, reads) = (search(&self.writes()), search(&self.reads()));
         let floods = asked * (CLOSED.len() + OPEN.len()) as u32;
         let recovery = WARMUP + BEFORE + asked + AFTER;
-        let disk = asked + SETTLED_AFTER + writes + asked * 2;
         let half = self.duration / 2;
         let refusal = WARMUP + half + (half + (WARMUP + half) * 2) * ROUNDS as u32;
         let fairness = stored + asked + (fairness::HEAD_START + asked) * FLOODS.len() as u32;
@@ -35,7 +34,7 @@ impl Arena<'_> {
         let parts = [
             (Which::Write, writes + floods + recovery),
             (Which::Read, stored + reads + floods + recovery),
-            (Which::Disk, disk),
+            (Which::Disk, self.slow_disk_estimate()),
             (Which::Refusal, refusal),
             (Which::Fairness, fairness),
             (Which::Silence, silence),

@@ -2,6 +2,7 @@
 
 use super::{Arena, Asked, CONNECTIONS, Subject};
 use crate::Outcome;
+use crate::data::settle;
 use crate::table::{Table, Target};
 use bench::Pacing;
 use bench::goal::Observed;
@@ -45,7 +46,10 @@ impl Arena<'_> {
                 held = held.max(Some(rate));
             }
             search.verdict(broken.is_empty());
-            thread::sleep(subject.trial / SETTLE_PART);
+            match subject.settle {
+                Some(patience) => settle(server, patience)?,
+                None => thread::sleep(subject.trial / SETTLE_PART),
+            }
         }
         let rate = held.ok_or_else(|| format!("no rate holds {} for {}", subject.goal, subject.name))? as f64;
         let calm = self.ask(server, subject, CONNECTIONS, Pacing::at(rate * STEP_BACK))?;

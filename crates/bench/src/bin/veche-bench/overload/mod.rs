@@ -91,6 +91,8 @@ struct Subject {
     goal: Goal,
     /// How long a rate is tried.
     trial: Duration,
+    /// How long a node may take to work off what a trial left behind; by default it is given a part of the trial's time.
+    settle: Option<Duration>,
 }
 
 /// One layout of the machine, and how long each measurement takes.
@@ -181,6 +183,7 @@ impl Arena<'_> {
             value_bytes: 2048,
             goal: self.arguments.write_goal.clone(),
             trial: self.trial * WRITE_TRIALS_LONGER,
+            settle: None,
         }
     }
 
@@ -191,6 +194,7 @@ impl Arena<'_> {
             value_bytes: 100,
             goal: self.arguments.read_goal.clone(),
             trial: self.trial,
+            settle: None,
         }
     }
 

@@ -1,10 +1,12 @@
 //! Writes where the disk is the bottleneck: paced to a tenth of what the node wrote to it unpaced.
 
+use super::estimate::{SETTLED_AFTER, TRIALS};
 use super::flood::{GOODPUT_CLOSED_MIN, add_open_row};
 use super::paced_disk::PacedDisk;
 use super::{Arena, CONNECTIONS, NAME, Subject};
 use crate::Outcome;
 use crate::data::{require_room, settle};
+use crate::measure::WARMUP;
 use crate::table::{Table, Target};
 use bench::Pacing;
 use bench::stats::rounds;
@@ -14,6 +16,9 @@ use std::time::{Duration, Instant};
 const DISK_BYTES: u64 = 4 << 30;
 /// Few enough for all of them, several times over, on the disk.
 const KEYS_MAX: u64 = 200_000;
+/// So many times as long are measurements here: a memtable takes half a minute to fill at this pace, and what its flush does
+/// to writes is to be in each of them.
+const LONGER: u32 = 8;
 /// The part of the disk's pace that is left.
 const PACE: f64 = 0.1;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
@@ -31,11 +36,11 @@ impl Arena<'_> {
                 return Ok(());
             }
         };
-        let arena = Self { keys: self.keys.min(KEYS_MAX), ..*self };
-        let subject = Subject { goal: self.arguments.disk_goal.clone(), ..self.writes() };
+        let arena = Self { keys: self.keys.min(KEYS_MAX), duration: self.duration * LONGER, ..*self };
+        let subject = arena.slow_writes();
         let server = self.home.plain(&format!("{NAME}-disk"), &disk.path().join("data"), self.layout)?;
         let (before, begun) = (disk.written_bytes()?, Instant::now());
-        let unpaced = arena.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+        let unpaced = self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
         let written = (disk.written_bytes()? - before) as f64 / begun.elapsed().as_secs_f64();
         let pace = written * PACE;
         // What the fast disk left undone is not the slow one's.
@@ -55,5 +60,18 @@ impl Arena<'_> {
         // It is ended before the disk is.
         drop(server);
         Ok(())
+    }
+
+    /// Writes with a rest after each trial: what a fast one left undone is not charged to the next.
+    fn slow_writes(&self) -> Subject {
+        let goal = self.arguments.disk_goal.clone();
+        Subject { goal, trial: self.duration, settle: Some(SETTLE_PATIENCE), ..self.writes() }
+    }
+
+    /// About how long the rows take, see [`estimate`](super::estimate).
+    pub(super) fn slow_disk_estimate(&self) -> Duration {
+        let arena = Self { duration: self.duration * LONGER, ..*self };
+        let measurements = 4 + TRIALS;
+        self.duration + (arena.duration + WARMUP + SETTLED_AFTER) * measurements
     }
 }
