@@ -29,14 +29,6 @@ fn get(cluster: &mut Cluster, node: usize, key: &Key, ack: u8, from: u8) -> Requ
     cluster.submit(node, Command::Get { key: key.clone(), quorum })
 }
 
-/// Whether this is with a host, or on its way to or from it.
-fn concerns(packet: &Packet, host: usize) -> bool {
-    match packet {
-        Packet::AtStore { node, .. } => *node == host,
-        Packet::Message { acceptor, .. } => *acceptor == host,
-    }
-}
-
 /// Handles what `is_wanted` and what comes of it, as long as there is some. How much there was.
 fn deliver(cluster: &mut Cluster, is_wanted: impl Fn(&Packet) -> bool) -> usize {
     for steps in 0..STEPS_MAX {
@@ -59,7 +51,7 @@ fn a_large_value_reaches_a_replica_that_is_found_to_lack_it_after_the_reply() {
         cluster.hosts[host].cells.insert(key.clone(), large.clone());
     }
     let id = get(&mut cluster, first, &key, 2, 3);
-    deliver(&mut cluster, |packet| !concerns(packet, lacking));
+    deliver(&mut cluster, |packet| !packet.concerns(lacking));
     assert!(matches!(cluster.replies[&id], Reply::Found { .. }));
     deliver(&mut cluster, |_| true);
     assert_eq!(cluster.hosts[lacking].cells.get(&key), Some(&large));
@@ -85,7 +77,7 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
         let id = get(&mut cluster, hosts[0], &key, 2, 3);
         // Nobody has sent the value yet when both are known to hold what is newest.
         for place in [answers_first, 3 - answers_first] {
-            deliver(&mut cluster, |packet| concerns(packet, hosts[place]));
+            deliver(&mut cluster, |packet| packet.concerns(hosts[place]));
         }
         deliver(&mut cluster, |_| true);
         assert!(matches!(cluster.replies[&id], Reply::Missing { .. }));
@@ -111,20 +103,20 @@ fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_
         )
     };
     let hung = replicas.into_iter().find(|&host| {
-        cluster.on_the_way.iter().any(|packet| is_request_for_cell(packet) && concerns(packet, host))
+        cluster.on_the_way.iter().any(|packet| is_request_for_cell(packet) && packet.concerns(host))
     });
     let hung = hung.expect("one is asked for its cell");
     let others: Vec<usize> = replicas.into_iter().filter(|&host| host != hung).collect();
     // Whoever answers with its version first has something newer than the one that is asked next.
     for &host in &others {
-        let is_asked = cluster.on_the_way.iter().any(|packet| concerns(packet, host));
+        let is_asked = cluster.on_the_way.iter().any(|packet| packet.concerns(host));
         let hlc = if is_asked { 2 } else { 1 };
         let cell = Cell::value(version(hlc), 3, Bytes::from_static(b"v"));
         cluster.hosts[host].cells.insert(key.clone(), cell);
     }
-    deliver(&mut cluster, |packet| !concerns(packet, hung));
+    deliver(&mut cluster, |packet| !packet.concerns(hung));
     cluster.pass(TIMEOUT / 5);
-    deliver(&mut cluster, |packet| !concerns(packet, hung));
+    deliver(&mut cluster, |packet| !packet.concerns(hung));
     let reply = cluster.replies.get(&id);
     assert!(matches!(reply, Some(Reply::Found { cell, .. }) if cell.meta.version == version(2)), "{reply:?}");
 }
@@ -145,16 +137,14 @@ fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_m
     let is_write =
         |packet: &Packet| matches!(packet, Packet::AtStore { request: StoreRequest::Write { .. }, .. });
     // The second replica does not store what it is sent.
-    deliver(&mut cluster, |packet| !(is_write(packet) && concerns(packet, second)));
+    deliver(&mut cluster, |packet| !(is_write(packet) && packet.concerns(second)));
     cluster.pass(Duration::from_millis(200));
-    deliver(&mut cluster, |packet| !(is_write(packet) && concerns(packet, second)));
+    deliver(&mut cluster, |packet| !(is_write(packet) && packet.concerns(second)));
     let has_read_it = matches!(cluster.replies.get(&id), Some(Reply::Found { .. }));
     cluster.hosts[second].view.peers[first].state = PeerState::Unreachable;
     cluster.publish(second);
     let later = get(&mut cluster, second, &key, 2, 3);
-    deliver(&mut cluster, |packet| {
-        !(concerns(packet, first) || is_write(packet) && concerns(packet, second))
-    });
+    deliver(&mut cluster, |packet| !(packet.concerns(first) || is_write(packet) && packet.concerns(second)));
     if has_read_it {
         let reply = &cluster.replies[&later];
         assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");

@@ -9,10 +9,12 @@ use cluster::{
     StoreRequest,
 };
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
 
 const NODES_MAX: u8 = 5;
 const KEY: &str = "k";
+const TICK: Duration = Duration::from_millis(10);
 
 /// What a replica does with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +305,99 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     let holders = holders.filter(|cell| cell.meta.version.hlc.to_bits() >= held).count();
     assert!(held == 0 || holders >= ack, "{holders} hold {held} of {readable:?} for {quorum:?}");
     cluster.settle();
+}
+
+/// How replicas are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    Unreachable,
+    Hangs,
+}
+
+#[test]
+fn what_a_quorum_stored_is_read_by_every_other_that_overlaps_whoever_is_lost() {
+    let mut cluster = cluster(NODES_MAX);
+    for (written, read) in overlapping(&cluster) {
+        for holders in places(written.from(), |count| count >= written.ack()) {
+            for lost in places(read.from(), |count| count <= read.from() - read.ack()) {
+                let mut check = |cluster: &mut Cluster, loss| {
+                    check_read_of_stored(cluster, (written, &holders), read, (loss, &lost));
+                };
+                check(&mut cluster, Loss::Unreachable);
+                if lost.len() == 1 {
+                    // Of one cluster, only one read in twenty may ask another replica because one is late.
+                    check(&mut self::cluster(NODES_MAX), Loss::Hangs);
+                }
+            }
+        }
+    }
+}
+
+fn overlapping(cluster: &Cluster) -> Vec<(Quorum, Quorum)> {
+    let quorums = || {
+        (1..=NODES_MAX)
+            .flat_map(|from| (1..=from).map(move |ack| (ack, from)))
+            .map(|(ack, from)| cluster.quorum(ack, from))
+    };
+    let pairs = quorums().flat_map(|written| quorums().map(move |read| (written, read)));
+    pairs.filter(|(written, read)| written.ack() + read.ack() > written.from().max(read.from())).collect()
+}
+
+/// All sets of the first `from` places that have such a count.
+fn places(from: u8, is_count: impl Fn(u8) -> bool) -> Vec<Vec<usize>> {
+    let sets = (0u32..1 << from).filter(|set| is_count(set.count_ones() as u8));
+    sets.map(|set| (0..usize::from(from)).filter(|place| set & (1 << place) != 0).collect()).collect()
+}
+
+fn check_read_of_stored(
+    cluster: &mut Cluster,
+    (written, holders): (Quorum, &[usize]),
+    read: Quorum,
+    (loss, lost): (Loss, &[usize]),
+) {
+    let key = key(KEY);
+    let replicas = cluster.layout.replicas(&key, NODES_MAX).to_vec();
+    let hosts = |places: &[usize]| places.iter().map(|&place| replicas[place].as_usize()).collect::<Vec<_>>();
+    // The coordinator is there to ask.
+    let lost: Vec<_> = hosts(lost).into_iter().filter(|&host| host != 0).collect();
+    for host in &mut cluster.hosts {
+        host.cells.clear();
+    }
+    for host in hosts(holders) {
+        cluster.hosts[host].cells.insert(key.clone(), cell(1, written.from()));
+    }
+    for &host in lost.iter().filter(|_| loss == Loss::Unreachable) {
+        cluster.hosts[0].view.peers[host].state = PeerState::Unreachable;
+    }
+    cluster.publish(0);
+    let id = cluster.submit(0, Command::Get { key, quorum: read });
+    let case = format!("{written:?} on {holders:?}, {read:?} without {lost:?}, {loss:?}");
+    let reply = reply_without(cluster, id, &lost);
+    assert!(
+        matches!(&reply, Some(Reply::Found { cell: found, .. }) if *found == cell(1, written.from())),
+        "{reply:?}: {case}"
+    );
+    for peer in &mut cluster.hosts[0].view.peers {
+        peer.state = PeerState::Up;
+    }
+    cluster.publish(0);
+    cluster.settle();
+}
+
+/// The reply that is there in time though these hosts do nothing.
+fn reply_without(cluster: &mut Cluster, id: RequestId, lost: &[usize]) -> Option<Reply> {
+    let mut waited = Duration::ZERO;
+    while !cluster.replies.contains_key(&id) && waited < TIMEOUT / 2 {
+        let is_lost = |packet: &Packet| lost.iter().any(|&host| packet.concerns(host));
+        match cluster.on_the_way.iter().position(|packet| !is_lost(packet)) {
+            Some(index) => cluster.deliver(index, None),
+            None => {
+                cluster.pass(TICK);
+                waited += TICK;
+            }
+        }
+    }
+    cluster.replies.remove(&id)
 }
 
 fn cell(age: u64, from: u8) -> Cell {

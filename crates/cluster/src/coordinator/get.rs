@@ -1,7 +1,9 @@
 //! Reads: ask the best replicas, decide by the first `ack` answers.
 //!
 //! **Promise.** What a quorum read returns, the next one returns, or something newer: the reply leaves only when
-//! the newest of the first `ack` answers is held by as many nodes as a later read cannot miss (see `read_repair`).
+//! the newest of the first `ack` answers is held by as many nodes as a later read cannot miss (see `read_repair`, also for
+//! the one exception). What a quorum that overlaps was told to be stored, it returns with any replicas down that leave it its
+//! `ack`.
 //!
 //! **Mechanism.** One replica is asked for the cell, this node itself where it can, the others for version and
 //! kind: reads move little. One that fails makes room for the next at once. If the newest turns out to be on a
@@ -16,7 +18,7 @@ use super::context::{Asking, Context, ReplyTo, Subject};
 use super::early::Early;
 use super::number::Step;
 use super::peers::Availability;
-use super::read_repair::Repair;
+use super::read_repair::{Repair, Spread};
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
@@ -196,9 +198,15 @@ impl Read {
         let Some(newest) = self.answers.newest() else {
             return Some(Reply::Missing { acks });
         };
-        if self.answers.differ() && !self.is_held_by_enough() {
-            let goes_on = self.repair_before_reply(now, context, id) || self.ask_without_holders(context, id);
-            return (!goes_on).then(|| Reply::Failed(self.failure(context)));
+        if self.answers.differ() {
+            match self.spread(now, context, id) {
+                Spread::Wide => {}
+                Spread::UnderWay => return None,
+                Spread::Narrow => {
+                    let goes_on = self.ask_without_holders(context, id);
+                    return (!goes_on).then(|| Reply::Failed(self.failure(context)));
+                }
+            }
         }
         if !newest.is_live_at(now.wall) {
             return Some(Reply::Missing { acks });

@@ -258,8 +258,12 @@ impl Coordinator {
             {
                 let (late, asked) = (read.waits_for(&self.context), self.context.requests_made());
                 read.hedge(now, &mut self.context, id);
+                let is_due = read.is_repairing() && read.is_trusted();
                 if self.context.requests_made() != asked {
                     wait.end_leg(late, now.mono);
+                }
+                if is_due {
+                    self.proceed(now, id);
                 }
             }
         }

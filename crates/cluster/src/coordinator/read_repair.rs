@@ -2,7 +2,10 @@
 //!
 //! **Promise.** Before a read replies with a cell that not all of its first answers had, `min(ack, from of the
 //! cell)` of the replicas that the read is of hold it: a later read of overlapping quorum cannot miss it. A cell goes
-//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else.
+//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else. So a cell
+//! whose `from` is smaller than the read's may have nobody left to go to: then those of its replicas that cannot be
+//! reached are trusted to hold it, as they do if its write was acknowledged by a quorum that overlaps with the read's.
+//! Of the replicas that have answered none is trusted.
 //!
 //! **Mechanism.** The answers say who holds the newest cell. Those that lack it are written to; while these are too
 //! few, so are further replicas within its `from` and the read's. When a still newer cell is found, a new round begins for that
@@ -41,18 +44,70 @@ pub(super) struct Repair {
     failed: Places,
     /// ... and of those who has only too much to do.
     busy: Places,
+    /// Who has taken too long to be waited for.
+    late: Places,
     /// What each message holds.
     bytes: usize,
 }
 
+/// Whether a read may reply with the newest cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// A later read cannot miss it.
+    Wide,
+    /// It is on its way.
+    UnderWay,
+    /// It cannot spread as far as it has to.
+    Narrow,
+}
+
 impl Read {
-    /// Whether the newest cell is where a later read cannot miss it.
-    pub(super) fn is_held_by_enough(&self) -> bool {
-        self.answers.holders().union(self.repair.stored).len() >= self.holders_needed()
+    /// Sees that the newest cell is where a later read cannot miss it.
+    pub(super) fn spread(&mut self, now: Now, context: &mut Context, id: OperationId) -> Spread {
+        if self.is_held_by_enough() || self.is_trusted() {
+            return Spread::Wide;
+        }
+        let goes_on = self.repair_before_reply(now, context, id);
+        if self.is_trusted() {
+            Spread::Wide
+        } else if goes_on || self.may_be_trusted() {
+            Spread::UnderWay
+        } else {
+            Spread::Narrow
+        }
     }
 
-    /// Sees that the newest cell spreads; `false`: it cannot spread as far as it has to.
-    pub(super) fn repair_before_reply(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+    fn is_held_by_enough(&self) -> bool {
+        self.held().len() >= self.holders_needed()
+    }
+
+    /// Whether enough hold the newest cell if those do that are to hold it and cannot be reached.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.would_be_trusted_with(self.held())
+    }
+
+    /// The same, once those that were sent the cell have stored it.
+    fn may_be_trusted(&self) -> bool {
+        self.would_be_trusted_with(self.held().union(self.repair.open))
+    }
+
+    fn would_be_trusted_with(&self, held: Places) -> bool {
+        let from = self.answers.newest().map_or(0, |newest| newest.from);
+        let (within, answered) = (self.answers.within(), self.tally.acked());
+        let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.late);
+        let trusted = within.intersection(out_of_reach).without(answered);
+        from < self.tally.quorum().from()
+            && within.intersection(answered).without(held).is_empty()
+            && held.union(trusted).len() >= self.holders_needed()
+    }
+
+    /// Who holds the newest cell, now.
+    fn held(&self) -> Places {
+        self.answers.holders().union(self.repair.stored)
+    }
+
+    /// Sends the newest cell to enough of those that lack it; `false`: there are too few.
+    fn repair_before_reply(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let Some(cell) = self.answers.cell() else {
             return self.fetch(now, context, id);
         };
@@ -63,8 +118,7 @@ impl Read {
         for place in self.answers.lacking().without(self.repair.tried()) {
             self.write(now, context, id, place, &cell);
         }
-        let spread = |read: &Self| read.answers.holders().union(read.repair.stored).union(read.repair.open);
-        while spread(self).len() < self.holders_needed() {
+        while self.held().union(self.repair.open).len() < self.holders_needed() {
             if !self.write_to_another(now, context, id, &cell) {
                 return false;
             }
@@ -74,6 +128,7 @@ impl Read {
 
     /// A replica takes long to store the newest cell: another one is sent it too.
     pub(super) fn repair_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) {
+        self.repair.late = self.repair.open;
         if let Some(cell) = self.answers.cell() {
             self.write_to_another(now, context, id, &cell);
         }

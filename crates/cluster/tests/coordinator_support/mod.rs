@@ -70,6 +70,16 @@ pub(crate) enum Packet {
     Message { dialer: usize, acceptor: usize, link: LinkId, message: Message },
 }
 
+impl Packet {
+    /// Whether this is with a host, or on its way to or from it.
+    pub(crate) fn concerns(&self, host: usize) -> bool {
+        match self {
+            Self::AtStore { node, .. } => *node == host,
+            Self::Message { acceptor, .. } => *acceptor == host,
+        }
+    }
+}
+
 impl Cluster {
     /// This many nodes that know that all are up, believed and linked.
     pub(crate) fn new(nodes: u8, limits: Limits, seed: u64) -> Self {

@@ -1,8 +1,9 @@
 //! What reads that begin from now on must respect.
 //!
 //! A *fact* says that so many of the first `from` replicas of a key hold a version or a greater one. An
-//! acknowledged write establishes it of `ack` replicas; a read that returned a version, of `min(ack, from of
-//! the version)`, for it has stored it there before it replied. A read that found nothing where something was
+//! acknowledged write establishes it of `ack` replicas; a read that returned a version, too, for it has stored it there
+//! before it replied. Only of a version with a smaller `from` than the read's it may have found one holder, and trusted
+//! those that it could not reach. A read that found nothing where something was
 //! established has seen something dead and at least as new; the least such cell that was issued counts.
 //!
 //! A read, or a scan, is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`,
@@ -92,7 +93,7 @@ impl Facts {
             }
             Told::Found { version, .. } => {
                 let stored_on = issue.get(&operation.key, *version).map_or(1, |issued| issued.from);
-                let holders = ack.min(stored_on);
+                let holders = seen_on(operation.quorum, stored_on);
                 Some(Fact {
                     by: By::Read,
                     since: *since,
@@ -124,10 +125,15 @@ impl Facts {
         let &(version, _) = dead.peek()?;
         let (least, most) = dead
             .fold((u8::MAX, 0), |(least, most), (_, issued)| (least.min(issued.from), most.max(issued.from)));
-        let (ack, from) = (read.quorum.ack(), read.quorum.from());
-        let fact = Fact { by: By::Read, since, version, holders: ack.min(least), from: from.max(most) };
+        let holders = seen_on(read.quorum, least);
+        let fact = Fact { by: By::Read, since, version, holders, from: read.quorum.from().max(most) };
         (version > floor).then_some(fact)
     }
+}
+
+/// How many replicas hold for certain what a read has returned that is for so many.
+fn seen_on(quorum: Quorum, from: u8) -> u8 {
+    if from < quorum.from() { 1 } else { quorum.ack() }
 }
 
 /// The newest version that binds a read which began then, with this quorum.
