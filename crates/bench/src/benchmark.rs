@@ -9,7 +9,7 @@ use crate::goal::{Goal, Observed};
 use crate::keys::{KEY_LEN, KeyNumber, KeyOrder};
 use crate::load::{Lane, LaneResult, LoadError, RunSpec, Watch, run_watched};
 use crate::machine::Machine;
-use crate::process::CpuMeter;
+use crate::process::{CpuMeter, own_cpu};
 use crate::report::{
     CostReport, FORMAT, LaneReport, LoadReport, Report, SearchReport, ServerReport, TrialReport,
 };
@@ -315,13 +315,13 @@ impl Runner<'_> {
         };
         let meters = plan.pids.iter().map(|pid| CpuMeter::start(*pid)).collect::<Result<Vec<_>, _>>();
         let meters = meters.map_err(BenchError::Process)?;
-        let own = CpuMeter::start(std::process::id()).map_err(BenchError::Process)?;
+        let own = own_cpu();
         let begun = Instant::now();
         let console = &mut *self.console;
         let watch = Watch { stop: self.stop, each_second: &mut |second| console.second(second) };
         let spec = plan.run_spec(lane, plan.warmup, duration);
         let result = run_watched(&spec, watch)?.remove(0);
-        let own = own.spent().map_err(BenchError::Process)?;
+        let own = own_cpu() - own;
         let answers = result.recorder.answers_with_warmup().max(1) as f64;
         let per_answer = |spent: Duration| spent.as_secs_f64() * 1e6 / answers;
         // A server that is gone has no figure.

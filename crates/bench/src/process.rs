@@ -55,6 +55,12 @@ impl CpuMeter {
     }
 }
 
+/// User and system time of this process so far, threads that ended included.
+pub fn own_cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
+
 /// A reading counts whole ticks of user and of system time, so a difference is off by less than two of each.
 const TICKS_OFF_MAX: u32 = 4;
 
@@ -292,6 +298,21 @@ mod tests {
         let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 152 0 0 0 30 12 0 0 20 0 1 0 100 1 1 1";
         assert_eq!(ticks_of_stat(stat), Some(42));
         assert_eq!(ticks_of_stat("7 (a"), None);
+    }
+
+    #[test]
+    fn the_time_of_a_thread_that_ended_is_not_forgotten() {
+        let before = own_cpu();
+        let worker = move || {
+            let mut sum = 0u64;
+            while own_cpu() < before + Duration::from_millis(5) {
+                sum = (0..10_000u64).fold(sum, |sum, i| sum.wrapping_mul(31).wrapping_add(i));
+            }
+            assert_ne!(sum, 1);
+            own_cpu()
+        };
+        let spent = std::thread::spawn(worker).join().unwrap();
+        assert!(own_cpu() >= spent && spent >= before + Duration::from_millis(5));
     }
 
     #[test]
