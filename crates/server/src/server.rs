@@ -49,8 +49,10 @@ const LINK_TIME: Duration = Duration::from_millis(600);
 /// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
 /// store's from so many bytes on, ...
 const UNTRACKED_BYTES_FREE: u64 = 32 << 20;
-/// ... and this part of all memory.
+/// ... and this part of all memory, ...
 const UNTRACKED_SHARE_FREE: u64 = 8;
+/// ... but not more than this part of it.
+const UNTRACKED_SHARE_FREE_MAX: u64 = 4;
 /// How often it is looked at what the store takes in memory.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
@@ -394,7 +396,9 @@ pub(crate) fn local_of(
 
 /// Tells the memory budget what the store takes, again and again.
 async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
-    let untracked_free = UNTRACKED_BYTES_FREE + process.config.memory_bytes() / UNTRACKED_SHARE_FREE;
+    let memory_bytes = process.config.memory_bytes();
+    let untracked_free = (UNTRACKED_BYTES_FREE + memory_bytes / UNTRACKED_SHARE_FREE)
+        .min(memory_bytes / UNTRACKED_SHARE_FREE_MAX);
     loop {
         let store_bytes = local.store.engine().memory_stats().used_bytes();
         let tracked_bytes = store_bytes + process.memory.taken_in_all();

@@ -12,13 +12,17 @@
 //! them. Nothing else does: a huge page of small things that come and go stays as long as the last of them.
 //!
 //! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
-//! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]).
+//! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]). Where that is
+//! little the library gives back soon whatever is free, for of buffers that come and go within a second it would keep a third
+//! of the budget; and as each thread keeps what it has freed, each one is told to let go of it.
 //!
 //! **Caveats.** A mapping costs two calls, and a fault for each page that is written.
 //! To give back at once whatever is free would cost a third of the writes that a node can take.
 
 use env::os_process;
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{io, ptr};
 
@@ -46,8 +50,13 @@ impl<A> LargeApart<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Home::of(layout) {
-            // SAFETY: the caller's promise is passed on.
-            Home::Library => unsafe { self.0.alloc(layout) },
+            Home::Library => {
+                if layout.size() >= NOTICED_BYTES {
+                    give_back_if_told();
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { self.0.alloc(layout) }
+            }
             Home::Pages => map(layout.size()),
             Home::HugePages => map_huge(layout.size()),
         }
@@ -97,6 +106,25 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     }
 }
 
+/// Whoever asks for so much looks whether he is to give back what he keeps: less is asked for too often, and more by too few.
+const NOTICED_BYTES: usize = 8 << 10;
+
+/// How often all threads were told to give back what they keep.
+static TOLD: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// How often this thread was.
+    static OBEYED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Gives back what this thread keeps, if it was told to since the last time.
+fn give_back_if_told() {
+    let told = TOLD.load(Ordering::Relaxed);
+    if OBEYED.replace(told) != told {
+        give_back();
+    }
+}
+
 /// Where an allocation comes from. Its layout alone tells.
 enum Home {
     Library,
@@ -124,6 +152,11 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
 /// It was little if it was less than one in so many of what was resident.
 const LITTLE_SHARE: u64 = 16;
 
+/// A process that is to hold less than this gives back what is free as soon ...
+const LITTLE_BYTES: u64 = 256 << 20;
+/// ... as this, in milliseconds.
+const LITTLE_PURGE_DELAY_MS: libc::c_long = 10;
+
 /// What is free is given back from so many hundredths of the bound on.
 const FREE_PERCENT: u64 = 90;
 
@@ -132,6 +165,10 @@ const FREE_PERCENT: u64 = 90;
 /// # Errors
 /// There is no thread for it.
 pub(crate) fn keep_below(resident_max: u64) -> io::Result<()> {
+    let is_little_in_all = resident_max < LITTLE_BYTES;
+    if is_little_in_all {
+        set_purge_delay(LITTLE_PURGE_DELAY_MS);
+    }
     let enough = resident_max / 100 * FREE_PERCENT;
     let watch = move || {
         let mut pause = LOOK_EVERY;
@@ -143,11 +180,31 @@ pub(crate) fn keep_below(resident_max: u64) -> io::Result<()> {
                 continue;
             }
             give_back();
+            if is_little_in_all {
+                TOLD.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             let is_little = before.saturating_sub(os_process::resident_bytes()) < before / LITTLE_SHARE;
             pause = if is_little { (2 * pause).min(LOOK_EVERY_MAX) } else { LOOK_EVERY };
         }
     };
     std::thread::Builder::new().name("veche-memory".to_owned()).spawn(watch).map(drop)
+}
+
+unsafe extern "C" {
+    /// Of the library (`mimalloc.h`): the setting of this number.
+    #[cfg(test)]
+    fn mi_option_get(option: libc::c_int) -> libc::c_long;
+    /// Of the library (`mimalloc.h`): changes it.
+    fn mi_option_set(option: libc::c_int, value: libc::c_long);
+}
+
+/// After so many milliseconds the library gives back what is free (`mi_option_purge_delay`).
+const PURGE_DELAY: libc::c_int = 15;
+
+fn set_purge_delay(milliseconds: libc::c_long) {
+    // SAFETY: the number is one of the library's settings, each of which may be changed at any time.
+    unsafe { mi_option_set(PURGE_DELAY, milliseconds) }
 }
 
 /// Has the library give all pages to the system that nothing is in.
@@ -273,6 +330,18 @@ mod tests {
             assert_eq!(memory as usize % HUGE_PAGE_BYTES, 0);
             ALLOCATOR.dealloc(memory, layout);
         }
+    }
+
+    #[test]
+    fn the_setting_is_the_one_that_is_meant() {
+        // The library's own, which no other setting has: its numbers may change with its version.
+        const PURGE_DELAY_MS: libc::c_long = 1_000;
+        // SAFETY: the number is one of the library's settings.
+        let delay = || unsafe { mi_option_get(PURGE_DELAY) };
+        assert_eq!(delay(), PURGE_DELAY_MS);
+        set_purge_delay(LITTLE_PURGE_DELAY_MS);
+        assert_eq!(delay(), LITTLE_PURGE_DELAY_MS);
+        set_purge_delay(PURGE_DELAY_MS);
     }
 
     #[test]
