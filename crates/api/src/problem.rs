@@ -56,6 +56,15 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
+    /// `413`: a body of more than `bytes_max` bytes, where none is needed.
+    pub fn body_too_large(bytes_max: usize) -> Self {
+        let detail = format!(
+            "The body is larger than {bytes_max} bytes, the most that this node reads, and means nothing in this \
+             request. Nothing was done. Send it without a body."
+        );
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
     /// `503` with `Retry-After`: not now.
     pub fn unavailable(retry_after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
         let secs = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);

@@ -1,6 +1,7 @@
 //! Bodies of requests: whole in memory, or refused.
 //!
-//! **Promise.** A value is handed on only when all of its bytes came. What bodies hold in all connections
+//! **Promise.** A value is handed on only when all of its bytes came, and what takes no value is carried out only then.
+//! What bodies hold in all connections
 //! together is bounded ([`Part::Bodies`], [`Part::Writes`]), counted as the bytes arrive, until their requests are
 //! answered; a body is held once. Bodies that come slowly keep no others from coming: those have room of their own that
 //! come at once, and when memory is short, those that stand still are refused (`vitals`).
@@ -28,7 +29,7 @@ use std::task::{Context, Poll, ready};
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 /// ... but grows by no more than this at once: so much the system moves instead of copying it.
 const BUFFER_GROWTH_MAX: usize = 4 << 20;
-/// What of an unwanted body is read over, so that its connection can go on.
+/// What of the body of a request that is refused is read over, so that its connection can go on.
 const SKIPPED_BYTES_MAX: u64 = 64 << 10;
 /// What a body takes beside its bytes and its pieces: the least buffer of the library, and the future that waits.
 const BODY_OVERHEAD_BYTES: u64 = 16 << 10;
@@ -118,8 +119,22 @@ impl RequestBody {
         Ok(Value { bytes: Bytes::from(buffer), room: Some(BodyRoom::Taken(taken)) })
     }
 
-    /// Reads over a body that nobody wants, if it is small. A large one, or one that is held back, stays where it
-    /// is.
+    /// Reads over a body that means nothing, to its end: what is asked for is done only once all of the request has come.
+    pub(crate) async fn read_over(&mut self, bytes_max: usize) -> Result<(), Problem> {
+        let mut bytes = self.len_min();
+        let mut read = 0;
+        while bytes <= bytes_max {
+            let Some(piece) = self.next().await? else {
+                return Ok(());
+            };
+            read += piece.len();
+            bytes = bytes.max(read);
+        }
+        Err(Problem::body_too_large(bytes_max))
+    }
+
+    /// Reads over the body of a request that is refused, if it is small. A large one, or one that is held back, stays
+    /// where it is.
     pub(crate) async fn skip(&mut self) -> Result<(), Problem> {
         let announced = self.incoming.size_hint().exact().unwrap_or(0);
         if self.is_held_back || announced > SKIPPED_BYTES_MAX {

@@ -93,6 +93,7 @@ enum Begun<'a> {
     Batch(&'a Rc<Driver<Coordinating>>, Batch),
     Checkpoint(Checkpoint),
     Profile(Profile),
+    Repair,
     Metrics { is_head: bool },
 }
 
@@ -110,6 +111,7 @@ impl Service {
                     | Begun::Batch(..)
                     | Begun::Checkpoint(..)
                     | Begun::Profile(..)
+                    | Begun::Repair
                     | Begun::Metrics { .. },
                 ) => None,
                 Err(problem) => Some(problem.to_answer(parts.method == Method::HEAD)),
@@ -158,7 +160,7 @@ impl Service {
             Ok(answered) => answered,
             Err(problem) => {
                 // What is wrong was said already; more of it only ends the connection.
-                let _ = self.skip(&mut body).await;
+                let _ = body.skip().await;
                 (problem.to_answer(parts.method == Method::HEAD), None)
             }
         };
@@ -179,14 +181,15 @@ impl Service {
     ) -> Result<(Answer, Option<ReplyRoom>), Problem> {
         let answer = match begun {
             Begun::Entity(driver, entity) => {
-                if let Some(retry_after) = self.thread.refuses(&entity, body.len_min()) {
+                let value_len = if entity.takes_value() { body.len_min() } else { 0 };
+                if let Some(retry_after) = self.thread.refuses(&entity, value_len) {
                     self.thread.count_refused();
                     return Err(Problem::overloaded(retry_after));
                 }
                 let value = if entity.takes_value() {
                     self.collect(body).await?
                 } else {
-                    self.skip(body).await?;
+                    self.read_over(body).await?;
                     Value::default()
                 };
                 let kind = entity.action.into();
@@ -199,19 +202,23 @@ impl Service {
                 return Ok((answer, room));
             }
             Begun::Checkpoint(checkpoint) => {
-                self.skip(body).await?;
+                self.read_over(body).await?;
                 checkpoint::answer(&self.thread.process, checkpoint).await?
             }
             Begun::Profile(profile) => {
-                self.skip(body).await?;
+                self.read_over(body).await?;
                 profile::answer(&self.thread.process, &self.stream, profile).await?
             }
+            Begun::Repair => {
+                self.read_over(body).await?;
+                begin_repair(&self.thread.process)?
+            }
             Begun::Metrics { is_head } => {
-                self.skip(body).await?;
+                self.read_over(body).await?;
                 metrics::answer(&self.thread.process, is_head).await
             }
             Begun::Answered(answer) => {
-                self.skip(body).await?;
+                self.read_over(body).await?;
                 answer
             }
             Begun::Range(..) | Begun::Batch(..) => unreachable!("their responses are streamed"),
@@ -250,7 +257,7 @@ impl Service {
         range: &Range,
         body: &mut RequestBody,
     ) -> Result<(BegunRange, Form), Answer> {
-        self.skip(body).await.map_err(|problem| problem.to_answer(false))?;
+        self.read_over(body).await.map_err(|problem| problem.to_answer(false))?;
         let process = &self.thread.process;
         let no_room = || process.admission.refuse(Refusal::Ranges).to_answer(false);
         let room = process.ranges.enter(&process.memory, range.format, range.coding).ok_or_else(no_room)?;
@@ -344,7 +351,7 @@ impl Service {
             Decoded::Range(range) => Ok(Begun::Range(driver, range)),
             Decoded::Batch(batch) => Ok(Begun::Batch(driver, batch)),
             Decoded::Checkpoint(checkpoint) => Ok(Begun::Checkpoint(checkpoint)),
-            Decoded::Repair => begin_repair(process).map(Begun::Answered),
+            Decoded::Repair => Ok(Begun::Repair),
             Decoded::Status { .. }
             | Decoded::Metrics { .. }
             | Decoded::Slow { .. }
@@ -367,8 +374,10 @@ impl Service {
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
-    async fn skip(&self, body: &mut RequestBody) -> Result<(), Problem> {
-        body.skip().await.map_err(|problem| self.or_refusal(problem))
+    /// Nothing is done for a request of which a part has not come, also where its body means nothing.
+    async fn read_over(&self, body: &mut RequestBody) -> Result<(), Problem> {
+        let bytes_max = self.thread.process.rules.value_bytes_max;
+        body.read_over(bytes_max).await.map_err(|problem| self.or_refusal(problem))
     }
 
     /// A request of this kind is answered with this status.

@@ -189,6 +189,74 @@ fn a_body_cut_short_stores_nothing() {
 }
 
 #[test]
+fn nothing_is_done_for_a_request_whose_body_is_cut_short() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    let body_max: u64 = 16 << 20;
+    let bodies = [
+        "Content-Length: 4\r\n\r\nabc".to_owned(),
+        "Content-Length: 65537\r\n\r\nabc".to_owned(),
+        format!("Content-Length: {body_max}\r\n\r\nabc"),
+        "Content-Length: 10\r\nExpect: 100-continue\r\n\r\n".to_owned(),
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n".to_owned(),
+    ];
+    let targets = [
+        ("DELETE", "/v0/entity?id=k"),
+        ("GET", "/v0/entity?id=k"),
+        ("GET", "/v0/entities?start=k"),
+        ("POST", "/v0/checkpoint"),
+        ("POST", "/v0/repair"),
+        ("GET", "/v0/status"),
+    ];
+    let response_to = |request: String| {
+        let mut connection = node.connect();
+        connection.send(&request);
+        connection.finish_sending();
+        let mut response = connection.response();
+        if response.status == 100 {
+            response = connection.response();
+        }
+        connection.assert_closed();
+        response
+    };
+    for (method, target) in targets {
+        for body in &bodies {
+            response_to(format!("{method} {target} HTTP/1.1\r\nHost: v\r\n{body}"))
+                .assert_problem(400, "Nothing was stored");
+        }
+        for len in [body_max + 1, 1 << 40] {
+            let head = format!("{method} {target} HTTP/1.1\r\nHost: v\r\nContent-Length: {len}\r\n\r\n");
+            response_to(format!("{head}abc")).assert_problem(413, "Nothing was done");
+        }
+    }
+    assert_eq!(node.get("k").text(), "v");
+    assert_eq!(node.exchange(bare("GET", "/v0/checkpoint")).text(), "{\"checkpoints\":[]}");
+}
+
+#[test]
+fn a_body_that_means_nothing_is_read_over() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    let mut connection = node.connect();
+    let head = |method: &str, framing: &str| {
+        format!("{method} /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n{framing}\r\n\r\n")
+    };
+    for len in [1, 100_000] {
+        let body = "x".repeat(len);
+        let sized = head("GET", &format!("Content-Length: {len}"));
+        assert_eq!(connection.exchange(sized + &body).text(), "v");
+        let chunked = head("GET", "Transfer-Encoding: chunked");
+        assert_eq!(connection.exchange(format!("{chunked}{len:x}\r\n{body}\r\n0\r\n\r\n")).text(), "v");
+    }
+    let held_back = head("DELETE", "Content-Length: 3\r\nExpect: 100-continue");
+    assert_eq!(connection.exchange(held_back).status, 100);
+    assert_eq!(connection.exchange("abc").status, 202);
+    assert_eq!(connection.exchange(get("k")).status, 404);
+}
+
+#[test]
 fn what_two_readers_could_read_differently_is_refused() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);

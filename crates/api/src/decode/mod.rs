@@ -7,8 +7,8 @@
 //! value from [`Entity::into_command`] when the body is there; the entries of a [`Batch`] come out of an
 //! [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
-//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning and is ignored, and so is that of a `POST`, but
-//! for a batch. A `Range` header is ignored, as HTTP allows: the answer is the whole value or range.
+//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it has to come whole, and is ignored. So is that of a
+//! `POST`, but for a batch. A `Range` header is ignored, as HTTP allows: the answer is the whole value or range.
 
 mod checkpoint;
 mod entities;
