@@ -60,6 +60,8 @@ pub(crate) struct RequestBody {
     /// The sender holds it back until it is told to go on, which reading it does.
     is_held_back: bool,
     is_ended: bool,
+    /// It broke off, or is malformed.
+    is_broken: bool,
     vitals: Rc<Vitals>,
 }
 
@@ -67,7 +69,7 @@ impl RequestBody {
     pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, vitals: &Rc<Vitals>) -> Self {
         let is_ended = incoming.is_end_stream();
         let is_held_back = !is_ended && headers.contains_key(EXPECT);
-        Self { incoming, is_held_back, is_ended, vitals: Rc::clone(vitals) }
+        Self { incoming, is_held_back, is_ended, is_broken: false, vitals: Rc::clone(vitals) }
     }
 
     /// Whether all of it was read. If not, the connection cannot go on after the answer.
@@ -166,6 +168,10 @@ impl RequestBody {
         if self.is_ended {
             return Poll::Ready(Ok(None));
         }
+        // The library says once what is wrong, then that there is no more.
+        if self.is_broken {
+            return Poll::Ready(Err(cut_short()));
+        }
         self.is_held_back = false;
         loop {
             match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
@@ -173,7 +179,10 @@ impl RequestBody {
                     self.is_ended = true;
                     return Poll::Ready(Ok(None));
                 }
-                Some(Err(_)) => return Poll::Ready(Err(cut_short())),
+                Some(Err(_)) => {
+                    self.is_broken = true;
+                    return Poll::Ready(Err(cut_short()));
+                }
                 Some(Ok(frame)) => {
                     // Trailers mean nothing here.
                     let bytes = frame.into_data().unwrap_or_default();

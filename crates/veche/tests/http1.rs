@@ -177,7 +177,9 @@ fn a_body_cut_short_stores_nothing() {
         let mut told = node.connect();
         told.send(request);
         told.finish_sending();
-        told.response().assert_problem(400, "Nothing was stored");
+        let refused = told.response();
+        refused.assert_problem(400, "Nothing was stored");
+        assert_eq!(refused.header("connection"), Some("close"), "{request:.80}");
         told.assert_closed();
         let mut gone = node.connect();
         gone.send(request);
@@ -322,7 +324,9 @@ fn what_two_readers_could_read_differently_is_refused() {
     for body in bodies {
         let mut connection = node.connect();
         connection.send(format!("{put}Host: v\r\nTransfer-Encoding: chunked\r\n\r\n{body}{smuggled}"));
-        connection.response().assert_problem(400, "");
+        let refused = connection.response();
+        refused.assert_problem(400, "");
+        assert_eq!(refused.header("connection"), Some("close"), "{body:?}");
         connection.assert_closed();
     }
     assert_eq!(node.get("k").status, 404, "nothing was stored");
