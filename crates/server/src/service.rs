@@ -60,7 +60,13 @@ pub(crate) enum Handling {
     /// Nothing.
     Done(Option<HttpResponse>),
     /// The command is under way.
-    Executing { execution: Option<Execution>, asked: Asked, service: Rc<Service>, _under_way: UnderWay },
+    Executing {
+        execution: Option<Execution>,
+        asked: Asked,
+        version: Version,
+        service: Rc<Service>,
+        _under_way: UnderWay,
+    },
     /// There is a body, of the request or one that is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
@@ -71,14 +77,14 @@ impl Future for Handling {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match &mut *self {
             Self::Done(response) => response.take().expect("not polled after its end"),
-            Self::Executing { execution, asked, service, .. } => {
+            Self::Executing { execution, asked, version, service, .. } => {
                 let waits = execution.as_mut().expect("not polled after its end");
                 let reply = ready!(Pin::new(waits).poll(context));
                 let (answer, room) = service.encode(reply, asked);
                 let (thread, status) = (&service.thread, answer.response.status());
                 service.note_answer(asked.action.into(), status);
                 thread.end(execution.take().expect("it was there a moment ago"), status);
-                respond_with(answer, room, true)
+                respond_with(answer, room, *version, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
         }))
@@ -104,7 +110,7 @@ impl Service {
         let (parts, incoming) = request.into_parts();
         if incoming.is_end_stream() {
             let answer = match self.begin(&parts) {
-                Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity),
+                Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity, parts.version),
                 Ok(Begun::Answered(answer)) => Some(answer),
                 Ok(
                     Begun::Range(..)
@@ -117,14 +123,19 @@ impl Service {
                 Err(problem) => Some(problem.to_answer(parts.method == Method::HEAD)),
             };
             if let Some(answer) = answer {
-                return Handling::Done(Some(self.respond(RequestKind::of(&parts), answer, true)));
+                return Handling::Done(Some(self.respond(RequestKind::of(&parts), answer, &parts, true)));
             }
         }
         Handling::Long(Box::pin(Rc::clone(self).handle_long(parts, incoming)))
     }
 
     /// Executes what has no body.
-    fn execute(self: &Rc<Self>, driver: &Rc<Driver<Coordinating>>, entity: Entity) -> Handling {
+    fn execute(
+        self: &Rc<Self>,
+        driver: &Rc<Driver<Coordinating>>,
+        entity: Entity,
+        version: Version,
+    ) -> Handling {
         let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
         let mut execution = driver.execute(kind, command);
@@ -132,11 +143,12 @@ impl Service {
             Some(reply) => {
                 let (answer, room) = self.encode(reply, &asked);
                 self.note_answer(kind, answer.response.status());
-                Handling::Done(Some(respond_with(answer, room, self.vitals.order().is_none())))
+                Handling::Done(Some(respond_with(answer, room, version, self.vitals.order().is_none())))
             }
             None => Handling::Executing {
                 execution: Some(execution),
                 asked,
+                version,
                 service: Rc::clone(self),
                 _under_way: UnderWay::begin(&self.vitals),
             },
@@ -165,7 +177,7 @@ impl Service {
             }
         };
         self.note_answer(RequestKind::of(&parts), answer.response.status());
-        respond_with(answer, room, self.goes_on(body.is_ended()))
+        respond_with(answer, room, parts.version, self.goes_on(body.is_ended()))
     }
 
     /// The answer to what was asked, and its room if it is large.
@@ -239,7 +251,7 @@ impl Service {
         let is_read = body.is_ended();
         let (begun, form) = match begun {
             Ok(begun) => begun,
-            Err(answer) => return self.respond(RequestKind::Range, answer, is_read),
+            Err(answer) => return self.respond(RequestKind::Range, answer, parts, is_read),
         };
         let body = begun.into_body(form, &self.thread.process, &self.vitals, under_way);
         self.stream(
@@ -301,7 +313,7 @@ impl Service {
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
-            Err(problem) => self.respond(RequestKind::Batch, problem.to_answer(false), false),
+            Err(problem) => self.respond(RequestKind::Batch, problem.to_answer(false), parts, false),
         }
     }
 
@@ -319,10 +331,10 @@ impl Service {
             let detail =
                 format!("The connection cannot be made to show whether the response is whole: {error}.");
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
-            return self.respond(kind, problem.to_answer(false), false);
+            return self.respond(kind, problem.to_answer(false), parts, false);
         }
         self.note_answer(kind, head.status());
-        finish(head.map(|()| body), self.goes_on(goes_on && knows_chunks))
+        finish(head.map(|()| body), parts.version, self.goes_on(goes_on && knows_chunks))
     }
 
     /// What the head alone tells.
@@ -387,9 +399,9 @@ impl Service {
 
     /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
     /// hyper has yet to hear of it where the request came after the order.
-    fn respond(&self, kind: RequestKind, answer: Answer, body_is_ended: bool) -> HttpResponse {
+    fn respond(&self, kind: RequestKind, answer: Answer, parts: &Parts, body_is_ended: bool) -> HttpResponse {
         self.note_answer(kind, answer.response.status());
-        respond_with(answer, None, self.goes_on(body_is_ended))
+        respond_with(answer, None, parts.version, self.goes_on(body_is_ended))
     }
 
     /// Whether the connection goes on after the response, if it can. If not, the response says so.
@@ -415,18 +427,20 @@ fn begin_repair(process: &Process) -> Result<Answer, Problem> {
     }
 }
 
-/// The response for hyper. After it the connection goes on, or not.
-fn respond_with(answer: Answer, room: Option<ReplyRoom>, goes_on: bool) -> HttpResponse {
+/// The response for hyper, to a request of this version. After it the connection goes on, or not.
+fn respond_with(answer: Answer, room: Option<ReplyRoom>, version: Version, goes_on: bool) -> HttpResponse {
     let Answer { response, reason } = answer;
     let mut response = response.map(|body| ResponseBody::Whole(body, room.map(Box::new)));
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
     }
-    finish(response, goes_on)
+    finish(response, version, goes_on)
 }
 
-fn finish(mut response: HttpResponse, goes_on: bool) -> HttpResponse {
+fn finish(mut response: HttpResponse, version: Version, goes_on: bool) -> HttpResponse {
     if !goes_on {
+        // hyper would tell a client of HTTP/1.0 that may go on so, unless the response is of its version.
+        *response.version_mut() = version;
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

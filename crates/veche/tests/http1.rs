@@ -124,6 +124,12 @@ fn old_clients_and_those_that_want_the_end_get_it() {
     for _ in 0..2 {
         assert_eq!(connection.exchange(kept).text(), "v");
     }
+    // What has no end but that of the connection cannot keep it.
+    let range = "GET /v0/entities?start=k HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    let mut connection = node.connect();
+    connection.send(range);
+    assert_eq!(connection.head().header("connection"), Some("close"));
+    assert_eq!(connection.rest(), (b"k\nv".to_vec(), std::io::ErrorKind::UnexpectedEof));
     let put = "PUT /v0/entity?id=old HTTP/1.0\r\nContent-Length: 3\r\n\r\nold";
     assert_eq!(node.exchange(put).status, 201);
     assert_eq!(node.get("old").text(), "old");
