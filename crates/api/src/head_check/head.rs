@@ -67,6 +67,7 @@ pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Judged<'_>, Probl
     match parsed {
         Ok(Status::Complete(len)) if len == head.len() => {}
         Ok(_) => return Err(Problem::bad_request("The request is malformed: its head ends too early.")),
+        Err(Error::Token) if has_raw_target(head) => return Err(raw_target()),
         Err(error) => return Err(problem_of(error, limits)),
     }
     let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
@@ -251,6 +252,18 @@ static IS_PLAIN: [bool; 256] = {
     plain
 };
 
+/// Whether the target of a head is not ASCII.
+fn has_raw_target(head: &[u8]) -> bool {
+    let line = head.trim_ascii_start().split(|byte| *byte == b'\r').next().unwrap_or_default();
+    line.splitn(2, |byte| *byte == b' ').nth(1).is_some_and(|target| !target.is_ascii())
+}
+
+fn raw_target() -> Problem {
+    Problem::bad_request(
+        "The target of the request has bytes that are not ASCII. Percent-encode every byte that is not plain text.",
+    )
+}
+
 fn problem_of(error: Error, limits: HeadLimits) -> Problem {
     match error {
         Error::TooManyHeaders => Problem::new(
@@ -292,6 +305,21 @@ mod tests {
         assert_eq!(body("Content-Length: 0\r\n"), Ok(Body::None));
         assert_eq!(body("content-length:\t007 \r\n"), Ok(Body::Sized(7)));
         assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::Chunked));
+    }
+
+    #[test]
+    fn a_target_that_is_not_encoded_is_told_how_to_be() {
+        for target in
+            [&b"/v0/entity?id=\xff"[..], b"/v0/entity?id=\xe9t\xe9", b"/v0/entity?id=\"", b"/v0/entity?id=<"]
+        {
+            for before in ["GET ", "\r\nGET "] {
+                let head = [before.as_bytes(), target, b" HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
+                let problem = judge(&head, HeadLimits::default()).expect_err("a bad target");
+                assert!(problem.detail().contains("Percent-encode"), "{target:?}: {}", problem.detail());
+            }
+        }
+        let of_method = judge(b"G\xff / HTTP/1.1\r\nHost: h\r\n\r\n", HeadLimits::default());
+        assert!(of_method.expect_err("a bad method").detail().contains("request line is malformed"));
     }
 
     #[test]
