@@ -220,7 +220,9 @@ fn preconditions_are_honoured_or_refused() {
     for method in ["PUT", "DELETE"] {
         assert_eq!(status_with(method, "/v0/entity?id=k", &[("if-none-match", "*")]), 501);
     }
-    for name in ["if-match", "if-modified-since", "if-unmodified-since", "if-range"] {
+    for name in
+        ["if-match", "if-modified-since", "if-unmodified-since", "if-range", "if", "if-schedule-tag-match"]
+    {
         for method in ["GET", "HEAD", "PUT", "DELETE"] {
             assert_eq!(status_with(method, "/v0/entity?id=k", &[(name, tag)]), 501, "{method} {name}");
         }

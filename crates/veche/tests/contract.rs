@@ -174,6 +174,8 @@ fn preconditions_that_are_not_honoured_are_refused() {
         "If-Modified-Since: Sat, 21 Nov 2026 00:00:00 GMT",
         "If-Unmodified-Since: x",
         "If-Range: \"x\"",
+        "If: ([\"x\"])",
+        "If-Schedule-Tag-Match: \"x\"",
     ] {
         for method in ["GET", "PUT", "DELETE"] {
             let request = format!(

@@ -25,7 +25,7 @@ pub use checkpoint::Checkpoint;
 use cluster::{Command, Key, Lifetime, Quorum};
 pub use entities::{Batch, Range};
 use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
 pub use plain::decode_plain;
@@ -245,11 +245,7 @@ fn check_headers(parts: &Parts, may_if_none_match: bool) -> Result<(), Problem> 
     for (name, value) in &parts.headers {
         match *name {
             header::IF_NONE_MATCH if may_if_none_match => {}
-            header::IF_NONE_MATCH
-            | header::IF_MATCH
-            | header::IF_MODIFIED_SINCE
-            | header::IF_UNMODIFIED_SINCE
-            | header::IF_RANGE => {
+            ref name if is_precondition(name) => {
                 let detail = format!(
                     "The precondition {name} is not supported here. Leave it out; \
                      If-None-Match works on GET and HEAD of {ENTITY_PATH}."
@@ -261,6 +257,12 @@ fn check_headers(parts: &Parts, may_if_none_match: bool) -> Result<(), Problem> 
         }
     }
     Ok(())
+}
+
+/// All of HTTP begin alike, those of its extensions too (`If` of RFC 4918, `If-Schedule-Tag-Match` of RFC 6638).
+fn is_precondition(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name == "if" || name.starts_with("if-")
 }
 
 fn check_expect(value: &HeaderValue) -> Result<(), Problem> {
