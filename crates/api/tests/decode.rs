@@ -242,11 +242,31 @@ fn declared_lengths_are_held_to_the_limit_before_the_body() {
 }
 
 #[test]
+fn bodies_of_http_10_have_a_length() {
+    let status = |method, target, headers: &[(&str, &str)]| {
+        let mut parts = parts(method, target, headers);
+        parts.version = Version::HTTP_10;
+        decode_head(&parts, &rules(1)).map_or_else(|problem| problem.status().as_u16(), |_| 200)
+    };
+    assert_eq!(status("PUT", "/v0/entity?id=k", &[]), 411);
+    assert_eq!(status("PUT", "/v0/entity?id=k", &[("content-length", "0")]), 200);
+    let ndjson = ("content-type", "application/x-ndjson");
+    assert_eq!(status("POST", "/v0/entities", &[ndjson]), 411);
+    assert_eq!(status("POST", "/v0/entities", &[ndjson, ("content-length", "0")]), 200);
+    for (method, target) in
+        [("GET", "/v0/entity?id=k"), ("DELETE", "/v0/entity?id=k"), ("POST", "/v0/repair")]
+    {
+        assert_eq!(status(method, target, &[]), 200, "{method} {target}");
+    }
+    assert_eq!(status_with("PUT", "/v0/entity?id=k", &[]), 200, "in HTTP/1.1 there is no body then");
+}
+
+#[test]
 fn only_one_expectation_can_be_met() {
     for (value, expected) in [("100-continue", 200), ("100-Continue", 200), ("200-ok", 417)] {
         assert_eq!(status_with("PUT", "/v0/entity?id=k", &[("expect", value)]), expected, "{value}");
     }
-    let mut parts = parts("PUT", "/v0/entity?id=k", &[("expect", "200-ok")]);
+    let mut parts = parts("GET", "/v0/entity?id=k", &[("expect", "200-ok")]);
     parts.version = Version::HTTP_10;
     assert!(decode_head(&parts, &rules(1)).is_ok(), "HTTP/1.0 knows no expectations");
 }

@@ -400,8 +400,11 @@ impl Service {
     /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
     /// hyper has yet to hear of it where the request came after the order.
     fn respond(&self, kind: RequestKind, answer: Answer, parts: &Parts, body_is_ended: bool) -> HttpResponse {
-        self.note_answer(kind, answer.response.status());
-        respond_with(answer, None, parts.version, self.goes_on(body_is_ended))
+        let status = answer.response.status();
+        self.note_answer(kind, status);
+        // Behind a head without a length there may be a body all the same, which is no request.
+        let can_go_on = body_is_ended && status != StatusCode::LENGTH_REQUIRED;
+        respond_with(answer, None, parts.version, self.goes_on(can_go_on))
     }
 
     /// Whether the connection goes on after the response, if it can. If not, the response says so.

@@ -133,6 +133,17 @@ fn old_clients_and_those_that_want_the_end_get_it() {
     let put = "PUT /v0/entity?id=old HTTP/1.0\r\nContent-Length: 3\r\n\r\nold";
     assert_eq!(node.exchange(put).status, 201);
     assert_eq!(node.get("old").text(), "old");
+    let empty = "PUT /v0/entity?id=empty HTTP/1.0\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(node.exchange(empty).status, 201);
+    for connection_header in ["", "Connection: keep-alive\r\n"] {
+        let mut connection = node.connect();
+        connection.send(format!("PUT /v0/entity?id=no HTTP/1.0\r\n{connection_header}\r\n{}", get("old")));
+        let refused = connection.response();
+        refused.assert_problem(411, "Nothing was stored");
+        assert_eq!(refused.header("connection"), Some("close"));
+        connection.assert_closed();
+    }
+    assert_eq!(node.get("no").status, 404);
 }
 
 #[test]

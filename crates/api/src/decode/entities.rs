@@ -2,7 +2,7 @@
 
 use super::negotiation::{accepted_coding, accepted_format, media_type_of};
 use super::query::{Given, Parameters, number};
-use super::{Decoded, Rules, check_headers};
+use super::{Decoded, Rules, check_body_has_length, check_headers};
 use crate::Problem;
 use crate::entries::{Coding, Format};
 use cluster::{Cut, KeyRange, Quorum, Scan, ScanScope};
@@ -100,6 +100,7 @@ fn scope(parameters: &Parameters<'_>, rules: &Rules) -> Result<ScanScope, Proble
 
 fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {
     check_headers(parts, false)?;
+    check_body_has_length(parts)?;
     let entries = entries_format(parts)?;
     let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), BATCH_PARAMETERS)?;
     let quorum = parameters.quorum(rules)?;

@@ -281,7 +281,7 @@ fn check_value_headers(parts: &Parts, rules: &Rules) -> Result<(), Problem> {
         ));
     }
     let Some(value) = parts.headers.get(header::CONTENT_LENGTH) else {
-        return Ok(());
+        return check_body_has_length(parts);
     };
     let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let Some(text) = text.filter(|text| !text.is_empty()) else {
@@ -291,6 +291,18 @@ fn check_value_headers(parts: &Parts, rules: &Rules) -> Result<(), Problem> {
         Ok(len) if len <= rules.value_bytes_max => Ok(()),
         _ => Err(Problem::value_too_large(rules.value_bytes_max)),
     }
+}
+
+/// In HTTP/1.0 nothing but a length tells a body from none (RFC 1945, section 7.2.2). Without one, a value that was sent
+/// would be taken for an empty one.
+fn check_body_has_length(parts: &Parts) -> Result<(), Problem> {
+    if parts.version >= Version::HTTP_11 || parts.headers.contains_key(header::CONTENT_LENGTH) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::LENGTH_REQUIRED,
+        "In HTTP/1.0 a body needs a Content-Length. Nothing was stored. Send the length, 0 if there is no body, or HTTP/1.1.",
+    ))
 }
 
 fn if_none_match(parts: &Parts) -> Result<Option<IfNoneMatch>, Problem> {

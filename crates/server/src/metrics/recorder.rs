@@ -17,8 +17,10 @@ use stdx::Instant;
 use stdx::histogram::Histogram;
 
 /// The statuses that are told apart, the most common first; what is none of them counts with 0.
-pub(super) const STATUSES: [u16; 21] =
-    [200, 201, 202, 404, 304, 400, 405, 406, 408, 413, 414, 415, 417, 431, 500, 501, 503, 504, 505, 507, 0];
+pub(super) const STATUSES: [u16; 22] = [
+    200, 201, 202, 404, 304, 400, 405, 406, 408, 411, 413, 414, 415, 417, 431, 500, 501, 503, 504, 505, 507,
+    0,
+];
 
 /// Whether an operation of several replicas reads or writes.
 pub(super) const QUORUM_KINDS: [&str; 2] = ["read", "write"];
