@@ -85,7 +85,7 @@ pub fn verify_repository(
         });
         match checked {
             Ok(verified) => report.newest = Some(verified),
-            Err(error) => report.damage.push(error),
+            Err(damage) => report.damage.extend(damage),
         }
     }
     let wholes: Vec<bool> = manifests.iter().map(is_whole).collect();
@@ -116,18 +116,19 @@ fn check_blocks(
     repository: &Repository,
     manifest: &Manifest,
     progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<Verified, CtlError> {
+) -> Result<Verified, Vec<CtlError>> {
     let mounted = Arc::new(Mounted::new(repository, manifest));
     let fs: Arc<dyn Fs> = Arc::clone(&mounted) as _;
     let env = Env { fs, clock: Arc::clone(&env.clock) };
     let checked = store::verify(&env, Path::new(ROOT), progress);
-    checked.map(|(_, verified)| verified).map_err(|error| match error {
+    let of_backup = |error| match error {
         StoreError::Engine(engine::Error::Corrupt { path, offset, detail }) => {
             let object = mounted.object_at(&path).unwrap_or(&path);
             CtlError::damaged(object, format!("{detail} at byte {offset}, although it is what was copied"))
         }
         other => CtlError::Store(other),
-    })
+    };
+    checked.map(|(_, verified)| verified).map_err(|damage| damage.into_iter().map(of_backup).collect())
 }
 
 /// A file that a manifest names and that is not there is damage like any other.

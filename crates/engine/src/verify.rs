@@ -13,7 +13,7 @@ use crate::engine::open_table;
 use crate::manifest::Manifest;
 use crate::paths::Paths;
 use crate::{Error, wal};
-use env::Env;
+use env::{DirLock, Env};
 use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
@@ -47,29 +47,44 @@ pub struct Verified {
 /// Checks the directory of an engine that is not open.
 ///
 /// # Errors
-/// [`Error::Corrupt`] with the first file that is damaged, and where; [`Error::Locked`] when a process has the
-/// directory; [`Error::Io`] when a file cannot be read.
-pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verified, Error> {
+/// All that is wrong, at least one: [`Error::Corrupt`] of each file that is damaged, and where; [`Error::Io`] of each
+/// that cannot be read; [`Error::Locked`] alone when a process has the directory.
+pub fn verify(
+    env: &Env,
+    dir: &Path,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<Verified, Vec<Error>> {
     let paths = Paths::new(dir);
-    let _lock = env.fs.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
-        _ => Error::io("lock", dir, error),
-    })?;
-    let recovered = Manifest::inspect(&env.fs, dir)?;
+    let _lock = lock(env, dir).map_err(|error| vec![error])?;
+    let recovered = Manifest::inspect(&env.fs, dir).map_err(|error| vec![error])?;
     let cache = Arc::new(BlockCache::new(CACHE_BYTES));
     let trash = Arc::new(Mutex::new(Vec::new()));
     let bytes_total = recovered.tables.iter().map(|(_, meta)| meta.file_bytes).sum();
     let mut verified =
         Verified { tables: recovered.tables.len(), table_bytes: bytes_total, ..Verified::default() };
-    let mut bytes_done = 0;
+    let mut damage = Vec::new();
+    let mut bytes_before = 0;
     for (_, meta) in &recovered.tables {
+        let mut bytes_done = bytes_before;
         let table = open_table(env, &paths, meta, &cache, &trash);
-        table.verify(&mut |bytes| {
+        let checked = table.verify(&mut |bytes| {
             bytes_done += bytes;
             progress(VerifyProgress { bytes_done, bytes_total });
-        })?;
+        });
+        damage.extend(checked.err());
+        bytes_before += meta.file_bytes;
         verified.cells += meta.cells;
     }
-    verified.wal_records = wal::verify(&env.fs, &paths.wal(), recovered.wal_floor)?.records;
-    Ok(verified)
+    match wal::verify(&env.fs, &paths.wal(), recovered.wal_floor) {
+        Ok(log) => verified.wal_records = log.records,
+        Err(errors) => damage.extend(errors),
+    }
+    if damage.is_empty() { Ok(verified) } else { Err(damage) }
+}
+
+fn lock(env: &Env, dir: &Path) -> Result<Box<dyn DirLock>, Error> {
+    env.fs.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
+        _ => Error::io("lock", dir, error),
+    })
 }

@@ -5,6 +5,7 @@ mod support;
 
 use engine::{Engine, Error, Options};
 use env::{Env, MemFs};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::{DIR, World, batch_of, small_options};
@@ -115,4 +116,32 @@ fn a_missing_file_is_found() {
             }
         }
     }
+}
+
+#[test]
+fn all_files_that_are_damaged_are_named_once() {
+    let world = prepared(&small_options());
+    let mut damaged = BTreeSet::new();
+    for path in world.disk.file_names() {
+        let bytes = world.disk.read_file(&path).expect("read").len() as u64;
+        // Of a table a block; of the log what says that it is one.
+        let at = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("sst") => bytes / 2,
+            Some("wal") => 0,
+            _ => continue,
+        };
+        world.disk.corrupt(&path, at, 3).expect("flip");
+        damaged.insert(path);
+    }
+    let found = engine::verify(&world.env(), Path::new(DIR), &mut |_| ()).expect_err("much is damaged");
+    let path_of = |error: &Error| match error {
+        Error::Corrupt { path, .. } => path.clone(),
+        error => panic!("{error}"),
+    };
+    let named: BTreeSet<PathBuf> = found.iter().map(path_of).collect();
+    assert_eq!((named.len(), named.is_subset(&damaged)), (found.len(), true), "{found:?}");
+    // Tables and segments that are no longer needed are not looked at.
+    assert!(named.len() > 2 && named.iter().any(|path| path.extension().is_some_and(|of| of == "wal")));
+    let engine = Engine::open(world.env(), Path::new(DIR), small_options());
+    assert!(engine.is_err(), "a log that cannot be replayed is not passed over");
 }

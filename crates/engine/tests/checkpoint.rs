@@ -254,7 +254,10 @@ fn a_flipped_bit_of_any_file_is_named() {
                     flipped.check_all(&open_at(flipped.env(), CHECKPOINT).expect("it was verified"));
                     harmless.push(name.clone());
                 }
-                Err(error) => assert!(error.to_string().contains(&name), "bit {bit} of {name}: {error}"),
+                Err(damage) => {
+                    let [error] = &damage[..] else { panic!("bit {bit} of {name}: {damage:?}") };
+                    assert!(error.to_string().contains(&name), "bit {bit} of {name}: {error}");
+                }
             }
         }
     }

@@ -6,9 +6,6 @@ use ctl::{Observer, Progress, Repository, RepositoryReport};
 use env::Env;
 use std::path::{Path, PathBuf};
 
-/// So much damage is listed.
-const DAMAGE_SHOWN_MAX: usize = 20;
-
 /// Check every byte of a data directory that no node has open, or of a backup repository.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -34,7 +31,13 @@ fn verify_data(data: &Path) -> Result<(), String> {
         display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
     });
     display.end();
-    let (identity, verified) = result.map_err(|error| error.to_string())?;
+    let (identity, verified) = result.map_err(|damage| match &damage[..] {
+        [error] => error.to_string(),
+        all => {
+            list(all);
+            format!("{}: {} files cannot be read back as they were written", data.display(), all.len())
+        }
+    })?;
     println!(
         "{}: node {:?}, {} tables of {} MiB with {} cells, {} records in the log: all as written",
         data.display(),
@@ -57,9 +60,7 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
     for line in lines_of(&report) {
         println!("{line}");
     }
-    for error in report.damage.iter().take(DAMAGE_SHOWN_MAX) {
-        eprintln!("veche: {error}");
-    }
+    list(&report.damage);
     match report.damage.len() {
         0 => Ok(()),
         1 => {
@@ -69,6 +70,13 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
             "{}: {count} files are damaged; the backups that need them cannot be restored",
             dir.display()
         )),
+    }
+}
+
+/// Each file that is damaged.
+fn list(damage: &[impl std::fmt::Display]) {
+    for error in damage {
+        eprintln!("veche: {error}");
     }
 }
 

@@ -347,6 +347,13 @@ fn status_and_verify_tell_by_their_exit_code() {
     let (code, _, err) = run(serve);
     assert_eq!(code, Some(1), "a node does not start on it either: {err}");
     assert!(err.contains(&damaged), "{damaged} is not in {err}");
+    std::fs::write(data.join("identity"), "nonsense").unwrap();
+    let (code, _, err) = run(verify(&data));
+    assert_eq!(code, Some(1), "{err}");
+    let lines: Vec<_> = err.lines().collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.starts_with("veche: ")), "{err}");
+    assert!(lines[0].contains("identity") && lines[1].contains(&damaged), "{err}");
+    assert!(lines[2].contains("2 files cannot be read back"), "{err}");
 }
 
 /// Flips a bit in the value that the log holds. The name of the file.

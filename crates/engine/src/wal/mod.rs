@@ -117,8 +117,8 @@ struct Tail {
 /// Reads all that [`Wal::open`] would replay from `floor` on, and changes nothing.
 ///
 /// # Errors
-/// As [`Wal::open`].
-pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Error> {
+/// As [`Wal::open`], of each segment.
+pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Vec<Error>> {
     recovery::inspect(&**fs, dir, floor)
 }
 

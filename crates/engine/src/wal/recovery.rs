@@ -90,24 +90,48 @@ pub(super) fn recover(
     Ok((last, recovery))
 }
 
-/// Reads the live segments as [`recover`] does, and changes nothing.
-pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Error> {
-    let names = fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))?;
+/// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong.
+pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Vec<Error>> {
+    let names = fs.read_dir(dir).map_err(|error| vec![Error::io("list", dir, error)])?;
     let live = names.iter().filter_map(|name| match names::parse(name) {
         Some(Named::Segment(id)) if id >= floor => Some(id),
         _ => None,
     });
     let mut live: Vec<SegmentId> = live.collect();
     live.sort_unstable();
-    let headers = read_chain(fs, dir, floor, &live)?;
     let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
-    for (header, end) in with_ends(&headers) {
-        let path = segment_path(dir, header.id);
-        let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
-        let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
-        recovery.add(&contents_of(&bytes, &path, end)?);
+    let mut damage = Vec::new();
+    let mut headers = Vec::with_capacity(live.len());
+    for (i, &id) in live.iter().enumerate() {
+        let header = read_live_header(fs, dir, id).map_err(|error| damage.push(error)).ok();
+        let before = i.checked_sub(1).map(|before| live[before]);
+        let checked = header.as_ref().map_or(Ok(()), |header| check_predecessor(dir, floor, before, header));
+        damage.extend(checked.err());
+        headers.push(header);
     }
-    Ok(recovery)
+    for (i, header) in headers.iter().enumerate() {
+        if let Some(header) = header {
+            // Of the segment before one whose header is damaged, the end is not known.
+            let end = end_before(headers.get(i + 1).and_then(Option::as_ref));
+            let inspected = inspect_segment(fs, dir, header.id, end, &mut recovery);
+            damage.extend(inspected.err());
+        }
+    }
+    if damage.is_empty() { Ok(recovery) } else { Err(damage) }
+}
+
+fn inspect_segment(
+    fs: &dyn Fs,
+    dir: &Path,
+    id: SegmentId,
+    end: SegmentEnd,
+    recovery: &mut WalRecovery,
+) -> Result<(), Error> {
+    let path = segment_path(dir, id);
+    let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
+    let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
+    recovery.add(&contents_of(&bytes, &path, end)?);
+    Ok(())
 }
 
 /// A crash in the middle of a rename can leave a spare's name on what is now a live segment.
@@ -130,29 +154,33 @@ fn read_chain(
 ) -> Result<Vec<SegmentHeader>, Error> {
     let mut headers: Vec<SegmentHeader> = Vec::with_capacity(live.len());
     for &id in live {
-        let path = segment_path(dir, id);
-        let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
-        let mut bytes = [0; SEGMENT_HEADER_LEN];
-        let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
-        let header =
-            SegmentHeader::decode(&bytes[..len]).map_err(|detail| Error::corrupt(&path, 0, detail))?;
-        if header.id != id {
-            let detail = format!("the header is that of segment {:016x}", header.id.0);
-            return Err(Error::corrupt(&path, 0, detail));
-        }
-        check_predecessor(dir, floor, headers.last(), &header)?;
+        let header = read_live_header(fs, dir, id)?;
+        check_predecessor(dir, floor, headers.last().map(|before| before.id), &header)?;
         headers.push(header);
     }
     Ok(headers)
 }
 
+fn read_live_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<SegmentHeader, Error> {
+    let path = segment_path(dir, id);
+    let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
+    let mut bytes = [0; SEGMENT_HEADER_LEN];
+    let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
+    let header = SegmentHeader::decode(&bytes[..len]).map_err(|detail| Error::corrupt(&path, 0, detail))?;
+    if header.id != id {
+        let detail = format!("the header is that of segment {:016x}", header.id.0);
+        return Err(Error::corrupt(&path, 0, detail));
+    }
+    Ok(header)
+}
+
+/// `expected` is the live segment before it.
 fn check_predecessor(
     dir: &Path,
     floor: SegmentId,
-    before: Option<&SegmentHeader>,
+    expected: Option<SegmentId>,
     header: &SegmentHeader,
 ) -> Result<(), Error> {
-    let expected = before.map(|before| before.id);
     let named = header.previous.map(|link| link.id);
     // Before the first live segment there may have been others, but only below the floor.
     if expected == named || (expected.is_none() && named < Some(floor)) {
@@ -202,10 +230,13 @@ fn recover_segment(
 
 /// Each segment with where it ends: only the last can have a torn tail.
 fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader, SegmentEnd)> {
-    headers.iter().enumerate().map(|(i, header)| {
-        let next = headers.get(i + 1).and_then(|next| next.previous);
-        (header, next.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len)))
-    })
+    headers.iter().enumerate().map(|(i, header)| (header, end_before(headers.get(i + 1))))
+}
+
+/// Where a segment ends that has this one behind it.
+fn end_before(next: Option<&SegmentHeader>) -> SegmentEnd {
+    let link = next.and_then(|next| next.previous);
+    link.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len))
 }
 
 fn contents_of<'a>(bytes: &'a [u8], path: &Path, end: SegmentEnd) -> Result<SegmentContents<'a>, Error> {

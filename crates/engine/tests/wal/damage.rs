@@ -1,11 +1,12 @@
 //! Damage to what was durable is found; what merely was never finished is cut.
 
-use crate::support::{OPTIONS, append, new_disk, open, open_mem, record, segment_path};
+use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path};
 use engine::wal::replay::{SegmentEnd, replay_bytes};
-use engine::wal::{SegmentId, WalOptions};
+use engine::wal::{self, SegmentId, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fs, MemFs, OpenMode};
 use proptest::prelude::*;
+use std::sync::Arc;
 use stdx::Rng;
 
 /// A segment of three groups, the last of them two records, and where each group ends.
@@ -179,6 +180,31 @@ fn a_missing_a_swapped_and_a_cut_segment_are_found() {
     assert_eq!(kind_after(&|disk| disk.rename(&path(2), &path(3)).unwrap(), 0), Some(ErrorKind::Corrupt));
     let cut = |disk: &MemFs| disk.open(&path(1), OpenMode::ReadWrite).unwrap().set_len(1_000).unwrap();
     assert_eq!(kind_after(&cut, 0), Some(ErrorKind::Corrupt));
+}
+
+#[test]
+fn all_that_is_damaged_is_found_at_once() {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    while log.wal.segment() < SegmentId(6) {
+        append(&mut log.wal, 1, 100).unwrap();
+    }
+    let path = |id| segment_path(SegmentId(id));
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let verified = wal::verify(&fs, dir(), SegmentId(0)).unwrap();
+    assert_eq!(verified.segments, 7);
+    disk.corrupt(path(1), 0, 3).unwrap();
+    disk.corrupt(path(3), 600, 3).unwrap();
+    disk.remove_file(&path(5)).unwrap();
+    let damage = wal::verify(&fs, dir(), SegmentId(0)).unwrap_err();
+    let places: Vec<_> = damage
+        .into_iter()
+        .map(|error| match error {
+            Error::Corrupt { path, offset, .. } => (path, offset),
+            error => panic!("{error}"),
+        })
+        .collect();
+    assert_eq!(places, [(path(1), 0), (path(5), 0), (path(3), 512)]);
 }
 
 /// What was cut must not come back when the place is written again, by groups of the same length as before.
