@@ -359,6 +359,8 @@ fn a_range_that_cannot_begin_says_so() {
     assert_eq!(answer.response.status(), 504);
     assert_eq!(answer.reason, Some("Not Enough Replicas"));
     assert_eq!(answer.response.headers()["veche-acks"], "1/3");
+    let detail = std::str::from_utf8(answer.response.body()).expect("JSON").to_owned();
+    assert!(detail.contains("Nothing was stored") && detail.contains("nothing was sent"), "{detail}");
     let answer = api::encode_range_failure(Failure::Overloaded { retry_after: Duration::from_secs(2) });
     assert_eq!(answer.response.status(), 503);
     assert_eq!(answer.response.headers()["retry-after"], "2");

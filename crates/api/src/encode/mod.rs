@@ -283,6 +283,9 @@ impl fmt::Display for Mib {
 const MAYBE_STORED: &str =
     "The write may have been stored on some replicas: repeat it, or read the key to find out.";
 
+/// Of a read: it may have failed at once, or at its deadline.
+const NOTHING_STORED: &str = "Nothing was stored, and if they are known to be unreachable, nothing was sent.";
+
 fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: bool) -> String {
     let Acks { got, from } = acks;
     let replicas = format!("{got} of the key's {from} replicas answered in time, but ack asks for {ack}.");
@@ -294,11 +297,11 @@ fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: 
         ),
         (Operation::Range, _) => format!(
             "Of some keys of the range, fewer than {ack} of the {from} replicas can be reached now, or have answered \
-             in time. Try again, or read with a smaller ack."
+             in time. {NOTHING_STORED} Try again, or read with a smaller ack."
         ),
         (Operation::Read, _) if got == 0 => format!(
             "Too few of the key's {from} replicas can be reached now, or have answered in time: ack asks for {ack}. \
-             Try again, or read with a smaller ack."
+             {NOTHING_STORED} Try again, or read with a smaller ack."
         ),
         (Operation::Read, _) if got >= ack => format!(
             "{got} of the key's {from} replicas answered, but not alike, and those that lack the newest version cannot \
@@ -445,6 +448,7 @@ mod tests {
             let answer = encode(Reply::Failed(failure), &asked(Action::Get));
             std::str::from_utf8(answer.response.body()).expect("JSON").to_owned()
         };
+        assert!(said(0).contains("nothing was sent"), "{}", said(0));
         assert!(said(2).contains("2 of the key's 3 replicas answered in time, but ack asks for 3"));
         assert!(said(3).contains("3 of the key's 3 replicas answered, but not alike"), "{}", said(3));
     }
