@@ -344,6 +344,9 @@ fn heads_say_what_follows() {
     assert!(
         !head.headers().contains_key("content-encoding") && !head.headers().contains_key("content-length")
     );
+    assert_eq!(head.headers().get("veche-acks"), None, "one node answers for itself");
+    let of_cluster = api::encode_range_head(&range("start=a&cluster=1&ack=2&from=3"));
+    assert_eq!(of_cluster.headers()["veche-acks"], "2/3");
     let zstd = range_with("start=a", &[("accept", NDJSON), ("accept-encoding", "zstd")]);
     let head = api::encode_range_head(&zstd);
     assert_eq!(head.headers()["content-type"], NDJSON);

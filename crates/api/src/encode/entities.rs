@@ -1,17 +1,22 @@
 //! The heads of ranges and batches, whose bodies are streams; and the answers about checkpoints.
 
-use super::{Answer, Operation, json, problem_of};
+use super::{Answer, Operation, VECHE_ACKS, acks_value, json, problem_of};
 use crate::entries::Format;
 use crate::{Batch, Problem, Range};
 use bytes::Bytes;
-use cluster::Failure;
+use cluster::{Acks, Failure, ScanScope};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-/// The head of the answer to a range, once its first page is there. The body is chunked.
+/// The head of the answer to a range, once its first page is there. The body is chunked. Of a range of the cluster it says
+/// how many replicas of each key have a say at least: where there are fewer, it breaks off.
 pub fn encode_range_head(range: &Range) -> Response<()> {
     let mut response = head_of(range.format);
+    if let ScanScope::Cluster(quorum) = &range.scan.scope {
+        let acks = Acks { got: quorum.ack(), from: quorum.from() };
+        response.headers_mut().insert(VECHE_ACKS, acks_value(acks));
+    }
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
     if let Some(coding) = range.coding.name() {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding));

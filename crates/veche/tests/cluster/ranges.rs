@@ -10,6 +10,7 @@ fn entries(connection: &mut Connection, parameters: &str) -> Vec<Vec<u8>> {
     connection.send(bare("GET", &format!("/v0/entities?cluster=1&{parameters}")));
     let head = connection.head();
     assert_eq!(head.status, 200, "{head:?}");
+    assert!(head.header("veche-acks").is_some(), "{head:?}");
     connection.chunks()
 }
 
