@@ -90,16 +90,22 @@ fn every_request_is_counted_once_by_operation_and_status() {
     let statuses = after.sum("veche_requests_total", &[("operation", "status")]);
     let told: f64 = expected.iter().map(|(_, _, count)| count).sum();
     assert_eq!(after.sum("veche_requests_total", &[]), told + statuses, "nothing else is counted");
-    let timed =
-        [("put", 20.0), ("get", 30.0), ("head", 3.0), ("delete", 3.0), ("range", 1.0), ("batch_entry", 3.0)];
-    for (operation, count) in timed {
-        assert_eq!(
-            after.get("veche_request_seconds_count", &[("operation", operation)]),
-            count,
-            "{operation}"
-        );
+    let timed = [
+        ("put", "2xx", 20.0),
+        ("get", "2xx", 20.0),
+        ("get", "4xx", 10.0),
+        ("head", "2xx", 3.0),
+        ("delete", "2xx", 3.0),
+        ("range", "2xx", 1.0),
+        ("batch_entry", "2xx", 3.0),
+    ];
+    for (operation, status, count) in timed {
+        let labels = [("operation", operation), ("status", status)];
+        assert_eq!(after.get("veche_request_seconds_count", &labels), count, "{operation} {status}");
     }
-    assert!(after.get("veche_request_seconds_sum", &[("operation", "put")]) > 0.0, "the disk takes its time");
+    let timed: f64 = timed.iter().map(|(_, _, count)| count).sum();
+    assert_eq!(after.sum("veche_request_seconds_count", &[]), timed, "nothing else is timed");
+    assert!(after.sum("veche_request_seconds_sum", &[("operation", "put")]) > 0.0, "the disk takes its time");
     assert_eq!(after.sum("veche_quorum_wait_seconds_count", &[]), 0.0, "there is one replica");
 }
 

@@ -3,7 +3,7 @@
 use super::{Core, Driver, Machine};
 use crate::gauges::Load;
 use crate::local::Local;
-use crate::metrics::{QuorumKind, Recorder};
+use crate::metrics::{Outcome, Recorder};
 use crate::process::Process;
 use crate::replies::{Begun, Replies};
 use crate::stages::Request;
@@ -192,11 +192,11 @@ impl Machine for Coordinating {
                         driver.process.admission.count_operation(core.machine.number);
                     }
                 }
-                let quorum = QuorumKind::of(&reply);
+                let outcome = Outcome::of(&reply);
                 let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
                 let course = |begun| stages.course(begun, &wait, answered, now.mono);
                 let begun = core.machine.replies.put(to, reply, course);
-                core.machine.recorder.replied(begun, now.mono, quorum);
+                core.machine.recorder.replied(begun, now.mono, outcome);
             }
             effect => unreachable!("a coordinator does not say {effect:?}"),
         }

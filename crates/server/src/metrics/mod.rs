@@ -26,7 +26,7 @@ use cluster::NodeIndex;
 use exposition::Exposition;
 use http::StatusCode;
 use recorder::Recorded;
-pub(crate) use recorder::{QuorumKind, Recorder};
+pub(crate) use recorder::{Outcome, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::histogram::Histogram;

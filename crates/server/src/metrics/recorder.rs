@@ -9,7 +9,7 @@
 
 use crate::replies::Begun;
 use api::RequestKind;
-use cluster::Reply;
+use cluster::{Failure, Reply};
 use http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,14 +25,20 @@ pub(super) const STATUSES: [u16; 22] = [
 /// Whether an operation of several replicas reads or writes.
 pub(super) const QUORUM_KINDS: [&str; 2] = ["read", "write"];
 
+/// How commands end, in times: the classes of the statuses that they are answered with.
+pub(super) const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
+
 const KINDS: usize = RequestKind::ALL.len();
+/// The kinds that are commands are among the first.
+const COMMAND_KINDS: usize = RequestKind::BatchEntry as usize + 1;
 
 /// What one I/O thread recorded. It alone writes. Aligned to two cache lines: processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Recorded {
     answers: [[AtomicU64; STATUSES.len()]; KINDS],
-    pub(super) took: [Histogram; KINDS],
+    /// By [`CLASSES`].
+    took: [[Histogram; CLASSES.len()]; COMMAND_KINDS],
     /// By [`QUORUM_KINDS`].
     pub(super) quorum_waits: [Histogram; 2],
 }
@@ -41,7 +47,7 @@ impl Recorded {
     pub(super) fn new() -> Self {
         Self {
             answers: [const { [const { AtomicU64::new(0) }; STATUSES.len()] }; KINDS],
-            took: [const { Histogram::new() }; KINDS],
+            took: [const { [const { Histogram::new() }; CLASSES.len()] }; COMMAND_KINDS],
             quorum_waits: [const { Histogram::new() }; 2],
         }
     }
@@ -49,6 +55,11 @@ impl Recorded {
     /// Answers of this kind with the status at this place of [`STATUSES`].
     pub(super) fn answers(&self, kind: RequestKind, place: usize) -> u64 {
         self.answers[kind as usize][place].load(Ordering::Relaxed)
+    }
+
+    /// How long commands of this kind took that ended as at this place of [`CLASSES`].
+    pub(super) fn took(&self, kind: RequestKind, place: usize) -> &Histogram {
+        &self.took[kind as usize][place]
     }
 }
 
@@ -72,22 +83,43 @@ impl Recorder {
         }
     }
 
-    /// A command is replied to.
+    /// A command is replied to, and ends so.
     #[inline]
-    pub(crate) fn replied(&self, begun: Begun, now: Instant, quorum: Option<QuorumKind>) {
+    pub(crate) fn replied(&self, begun: Begun, now: Instant, outcome: Outcome) {
         if let Some(recorded) = &self.0 {
             let nanos = now.as_nanos().saturating_sub(begun.at.as_nanos());
-            recorded.took[begun.kind as usize].record_alone(nanos);
-            if let Some(quorum) = quorum {
+            recorded.took[begun.kind as usize][outcome.class].record_alone(nanos);
+            if let Some(quorum) = outcome.quorum {
                 recorded.quorum_waits[quorum as usize].record_alone(nanos);
             }
         }
     }
 }
 
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// Its place in [`CLASSES`].
+    class: usize,
+    quorum: Option<QuorumKind>,
+}
+
+impl Outcome {
+    /// What is replied says it. A value that the client turns out to have already is found like any other.
+    #[inline]
+    pub(crate) fn of(reply: &Reply) -> Self {
+        let class = match reply {
+            Reply::Found { .. } | Reply::Written { .. } | Reply::Page { .. } => 0,
+            Reply::Missing { .. } | Reply::Failed(Failure::ExpiryTooLate { .. }) => 1,
+            Reply::Failed(_) => 2,
+        };
+        Self { class, quorum: QuorumKind::of(reply) }
+    }
+}
+
 /// An operation of several replicas that has had its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QuorumKind {
+enum QuorumKind {
     Read = 0,
     Write = 1,
 }
@@ -95,7 +127,7 @@ pub(crate) enum QuorumKind {
 impl QuorumKind {
     /// What the reply is to; `None`: to an operation of one replica, or it did not have its answers.
     #[inline]
-    pub(crate) fn of(reply: &Reply) -> Option<Self> {
+    fn of(reply: &Reply) -> Option<Self> {
         match reply {
             Reply::Found { acks, .. } | Reply::Missing { acks } if acks.from > 1 => Some(Self::Read),
             Reply::Written { acks, .. } if acks.from > 1 => Some(Self::Write),
@@ -131,7 +163,7 @@ mod tests {
             [1, 2, 3].map(|from| QuorumKind::of(&missing(from))),
             [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
         );
-        assert_eq!(QuorumKind::of(&Reply::Failed(cluster::Failure::DiskFull)), None);
+        assert_eq!(QuorumKind::of(&Reply::Failed(Failure::DiskFull)), None);
     }
 
     #[test]
@@ -139,11 +171,29 @@ mod tests {
         let recorded = Arc::new(Recorded::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         let begun = Begun { kind: RequestKind::Put, at: Instant::from_nanos(100) };
-        recorder.replied(begun, Instant::from_nanos(350), Some(QuorumKind::Write));
-        recorder.replied(begun, Instant::from_nanos(100), None);
-        let took = recorded.took[RequestKind::Put as usize].snapshot();
+        let written = |from| Reply::Written {
+            version: stdx::Version::new(stdx::Hlc::from_bits(1), stdx::NodeTag(1)),
+            superseded: false,
+            acks: Acks { got: 1, from },
+        };
+        recorder.replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
+        recorder.replied(begun, Instant::from_nanos(100), Outcome::of(&written(1)));
+        let took = recorded.took(RequestKind::Put, 0).snapshot();
         assert_eq!((took.count(), took.sum()), (2, 250));
         assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
-        Recorder::new(None).replied(begun, Instant::from_nanos(350), None);
+        Recorder::new(None).replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
+    }
+
+    #[test]
+    fn times_are_told_apart_by_how_it_ended() {
+        let recorded = Arc::new(Recorded::new());
+        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        let begun = Begun { kind: RequestKind::Get, at: Instant::from_nanos(0) };
+        let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
+        for reply in [missing, Reply::Failed(Failure::DiskFull), Reply::Failed(Failure::DiskFull)] {
+            recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
+        }
+        let counts = [0, 1, 2].map(|place| recorded.took(RequestKind::Get, place).snapshot().count());
+        assert_eq!(counts, [0, 1, 2]);
     }
 }

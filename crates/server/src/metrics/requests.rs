@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::exposition::{Exposition, SECONDS};
-use super::recorder::{QUORUM_KINDS, STATUSES};
+use super::recorder::{CLASSES, QUORUM_KINDS, STATUSES};
 use crate::budget::Part;
 use crate::counters::{Cut, Refusal};
 use api::RequestKind;
@@ -58,17 +58,26 @@ fn is_usual(kind: RequestKind, status: u16) -> bool {
     }
 }
 
+/// As [`is_usual`], of the times.
+fn is_usual_class(kind: RequestKind, class: &str) -> bool {
+    class == "2xx" || (class == "4xx" && matches!(kind, RequestKind::Get | RequestKind::Head))
+}
+
 fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
     let sum = |of: &dyn Fn(&super::Recorded) -> &Histogram| {
         let mut sum = Snapshot::default();
         scene.metrics.threads.iter().for_each(|thread| of(thread).add_to(&mut sum));
         sum
     };
-    let help = "Time from the end of a request to its answer, by operation; answers from memory count as 0.";
+    let help = "Time from the end of a request to its answer, by operation and status; answers from memory count as 0.";
     let mut family = out.histogram("veche_request_seconds", help);
     for kind in TIMED {
-        let took = sum(&|thread| &thread.took[kind as usize]);
-        family.distribution(&[("operation", kind.name())], &took, &SECONDS);
+        for (place, class) in CLASSES.into_iter().enumerate() {
+            let took = sum(&|thread| thread.took(kind, place));
+            if took.count() > 0 || is_usual_class(kind, class) {
+                family.distribution(&[("operation", kind.name()), ("status", class)], &took, &SECONDS);
+            }
+        }
     }
     let help = "Time until enough replicas had answered, where a key has more than one.";
     let mut family = out.histogram("veche_quorum_wait_seconds", help);
