@@ -3,7 +3,10 @@
 use crate::allocator;
 use crate::logging;
 use crate::settings::{Machine, Settings};
+use clap::CommandFactory;
 use env::{Env, os_process};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -20,11 +23,31 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 }
 
+/// Those of these environment variables that look like settings of some subcommand and are none. No error: Kubernetes sets
+/// such for every service by the name of veche.
+fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let command = crate::Arguments::command();
+    let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let known: BTreeSet<&OsStr> = arguments.filter_map(clap::Arg::get_env).collect();
+    let unknown =
+        names.filter(|name| !known.contains(&**name)).map(|name| name.to_string_lossy().into_owned());
+    let mut unknown: Vec<String> = unknown.filter(|name| name.starts_with("VECHE_")).collect();
+    unknown.sort_unstable();
+    unknown
+}
+
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let file = arguments.config.as_deref().map(Settings::read).transpose()?;
     let settings = arguments.settings.or(file.unwrap_or_default());
     let (format, filter) = settings.logging();
     logging::start(format, filter)?;
+    let unknown = unknown_variables(std::env::vars_os().map(|(name, _)| name));
+    if !unknown.is_empty() {
+        tracing::warn!(
+            variables = unknown.join(" "),
+            "these environment variables are no settings and do nothing"
+        );
+    }
     if let Err(error) = os_process::take_huge_pages_only_where_asked() {
         tracing::debug!(%error, "memory may come in huge pages");
     }
@@ -48,4 +71,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
         let _ = writeln!(std::io::stdout(), "listening on {address}");
     })
     .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_are_no_settings_are_told() {
+        let names =
+            ["PATH", "VECHE_MEMORY", "VECHE_URL", "VECHE_CONFIG", "VECHE_MEMROY", "VECHE_FOO", "veche_x"];
+        assert_eq!(unknown_variables(names.into_iter().map(OsString::from)), ["VECHE_FOO", "VECHE_MEMROY"]);
+    }
 }

@@ -216,6 +216,8 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     let log = node.stop();
     let first: serde_json::Value = serde_json::from_str(log.lines().next().expect("a line")).expect("JSON");
     assert_eq!(first["fields"]["message"], "serving");
+    let log = serve(&[("VECHE_MEMROY", "1GiB")], &["--log-format", "text"]).stop();
+    assert!(log.contains("WARN") && log.contains("VECHE_MEMROY"), "{log}");
     assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &[])), 20);
     assert_eq!(limit_of(&serve(&[("VECHE_VALUE_MAX", "20B")], &["--value-max", "30B"])), 30);
     assert_eq!(limit_of(&serve(EMPTY, &[])), 10);
