@@ -157,11 +157,15 @@ impl Settings {
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read --config {}: {error}", file.display()))?;
-        Self::parse(&text).map_err(|error| format!("--config {}: {error}", file.display()))
+        Self::parse(&text).map_err(|error| format!("--config {}, {error}", file.display()))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let message = error.message().replace('\n', ", ");
+            format!("line {}: {message}; mend that line, or leave it out", before.matches('\n').count() + 1)
+        })
     }
 
     /// These settings, and where they say nothing, the others.

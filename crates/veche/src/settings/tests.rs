@@ -104,6 +104,25 @@ fn an_unknown_key_is_named() {
 }
 
 #[test]
+fn what_is_wrong_with_a_file_is_one_line_that_says_where() {
+    for (text, place) in [
+        ("thread = 4", "line 1: unknown field"),
+        ("log = \"info\"\n\nmemory = 64 MiB\n", "line 3: "),
+        ("log = \"info\"\nthreads = \"x\"", "line 2: "),
+        ("threads = 1\nthreads = 2", "line 2: "),
+        ("[[", "line 1: "),
+        ("", ""),
+    ] {
+        let Err(error) = Settings::parse(text) else {
+            assert_eq!(text, "");
+            continue;
+        };
+        assert!(error.starts_with(place) && error.ends_with("or leave it out"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_a_sentence() {
     let refusals = [
         ("cluster = [\"http://a:1\"]\nself-url = \"http://b:1\"", "is not in --cluster"),
