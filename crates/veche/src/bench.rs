@@ -61,7 +61,7 @@ struct Compare {
 #[derive(Debug, clap::Args)]
 struct Load {
     /// Servers to load; connections are spread over several
-    #[arg(long, env = "VECHE_URL", value_name = "URL,...", value_delimiter = ',', default_value = crate::client::URL_DEFAULT)]
+    #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL,...", value_delimiter = ',', default_value = crate::client::URL_DEFAULT)]
     target: Vec<Target>,
     /// A load by its name, see `veche bench presets`; flags beside it win
     #[arg(short, long, value_name = "NAME")]

@@ -25,7 +25,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The node, by a loopback address
-    #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
+    #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     target: String,
     /// For how long, from 1 to 300
     #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
@@ -178,6 +178,18 @@ impl Drop for Bar {
 mod tests {
     use super::*;
     use ::profile::CaptureBuilder;
+    use clap::Parser;
+
+    #[test]
+    fn the_node_is_named_as_in_other_commands() {
+        for flag in ["--target", "--url"] {
+            let parsed = crate::Arguments::try_parse_from(["veche", "profile", flag, "http://127.0.0.1:1"]);
+            let crate::Command::Profile(arguments) = parsed.expect("it is known").command else {
+                panic!("it is another command");
+            };
+            assert_eq!(arguments.target, "http://127.0.0.1:1", "{flag}");
+        }
+    }
 
     #[test]
     fn the_greatest_frames_are_listed() {
