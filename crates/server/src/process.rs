@@ -42,8 +42,8 @@ pub(crate) struct Process {
     pub(crate) ranges: Arc<OpenRanges>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
-    /// A profile is taken.
-    pub(crate) profiling: AtomicBool,
+    /// When the profile ends that is taken, in nanoseconds; 0: none is.
+    pub(crate) profiling_until: AtomicU64,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
     /// What is left for the control thread.
@@ -88,7 +88,7 @@ impl Process {
             memory,
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
-            profiling: AtomicBool::new(false),
+            profiling_until: AtomicU64::new(0),
             local: OnceLock::new(),
             control,
             resolver: Resolver::default(),

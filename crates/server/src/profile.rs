@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// When to try again while another is taken.
+/// When to try again after one that was broken off, ...
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// ... and after the end of another: it is written then.
+const WRITING_TIME: Duration = Duration::from_secs(1);
 /// How often is looked whether it has to end early.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What the thread takes its name from in its own profile.
@@ -31,7 +33,7 @@ pub(crate) async fn answer(
     stream: &Rc<RefCell<CheckedStream>>,
     asked: Profile,
 ) -> Result<Answer, Problem> {
-    let turn = Turn::take(process).ok_or_else(busy)?;
+    let turn = Turn::take(process, asked.time).map_err(busy)?;
     let taken = async {
         match asked.kind {
             ProfileKind::Cpu => on_own_thread(turn, asked.time, cpu::record).await,
@@ -85,13 +87,13 @@ async fn on_own_thread(
 
 fn problem_of(error: &ProfileError) -> Problem {
     match error {
-        ProfileError::Busy => busy(),
+        ProfileError::Busy => busy(RETRY_AFTER),
         ProfileError::NoAllocator | ProfileError::System { .. } => internal(&error.to_string()),
     }
 }
 
-fn busy() -> Problem {
-    Problem::unavailable(RETRY_AFTER, "Another profile is taken. Try again when it ends.")
+fn busy(left: Duration) -> Problem {
+    Problem::unavailable(left, "Another profile is taken. Try again when it ends.")
 }
 
 fn internal(why: &str) -> Problem {
@@ -115,14 +117,23 @@ impl Drop for Wanted {
 struct Turn(Arc<Process>);
 
 impl Turn {
-    fn take(process: &Arc<Process>) -> Option<Self> {
-        let is_free = !process.profiling.swap(true, Ordering::Acquire);
-        is_free.then(|| Self(Arc::clone(process)))
+    /// For a profile that takes so long.
+    ///
+    /// # Errors
+    /// How long the other will take that is taken.
+    fn take(process: &Arc<Process>, time: Duration) -> Result<Self, Duration> {
+        let now = process.clock.now().mono;
+        let until = (now + time + WRITING_TIME).as_nanos().max(1);
+        let taken = process.profiling_until.compare_exchange(0, until, Ordering::Acquire, Ordering::Relaxed);
+        match taken {
+            Ok(_) => Ok(Self(Arc::clone(process))),
+            Err(other) => Err(Duration::from_nanos(other.saturating_sub(now.as_nanos()))),
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.profiling.store(false, Ordering::Release);
+        self.0.profiling_until.store(0, Ordering::Release);
     }
 }

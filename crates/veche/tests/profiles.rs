@@ -103,9 +103,17 @@ fn one_at_a_time_and_nobody_waits_for_those_who_left() {
     let first = begin_profile(&node);
     let again = node.exchange(short_profile());
     again.assert_problem(503, "Another profile");
-    assert!(again.header("retry-after").is_some());
+    assert_eq!(again.header("retry-after"), Some("30"), "of five minutes, the most that is said");
     drop(first);
     common::eventually("it has ended", || node.exchange(short_profile()).status == 200);
+    let mut short = node.connect();
+    common::eventually("a short one is taken", || {
+        short.send(short_profile());
+        let retry_after = node.exchange(short_profile()).header("retry-after").map(str::to_owned);
+        assert!(retry_after.as_deref().is_none_or(|secs| ["1", "2"].contains(&secs)), "{retry_after:?}");
+        short.response();
+        retry_after.is_some()
+    });
     node.exchange(http::bare("GET", "/v0/profile?kind=heat")).assert_problem(400, "cpu, alloc or wait");
     node.exchange(http::bare("POST", "/v0/profile")).assert_problem(405, "");
 }
