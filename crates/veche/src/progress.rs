@@ -122,6 +122,16 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// So many things by this name, for people.
+pub(crate) struct Count(pub(crate) u64, pub(crate) &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, name) = self;
+        write!(f, "{count} {name}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
 /// A time, for people.
 struct Time(Duration);
 

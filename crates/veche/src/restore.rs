@@ -1,7 +1,7 @@
 //! `veche restore`: make a data directory of a backup.
 
 use crate::interrupt::Interrupt;
-use crate::progress::{Bytes, Display};
+use crate::progress::{Bytes, Count, Display};
 use ctl::{BackupNumber, CtlError, Manifest, Repository};
 use env::Env;
 use std::path::PathBuf;
@@ -46,11 +46,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         other => other.to_string(),
     })?;
     println!(
-        "{}: node {:016x} as of backup {}, {} files, {}: all as written",
+        "{}: node {:016x} as of backup {}, {}, {}: all as written",
         arguments.data.display(),
         manifest.node.0,
         manifest.number,
-        manifest.files.len(),
+        Count(manifest.files.len() as u64, "file"),
         Bytes(manifest.bytes())
     );
     println!("{}", start_with(&manifest, &arguments.data.display().to_string()));

@@ -1,6 +1,6 @@
 //! `veche verify`: check a data directory that no node has open, or a backup repository.
 
-use crate::progress::{Bytes, Display};
+use crate::progress::{Bytes, Count, Display};
 use crate::settings::DATA_DEFAULT;
 use ctl::{Observer, Progress, Repository, RepositoryReport};
 use env::Env;
@@ -39,13 +39,13 @@ fn verify_data(data: &Path) -> Result<(), String> {
         }
     })?;
     println!(
-        "{}: node {:?}, {} tables of {} MiB with {} cells, {} records in the log: all as written",
+        "{}: node {:?}, {} of {} with {}, {} in the log: all as written",
         data.display(),
         identity.tag,
-        verified.tables,
-        verified.table_bytes >> 20,
-        verified.cells,
-        verified.wal_records
+        Count(verified.tables as u64, "table"),
+        Bytes(verified.table_bytes),
+        Count(verified.cells, "cell"),
+        Count(verified.wal_records, "record")
     );
     Ok(())
 }
@@ -83,25 +83,25 @@ fn list(damage: &[impl std::fmt::Display]) {
 fn lines_of(report: &RepositoryReport) -> Vec<String> {
     let backup = |(manifest, is_whole): &(ctl::Manifest, bool)| {
         format!(
-            "backup {} of node {:016x}, {}: {} files, {}: {}",
+            "backup {} of node {:016x}, {}: {}, {}: {}",
             manifest.number,
             manifest.node.0,
             ctl::utc(manifest.taken),
-            manifest.files.len(),
+            Count(manifest.files.len() as u64, "file"),
             Bytes(manifest.bytes()),
             if *is_whole { "all as written" } else { "DAMAGED" }
         )
     };
     let mut lines: Vec<String> = report.backups.iter().map(backup).collect();
     lines.extend(report.newest.as_ref().map(|newest| {
-        let (tables, cells) = (newest.tables, newest.cells);
-        format!("the newest, block by block: {tables} tables with {cells} cells: all as written")
+        let (tables, cells) = (Count(newest.tables as u64, "table"), Count(newest.cells, "cell"));
+        format!("the newest, block by block: {tables} with {cells}: all as written")
     }));
-    lines.push(format!("{} files of {} in all", report.objects, Bytes(report.bytes)));
+    lines.push(format!("{} of {} in all", Count(report.objects as u64, "file"), Bytes(report.bytes)));
     if report.unneeded > 0 {
         lines.push(format!(
-            "{} files belong to no backup: one that was interrupted left them, and the next uses or removes them",
-            report.unneeded
+            "{} of no backup: one that was interrupted left them, and the next uses or removes them",
+            Count(report.unneeded as u64, "file")
         ));
     }
     lines
