@@ -240,6 +240,20 @@ fn the_dashboard_asks_for_what_there_is() {
         assert!(is_known, "{name} is not in docs/metrics.md");
     }
     assert!(asked.len() > 50, "{asked:?}");
+    for name in alarms() {
+        assert!(asked.contains(&name), "there is an alarm for {name}, and nothing to look at");
+    }
+}
+
+/// The metrics that `docs/operations.md` has alarms for.
+fn alarms() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/operations.md")).expect("it is there");
+    let (_, section) = text.split_once("## What each alarm means").expect("the section of alarms");
+    let (section, _) = section.split_once("\n## ").expect("a section behind it");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());
+    let names: Vec<String> = rows.flat_map(metrics_in).collect();
+    assert!(names.len() > 15, "{names:?}");
+    names
 }
 
 /// The names of metrics in an expression, each as often as it is there.
