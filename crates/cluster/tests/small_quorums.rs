@@ -320,7 +320,7 @@ fn what_a_quorum_stored_is_read_by_every_other_that_overlaps_whoever_is_lost() {
     for (written, read) in overlapping(&cluster) {
         for holders in places(written.from(), |count| count >= written.ack()) {
             for lost in places(read.from(), |count| count <= read.from() - read.ack()) {
-                let mut check = |cluster: &mut Cluster, loss| {
+                let check = |cluster: &mut Cluster, loss| {
                     check_read_of_stored(cluster, (written, &holders), read, (loss, &lost));
                 };
                 check(&mut cluster, Loss::Unreachable);
