@@ -51,7 +51,7 @@ const LINK_TIME: Duration = Duration::from_millis(600);
 const UNTRACKED_BYTES_FREE: u64 = 32 << 20;
 /// ... and this part of all memory, ...
 const UNTRACKED_SHARE_FREE: u64 = 8;
-/// ... but not more than this part of it.
+/// ... but not more than this part of it, if that is more than so many bytes: the program itself takes some.
 const UNTRACKED_SHARE_FREE_MAX: u64 = 4;
 /// How often it is looked at what the store takes in memory.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
@@ -398,7 +398,7 @@ pub(crate) fn local_of(
 async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
     let memory_bytes = process.config.memory_bytes();
     let untracked_free = (UNTRACKED_BYTES_FREE + memory_bytes / UNTRACKED_SHARE_FREE)
-        .min(memory_bytes / UNTRACKED_SHARE_FREE_MAX);
+        .min((memory_bytes / UNTRACKED_SHARE_FREE_MAX).max(UNTRACKED_BYTES_FREE));
     loop {
         let store_bytes = local.store.engine().memory_stats().used_bytes();
         let tracked_bytes = store_bytes + process.memory.taken_in_all();
