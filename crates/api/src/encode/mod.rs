@@ -309,8 +309,8 @@ fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: 
         ),
         (Operation::Read, _) if got >= ack => format!(
             "{got} of the key's {from} replicas answered, but not alike, and those that lack the newest version cannot \
-             store it now: they cannot be reached, their disks are full or their clocks are behind. Until {ack} hold it, another read might \
-             miss it. Make room there, or read with a smaller ack."
+             store it now: they cannot be reached, their disks are full or their clocks are behind. Until {ack} hold it, \
+             another read might miss it. Make room there, or read with a smaller ack."
         ),
         (Operation::Read, _) => format!("{replicas} Try again, or read with a smaller ack."),
     }
