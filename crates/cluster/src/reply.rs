@@ -77,9 +77,12 @@ pub enum Failure {
         /// A write that some replica may have stored all the same.
         maybe_stored: bool,
     },
-    /// The disk has no room for writes.
-    DiskFull,
-    /// As [`Failure::DiskFull`], in the words of a host whose own disk is among those that are full.
+    /// The disks have no room for writes.
+    DiskFull {
+        /// This node's own disk is among them.
+        here: bool,
+    },
+    /// As [`Failure::DiskFull`] with the own disk among them, in the words of a host that knows its figures.
     DiskFullHere {
         /// What is free on it, in bytes.
         available_bytes: u64,
@@ -104,7 +107,7 @@ impl From<StoreFault> for Failure {
     /// The failure of a command whose only replica failed like this.
     fn from(fault: StoreFault) -> Self {
         match fault {
-            StoreFault::Full => Self::DiskFull,
+            StoreFault::Full => Self::DiskFull { here: true },
             StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
             StoreFault::Expired => Self::Overloaded { retry_after: Duration::ZERO },
             StoreFault::Corrupt { detail } => Self::Corrupt { detail },

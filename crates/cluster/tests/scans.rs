@@ -297,7 +297,7 @@ impl Run {
                 (Asked::Write { .. }, Reply::Failed(_)) => {}
                 (Asked::Page(id), Reply::Page { page, is_last }) => self.take_page(id, &page, is_last),
                 (Asked::Page(id), Reply::Failed(failure)) => {
-                    assert!(!matches!(failure, Failure::ExpiryTooLate { .. } | Failure::DiskFull));
+                    assert!(!matches!(failure, Failure::ExpiryTooLate { .. } | Failure::DiskFull { .. }));
                     self.scans.remove(&id).expect("it was open");
                 }
                 (_, reply) => panic!("{reply:?} does not fit, seed {}", self.seed),

@@ -166,6 +166,7 @@ struct Expected {
     stored: u8,
     failed: u8,
     full: u8,
+    is_own_full: bool,
     /// The deadline has passed.
     is_late: bool,
     is_replied: bool,
@@ -179,6 +180,7 @@ impl Expected {
             stored: 0,
             failed: down,
             full: 0,
+            is_own_full: false,
             is_late: false,
             is_replied: false,
             only_fault: false,
@@ -196,6 +198,7 @@ impl Expected {
             Outcome::IsFull => {
                 self.failed += 1;
                 self.full += 1;
+                self.is_own_full |= is_own;
             }
             Outcome::Fails => {
                 self.failed += 1;
@@ -214,7 +217,7 @@ impl Expected {
             return Some(Reply::Failed(if self.only_fault {
                 Failure::Storage { detail: String::new() }
             } else if is_for_room {
-                Failure::DiskFull
+                Failure::DiskFull { here: self.is_own_full }
             } else {
                 self.not_enough(true)
             }));

@@ -160,7 +160,7 @@ mod tests {
             acks.prop_map(|acks| {
                 Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, maybe_stored: true })
             }),
-            Just(Reply::Failed(Failure::DiskFull)),
+            Just(Reply::Failed(Failure::DiskFull { here: false })),
         ]
     }
 

@@ -239,7 +239,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail)
         }
-        Failure::DiskFull => Problem::new(
+        Failure::DiskFull { .. } => Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "Too many of the key's replicas have a full disk. Nothing was stored on those. \
              Make room; reads and deletes go on meanwhile.",
@@ -367,7 +367,9 @@ mod tests {
 
     #[test]
     fn head_is_get_without_the_body() {
-        for reply in [found(), Reply::Missing { acks: ACKS }, Reply::Failed(Failure::DiskFull)] {
+        for reply in
+            [found(), Reply::Missing { acks: ACKS }, Reply::Failed(Failure::DiskFull { here: false })]
+        {
             let get = encode(reply.clone(), &asked(Action::Get)).response;
             let head = encode(reply, &asked(Action::Head)).response;
             assert_eq!(get.status(), head.status());
@@ -428,7 +430,7 @@ mod tests {
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
             (Failure::ClockAhead { maybe_stored: false }, 503, "Nothing was stored"),
-            (Failure::DiskFull, 507, "Nothing was stored"),
+            (Failure::DiskFull { here: false }, 507, "Nothing was stored"),
             (
                 Failure::DiskFullHere {
                     available_bytes: 3 << 19,

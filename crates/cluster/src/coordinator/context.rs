@@ -124,6 +124,11 @@ impl Context {
         list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
+    /// Whether this node is at one of these places.
+    pub(super) fn is_own_among(&self, subject: &Subject, places: Places) -> bool {
+        places.contains(self.place(subject, self.member.me))
+    }
+
     pub(super) fn nodes(&self, subject: &Subject, places: Places) -> NodeSet {
         places.map(|place| self.node(subject, place)).collect()
     }

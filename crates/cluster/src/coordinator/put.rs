@@ -236,12 +236,12 @@ impl Plan {
             };
             plan.tally.fail(place);
         }
-        if plan.tally.is_impossible() { Err(plan.failure(context)) } else { Ok(plan) }
+        if plan.tally.is_impossible() { Err(plan.failure(context, subject)) } else { Ok(plan) }
     }
 
-    fn failure(&self, context: &Context) -> Failure {
+    fn failure(&self, context: &Context, subject: &Subject) -> Failure {
         if self.tally.would_do_with(self.full) {
-            Failure::DiskFull
+            Failure::DiskFull { here: context.is_own_among(subject, self.full) }
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else {
@@ -335,14 +335,15 @@ impl Write {
     /// Why it has failed, at the deadline or before.
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
+        if self.tally.would_do_with(self.full) {
+            return Failure::DiskFull { here: context.is_own_among(&self.subject, self.full) };
+        }
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().from() == 1
         {
             return (*fault).into();
         }
-        if self.tally.would_do_with(self.full) {
-            Failure::DiskFull
-        } else if self.tally.would_do_with(self.ahead) {
+        if self.tally.would_do_with(self.ahead) {
             Failure::ClockAhead { maybe_stored }
         } else if !maybe_stored && self.tally.would_do_with(self.busy) {
             Failure::Overloaded { retry_after: context.retry_after() }

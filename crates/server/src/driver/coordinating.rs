@@ -12,7 +12,6 @@ use cluster::{
     Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
     PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
 };
-use engine::DiskRoom;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -184,8 +183,7 @@ impl Machine for Coordinating {
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply, wait } => {
-                let was_full = core.machine.view.peer(core.machine.me).disk_full;
-                let reply = with_figures(reply, &driver.local.store, was_full);
+                let reply = with_figures(reply, &driver.local.store);
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
@@ -223,16 +221,12 @@ impl Machine for Coordinating {
     }
 }
 
-/// A disk that is full, or was when the coordinator heard of it last, is told with figures where it is this node's own.
-fn with_figures(reply: Reply, store: &Store, was_full: bool) -> Reply {
-    if !matches!(reply, Reply::Failed(Failure::DiskFull)) {
+/// A full disk is told with figures where it is this node's own.
+fn with_figures(reply: Reply, store: &Store) -> Reply {
+    if !matches!(reply, Reply::Failed(Failure::DiskFull { here: true })) {
         return reply;
     }
     let disk = store.engine().disk_stats();
-    // It may be only the others' that are full.
-    if disk.room != DiskRoom::Full && !was_full {
-        return reply;
-    }
     Reply::Failed(Failure::DiskFullHere {
         available_bytes: disk.available_bytes,
         reserve_bytes: disk.reserve_bytes,

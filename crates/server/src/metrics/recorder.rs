@@ -163,7 +163,7 @@ mod tests {
             [1, 2, 3].map(|from| QuorumKind::of(&missing(from))),
             [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
         );
-        assert_eq!(QuorumKind::of(&Reply::Failed(Failure::DiskFull)), None);
+        assert_eq!(QuorumKind::of(&Reply::Failed(Failure::DiskFull { here: false })), None);
     }
 
     #[test]
@@ -190,7 +190,11 @@ mod tests {
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         let begun = Begun { kind: RequestKind::Get, at: Instant::from_nanos(0) };
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
-        for reply in [missing, Reply::Failed(Failure::DiskFull), Reply::Failed(Failure::DiskFull)] {
+        for reply in [
+            missing,
+            Reply::Failed(Failure::DiskFull { here: false }),
+            Reply::Failed(Failure::DiskFull { here: false }),
+        ] {
             recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
         }
         let counts = [0, 1, 2].map(|place| recorded.took(RequestKind::Get, place).snapshot().count());
