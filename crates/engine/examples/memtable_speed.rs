@@ -1,7 +1,8 @@
 //! How fast the memtable is beside crossbeam's skiplist, and what the merge of cursors adds to an entry.
 //!
-//! `cargo run --release -p engine --example memtable_speed`. Keys are 16 random bytes, values 100; both hold
-//! as many as a memtable of 64 MiB does. The best of five rounds is shown, for one thread unless it says two.
+//! `cargo run --release -p engine --example memtable_speed`. Keys are 16 random bytes, or as many digits of numbers
+//! in disorder; values are 100. There are as many as a memtable of 64 MiB holds. The best of five rounds is shown, for
+//! one thread unless it says two.
 
 use crossbeam_skiplist::SkipMap;
 use engine::Sequence;
@@ -41,6 +42,12 @@ fn main() {
     report(
         "insert, random, in batches",
         best(|| timed(&ours(), |table| fill_in_batches(table, &keys))),
+        None,
+    );
+    let numbered = numbered_keys();
+    report(
+        "insert, numbered, in batches",
+        best(|| timed(&ours(), |table| fill_in_batches(table, &numbered))),
         None,
     );
     let mut ascending = keys.clone();
@@ -209,6 +216,15 @@ fn table_bytes(keys: &[Key]) -> u64 {
     let table = Memtable::new(0, CAPACITY_BYTES);
     fill(&table, keys);
     table.bytes_used()
+}
+
+/// Keys that begin alike.
+fn numbered_keys() -> Vec<Key> {
+    let digits = |number| format!("{number:016}").into_bytes();
+    let mut keys: Vec<Key> =
+        (0..ENTRIES).map(|number| digits(number).try_into().expect("as many digits")).collect();
+    shuffle(&mut keys);
+    keys
 }
 
 fn random_keys(seed: u64) -> Vec<Key> {

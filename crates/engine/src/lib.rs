@@ -72,6 +72,7 @@ mod open;
 mod options;
 mod paths;
 mod prefetch;
+mod prefix;
 mod pressure;
 mod read;
 mod sequence;

@@ -18,10 +18,9 @@
 
 use super::Cursor;
 use crate::Error;
+use crate::prefix::prefix;
 use std::cmp::Ordering;
 use stdx::{CellMeta, CellRef};
-
-const PREFIX_BYTES: usize = size_of::<u128>();
 
 /// A cursor over the union of its sources. See the module.
 pub struct MergeCursor<C: Cursor = Box<dyn Cursor>> {
@@ -213,14 +212,4 @@ fn place_at<'a, C: Cursor>(sources: &'a [C], place: &Place) -> (&'a [u8], CellMe
 
 fn entry_at<'a, C: Cursor>(sources: &'a [C], place: &Place) -> (&'a [u8], CellRef<'a>) {
     sources[place.source].entry().expect("a source in the line-up is at an entry")
-}
-
-/// The first bytes of a key as a number that orders like them; short keys are filled up with zeros.
-fn prefix(key: &[u8]) -> u128 {
-    let mut bytes = [0; PREFIX_BYTES];
-    match key.first_chunk() {
-        Some(first) => bytes = *first,
-        None => bytes[..key.len()].copy_from_slice(key),
-    }
-    u128::from_be_bytes(bytes)
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! key:   links of levels height-1 .. 1 | KeyHead: link of level 0, first cell, key length
-//!                                      | key, padded with zeros to 8 bytes at least
+//!                                      | key, padded with zeros to 16 bytes at least
 //! cell:  CellHead: next cell, sequence, version, value length, flags, from
 //!                                      | [expiry] value, or the address of a large value
 //! ```
@@ -21,6 +21,7 @@
 use super::arena::{Arena, LargeValue, PIECE_ALIGN};
 use super::sync::{AtomicPtr, Ordering};
 use crate::prefetch::prefetch;
+use crate::prefix::{self, PREFIX_BYTES};
 use crate::sequence::Sequence;
 use bytes::Bytes;
 use std::cmp::Ordering as Order;
@@ -34,7 +35,6 @@ pub(super) const HEIGHT_MAX: usize = 12;
 /// The longest key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = 16 << 10;
 
-const PREFIX_BYTES: usize = size_of::<u64>();
 const EXPIRY_BYTES: usize = size_of::<u64>();
 const LINK_BYTES: usize = size_of::<Link>();
 
@@ -74,15 +74,12 @@ const _: () = assert!(align_of::<KeyHead>() <= PIECE_ALIGN && align_of::<CellHea
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'k> {
     key: &'k [u8],
-    prefix: u64,
+    prefix: u128,
 }
 
 impl<'k> Probe<'k> {
     pub(super) fn new(key: &'k [u8]) -> Self {
-        let mut prefix = [0; PREFIX_BYTES];
-        let known = key.len().min(PREFIX_BYTES);
-        prefix[..known].copy_from_slice(&key[..known]);
-        Self { key, prefix: u64::from_be_bytes(prefix) }
+        Self { key, prefix: prefix::prefix(key) }
     }
 
     /// The key.
@@ -168,7 +165,7 @@ impl<'a> KeyNode<'a> {
     /// Whether the key is less than, equal to or greater than the probe's.
     pub(super) fn compare(self, probe: &Probe<'_>) -> Order {
         // SAFETY: `allocate` wrote at least these bytes, and nothing changes them for `'a`.
-        let prefix = u64::from_be_bytes(unsafe { self.key_at().cast::<[u8; PREFIX_BYTES]>().read() });
+        let prefix = u128::from_be_bytes(unsafe { self.key_at().cast::<[u8; PREFIX_BYTES]>().read() });
         prefix.cmp(&probe.prefix).then_with(|| self.key().cmp(probe.key))
     }
 
@@ -223,7 +220,10 @@ impl<'a> KeyNode<'a> {
 
     /// Asks the processor to fetch the node.
     pub(super) fn prefetch(self) {
-        prefetch(self.head.as_ptr().cast());
+        let head = self.head.as_ptr().cast::<u8>();
+        prefetch(head);
+        // Half of the nodes begin so late in their line that what is compared is in the next one.
+        prefetch(head.wrapping_add(size_of::<KeyHead>() + PREFIX_BYTES - 1));
     }
 
     /// Asks the processor to fetch the first cell.
