@@ -218,10 +218,15 @@ fn other_codings_are_not_implemented() {
 #[test]
 fn limits_have_statuses_of_their_own() {
     let target = |len: usize| format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(len - 1));
-    assert_eq!(status_of(target(32 << 10).as_bytes()), None);
-    assert_eq!(status_of(target((32 << 10) + 1).as_bytes()), Some(414));
-    let longest_key = format!("GET /v0/entity?id={} HTTP/1.1\r\nHost: h\r\n\r\n", "%61".repeat(8_192));
-    assert_eq!(status_of(longest_key.as_bytes()), None);
+    assert_eq!(status_of(target(56 << 10).as_bytes()), None);
+    assert_eq!(status_of(target((56 << 10) + 1).as_bytes()), Some(414));
+    let longest_key = "%61".repeat(8_192);
+    for longest in [
+        format!("GET /v0/entity?id={longest_key} HTTP/1.1\r\nHost: h\r\n\r\n"),
+        format!("GET /v0/entities?start={longest_key}&end={longest_key} HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ] {
+        assert_eq!(status_of(longest.as_bytes()), None);
+    }
 
     let head = |len: usize| get(&format!("X: {}\r\n", "a".repeat(len - get("X: \r\n").len())));
     assert_eq!(status_of(head(64 << 10).as_bytes()), None);

@@ -115,8 +115,13 @@ fn a_range_is_from_its_start_to_before_its_end() {
             expected.split(' ').filter(|key| !key.is_empty()).map(|key| format!("{key}\n1")).collect();
         assert_eq!(entries(&mut connection, parameters), expected, "{parameters}");
     }
+    let longest = "z".repeat(8_192);
+    fill(&mut connection, [(longest.clone(), b"1".to_vec())]);
+    let encoded = |last: &str| format!("{}%{last}", "%7a".repeat(8_191));
+    let around = format!("start={}&end={}", encoded("79"), encoded("7b"));
+    assert_eq!(entries(&mut connection, &around), [format!("{longest}\n1")]);
     // Without a single byte, but for the last chunk.
-    connection.send(range("start=x"));
+    connection.send(range("start=zzz&end=zzzz"));
     assert_head(&connection.head());
     assert_eq!(connection.chunk().expect("it is whole"), None);
 }

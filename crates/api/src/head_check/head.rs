@@ -6,9 +6,9 @@ use http::{StatusCode, Uri};
 use httparse::{Error, Header, ParserConfig, Request, Status};
 use std::mem::MaybeUninit;
 
-/// The longest request target: a key of the greatest length, all of it percent-encoded, and as much again as
-/// anybody needs for the rest.
-const TARGET_BYTES_MAX: usize = 32 << 10;
+/// The longest request target: two keys of the greatest length, between which a range is, all of both percent-encoded,
+/// and as much again as anybody needs for the rest.
+const TARGET_BYTES_MAX: usize = 56 << 10;
 
 /// The greatest length of a body; beyond it arithmetic on lengths might overflow in some reader.
 const BODY_BYTES_MAX: u64 = i64::MAX as u64;
@@ -216,7 +216,7 @@ fn check_host(host: Option<&[u8]>, is_http_11: bool) -> Result<(), Problem> {
 fn check_target(target: &str) -> Result<(), Problem> {
     if target.len() > TARGET_BYTES_MAX {
         let detail = format!(
-            "The target of the request is longer than {TARGET_BYTES_MAX} bytes, more than any key needs. \
+            "The target of the request is longer than {TARGET_BYTES_MAX} bytes, more than any keys need. \
              Send a shorter one."
         );
         return Err(Problem::new(StatusCode::URI_TOO_LONG, detail));
