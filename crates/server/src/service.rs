@@ -402,8 +402,10 @@ impl Service {
     fn respond(&self, kind: RequestKind, answer: Answer, parts: &Parts, body_is_ended: bool) -> HttpResponse {
         let status = answer.response.status();
         self.note_answer(kind, status);
-        // Behind a head without a length there may be a body all the same, which is no request.
-        let can_go_on = body_is_ended && status != StatusCode::LENGTH_REQUIRED;
+        // Behind a head without a length there may be a body all the same, which is no request; behind a CONNECT,
+        // what was meant for somebody else.
+        let can_go_on =
+            body_is_ended && status != StatusCode::LENGTH_REQUIRED && parts.method != Method::CONNECT;
         respond_with(answer, None, parts.version, self.goes_on(can_go_on))
     }
 

@@ -119,6 +119,12 @@ fn old_clients_and_those_that_want_the_end_get_it() {
         assert_eq!(connection.exchange(request).text(), "v", "{request}");
         connection.assert_closed();
     }
+    // What follows is for nobody here.
+    let mut connection = node.connect();
+    let refused = connection.exchange(format!("CONNECT v:80 HTTP/1.1\r\nHost: v:80\r\n\r\n{}", get("k")));
+    refused.assert_problem(400, "no such path");
+    assert_eq!(refused.header("connection"), Some("close"));
+    connection.assert_closed();
     let mut connection = node.connect();
     let kept = "GET /v0/entity?id=k HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
     for _ in 0..2 {
