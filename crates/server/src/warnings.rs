@@ -5,6 +5,7 @@
 use crate::local::Local;
 use crate::process::Process;
 use api::{NodeStanding, NodeState, NodeStatus};
+use cluster::HybridClock;
 use engine::{DiskRoom, DiskStats, Stats};
 use std::time::Duration;
 use stdx::Now;
@@ -25,7 +26,8 @@ pub(crate) fn of(
     now: Now,
 ) -> Vec<String> {
     let mut warnings = of_configuration(process);
-    warnings.extend(of_store_and_clock(local, stats));
+    warnings.extend(of_store(local, stats));
+    warnings.extend(of_clocks(&OwnClock::of(local, now), nodes));
     if now.mono.saturating_since(process.started) > STANDING_TIME {
         warnings.extend(of_standing(nodes));
     }
@@ -51,7 +53,7 @@ fn of_configuration(process: &Process) -> Vec<String> {
     warnings
 }
 
-fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
+fn of_store(local: Option<&Local>, stats: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
     warnings.extend(of_disk(&stats.disk, checkpoints));
@@ -64,14 +66,63 @@ fn of_store_and_clock(local: Option<&Local>, stats: &Stats) -> Vec<String> {
             table.path.display()
         )
     }));
-    if local.is_some_and(|local| local.view.lock().clock_ahead) {
-        warnings.push(
-            "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
-             writes. Set the clock."
-                .to_owned(),
-        );
-    }
     warnings
+}
+
+/// What is wrong with this node's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OwnClock {
+    /// Most others are so far behind it that they refuse its versions.
+    is_ahead: bool,
+    /// So are the versions that it has given out ahead of itself.
+    was_set_back: bool,
+}
+
+impl OwnClock {
+    fn of(local: Option<&Local>, now: Now) -> Self {
+        local.map_or_else(Self::default, |local| Self {
+            is_ahead: local.view.lock().clock_ahead,
+            was_set_back: HybridClock::is_ahead(local.member.clock.issued(), now.wall),
+        })
+    }
+}
+
+/// Where clocks differ by so much that versions are refused. A node on its own has nobody who would.
+fn of_clocks(own: &OwnClock, nodes: &[NodeStatus]) -> Vec<String> {
+    let peers = || nodes.iter().filter(|node| !node.is_self);
+    if own.is_ahead {
+        let told = "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
+                    writes. Set the clock.";
+        return vec![told.to_owned()];
+    }
+    let mut warnings = Vec::new();
+    if own.was_set_back && peers().next().is_some() {
+        let told = "This node's clock is more than 10 s behind the versions that the node gave out before: it was set \
+                    back, so the node takes no writes until it has caught up. Set the clock.";
+        warnings.push(told.to_owned());
+    }
+    warnings.extend(peers().filter_map(of_peers_clock));
+    warnings
+}
+
+fn of_peers_clock(peer: &NodeStatus) -> Option<String> {
+    let NodeStatus { url, state, clock_ahead_ms, .. } = peer;
+    let is_heard = matches!(state, NodeState::Up | NodeState::Suspected);
+    let apart = Duration::from_millis(clock_ahead_ms.unsigned_abs());
+    if !is_heard || apart <= HybridClock::SKEW_MAX {
+        return None;
+    }
+    let secs = apart.as_secs();
+    Some(match clock_ahead_ms.is_positive() {
+        true => format!(
+            "The clock of {url} is {secs} s ahead of this node's: what is written through it is refused here. Set the one \
+             that is wrong."
+        ),
+        false => format!(
+            "The clock of {url} is {secs} s behind this node's: what is written through this node is refused there. Set \
+             the one that is wrong."
+        ),
+    })
 }
 
 /// How much room there is, and what takes it without need.
@@ -182,6 +233,32 @@ mod tests {
         );
         let told = of_peer(&peer(NodeState::Up, 0, 3));
         assert!(told.len() == 1 && told[0].starts_with("3 writes that b missed"), "{told:?}");
+    }
+
+    #[test]
+    fn clocks_that_make_writes_refused_are_told() {
+        let me = || node("a", true, NodeState::Up);
+        let peer = |clock_ahead_ms, state| NodeStatus { clock_ahead_ms, ..node("b", false, state) };
+        let told = |own, peer| of_clocks(&own, &[me(), peer]);
+        let (right, up) = (OwnClock::default(), NodeState::Up);
+        assert_eq!(told(right, peer(10_000, up)), Vec::<String>::new());
+        assert_eq!(told(right, peer(-10_000, up)), Vec::<String>::new());
+        assert_eq!(
+            told(right, peer(60_000, NodeState::Unreachable)),
+            Vec::<String>::new(),
+            "it was long ago"
+        );
+        let of_one = |own, peer| -> String { told(own, peer).concat() };
+        assert!(of_one(right, peer(61_500, up)).starts_with("The clock of b is 61 s ahead of this node's"));
+        assert!(
+            of_one(right, peer(-61_500, NodeState::Suspected)).starts_with("The clock of b is 61 s behind")
+        );
+        let set_back = OwnClock { was_set_back: true, ..right };
+        assert!(of_one(set_back, peer(0, up)).contains("it was set back"));
+        assert_eq!(of_clocks(&set_back, &[me()]), Vec::<String>::new(), "nobody refuses what it writes");
+        let is_ahead = OwnClock { is_ahead: true, ..right };
+        let told = told(is_ahead, peer(-61_500, up));
+        assert!(told.len() == 1 && told[0].contains("ahead of most others"), "{told:?}");
     }
 
     #[test]

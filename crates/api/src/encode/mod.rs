@@ -234,8 +234,9 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
         Failure::ClockAhead { maybe_stored } => {
             let outcome = if maybe_stored { MAYBE_STORED } else { "Nothing was stored." };
             let detail = format!(
-                "The clock of this node is too far ahead of the others': they refuse its versions. {outcome} \
-                 Set the clock; meanwhile write through another node."
+                "The clocks of this node and of others are too far apart, or its own was set back: the versions that it \
+                 gives out are refused. {outcome} GET /v0/status names the clocks: set the one that is wrong, and \
+                 meanwhile write through another node."
             );
             Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail)
         }
@@ -429,7 +430,7 @@ mod tests {
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
-            (Failure::ClockAhead { maybe_stored: false }, 503, "Nothing was stored"),
+            (Failure::ClockAhead { maybe_stored: false }, 503, "are refused. Nothing was stored"),
             (Failure::DiskFull { here: false }, 507, "Nothing was stored"),
             (
                 Failure::DiskFullHere {
