@@ -1,8 +1,10 @@
 //! Why a node ends.
 
 use crate::links::NotAnAddress;
+use engine::ErrorKind;
 use std::io;
 use std::net::SocketAddr;
+use store::StoreError;
 
 /// Why a node could not start, or ended other than by being told to.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +18,8 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The data directory cannot be opened.
-    #[error(transparent)]
-    Store(#[from] store::StoreError),
+    #[error("{_0}{}", advice_on_data(_0))]
+    Store(#[from] StoreError),
     /// There is no cluster of these nodes.
     #[error(transparent)]
     Layout(#[from] cluster::LayoutError),
@@ -63,5 +65,17 @@ fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => "give --listen (or --peer-listen) an address of this machine",
         io::ErrorKind::PermissionDenied => "give --listen (or --peer-listen) a port above 1023",
         _ => "try another --listen (or --peer-listen)",
+    }
+}
+
+/// What to do when the data cannot be opened, where the error does not say it. The engine knows files, but neither
+/// backups nor other nodes.
+fn advice_on_data(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Engine(error) if error.kind() == ErrorKind::Corrupt => {
+            "; veche verify lists all that is damaged. Restore a backup, or, in a cluster, move the data directory away: \
+             the node is filled from the others then"
+        }
+        _ => "",
     }
 }

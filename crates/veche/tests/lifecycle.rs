@@ -349,6 +349,7 @@ fn status_and_verify_tell_by_their_exit_code() {
     let (code, _, err) = run(serve);
     assert_eq!(code, Some(1), "a node does not start on it either: {err}");
     assert!(err.contains(&damaged), "{damaged} is not in {err}");
+    assert!(err.contains("Restore a backup") && err.lines().count() == 1, "what to do is not in {err}");
     std::fs::write(data.join("identity"), "nonsense").unwrap();
     let (code, _, err) = run(verify(&data));
     assert_eq!(code, Some(1), "{err}");
