@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// The latest of the requests that were slow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowRequests {
-    /// From how many milliseconds on a request is slow; 0: none is.
+    /// From how many milliseconds on a request is slow, rounded up; 0: none is.
     pub threshold_ms: u64,
     /// How many since the start are not among those that were kept, for there were too many in one second.
     pub left_out: u64,

@@ -152,7 +152,8 @@ impl Stages {
 
     /// The latest of the requests that were slow.
     pub(crate) fn latest(&self) -> SlowRequests {
-        let threshold_ms = if self.slow_nanos == NEVER { 0 } else { self.slow_nanos / 1_000_000 };
+        // Rounded up: 0 says that none is slow.
+        let threshold_ms = if self.slow_nanos == NEVER { 0 } else { self.slow_nanos.div_ceil(1_000_000) };
         self.slow.latest(threshold_ms)
     }
 

@@ -140,6 +140,12 @@ fn nothing_is_slow_when_it_is_off() {
 }
 
 #[test]
+fn a_threshold_below_a_millisecond_is_not_off() {
+    assert_eq!(Stages::new(Duration::from_micros(1)).latest().threshold_ms, 1);
+    assert_eq!(Stages::new(SLOW).latest().threshold_ms, 100);
+}
+
+#[test]
 fn the_log_is_bounded_and_says_what_it_left_out() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_secs(2));
