@@ -69,6 +69,11 @@ impl Fs for Mounted {
         Ok(self.files.contains_key(path) || self.is_dir(path))
     }
 
+    fn link_count(&self, path: &Path) -> io::Result<u64> {
+        let object = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        self.fs.link_count(object)
+    }
+
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
         refused()
     }

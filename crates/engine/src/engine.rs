@@ -7,6 +7,7 @@ use crate::disk::DiskGuard;
 use crate::held::Held;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::pressure::{Backlog, Pacer, Pressure};
 use crate::signals::Signals;
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) replayable: Mutex<Replayable>,
     pub(crate) next_table_id: Arc<AtomicU64>,
-    /// Tables that no manifest names and no reader holds any more; their files may go.
-    pub(crate) trash: Arc<Mutex<Vec<TableId>>>,
+    /// Of tables that no manifest names and no reader holds any more.
+    pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) disk: DiskGuard,
     /// What compaction owes, in bytes, as of the present levels.
     pub(crate) debt_bytes: AtomicU64,
@@ -98,7 +99,7 @@ pub(crate) struct Parts {
     pub(crate) wal: Wal,
     pub(crate) manifest: Manifest,
     pub(crate) next_table_id: Arc<AtomicU64>,
-    pub(crate) trash: Arc<Mutex<Vec<TableId>>>,
+    pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) disk: DiskGuard,
     pub(crate) lock: Box<dyn DirLock>,
 }
@@ -134,7 +135,7 @@ impl Engine {
             options: parts.options,
             cache: parts.cache,
             next_table_id: parts.next_table_id,
-            trash: parts.trash,
+            obsolete: parts.obsolete,
             disk: parts.disk,
             _lock: parts.lock,
         };
@@ -346,20 +347,20 @@ impl Shared {
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {
-        open_table(&self.env, &self.paths, meta, &self.cache, &self.trash)
+        open_table(&self.env, &self.paths, meta, &self.cache, &self.obsolete)
     }
 }
 
-/// A table that puts its id into `trash` when it is obsolete and nobody holds it any more.
+/// A table whose file becomes one of the `obsolete` when it is so itself and nobody holds it any more.
 pub(crate) fn open_table(
     env: &Env,
     paths: &Paths,
     meta: &TableMeta,
     cache: &Arc<BlockCache>,
-    trash: &Arc<Mutex<Vec<TableId>>>,
+    obsolete: &Arc<ObsoleteFiles>,
 ) -> Arc<Table> {
-    let trash = Arc::clone(trash);
-    let dropped = Arc::new(move |id| trash.lock().push(id));
+    let obsolete = Arc::clone(obsolete);
+    let dropped = Arc::new(move |id| obsolete.add(id));
     let fs = Arc::clone(&env.fs);
     Arc::new(Table::open(fs, paths.table(meta.id), Arc::new(meta.clone()), Arc::clone(cache), dropped))
 }

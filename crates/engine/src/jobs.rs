@@ -17,6 +17,7 @@ use crate::disk::{DiskRoom, DiskStats};
 use crate::engine::{Engine, Shared};
 use crate::heal::Healing;
 use crate::manifest::VersionEdit;
+use crate::obsolete::{Hurry, PIECE_EVERY};
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, Oldest, View};
 use parking_lot::Mutex;
@@ -349,14 +350,14 @@ impl Engine {
             || reaches(oldest.local_version_min, dropped.local_version_max)
     }
 
-    /// Removes files that nobody needs, keeps the next memtable and spare segments of the log ready, looks at
+    /// Gives back the room of files that nobody needs, keeps the next memtable and spare segments of the log ready, looks at
     /// the free space.
     ///
     /// # Errors
     /// [`Error::Full`] when there is no room for a spare segment; [`Error::Io`] when a file cannot be removed.
     pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
-        let removed = self.shared.remove_trash()?;
+        let removed = self.give_back()?;
         self.shared.keep_spare_memtable();
         self.look_at_disk();
         let more = match self.shared.disk.is_full() {
@@ -367,6 +368,22 @@ impl Engine {
             false => self.shared.spares.step(budget_bytes)?,
         };
         Ok(if removed || more { Progress::Worked } else { Progress::Idle })
+    }
+
+    /// Gives back what obsolete files hold, as much as is due. Whether there was anything.
+    fn give_back(&self) -> Result<bool, Error> {
+        let Shared { obsolete, env, paths, disk, signals, .. } = &*self.shared;
+        let hurry = match disk.room() {
+            DiskRoom::Short | DiskRoom::Full => Hurry::Room,
+            DiskRoom::Enough if signals.has_workers() => Hurry::None(self.now()),
+            DiskRoom::Enough => Hurry::Idle,
+        };
+        obsolete.step(&*env.fs, paths, hurry)
+    }
+
+    /// When [`Engine::step_upkeep`] will have something to do, as far as that is known.
+    pub(crate) fn upkeep_due(&self) -> Option<Duration> {
+        self.shared.obsolete.is_owed().then_some(PIECE_EVERY)
     }
 
     /// Looks at the free space, and tells what it has come to.
@@ -474,7 +491,7 @@ impl Engine {
     pub(crate) fn discard_outputs(&self, edit: &VersionEdit) {
         let moved: BTreeSet<TableId> = edit.removed.iter().map(|(_, id)| *id).collect();
         let outputs = edit.added.iter().map(|(_, meta)| meta.id).filter(|id| !moved.contains(id));
-        self.shared.trash.lock().extend(outputs);
+        outputs.for_each(|id| self.shared.obsolete.add(id));
     }
 }
 
@@ -483,18 +500,6 @@ impl Shared {
         if self.spare_memtable.lock().is_none() {
             let spare = self.new_memtable();
             *self.spare_memtable.lock() = Some(spare);
-        }
-    }
-
-    /// Removes the files of tables that nobody holds.
-    fn remove_trash(&self) -> Result<bool, Error> {
-        let mut removed = false;
-        loop {
-            // One at a time: after an error the others are still there for the next step.
-            let Some(id) = self.trash.lock().pop() else { return Ok(removed) };
-            let path = self.paths.table(id);
-            self.env.fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-            removed = true;
         }
     }
 }

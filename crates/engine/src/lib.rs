@@ -68,6 +68,7 @@ pub mod iter;
 mod jobs;
 pub mod manifest;
 pub mod memtable;
+mod obsolete;
 mod open;
 mod options;
 mod paths;

@@ -16,6 +16,7 @@ use crate::commit::CommitQueue;
 use crate::disk::DiskGuard;
 use crate::engine::{Engine, Parts, open_table};
 use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::sstable::{TableId, TableMeta};
 use crate::view::{LoggedMemtable, View};
@@ -24,7 +25,6 @@ use crate::wal::{SegmentId, Wal, WalOptions};
 use crate::{Error, Options, Sequence};
 use bytes::Bytes;
 use env::Env;
-use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,9 +84,9 @@ impl Engine {
         let orphans = remove_orphans(&env, &paths, &recovered.orphans)?;
 
         let cache = Arc::new(BlockCache::new(options.cache_bytes()));
-        let trash = Arc::new(Mutex::new(Vec::new()));
+        let obsolete = Arc::new(ObsoleteFiles::new(options.table_bytes));
         let live = VersionEdit { added: recovered.tables, ..VersionEdit::default() };
-        let mut open = |meta: &TableMeta| open_table(&env, &paths, meta, &cache, &trash);
+        let mut open = |meta: &TableMeta| open_table(&env, &paths, meta, &cache, &obsolete);
         let levels = Levels::default().apply(&live, &mut open).map_err(|broken| {
             Error::corrupt(paths.root(), 0, format!("the manifest contradicts itself: {broken}"))
         })?;
@@ -143,7 +143,7 @@ impl Engine {
             cache,
             wal,
             manifest,
-            trash,
+            obsolete,
             lock,
         });
         let version_max = engine.version_max();

@@ -11,10 +11,10 @@
 use crate::cache::BlockCache;
 use crate::engine::open_table;
 use crate::manifest::Manifest;
+use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::{Error, wal};
 use env::{DirLock, Env};
-use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ pub fn verify(
     let _lock = lock(env, dir).map_err(|error| vec![error])?;
     let recovered = Manifest::inspect(&env.fs, dir).map_err(|error| vec![error])?;
     let cache = Arc::new(BlockCache::new(CACHE_BYTES));
-    let trash = Arc::new(Mutex::new(Vec::new()));
+    // Nothing becomes so here.
+    let obsolete = Arc::new(ObsoleteFiles::new(0));
     let bytes_total = recovered.tables.iter().map(|(_, meta)| meta.file_bytes).sum();
     let mut verified =
         Verified { tables: recovered.tables.len(), table_bytes: bytes_total, ..Verified::default() };
@@ -66,7 +67,7 @@ pub fn verify(
     let mut bytes_before = 0;
     for (_, meta) in &recovered.tables {
         let mut bytes_done = bytes_before;
-        let table = open_table(env, &paths, meta, &cache, &trash);
+        let table = open_table(env, &paths, meta, &cache, &obsolete);
         let checked = table.verify(&mut |bytes| {
             bytes_done += bytes;
             progress(VerifyProgress { bytes_done, bytes_total });

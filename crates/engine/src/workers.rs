@@ -180,7 +180,7 @@ impl Worker {
             let upkept = self.engine.step_upkeep(STEP_BYTES);
             let Some(upkept) = self.look(upkept, "upkeep") else { return };
             if flushed == Progress::Idle && upkept == Progress::Idle {
-                self.engine.shared.signals.flush.wait(LOOK_EVERY);
+                self.engine.shared.signals.flush.wait(self.engine.upkeep_due().unwrap_or(LOOK_EVERY));
             }
         }
     }

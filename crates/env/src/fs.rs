@@ -54,6 +54,9 @@ pub trait Fs: Send + Sync {
     /// Gives a file a second name. Durable after [`Fs::sync_dir`].
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// How many names a file has.
+    fn link_count(&self, path: &Path) -> io::Result<u64>;
+
     /// Makes the entries of a directory (creations, renames, removals) durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 

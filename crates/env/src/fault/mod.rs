@@ -123,6 +123,11 @@ impl Fs for FaultFs {
         self.inner.hard_link(from, to)
     }
 
+    fn link_count(&self, path: &Path) -> io::Result<u64> {
+        self.check(OperationKind::LinkCount, path)?;
+        self.inner.link_count(path)
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.check(OperationKind::SyncDir, path)?;
         self.inner.sync_dir(path)

@@ -19,6 +19,7 @@ pub enum OperationKind {
     Remove,
     RemoveDir,
     Link,
+    LinkCount,
     SyncDir,
     Lock,
     AvailableBytes,

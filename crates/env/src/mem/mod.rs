@@ -251,6 +251,12 @@ impl Fs for MemFs {
         Ok(())
     }
 
+    fn link_count(&self, path: &Path) -> io::Result<u64> {
+        let mut state = self.disk.state.lock();
+        let id = state.file_at(path)?;
+        Ok(state.node_mut(id).names as u64)
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.disk.state.lock();
         let dir = state.tree.dir_at(path)?;

@@ -18,6 +18,7 @@ use lock::OsLock;
 use rustix::fs::statvfs;
 use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,6 +77,10 @@ impl Fs for OsFs {
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::hard_link(from, to)
+    }
+
+    fn link_count(&self, path: &Path) -> io::Result<u64> {
+        std::fs::metadata(path).map(|metadata| metadata.nlink())
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

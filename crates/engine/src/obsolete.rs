@@ -1,0 +1,224 @@
+//! The files of tables that nobody needs any more.
+//!
+//! **Promise.** Each is removed soon after the last reader let go of its table, and its room is given back little by
+//! little, so that no sync of the log waits long for it.
+//!
+//! **Mechanism.** What a file system gives back at once it tells the device at once, where it is mounted with `discard`,
+//! and the next syncs wait behind that: 10 to 40 ms for each table of 64 MiB on the disk where it was measured. So a file
+//! is cut shorter by a piece every now and then, and removed when not more than a piece is left; the more files wait, the
+//! more pieces at once. A file that has another name, as those of a checkpoint, is not cut: its bytes are somebody's, and
+//! to take away a name gives back nothing. Where room is short it is given back at once.
+//!
+//! **Caveats.** What is left when the process ends is removed by the next one at its start, at once: no manifest names
+//! it. A file is cut only where nobody can come to need it again: its table was dropped by a durable edit, or was
+//! never in one.
+
+use crate::Error;
+use crate::paths::Paths;
+use crate::sstable::TableId;
+use env::{File, Fs, OpenMode};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::Instant;
+
+/// A piece is given back so often, if there is no hurry...
+pub(crate) const PIECE_EVERY: Duration = Duration::from_millis(40);
+/// ... and is this part of a table: of one of 64 MiB, 4 MiB, which is 100 MiB/s.
+const PIECES_PER_TABLE: u64 = 16;
+/// For each so many files that wait, one more piece is given back at once.
+const FILES_PER_PIECE: u64 = 8;
+
+/// See the module.
+pub(crate) struct ObsoleteFiles {
+    piece_bytes: u64,
+    waiting: Mutex<Vec<TableId>>,
+    turn: Mutex<Turn>,
+}
+
+#[derive(Default)]
+struct Turn {
+    leaving: Option<Leaving>,
+    /// When a piece was last given back.
+    last: Option<Instant>,
+}
+
+/// A file on its way out.
+struct Leaving {
+    path: PathBuf,
+    /// To be cut, if it may be and has more than a piece, and how long it still is.
+    cut: Option<(Arc<dyn File>, u64)>,
+}
+
+/// How much of a hurry there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurry {
+    /// A piece every [`PIECE_EVERY`], as of now.
+    None(Instant),
+    /// Nobody waits for a sync meanwhile: all of it, by pieces.
+    Idle,
+    /// The room is needed: all of it, whole files at once.
+    Room,
+}
+
+impl ObsoleteFiles {
+    /// No files yet, for tables of about so many bytes.
+    pub(crate) fn new(table_bytes: u64) -> Self {
+        let piece_bytes = (table_bytes / PIECES_PER_TABLE).max(1);
+        Self { piece_bytes, waiting: Mutex::default(), turn: Mutex::default() }
+    }
+
+    /// Takes in the file of a table.
+    pub(crate) fn add(&self, id: TableId) {
+        self.waiting.lock().push(id);
+    }
+
+    /// Whether there is something to give back.
+    pub(crate) fn is_owed(&self) -> bool {
+        !self.waiting.lock().is_empty() || self.turn.lock().leaving.is_some()
+    }
+
+    /// Gives back what is due. Whether there was anything.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a file cannot be removed: it is forgotten, and the others are still there for the next call.
+    pub(crate) fn step(&self, fs: &dyn Fs, paths: &Paths, hurry: Hurry) -> Result<bool, Error> {
+        let mut turn = self.turn.lock();
+        let mut pieces = match hurry {
+            Hurry::Idle | Hurry::Room => u64::MAX,
+            Hurry::None(now) if turn.last.is_some_and(|last| now.saturating_since(last) < PIECE_EVERY) => 0,
+            Hurry::None(now) => {
+                turn.last = Some(now);
+                1 + self.waiting.lock().len() as u64 / FILES_PER_PIECE
+            }
+        };
+        let piece_bytes = if hurry == Hurry::Room { u64::MAX } else { self.piece_bytes };
+        let mut worked = false;
+        while pieces > 0 {
+            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths)) else { break };
+            turn.leaving = file.give_back(fs, piece_bytes)?;
+            (pieces, worked) = (pieces - 1, true);
+        }
+        Ok(worked)
+    }
+
+    fn next(&self, fs: &dyn Fs, paths: &Paths) -> Option<Leaving> {
+        let path = paths.table(self.waiting.lock().pop()?);
+        // Whatever fails here, it can still be removed as it is.
+        let cut = match fs.link_count(&path) {
+            Ok(1) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
+            _ => None,
+        };
+        Some(Leaving { path, cut: cut.map(|(len, file)| (file, len)) })
+    }
+}
+
+impl Leaving {
+    /// Gives back a piece. What is left then.
+    fn give_back(self, fs: &dyn Fs, piece_bytes: u64) -> Result<Option<Self>, Error> {
+        if let Some((file, len)) = self.cut
+            && let Some(rest) = len.checked_sub(piece_bytes).filter(|rest| *rest > 0)
+            && file.set_len(rest).is_ok()
+        {
+            return Ok(Some(Self { path: self.path, cut: Some((file, rest)) }));
+        }
+        fs.remove_file(&self.path).map_err(|error| Error::io("remove", &self.path, error))?;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
+    use std::path::Path;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(millis: u64) -> Hurry {
+        Hurry::None(Instant::from_nanos(millis * 1_000_000))
+    }
+
+    struct Scene {
+        fs: MemFs,
+        paths: Paths,
+        files: ObsoleteFiles,
+    }
+
+    impl Scene {
+        /// Files of so many MiB, obsolete all of them, of tables of 16 MiB.
+        fn with(lens: &[u64]) -> Self {
+            let (fs, paths) = (MemFs::new(), Paths::new(Path::new("/d")));
+            fs.create_dir_all(&paths.tables()).unwrap();
+            let files = ObsoleteFiles::new(16 * MIB);
+            for (number, mib) in lens.iter().enumerate() {
+                let id = TableId(number as u64);
+                let file = fs.open(&paths.table(id), OpenMode::CreateNew).unwrap();
+                file.set_len(mib * MIB).unwrap();
+                files.add(id);
+            }
+            Self { fs, paths, files }
+        }
+
+        fn step(&self, hurry: Hurry) -> bool {
+            self.files.step(&self.fs, &self.paths, hurry).unwrap()
+        }
+
+        /// The lengths of the files that are there, in MiB.
+        fn lens(&self) -> Vec<u64> {
+            let names = self.fs.read_dir(&self.paths.tables()).unwrap();
+            let open = |name| self.fs.open(&self.paths.tables().join(name), OpenMode::Read).unwrap();
+            names.into_iter().map(|name| open(name).len().unwrap() / MIB).collect()
+        }
+    }
+
+    #[test]
+    fn a_file_goes_by_pieces_and_each_has_its_time() {
+        let scene = Scene::with(&[3]);
+        assert!(scene.step(at(0)));
+        assert_eq!(scene.lens(), [2]);
+        assert!(!scene.step(at(39)), "too early");
+        assert_eq!(scene.lens(), [2]);
+        assert!(scene.step(at(40)) && scene.files.is_owed());
+        assert_eq!(scene.lens(), [1]);
+        assert!(scene.step(at(80)) && !scene.files.is_owed());
+        assert!(scene.lens().is_empty() && !scene.step(at(120)));
+    }
+
+    #[test]
+    fn the_more_wait_the_more_goes_at_once() {
+        let scene = Scene::with(&[16; 24]);
+        scene.step(at(0));
+        assert_eq!(scene.lens().iter().sum::<u64>(), 16 * 24 - 4);
+    }
+
+    #[test]
+    fn where_nobody_waits_or_room_is_short_all_of_it_goes() {
+        for hurry in [Hurry::Idle, Hurry::Room] {
+            let scene = Scene::with(&[16, 0, 5]);
+            scene.step(at(0));
+            assert!(scene.step(hurry) && !scene.files.is_owed());
+            assert!(scene.lens().is_empty(), "{hurry:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_another_name_is_not_cut() {
+        let scene = Scene::with(&[3]);
+        let kept = scene.paths.tables().join("kept");
+        scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
+        assert!(scene.step(at(0)) && !scene.files.is_owed());
+        assert_eq!(scene.lens(), [3]);
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_removed() {
+        let scene = Scene::with(&[3]);
+        let disk = FaultFs::new(Arc::new(scene.fs.clone()), FaultPlan::none());
+        let full = Fault::Error(std::io::ErrorKind::StorageFull);
+        disk.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SetLen), full));
+        assert!(scene.files.step(&disk, &scene.paths, at(0)).unwrap());
+        assert!(scene.lens().is_empty() && !scene.files.is_owed());
+    }
+}
