@@ -3,7 +3,7 @@
 use api::entries::{Coding, Format};
 use api::{Batch, Checkpoint, Decoded, Range, Rules, decode_head};
 use bytes::Bytes;
-use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope};
+use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope, Shortfall};
 use http::Request;
 use http::request::Parts;
 use std::num::NonZeroU8;
@@ -358,12 +358,13 @@ fn heads_say_what_follows() {
 #[test]
 fn a_range_that_cannot_begin_says_so() {
     let acks = Acks { got: 1, from: 3 };
-    let answer = api::encode_range_failure(Failure::NotEnoughReplicas { acks, ack: 2, maybe_stored: false });
+    let shortfall = Shortfall::Unreachable;
+    let answer = api::encode_range_failure(Failure::NotEnoughReplicas { acks, ack: 2, shortfall });
     assert_eq!(answer.response.status(), 504);
     assert_eq!(answer.reason, Some("Not Enough Replicas"));
     assert_eq!(answer.response.headers()["veche-acks"], "1/3");
     let detail = std::str::from_utf8(answer.response.body()).expect("JSON").to_owned();
-    assert!(detail.contains("Nothing was stored") && detail.contains("nothing was sent"), "{detail}");
+    assert!(detail.contains("Nothing was sent and nothing was stored."), "{detail}");
     let answer = api::encode_range_failure(Failure::Overloaded { retry_after: Duration::from_secs(2) });
     assert_eq!(answer.response.status(), 503);
     assert_eq!(answer.response.headers()["retry-after"], "2");

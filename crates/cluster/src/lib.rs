@@ -60,7 +60,7 @@ pub use message::{
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError};
-pub use reply::{Acks, Failure, Reply};
+pub use reply::{Acks, Failure, Reply, Shortfall};
 pub use scan::{
     PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanPart, ScanRequest, ScanRoles,
     ScanScope, SnapshotId,

@@ -4,8 +4,8 @@
 //! meet in at least one replica when `ack(read) + ack(write) > from`. A [`Tally`] counts each replica once,
 //! however often it answers.
 
-use crate::Acks;
 use crate::places::Places;
+use crate::{Acks, Failure, Shortfall};
 use std::num::NonZeroU8;
 
 /// What a user chose; what was not chosen takes its default.
@@ -115,6 +115,11 @@ impl Tally {
     /// How many did as asked, of how many.
     pub(crate) const fn acks(&self) -> Acks {
         Acks { got: self.acked.len(), from: self.quorum.from }
+    }
+
+    /// The failure of a command that came so far.
+    pub(crate) const fn short(&self, shortfall: Shortfall) -> Failure {
+        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack, shortfall }
     }
 
     /// Who did as asked.

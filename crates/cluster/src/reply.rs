@@ -51,14 +51,14 @@ pub enum Reply {
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Fewer replicas than `ack` answered in time.
+    /// Fewer replicas than `ack` did their part in time.
     NotEnoughReplicas {
         /// Who answered.
         acks: Acks,
         /// How many had to.
         ack: u8,
-        /// A write that some replica may have stored all the same.
-        maybe_stored: bool,
+        /// What is missing, and so what the command has left behind.
+        shortfall: Shortfall,
     },
     /// The scan was closed before its next page: nobody waits for this.
     Closed,
@@ -101,6 +101,27 @@ pub enum Failure {
         /// What happened.
         detail: String,
     },
+}
+
+/// How far a command came that failed for want of replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortfall {
+    /// Too few can be asked: they cannot be reached, or, if it is to be read, are rebuilding what they lost. Nothing was
+    /// sent, and nothing stored.
+    Unreachable,
+    /// A write waited in vain for this node's own disk, before which it can have no version. Nothing was sent, and nothing
+    /// stored.
+    NoVersion,
+    /// They were asked, and too few answered. Nothing that was not there before was stored by it.
+    Unanswered,
+    /// A read: enough answered, and too few of those that lack the newest version stored it. Nothing that was not there
+    /// before was stored by it.
+    NotSpread,
+    /// A read: enough answered, and none that holds the newest value sent it. Nothing that was not there before was
+    /// stored by it.
+    NotFetched,
+    /// A write: it was sent, too few acknowledged it, and any of those it was sent to may have stored it.
+    MaybeStored,
 }
 
 impl From<StoreFault> for Failure {

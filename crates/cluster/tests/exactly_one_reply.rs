@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use cluster::{
     Command, Coordinator, Effect, Failure, HintLedger, HybridClock, Incarnation, Key, Layout, Lifetime,
-    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault, StoreId,
+    StoreRequest, StoreResponse,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,8 +187,8 @@ fn check_reply(is_read: bool, reply: &Reply) {
     match reply {
         Reply::Found { acks, .. } | Reply::Missing { acks } => assert!(is_read && acks.got == acks.from),
         Reply::Written { acks, .. } => assert!(!is_read && acks.got == acks.from),
-        Reply::Failed(Failure::NotEnoughReplicas { maybe_stored, .. }) => {
-            assert!(!(is_read && *maybe_stored), "a read stores nothing");
+        Reply::Failed(Failure::NotEnoughReplicas { shortfall, .. }) => {
+            assert!(!(is_read && *shortfall == Shortfall::MaybeStored), "a read stores nothing");
         }
         Reply::Page { .. } => panic!("a page answers scans"),
         Reply::Failed(Failure::ExpiryTooLate { .. }) => assert!(!is_read),

@@ -7,7 +7,7 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, Failure, Lifetime, Limits, NodeIndex, PeerState, Quorum, Reply, RequestId, StoreFault,
+    Command, Failure, Lifetime, Limits, NodeIndex, PeerState, Quorum, Reply, RequestId, Shortfall, StoreFault,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -244,9 +244,16 @@ impl Run {
 
     fn check_failure(&self, is_read: bool, asked: &Asked, failure: &Failure) {
         let is_surely_not_stored = match failure {
-            Failure::NotEnoughReplicas { maybe_stored, acks, ack } => {
-                assert!(!(is_read && *maybe_stored) && (acks.got < *ack || is_read));
-                !maybe_stored
+            Failure::NotEnoughReplicas { shortfall, acks, ack } => {
+                use Shortfall::{MaybeStored, NoVersion, NotFetched, NotSpread, Unanswered, Unreachable};
+                let is_its_own = match shortfall {
+                    Unreachable => acks.got == 0 || !is_read,
+                    NoVersion | MaybeStored => !is_read && acks.got < *ack,
+                    Unanswered => is_read && acks.got < *ack,
+                    NotSpread | NotFetched => is_read,
+                };
+                assert!(is_its_own, "{failure:?}, seed {}", self.seed);
+                *shortfall != MaybeStored
             }
             Failure::Overloaded { .. } => true,
             _ => false,

@@ -5,10 +5,11 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Command, Failure, Lifetime, Limits, NodeIndex, PeerState, Quorum, Reply, RequestId, StoreFault,
-    StoreRequest,
+    Acks, Command, Failure, Lifetime, Limits, Message, NodeIndex, PeerRequest, PeerState, Quorum, Reply,
+    RequestId, Shortfall, StoreFault, StoreRequest,
 };
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
 
@@ -189,7 +190,7 @@ impl Expected {
 
     fn at_once(&mut self) -> Option<Failure> {
         self.is_replied = self.quorum.from() - self.failed < self.quorum.ack();
-        self.is_replied.then(|| self.not_enough(false))
+        self.is_replied.then(|| self.not_enough(Shortfall::Unreachable))
     }
 
     fn take(&mut self, outcome: Outcome, is_own: bool) {
@@ -219,14 +220,14 @@ impl Expected {
             } else if is_for_room {
                 Failure::DiskFull { here: self.is_own_full }
             } else {
-                self.not_enough(true)
+                self.not_enough(Shortfall::MaybeStored)
             }));
         }
-        self.is_late.then(|| Reply::Failed(self.not_enough(true)))
+        self.is_late.then(|| Reply::Failed(self.not_enough(Shortfall::MaybeStored)))
     }
 
-    fn not_enough(&self, maybe_stored: bool) -> Failure {
-        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack(), maybe_stored }
+    fn not_enough(&self, shortfall: Shortfall) -> Failure {
+        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack(), shortfall }
     }
 
     fn acks(&self) -> Acks {
@@ -295,7 +296,8 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     let held = match reply {
         Reply::Failed(failure) => {
             let acks = Acks { got: 0, from: quorum.from() };
-            assert_eq!(failure, Failure::NotEnoughReplicas { acks, ack: quorum.ack(), maybe_stored: false });
+            let shortfall = Shortfall::Unreachable;
+            assert_eq!(failure, Failure::NotEnoughReplicas { acks, ack: quorum.ack(), shortfall });
             assert!(readable.len() < ack);
             return;
         }
@@ -308,6 +310,160 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     let holders = holders.filter(|cell| cell.meta.version.hlc.to_bits() >= held).count();
     assert!(held == 0 || holders >= ack, "{holders} hold {held} of {readable:?} for {quorum:?}");
     cluster.settle();
+}
+
+/// What a replica does with a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holding {
+    /// Has nothing, and stores what it is sent.
+    Nothing,
+    /// Has nothing, and no room for anything.
+    NothingAndFull,
+    Newest,
+    /// Says that it has the newest, and cannot send it.
+    Withheld,
+    /// Cannot be read.
+    Damaged,
+    IsSilent,
+    /// It is known to be unreachable.
+    IsDown,
+}
+
+const HOLDINGS: [Holding; 7] = [
+    Holding::Nothing,
+    Holding::NothingAndFull,
+    Holding::Newest,
+    Holding::Withheld,
+    Holding::Damaged,
+    Holding::IsSilent,
+    Holding::IsDown,
+];
+
+#[test]
+fn a_read_that_fails_says_what_its_replicas_leave_missing() {
+    let mut seen = BTreeMap::<&str, usize>::new();
+    for nodes in 1..=NODES_MAX {
+        let mut cluster = cluster(nodes);
+        for ack in 1..=nodes {
+            let quorum = cluster.quorum(ack, nodes);
+            for mut choice in 0..HOLDINGS.len().pow(u32::from(nodes)) {
+                let mut holdings = Vec::new();
+                for _ in 0..nodes {
+                    holdings.push(HOLDINGS[choice % HOLDINGS.len()]);
+                    choice /= HOLDINGS.len();
+                }
+                *seen.entry(check_shortfall(&mut cluster, quorum, &holdings)).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(
+        seen.keys().copied().collect::<Vec<_>>(),
+        ["failed otherwise", "not fetched", "not spread", "read", "unanswered", "unreachable"]
+    );
+}
+
+fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) -> &'static str {
+    let key = key(KEY);
+    let replicas = cluster.layout.replicas(&key, quorum.from()).to_vec();
+    let mut by_host = vec![Holding::Nothing; cluster.hosts.len()];
+    cluster.hosts.iter_mut().for_each(|host| host.cells.clear());
+    for (node, holding) in replicas.iter().zip(holdings) {
+        let host = node.as_usize();
+        let is_down = *holding == Holding::IsDown && host != 0;
+        by_host[host] = match holding {
+            // The coordinator reaches its own store, which sends cells only.
+            Holding::IsDown if host == 0 => Holding::Nothing,
+            Holding::Withheld if host == 0 => Holding::Newest,
+            holding => *holding,
+        };
+        if matches!(holding, Holding::Newest | Holding::Withheld) {
+            cluster.hosts[host].cells.insert(key.clone(), cell(1, quorum.from()));
+        }
+        if is_down {
+            cluster.hosts[0].view.peers[host].state = PeerState::Unreachable;
+        }
+    }
+    cluster.publish(0);
+    let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
+    let was_sent = !cluster.on_the_way.is_empty();
+    while !cluster.replies.contains_key(&id) {
+        let next = cluster.on_the_way.iter().position(|packet| !is_held_back(packet, &by_host));
+        match next {
+            Some(index) => {
+                let fault = fault_of_read(&cluster.on_the_way[index], &by_host);
+                cluster.deliver(index, fault);
+            }
+            None => cluster.pass(TICK),
+        }
+    }
+    let reply = cluster.replies.remove(&id).expect("it is there");
+    let answering = by_host.iter().filter(|holding| answers(**holding)).count();
+    let holders = cluster.hosts.iter().filter(|host| host.cells.contains_key(&key)).count();
+    let senders = by_host.iter().filter(|holding| **holding == Holding::Newest).count();
+    let ack = usize::from(quorum.ack());
+    // Those who are slow to answer may have kept others from being asked in time.
+    let is_slow = by_host.iter().any(|it| matches!(it, Holding::IsSilent | Holding::Withheld));
+    let case = format!("{reply:?} to {quorum:?} of {by_host:?}");
+    cluster.settle();
+    for peer in &mut cluster.hosts[0].view.peers {
+        peer.state = PeerState::Up;
+    }
+    cluster.publish(0);
+    match reply {
+        Reply::Failed(Failure::NotEnoughReplicas { acks, ack: wanted, shortfall }) => {
+            assert_eq!((acks.from, wanted), (quorum.from(), quorum.ack()));
+            assert_eq!(shortfall == Shortfall::Unreachable, !was_sent, "{case}");
+            match shortfall {
+                Shortfall::Unreachable => "unreachable",
+                Shortfall::Unanswered => {
+                    let is_answered = answering >= ack && !is_slow;
+                    assert!(usize::from(acks.got) < ack && !is_answered, "{case}");
+                    "unanswered"
+                }
+                Shortfall::NotSpread => {
+                    assert!(answering >= ack && senders > 0, "{case}");
+                    assert!(holders < ack || is_slow, "{case}");
+                    "not spread"
+                }
+                Shortfall::NotFetched => {
+                    assert!(answering >= ack && by_host.contains(&Holding::Withheld), "{case}");
+                    "not fetched"
+                }
+                Shortfall::NoVersion | Shortfall::MaybeStored => panic!("not of a read: {case}"),
+            }
+        }
+        Reply::Failed(_) => {
+            assert!(quorum.from() == 1 && by_host[0] != Holding::Newest, "{case}");
+            "failed otherwise"
+        }
+        _ => "read",
+    }
+}
+
+/// Whether a replica says what it holds.
+fn answers(holding: Holding) -> bool {
+    !matches!(holding, Holding::Damaged | Holding::IsSilent | Holding::IsDown)
+}
+
+fn is_held_back(packet: &Packet, by_host: &[Holding]) -> bool {
+    let is_silent = |host: usize| by_host[host] == Holding::IsSilent && packet.concerns(host);
+    let is_withheld = |acceptor: usize, message: &Message| {
+        let asks = |body: &PeerRequest| matches!(body, PeerRequest::ReadCell { .. });
+        by_host[acceptor] == Holding::Withheld
+            && matches!(message, Message::Request { request, .. } if asks(request))
+    };
+    (0..by_host.len()).any(is_silent)
+        || matches!(packet, Packet::Message { acceptor, message, .. } if is_withheld(*acceptor, message))
+}
+
+fn fault_of_read(packet: &Packet, by_host: &[Holding]) -> Option<StoreFault> {
+    let Packet::AtStore { node, request, .. } = packet else { return None };
+    let io = || StoreFault::Io { detail: String::new() };
+    match (by_host[*node], request) {
+        (Holding::NothingAndFull, StoreRequest::Write { .. }) => Some(StoreFault::Full),
+        (Holding::Damaged, StoreRequest::Read { .. }) => Some(io()),
+        _ => None,
+    }
 }
 
 /// How replicas are lost.

@@ -8,7 +8,7 @@ use crate::check::{
 };
 use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
-use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope};
+use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,13 +50,11 @@ impl Told {
             Reply::Page { .. } => unreachable!("pages answer scans"),
             Reply::Written { version, .. } => Self::Written { version: *version },
             Reply::Failed(failure) => {
-                let is_certain = matches!(
-                    failure,
-                    Failure::NotEnoughReplicas { maybe_stored: false, .. }
-                        | Failure::ClockAhead { maybe_stored: false }
-                        | Failure::ExpiryTooLate { .. }
-                        | Failure::Overloaded { .. }
-                );
+                let is_certain = match failure {
+                    Failure::NotEnoughReplicas { shortfall, .. } => *shortfall != Shortfall::MaybeStored,
+                    Failure::ClockAhead { maybe_stored } => !maybe_stored,
+                    failure => matches!(failure, Failure::ExpiryTooLate { .. } | Failure::Overloaded { .. }),
+                };
                 Self::Failed { is_certain, reason: format!("{failure:?}") }
             }
         }

@@ -158,7 +158,8 @@ mod tests {
                 acks
             }),
             acks.prop_map(|acks| {
-                Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, maybe_stored: true })
+                let shortfall = cluster::Shortfall::MaybeStored;
+                Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, shortfall })
             }),
             Just(Reply::Failed(Failure::DiskFull { here: false })),
         ]

@@ -5,6 +5,7 @@
 
 mod entities;
 mod http1;
+mod shortfall;
 
 use crate::{Action, Asked, Problem, ServingState, SlowRequests, Status};
 use bytes::Bytes;
@@ -21,6 +22,8 @@ pub use entities::{
     encode_range_failure, encode_range_head,
 };
 pub use http1::{HttpDate, encode_http1};
+
+use shortfall::not_enough_replicas;
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
@@ -222,8 +225,8 @@ impl Asked {
 
 pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
     match failure {
-        Failure::NotEnoughReplicas { acks, ack, maybe_stored } => {
-            Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, maybe_stored))
+        Failure::NotEnoughReplicas { acks, ack, shortfall } => {
+            Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, shortfall))
         }
         Failure::Closed => internal("The reader of the range has left.".to_owned()),
         Failure::Overloaded { retry_after } => Problem::overloaded(retry_after),
@@ -288,35 +291,6 @@ impl fmt::Display for Mib {
 const MAYBE_STORED: &str =
     "The write may have been stored on some replicas: repeat it, or read the key to find out.";
 
-/// Of a read: it may have failed at once, or at its deadline.
-const NOTHING_STORED: &str = "Nothing was stored, and if they are known to be unreachable, nothing was sent.";
-
-fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, maybe_stored: bool) -> String {
-    let Acks { got, from } = acks;
-    let replicas = format!("{got} of the key's {from} replicas answered in time, but ack asks for {ack}.");
-    match (operation, maybe_stored) {
-        (Operation::Write, true) => format!("{replicas} {MAYBE_STORED}"),
-        (Operation::Write, false) => format!(
-            "Too few of the key's {from} replicas can be reached now: ack asks for {ack}. \
-             Nothing was sent and nothing was stored. Try again, or write with a smaller ack."
-        ),
-        (Operation::Range, _) => format!(
-            "Of some keys of the range, fewer than {ack} of the {from} replicas can be reached now, or have answered \
-             in time. {NOTHING_STORED} Try again, or read with a smaller ack."
-        ),
-        (Operation::Read, _) if got == 0 => format!(
-            "Too few of the key's {from} replicas can be reached now, or have answered in time: ack asks for {ack}. \
-             {NOTHING_STORED} Try again, or read with a smaller ack."
-        ),
-        (Operation::Read, _) if got >= ack => format!(
-            "{got} of the key's {from} replicas answered, but not alike, and those that lack the newest version cannot \
-             store it now: they cannot be reached, their disks are full or their clocks are behind. Until {ack} hold it, \
-             another read might miss it. Make room there, or read with a smaller ack."
-        ),
-        (Operation::Read, _) => format!("{replicas} Try again, or read with a smaller ack."),
-    }
-}
-
 /// What the store says is the answer only where nobody else holds the key. A range may be of one node alone.
 fn of_only_replica(problem: Problem, operation: Operation) -> Problem {
     match operation {
@@ -333,6 +307,7 @@ fn internal(detail: String) -> Problem {
 mod tests {
     use super::*;
     use crate::IfNoneMatch;
+    use cluster::Shortfall;
     use stdx::{Hlc, NodeTag};
 
     const VERSION: Version = Version::new(Hlc::from_bits(0x0123_4567_89ab_cdef), NodeTag(0xf));
@@ -419,14 +394,12 @@ mod tests {
     #[test]
     fn failures_say_what_to_do() {
         let detail = || "000007.sst at 4096".to_owned();
-        let not_enough = |maybe_stored| Failure::NotEnoughReplicas {
-            acks: Acks { got: 0, from: 1 },
-            ack: 1,
-            maybe_stored,
-        };
+        let acks = Acks { got: 0, from: 1 };
+        let not_enough = |shortfall| Failure::NotEnoughReplicas { acks, ack: 1, shortfall };
         let cases = [
-            (not_enough(true), 504, "may have been stored"),
-            (not_enough(false), 504, "Nothing was sent and nothing was stored"),
+            (not_enough(Shortfall::MaybeStored), 504, "may have been stored"),
+            (not_enough(Shortfall::Unreachable), 504, "Nothing was sent and nothing was stored"),
+            (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
@@ -454,18 +427,5 @@ mod tests {
             let says_acks = matches!(status, 500 | 504);
             assert_eq!(header(&answer, "veche-acks"), says_acks.then_some("0/1"), "{failure:?}");
         }
-    }
-
-    #[test]
-    fn a_read_that_enough_have_answered_says_why_it_fails() {
-        let said = |got| {
-            let failure =
-                Failure::NotEnoughReplicas { acks: Acks { got, from: 3 }, ack: 3, maybe_stored: false };
-            let answer = encode(Reply::Failed(failure), &asked(Action::Get));
-            std::str::from_utf8(answer.response.body()).expect("JSON").to_owned()
-        };
-        assert!(said(0).contains("nothing was sent"), "{}", said(0));
-        assert!(said(2).contains("2 of the key's 3 replicas answered in time, but ack asks for 3"));
-        assert!(said(3).contains("3 of the key's 3 replicas answered, but not alike"), "{}", said(3));
     }
 }

@@ -7,15 +7,15 @@
 //! **Mechanism.** Only an operation that would fail is looked at, so this costs the others nothing. It is tried
 //! again at each change of the view, of a link, or of the clock's bound.
 
-use super::context::{ReplyTo, Subject};
+use super::context::{Context, ReplyTo, Subject};
 use super::get::{Read, Term};
 use super::peers::Availability;
-use super::put::WriteIntent;
+use super::put::{Plan, WriteIntent};
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{ClockExhausted, Failure, Quorum, Reply, WaitsFor};
+use crate::{ClockExhausted, Failure, Quorum, Reply, Shortfall, WaitsFor};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -39,9 +39,14 @@ impl EarlyQueue {
 
 impl Early {
     /// Why it has failed at its deadline.
-    pub(super) fn unsent(&self) -> Failure {
+    pub(super) fn unsent(&self, context: &Context) -> Failure {
+        let shortfall = match self {
+            // Its links have come, and the clock has reached its bound.
+            Self::Write(intent) if Plan::of(context, intent.demand()).is_ok() => Shortfall::NoVersion,
+            Self::Read { .. } | Self::Write(_) => Shortfall::Unreachable,
+        };
         let (_, quorum) = self.parts();
-        Failure::NotEnoughReplicas { acks: Tally::new(quorum).acks(), ack: quorum.ack(), maybe_stored: false }
+        Tally::new(quorum).short(shortfall)
     }
 
     fn parts(&self) -> (&Subject, Quorum) {

@@ -23,7 +23,9 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, StoreFault, WaitsFor};
+use crate::{
+    Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitsFor,
+};
 use stdx::{Instant, Now};
 
 /// A read on its way.
@@ -46,6 +48,8 @@ pub(super) struct Read {
     /// Who did not give its cell.
     unfetchable: Places,
     busy: Places,
+    /// Why it could not go on with what it had found first.
+    stuck: Option<Shortfall>,
     /// Why the only replica failed.
     fault: Option<Box<StoreFault>>,
 }
@@ -66,7 +70,7 @@ impl Coordinator {
         let mut read = Read::new(Term { started: now.mono, deadline }, context.subject(key), quorum);
         read.fail_unavailable(context);
         if read.tally.is_impossible() {
-            let failure = read.failure(context);
+            let failure = read.failure_for(context, Shortfall::Unreachable);
             return self.fail_or_wait(now, to, Early::Read { subject: read.subject, quorum }, failure);
         }
         let id = self.operations.insert(deadline, Operation::new(to, Work::Read(read)));
@@ -82,7 +86,7 @@ impl Coordinator {
     ) -> Result<(), Failure> {
         read.fail_unavailable(&self.context);
         if read.tally.is_impossible() {
-            return Err(read.failure(&self.context));
+            return Err(read.failure_for(&self.context, Shortfall::Unreachable));
         }
         self.operations.get_mut(id).expect("it is under way").work = Work::Read(read);
         self.begin_read(now, id);
@@ -113,6 +117,7 @@ impl Read {
             measured: Places::EMPTY,
             unfetchable: Places::EMPTY,
             busy: Places::EMPTY,
+            stuck: None,
             fault: None,
         }
     }
@@ -203,6 +208,7 @@ impl Read {
                 Spread::Wide => {}
                 Spread::UnderWay => return None,
                 Spread::Narrow => {
+                    self.stuck = Some(self.shortfall());
                     let goes_on = self.ask_without_holders(context, id);
                     return (!goes_on).then(|| Reply::Failed(self.failure(context)));
                 }
@@ -274,6 +280,20 @@ impl Read {
 
     /// Why it has failed, at the deadline or before.
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
+        self.failure_for(context, self.shortfall())
+    }
+
+    /// What it lacks, once some were asked.
+    fn shortfall(&self) -> Shortfall {
+        match self.stuck {
+            Some(stuck) => stuck,
+            None if !self.tally.is_reached() => Shortfall::Unanswered,
+            None if self.answers.cell().is_none() => Shortfall::NotFetched,
+            None => Shortfall::NotSpread,
+        }
+    }
+
+    fn failure_for(&mut self, context: &Context, shortfall: Shortfall) -> Failure {
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().from() == 1
         {
@@ -282,8 +302,7 @@ impl Read {
         if self.tally.would_do_with(self.busy) || self.is_repair_busy() {
             return Failure::Overloaded { retry_after: context.retry_after() };
         }
-        let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
-        Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+        self.tally.short(shortfall)
     }
 
     /// Counts those as failed that have not been asked and cannot be.

@@ -420,8 +420,8 @@ impl Work {
         match self {
             Self::Read(read) => read.failure(context),
             Self::Write(write) => write.failure(context),
-            Self::Parked(intent) => put::unsent(intent),
-            Self::Early(early) => early.unsent(),
+            Self::Parked(intent) => put::unversioned(intent),
+            Self::Early(early) => early.unsent(context),
             Self::Nothing => unreachable!("what is begun is begun at once"),
         }
     }

@@ -15,7 +15,7 @@ use crate::places::Places;
 use crate::quorum::Tally;
 use crate::{
     ClockExhausted, Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest,
-    PeerState, Quorum, Reply, RequestId, StoreFault, WaitsFor,
+    PeerState, Quorum, Reply, RequestId, Shortfall, StoreFault, WaitsFor,
 };
 use bytes::Bytes;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, Now, Version, WallTime};
@@ -107,7 +107,7 @@ impl WriteIntent {
         Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
     }
 
-    fn demand(&self) -> Demand<'_> {
+    pub(super) fn demand(&self) -> Demand<'_> {
         let Self { subject, quorum, .. } = self;
         let bytes = subject.key.as_bytes().len() + self.value.len();
         Demand { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value }
@@ -200,10 +200,9 @@ impl Coordinator {
     }
 }
 
-/// Why a write fails that was not sent at all.
-pub(super) fn unsent(intent: &WriteIntent) -> Failure {
-    let (acks, ack) = (Tally::new(intent.quorum).acks(), intent.quorum.ack());
-    Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+/// Why a write fails that has waited for a version.
+pub(super) fn unversioned(intent: &WriteIntent) -> Failure {
+    Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
 const CLOCK_AHEAD: Failure = Failure::ClockAhead { maybe_stored: false };
@@ -245,8 +244,7 @@ impl Plan {
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else {
-            let (acks, ack) = (self.tally.acks(), self.tally.quorum().ack());
-            Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+            self.tally.short(Shortfall::Unreachable)
         }
     }
 }
@@ -348,11 +346,7 @@ impl Write {
         } else if !maybe_stored && self.tally.would_do_with(self.busy) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else {
-            Failure::NotEnoughReplicas {
-                acks: self.tally.acks(),
-                ack: self.tally.quorum().ack(),
-                maybe_stored,
-            }
+            self.tally.short(if maybe_stored { Shortfall::MaybeStored } else { Shortfall::Unanswered })
         }
     }
 

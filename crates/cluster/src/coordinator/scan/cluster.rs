@@ -25,7 +25,7 @@ use super::sources::{Known, Source};
 use super::window::{Finished, Terms, Window};
 use crate::{
     Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
-    ScanAnswer, StoreFault, WaitsFor,
+    ScanAnswer, Shortfall, StoreFault, WaitsFor,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -350,7 +350,9 @@ impl ClusterScan {
             Some(fault) if from == 1 => fault.clone().into(),
             _ => {
                 let acks = Acks { got: too_few.participants, from };
-                Failure::NotEnoughReplicas { acks, ack, maybe_stored: false }
+                let is_begun = !matches!(self.stage, Stage::Early { .. });
+                let shortfall = if is_begun { Shortfall::Unanswered } else { Shortfall::Unreachable };
+                Failure::NotEnoughReplicas { acks, ack, shortfall }
             }
         }
     }

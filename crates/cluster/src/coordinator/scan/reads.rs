@@ -13,7 +13,7 @@
 use super::desk::Desk;
 use super::progress::PAUSE;
 use super::sources::Known;
-use crate::{Cut, Failure, Key, Quorum, Reply, ScanLimit};
+use crate::{Cut, Failure, Key, Quorum, Reply, ScanLimit, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Cell, Instant};
 
@@ -117,6 +117,10 @@ impl Reads {
                 self.paused_until = Some(now + PAUSE);
                 self.to_do.insert(key);
                 return Ok(());
+            }
+            Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unreachable }) => {
+                // Of the scan, something was sent.
+                return Err(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unanswered });
             }
             Reply::Failed(failure) => return Err(failure),
             reply => unreachable!("a read was answered with {reply:?}"),

@@ -1,0 +1,123 @@
+//! What a user is told when too few replicas did their part.
+//!
+//! **Promise.** The text says what is missing and, without an *if* or an *or else*, what the command has left behind: nothing
+//! sent and nothing stored; a write that may have been stored; or, of a read that was sent, nothing, since it stores
+//! nothing that was not there before.
+
+use super::{MAYBE_STORED, Operation};
+use cluster::{Acks, Shortfall};
+
+const NOTHING_SENT: &str = "Nothing was sent and nothing was stored.";
+
+/// The detail of a `504`.
+pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, shortfall: Shortfall) -> String {
+    let Acks { got, from } = acks;
+    let retry = match operation {
+        Operation::Write => "Try again, or write with a smaller ack.",
+        Operation::Read | Operation::Range => "Try again, or read with a smaller ack.",
+    };
+    let (of_which, replicas) = match operation {
+        Operation::Range => ("Of some keys of the range, ", format!("of the {from} replicas")),
+        Operation::Read | Operation::Write => ("", format!("of the key's {from} replicas")),
+    };
+    let sentence = |text: String| format!("{}{}", of_which, decapitalized(&text, !of_which.is_empty()));
+    match shortfall {
+        Shortfall::Unreachable => {
+            let can = match operation {
+                Operation::Write => format!("can be reached now: ack asks for {ack}."),
+                Operation::Read | Operation::Range => format!(
+                    "can be read from now: ack asks for {ack}, and the others cannot be reached or are rebuilding \
+                     what they lost."
+                ),
+            };
+            sentence(format!("Too few {replicas} {can} {NOTHING_SENT} {retry}"))
+        }
+        Shortfall::NoVersion => format!(
+            "This node's disk is too slow to begin the write in time: before it has a version, the clock's bound has to be \
+             on the disk. {NOTHING_SENT} Try again, or write through another node."
+        ),
+        Shortfall::Unanswered => {
+            let count = if got == 0 { "None".to_owned() } else { got.to_string() };
+            let count = if operation == Operation::Range { "Too few".to_owned() } else { count };
+            let outcome = if operation == Operation::Write { " Nothing was stored." } else { "" };
+            sentence(format!(
+                "{count} {replicas} answered in time, but ack asks for {ack}: the others cannot be reached, failed, \
+                 or were too late.{outcome} {retry}"
+            ))
+        }
+        Shortfall::NotSpread => sentence(format!(
+            "Enough {replicas} answered, but not alike, and those that lack the newest version have not stored it: \
+             they cannot be reached, their disks are slow or full, or their clocks are behind. Until {ack} hold it, \
+             another read might miss it. Make room there, or read with a smaller ack."
+        )),
+        Shortfall::NotFetched => sentence(format!(
+            "Enough {replicas} said which version they hold, but none that holds the newest sent its value in time. \
+             {retry}"
+        )),
+        Shortfall::MaybeStored => {
+            format!("{got} {replicas} acknowledged the write in time, but ack asks for {ack}. {MAYBE_STORED}")
+        }
+    }
+}
+
+fn decapitalized(text: &str, is_wanted: bool) -> String {
+    match text.split_at_checked(1) {
+        Some((first, rest)) if is_wanted => first.to_lowercase() + rest,
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Range];
+    const SHORTFALLS: [Shortfall; 6] = [
+        Shortfall::Unreachable,
+        Shortfall::NoVersion,
+        Shortfall::Unanswered,
+        Shortfall::NotSpread,
+        Shortfall::NotFetched,
+        Shortfall::MaybeStored,
+    ];
+
+    /// Exactly what was not sent says so, exactly what may be stored says so, and nothing is said of other cases.
+    #[test]
+    fn each_text_says_flatly_what_was_done() {
+        for (operation, shortfall) in
+            OPERATIONS.into_iter().flat_map(|it| SHORTFALLS.map(|short| (it, short)))
+        {
+            for got in 0..=3 {
+                let text = not_enough_replicas(Acks { got, from: 3 }, 3, operation, shortfall);
+                let is_unsent = matches!(shortfall, Shortfall::Unreachable | Shortfall::NoVersion);
+                assert_eq!(text.contains(NOTHING_SENT), is_unsent, "{text}");
+                let is_open = shortfall == Shortfall::MaybeStored;
+                assert_eq!(text.contains("may have been stored"), is_open, "{text}");
+                let says_stored =
+                    is_unsent || (shortfall, operation) == (Shortfall::Unanswered, Operation::Write);
+                assert_eq!(text.to_lowercase().contains("nothing was stored"), says_stored, "{text}");
+                assert!(text.starts_with(char::is_uppercase) || text.starts_with(char::is_numeric), "{text}");
+                assert!(!text.contains("  ") && text.ends_with('.'), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_says_what_is_missing() {
+        let said = |got, shortfall| not_enough_replicas(Acks { got, from: 3 }, 3, Operation::Read, shortfall);
+        let texts = [
+            (
+                0,
+                Shortfall::Unreachable,
+                "Too few of the key's 3 replicas can be read from now: ack asks for 3",
+            ),
+            (0, Shortfall::Unanswered, "None of the key's 3 replicas answered in time, but ack asks for 3"),
+            (2, Shortfall::Unanswered, "2 of the key's 3 replicas answered in time, but ack asks for 3"),
+            (3, Shortfall::NotSpread, "Enough of the key's 3 replicas answered, but not alike"),
+            (3, Shortfall::NotFetched, "none that holds the newest sent its value in time"),
+        ];
+        for (got, shortfall, text) in texts {
+            assert!(said(got, shortfall).contains(text), "{}", said(got, shortfall));
+        }
+    }
+}
