@@ -5,9 +5,9 @@
 //! other. What was only out of reach for a while is not lost: it is read again, and taken along.
 //!
 //! **Mechanism.** A suspected table is walked from end to end, each block by itself and past the cache; filters are
-//! looked at too. If all of it reads back, nothing has happened. Else it is set aside. One that was given up is
+//! looked at too, and so are the ends of the file, of which an open table holds what it needs. If all of it reads back, nothing has happened. Else it is set aside. One that was given up is
 //! walked once more, and written anew to level 0; if more of it is lost by then, the host is asked again. Where only
-//! filters are lost nobody needs to be asked.
+//! filters or ends are lost nobody needs to be asked.
 //!
 //! **Caveats.** One table at a time. The blocks that are still in the cache are not taken from there.
 
@@ -67,7 +67,10 @@ impl Engine {
         };
         match healing.step(budget_bytes) {
             Ok(Outcome::More) => *slot = Some(healing),
-            Ok(Outcome::Looked(damage)) => self.looked_at(&healing.table, damage)?,
+            Ok(Outcome::Looked(mut damage)) => {
+                damage.ends = healing.table.has_damaged_ends(&*self.shared.env.fs);
+                self.looked_at(&healing.table, damage)?;
+            }
             Ok(Outcome::Written(damage, edit)) => self.replace(&healing.table, &damage, edit)?,
             Err(error) => return Err(self.healing_failed(&healing, error)),
         }

@@ -18,6 +18,7 @@ use crate::engine::{Engine, Shared};
 use crate::heal::Healing;
 use crate::manifest::VersionEdit;
 use crate::obsolete::{Hurry, PIECE_EVERY};
+use crate::scrub::Scrub;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, Oldest, View};
 use parking_lot::Mutex;
@@ -45,6 +46,7 @@ pub(crate) struct Jobs {
     pub(crate) busy: Mutex<Busy>,
     pub(crate) damaged: Damaged,
     pub(crate) healing: Mutex<Option<Healing>>,
+    pub(crate) scrub: Scrub,
     /// While the disk is full, deletes are not flushed before this.
     deletes_flushed_next: Mutex<Instant>,
     /// For each running compaction, the least versions of what was flushed since it began.

@@ -58,6 +58,8 @@ pub struct Options {
     pub local_keys_end: Option<Vec<u8>>,
     /// Size of a segment of the write-ahead log, in bytes.
     pub wal_segment_bytes: u64,
+    /// All tables are read and checked once in this time. `None`: they are not.
+    pub scrub_period: Option<Duration>,
 }
 
 impl Default for Options {
@@ -77,6 +79,7 @@ impl Default for Options {
             tombstone_grace: Duration::from_secs(10 * 24 * 3600),
             local_keys_end: None,
             wal_segment_bytes: 32 << 20,
+            scrub_period: None,
         }
     }
 }
@@ -106,6 +109,7 @@ impl Options {
             ),
             (self.memtable_bytes() <= SIZE_MAX, "memtable_bytes is at most 64 GiB"),
             (self.wal_segment_bytes <= SIZE_MAX, "wal_segment_bytes is at most 64 GiB"),
+            (self.scrub_period != Some(Duration::ZERO), "scrub_period is longer than 0"),
             (self.level_growth >= 2, "level_growth is at least 2"),
         ];
         match sound.iter().find(|(holds, _)| !holds) {

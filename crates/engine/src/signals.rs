@@ -69,6 +69,8 @@ pub(crate) struct Signals {
     pub(crate) compact: Signal,
     /// A memtable was flushed, or the backlog shrank.
     pub(crate) room: Signal,
+    /// Nobody has anything to say to who scrubs but the end of the engine.
+    pub(crate) scrub: Signal,
     /// For pauses before a failed job is tried again: only the end of the engine is told.
     pub(crate) retry: Signal,
     workers: AtomicUsize,
@@ -77,7 +79,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Wakes everybody: the engine or its workers are stopping.
     pub(crate) fn notify_all(&self) {
-        for signal in [&self.commit, &self.committed, &self.flush, &self.compact, &self.room, &self.retry] {
+        let Self { commit, committed, flush, compact, room, scrub, retry, .. } = self;
+        for signal in [commit, committed, flush, compact, room, scrub, retry] {
             signal.notify();
         }
     }

@@ -1,6 +1,7 @@
 //! Threads that step the jobs of an engine, for hosts that want them.
 //!
-//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals. All but the first run at a lower
+//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals; if the host wants it, one
+//! scrubs. All but the first run at a lower
 //! priority, so that work which nobody waits for does not take the processor from those who serve. The
 //! commit thread paces: between two groups it pauses as long as the backlog asks for.
 
@@ -24,6 +25,10 @@ const STEP_BYTES: u64 = 1 << 20;
 /// How far the priority of background threads is lowered, on the scale of `nice`.
 const FLUSH_NICE: i32 = 5;
 const COMPACTION_NICE: i32 = 15;
+/// The least of all; schedulers of disks follow it.
+const SCRUB_NICE: i32 = 19;
+/// A table that was replaced is held by who scrubs for no longer than this.
+const SCRUB_LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What the host chooses.
 pub struct WorkerOptions {
@@ -83,6 +88,9 @@ pub fn start(engine: &Engine, options: WorkerOptions) -> io::Result<Workers> {
     spawn("veche-flush".to_owned(), Worker::flush)?;
     for number in 0..options.compaction_threads.max(1) {
         spawn(format!("veche-compact-{number}"), Worker::compact)?;
+    }
+    if engine.options().scrub_period.is_some() {
+        spawn("veche-scrub".to_owned(), Worker::scrub)?;
     }
     Ok(workers)
 }
@@ -194,6 +202,14 @@ impl Worker {
             if healed == Progress::Idle && compacted == Progress::Idle {
                 self.engine.shared.signals.compact.wait(LOOK_EVERY);
             }
+        }
+    }
+
+    fn scrub(&self) {
+        lower_priority(SCRUB_NICE);
+        while !self.stops() {
+            let pause = self.engine.step_scrub();
+            self.engine.shared.signals.scrub.wait(pause.min(SCRUB_LOOK_EVERY));
         }
     }
 

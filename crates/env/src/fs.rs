@@ -84,6 +84,13 @@ pub trait File: Send + Sync {
     /// As [`File::read_at`], but only if it need not wait for the device: `None` when it would. Never waits.
     fn read_at_nowait(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
+    /// As [`File::read_at`], but from the device where the platform can, and not from what the system holds in memory; that
+    /// it leaves about as it was. For whoever wants to know what the device has, on a handle that is for nothing else: it
+    /// is not read ahead of any more.
+    fn read_from_device(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset)
+    }
+
     /// Writes all of `bytes` at `offset`, growing the file. Durable after [`File::sync_data`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
+const SCRUB_PERIOD_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 /// Far above what a request takes on a disk and in a cluster that are well, and well below its time.
 const SLOW_REQUEST_DEFAULT: Duration = Duration::from_millis(100);
@@ -104,6 +105,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_SNAPSHOT_AGE", value_name = "TIME")]
     #[serde(alias = "snapshot_age")]
     snapshot_age: Option<Span>,
+    /// All tables are read and checked once in this time, in the background; 0s: they are not [default: 168h]
+    #[arg(long, env = "VECHE_SCRUB_PERIOD", value_name = "TIME")]
+    #[serde(alias = "scrub_period")]
+    scrub_period: Option<Span>,
     /// Whether requests are counted and measured for GET /metrics [default: on]
     #[arg(long, env = "VECHE_METRICS")]
     metrics: Option<Switch>,
@@ -193,6 +198,7 @@ impl Settings {
             value_max: self.value_max.or(other.value_max),
             drain_delay: self.drain_delay.or(other.drain_delay),
             snapshot_age: self.snapshot_age.or(other.snapshot_age),
+            scrub_period: self.scrub_period.or(other.scrub_period),
             metrics: self.metrics.or(other.metrics),
             compression: self.compression.or(other.compression),
             log_format: self.log_format.or(other.log_format),
@@ -297,6 +303,10 @@ impl Settings {
                 Some(Compression::Lz4) | None => engine::Compression::Lz4,
             },
             memory_bytes,
+            scrub_period: match self.scrub_period {
+                None => Some(SCRUB_PERIOD_DEFAULT),
+                Some(Span(period)) => Some(period).filter(|period| !period.is_zero()),
+            },
             ..engine::Options::default()
         }
     }

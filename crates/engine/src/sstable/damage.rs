@@ -33,12 +33,14 @@ pub struct Damage {
     pub lost: Vec<LostKeys>,
     /// A filter is lost, with which no cell is.
     pub filters: bool,
+    /// What frames the blocks in the file is lost, and no cell as long as the table is open.
+    pub ends: bool,
 }
 
 impl Damage {
     /// Whether all could be read.
     pub fn is_none(&self) -> bool {
-        self.lost.is_empty() && !self.filters
+        self.lost.is_empty() && !self.filters && !self.ends
     }
 
     /// Takes note of a range behind those noted so far.

@@ -134,6 +134,54 @@ impl Trailer {
     }
 }
 
+/// A check of a frame that comes in parts. Nothing of it is kept.
+pub(super) struct FrameCheck {
+    kind: FrameKind,
+    place: Place,
+    bytes: u64,
+    seen: u64,
+    digest: crc_fast::Digest,
+    /// Its last bytes, as far as they have come.
+    end: [u8; FRAME_BYTES],
+}
+
+impl FrameCheck {
+    /// Of a frame of so many bytes.
+    pub(super) fn new(kind: FrameKind, place: Place, bytes: u64) -> Self {
+        let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        Self { kind, place, bytes, seen: 0, digest, end: [0; FRAME_BYTES] }
+    }
+
+    /// Takes the next part.
+    pub(super) fn take(&mut self, part: &[u8]) {
+        let covered = self.bytes.saturating_sub(4).saturating_sub(self.seen);
+        let covered = usize::try_from(covered).unwrap_or(usize::MAX).min(part.len());
+        self.digest.update(&part[..covered]);
+        let part_end = self.seen + part.len() as u64;
+        let end_from = self.bytes.saturating_sub(FRAME_BYTES as u64);
+        for at in end_from.max(self.seen)..part_end.min(self.bytes) {
+            self.end[(at - end_from) as usize] = part[(at - self.seen) as usize];
+        }
+        self.seen = part_end;
+    }
+
+    /// Whether it is what was written, now that all of it has come.
+    pub(super) fn finish(self) -> Result<(), Malformed> {
+        assert_eq!(self.seen, self.bytes, "all of a frame is checked");
+        if self.bytes < FRAME_BYTES as u64 {
+            return Err(Malformed("the block is shorter than its frame"));
+        }
+        let [tag, _, _, _, _, checksum @ ..] = self.end;
+        if self.digest.finalize() as u32 ^ self.place.mask() != u32::from_le_bytes(checksum) {
+            return Err(Malformed("the checksum does not match"));
+        }
+        if tag >> 4 != self.kind as u8 {
+            return Err(Malformed("the block is of another kind"));
+        }
+        Ok(())
+    }
+}
+
 /// The payload of a frame.
 pub(super) fn payload(stored: &[u8]) -> &[u8] {
     &stored[..stored.len().saturating_sub(FRAME_BYTES)]

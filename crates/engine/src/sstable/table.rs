@@ -252,6 +252,11 @@ impl Table {
                 fs.open(&self.path, OpenMode::Read).map_err(|error| Error::io("open", &self.path, error))?
             }
         };
+        self.root_of(file)
+    }
+
+    /// What the file says that is open here.
+    pub(super) fn root_of(&self, file: Arc<dyn File>) -> Result<Root, Error> {
         let (tail, end) = read_end(&*file, &self.path, self.meta.file_bytes)?;
         if tail.id != self.meta.id {
             return Err(self.corrupt(self.tail_offset(), Malformed("the tail is of another table")));
@@ -277,6 +282,14 @@ impl Table {
         match &root.top {
             Some(top) => Ok(top.clone()),
             None => self.load_waiting(root, root.tail.top),
+        }
+    }
+
+    /// The top index, without a trace in the cache.
+    pub(super) fn top_uncached(&self, root: &Root) -> Result<Arc<IndexBlock>, Error> {
+        match &root.top {
+            Some(top) => Ok(top.clone()),
+            None => self.read_alone(root, root.tail.top).map(Arc::new),
         }
     }
 

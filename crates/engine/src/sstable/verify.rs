@@ -44,6 +44,15 @@ impl Table {
         Ok(())
     }
 
+    /// That what frames the blocks in the file is as it was written.
+    pub(super) fn verify_ends(&self, root: &Root) -> Result<(), Error> {
+        self.verify_header(root)?;
+        match read_meta(&*root.file, self.path())? == **self.meta() {
+            true => Ok(()),
+            false => Err(self.footer_differs(root)),
+        }
+    }
+
     fn verify_header(&self, root: &Root) -> Result<(), Error> {
         let mut found = [0; HEADER_BYTES as usize];
         read_exact(&*root.file, self.path(), &mut found, 0)?;
@@ -53,11 +62,16 @@ impl Table {
         }
     }
 
+    fn footer_differs(&self, root: &Root) -> Error {
+        let differs = Malformed("the footer differs from what the manifest says");
+        self.corrupt(root.tail.meta.offset, differs)
+    }
+
     fn verify_meta(&self, root: &Root, counted: Summary) -> Result<(), Error> {
         let at = root.tail.meta.offset;
         let footer = read_meta(&*root.file, self.path())?;
         if footer != **self.meta() {
-            return Err(self.corrupt(at, Malformed("the footer differs from what the manifest says")));
+            return Err(self.footer_differs(root));
         }
         if counted.cells() == 0 || counted.finish(self.id(), footer.file_bytes) != footer {
             return Err(self.corrupt(at, Malformed("the footer differs from what the blocks hold")));

@@ -21,6 +21,7 @@ use crate::disk::DiskStats;
 use crate::engine::Engine;
 use crate::manifest::Levels;
 use crate::pressure::Backlog;
+use crate::scrub::ScrubStats;
 use crate::sstable::Table;
 use crate::view::View;
 use env::IoCounts;
@@ -60,6 +61,8 @@ pub struct Stats {
     pub tables_set_aside: u64,
     /// Of such, those that were replaced since the engine was opened.
     pub tables_healed: u64,
+    /// What was read in the background, to see whether it can be.
+    pub scrub: ScrubStats,
 }
 
 /// Memory by part.
@@ -265,6 +268,7 @@ impl Engine {
             disk: shared.disk.stats(),
             tables_set_aside: shared.jobs.damaged.set_aside.lock().len() as u64,
             tables_healed: shared.counters.tables_healed(),
+            scrub: self.scrub_stats(),
         }
     }
 }

@@ -52,6 +52,14 @@ impl OsFile {
 }
 
 impl OsFile {
+    /// Has the system drop the pages of this range that it holds and that are durable.
+    fn drop_held(&self, offset: u64, len: usize) {
+        let page = rustix::param::page_size() as u64;
+        let from = offset - offset % page;
+        let to = offset.saturating_add(len as u64).next_multiple_of(page);
+        let _ = fadvise(&self.file, from, NonZeroU64::new(to - from), Advice::DontNeed);
+    }
+
     fn sync_range(&self, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
         // A length of 0 would mean "to the end of the file".
         if len == 0 {
@@ -87,6 +95,21 @@ impl File for OsFile {
         match read {
             Some(read) => self.counters.count_read(read),
             None => self.counters.count_would_wait(),
+        }
+        Ok(read)
+    }
+
+    /// What is in memory is dropped first, and what was not, again after. Both are advice: a file system that does not take
+    /// it is read as it likes.
+    fn read_from_device(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        // Else the kernel would bring in what is behind, which nobody drops.
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+        let asks = !self.nowait_refused.load(Ordering::Relaxed);
+        let was_held = asks && matches!(self.read_cached(buf, offset), Ok(Some(read)) if read > 0);
+        self.drop_held(offset, buf.len());
+        let read = self.read_at(buf, offset)?;
+        if !was_held {
+            self.drop_held(offset, buf.len());
         }
         Ok(read)
     }
@@ -187,5 +210,29 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(file.read_at(&mut [0], u64::MAX).is_err());
         assert!(file.write_vectored_at(&[IoSlice::new(b"x")], u64::MAX).is_err());
+    }
+
+    /// Whether pages can be dropped is up to the file system; what was held is held again in any case.
+    #[test]
+    fn what_is_read_from_the_device_is_there_and_stays_held_as_it_was() {
+        let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        let file = OsFile::new(tempfile::tempfile().unwrap(), Arc::default());
+        file.write_at(&bytes, 0).unwrap();
+        file.sync_data().unwrap();
+        let is_held = |offset| matches!(file.read_at_nowait(&mut [0; 8], offset), Ok(Some(8)));
+        let mut piece = vec![0; 65_536];
+        let was_held = is_held(4_096);
+        assert_eq!(file.read_from_device(&mut piece, 4_096).unwrap(), piece.len());
+        assert_eq!(piece, bytes[4_096..][..piece.len()]);
+        assert!(is_held(4_096) || !was_held);
+        file.drop_held(0, bytes.len());
+        let can_drop = !is_held(4_096);
+        assert_eq!(file.read_from_device(&mut piece, 4_096).unwrap(), piece.len());
+        assert_eq!(piece, bytes[4_096..][..piece.len()]);
+        assert!(!is_held(4_096) || !can_drop);
+        assert!(!is_held(200_000) || !can_drop, "nothing is read ahead");
+        // Fewer bytes only at the end.
+        assert_eq!(file.read_from_device(&mut piece, bytes.len() as u64 - 10).unwrap(), 10);
+        assert_eq!(piece[..10], bytes[bytes.len() - 10..]);
     }
 }

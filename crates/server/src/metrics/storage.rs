@@ -172,6 +172,20 @@ fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
         .count(&[], stats.tables_set_aside);
     out.counter("veche_tables_healed_total", "Such tables that were replaced by what could be read of them.")
         .count(&[], stats.tables_healed);
+    scrub(out, stats);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
         .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Full));
+}
+
+fn scrub(out: &mut Exposition, stats: &Stats) {
+    let scrub = &stats.scrub;
+    out.counter("veche_scrub_read_bytes_total", "Bytes of tables read to see whether they can be.")
+        .count(&[], scrub.bytes);
+    out.counter("veche_scrub_blocks_total", "Blocks that were found to be what was written.")
+        .count(&[], scrub.blocks);
+    out.counter("veche_scrub_damaged_tables_total", "Tables in which scrubbing has found damage.")
+        .count(&[], scrub.tables_damaged);
+    let ended = scrub.last_round.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
+    let help = "When all tables had last been scrubbed, in seconds since 1970; 0: not since the start.";
+    out.gauge("veche_scrub_ended_timestamp_seconds", help).value(&[], ended);
 }

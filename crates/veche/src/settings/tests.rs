@@ -35,7 +35,7 @@ fn every_setting_can_stand_in_the_file() {
          self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
          peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
          request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\nsnapshot-age = \"4s\"\nmetrics = \"off\"\n\
-         slow-request = \"150ms\"\ncompression = \"zstd\"\n\
+         slow-request = \"150ms\"\nscrub-period = \"5h\"\ncompression = \"zstd\"\n\
          log-format = \"json\"\nlog = \"debug\"\n",
     );
     assert_eq!(all.logging(), (LogFormat::Json, "debug"));
@@ -52,6 +52,15 @@ fn every_setting_can_stand_in_the_file() {
         (Duration::from_secs(2), Duration::from_secs(3), Duration::from_secs(4))
     );
     assert_eq!(config.slow_request, Duration::from_millis(150));
+    assert_eq!(config.engine.scrub_period, Some(Duration::from_secs(5 * 3600)));
+}
+
+#[test]
+fn tables_are_scrubbed_once_a_week_unless_it_is_said_otherwise() {
+    let period = |text: &str| settings(text).resolve(&MACHINE).unwrap().engine.scrub_period;
+    assert_eq!(period(""), Some(Duration::from_secs(7 * 24 * 3600)));
+    assert_eq!(period("scrub-period = \"90m\""), Some(Duration::from_secs(90 * 60)));
+    assert_eq!(period("scrub-period = \"0s\""), None);
 }
 
 #[test]
@@ -79,7 +88,7 @@ fn the_cluster_is_a_list_or_a_text_in_the_file_and_nothing_when_empty() {
 fn keys_may_be_written_with_underscores() {
     let dashes = "self-url = \"u\"\ndefault-from = 1\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
                   request-timeout = \"2s\"\nslow-request = \"1s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
-                  log-format = \"json\"";
+                  scrub-period = \"1h\"\nlog-format = \"json\"";
     assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));
 }
 

@@ -54,15 +54,33 @@ fn measured(cluster: &Cluster, name: &str) -> f64 {
     line.trim().parse().expect("a number")
 }
 
-#[test]
-fn what_a_damaged_table_has_lost_comes_back_from_the_others() {
-    let mut cluster = Cluster::start(3);
+/// Writes all keys, and sees that all of it is in tables.
+fn fill(cluster: &Cluster) {
     let mut connection = cluster.connect(DAMAGED);
     for number in 0..KEYS {
         assert_eq!(connection.exchange(put(&key(number), value(number))).status, 201);
     }
-    // So that all of it is in tables.
     assert_eq!(cluster.exchange(DAMAGED, bare("POST", "/v0/checkpoint")).status, 201);
+}
+
+#[test]
+fn damage_that_nobody_reads_is_found_and_heals() {
+    let cluster = Cluster::start_with(3, &["--scrub-period", "1s"]);
+    fill(&cluster);
+    assert!(damage(&cluster) > 0);
+    eventually("scrubbing has found it", || measured(&cluster, "veche_scrub_damaged_tables_total ") >= 1.0);
+    eventually("the table is healed", || {
+        measured(&cluster, "veche_tables_healed_total ") >= 1.0
+            && measured(&cluster, "veche_tables_set_aside ") == 0.0
+    });
+    eventually("a round has ended", || measured(&cluster, "veche_scrub_ended_timestamp_seconds ") > 0.0);
+    assert_found(&cluster, "&ack=1");
+}
+
+#[test]
+fn what_a_damaged_table_has_lost_comes_back_from_the_others() {
+    let mut cluster = Cluster::start(3);
+    fill(&cluster);
     let damaged = damage(&cluster);
     assert!(damaged > 0);
 
