@@ -6,6 +6,8 @@
 //! in which ranges are sent by default, so an entry goes from the page to the socket as a slice, without a copy. What
 //! is not bytes stands beside.
 //!
+//! A value that is much larger than pages are is not copied for its page: the page is made in the memory that it stands in.
+//!
 //! **Caveats.** A slice of a page keeps all of it in memory.
 
 use crate::Key;
@@ -143,6 +145,25 @@ impl Page {
             &self.bytes[start..start + span.key_len as usize]
         };
         self.spans.partition_point(|span| is_so(key(span)))
+    }
+
+    /// The page of one entry, made in the memory that its value stands in, at `value`: what stands beside it is written over.
+    ///
+    /// # Panics
+    /// When `key` is none, `value` is not within `bytes`, or the page passes 4 GiB.
+    pub fn of_value(key: &[u8], meta: CellMeta, mut bytes: Vec<u8>, value: Range<usize>) -> Self {
+        assert!((1..=Key::LEN_MAX).contains(&key.len()), "a key has 1 to {} bytes", Key::LEN_MAX);
+        let span = Span::new(0, key.len(), value.len(), meta).expect("a page has less than 4 GiB");
+        let end = span.range().end;
+        if let Some(more) = end.checked_sub(bytes.len()) {
+            bytes.reserve_exact(more);
+            bytes.resize(end, 0);
+        }
+        bytes.copy_within(value, key.len() + 1);
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()] = SEPARATOR;
+        bytes.truncate(end);
+        Self { bytes: bytes.into(), spans: vec![span] }
     }
 
     /// The page of these heads and bytes, as another page had them. `None` when they make no page: lengths that do not
@@ -285,6 +306,21 @@ mod tests {
             }
             let heads: Vec<_> = page.heads().collect();
             prop_assert_eq!(Page::assemble(page.bytes().clone(), &heads), Some(page));
+        }
+    }
+
+    #[test]
+    fn a_page_of_one_value_is_made_where_the_value_is() {
+        let value = b"some value";
+        for (before, behind) in [(0, 0), (1, 0), (3, 2), (17, 9), (40, 40)] {
+            for key in [&b"k"[..], b"key", &[b'k'; 30]] {
+                let bytes = [&vec![b'<'; before][..], value, &vec![b'>'; behind]].concat();
+                let meta = CellMeta::value(version(1), 3);
+                let page = Page::of_value(key, meta, bytes, before..before + value.len());
+                let mut copied = PageBuilder::with_capacity(0);
+                copied.push(key, CellRef { meta, value });
+                assert_eq!(page, copied.finish(), "{before}, {behind}, {}", key.len());
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! In how many copies a large value is in memory at once, by what the allocator has given.
 
-use engine::iter::Cursor;
+use engine::iter::{Cursor, TakenValue};
 use engine::{Batch, Compression, Engine, Options, Progress};
 use env::Env;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -135,6 +135,29 @@ fn a_merge_holds_one_large_value_however_many_it_merges() {
 }
 
 #[test]
+fn a_merge_holds_no_large_value_between_two_steps() {
+    const KEYS: u64 = 2;
+    let fixture = Fixture::new(Sort::Noise);
+    for number in 0..TABLES {
+        let version = Version::new(Hlc::from_bits(number), NodeTag(1));
+        let cell = Cell::value(version, 1, fixture.value.clone().into());
+        let mut batch = Batch::new();
+        (0..KEYS).for_each(|key| batch.put(&[b'k', key as u8], cell.as_ref()));
+        drop(cell);
+        fixture.engine.write(batch).expect("write");
+        fixture.engine.flush().expect("flush");
+    }
+    let before = HELD_BYTES.get();
+    for _ in 0..KEYS {
+        assert_eq!(fixture.engine.step_compaction(0, 1).expect("compaction"), Progress::Worked);
+        let held = HELD_BYTES.get() - before;
+        assert!(held < BESIDES_BYTES as isize, "{held}");
+    }
+    fixture.compact();
+    assert_eq!(fixture.engine.stats().levels[1].cells, KEYS);
+}
+
+#[test]
 fn cells_of_one_version_are_compared_two_at_a_time() {
     let fixture = Fixture::new(Sort::Noise);
     for _ in 0..TABLES {
@@ -171,4 +194,27 @@ fn a_scan_holds_one_large_value_and_none_when_it_is_set_aside() {
     assert!((before - HELD_BYTES.get()) as usize >= VALUE_BYTES, "it is freed");
     cursor.bring_back().expect("it is read again");
     assert!(cursor.entry().is_some_and(|(_, cell)| cell.value == fixture.value));
+}
+
+#[test]
+fn a_scan_gives_away_a_large_value_without_a_copy_and_goes_on_behind_it() {
+    let fixture = Fixture::new(Sort::Noise);
+    for number in 0..TABLES - 1 {
+        fixture.flush(&[b'k', number as u8], number);
+    }
+    let mut cursor = fixture.engine.snapshot().cursor();
+    let peak = peak_of(|| {
+        cursor.seek_to_first().expect("seek");
+        for _ in 0..TABLES - 1 {
+            let TakenValue { bytes, at } = cursor.take_value().expect("nobody else has it");
+            assert!(bytes[at] == fixture.value);
+            assert!(cursor.take_value().is_none(), "it is given away once");
+            drop(bytes);
+            cursor.bring_back().expect("it is read again");
+            assert!(cursor.entry().is_some_and(|(_, cell)| cell.value == fixture.value));
+            cursor.advance().expect("advance");
+        }
+    });
+    assert!(cursor.entry().is_none());
+    assert!(peak < VALUE_BYTES + BESIDES_BYTES, "{peak}");
 }

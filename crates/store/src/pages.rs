@@ -8,8 +8,11 @@
 //! holds it to the page. The page ends *before* the first entry that it has no room for. There the cursor stays: a
 //! page that begins there needs no search, and that there is more is known without being told by an empty page.
 //!
-//! A page of large values is made while no other is: until it is done, its maker holds two of them, the one in the page and
-//! the one that is looked at.
+//! A large value fills a page of its own, made in the memory that it was read to. Such a page ends *behind* it: the next
+//! value, which may be as large, is not read to see that there is no room for it. A page of large values is made while no
+//! other is, so all makers together hold one of them, and one more for as long as it takes to see that it is not its turn.
+//!
+//! **Caveats.** Whether anything lies behind a large value is told by the next page only, which may be empty.
 //!
 //! What is dead is decided by the asker's clock, which comes with the request, and by no other.
 
@@ -17,7 +20,7 @@ use crate::keyspace::ENTITIES;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
 use engine::Error;
-use engine::iter::Cursor;
+use engine::iter::{Cursor, TakenValue};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use stdx::CellRef;
 
@@ -52,7 +55,7 @@ impl LargePages {
     }
 }
 
-/// A page, and where what was looked at ends; `None`: at the end of the range.
+/// A page, and where what was looked at ends: before an entry, or behind a large value; `None`: at the end of the range.
 pub(crate) struct Filled {
     pub(crate) page: Page,
     pub(crate) rest: Option<Cut>,
@@ -68,8 +71,17 @@ pub(crate) fn seek(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), E
     })
 }
 
-/// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at. May wait
-/// for its turn in `large`.
+/// Moves a cursor on that stands where a page ended: at its last entry, if that was a large one, else behind it.
+pub(crate) fn go_on(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), Error> {
+    let stands_at = cursor.key_and_meta().and_then(|(key, _)| key.strip_prefix(&[ENTITIES]));
+    match from {
+        Some(Cut::After(last)) if stands_at == Some(last.as_bytes()) => cursor.advance(),
+        _ => cursor.bring_back(),
+    }
+}
+
+/// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at, or at a
+/// large value that was looked at last ([`go_on`]). May wait for its turn in `large`.
 pub(crate) fn fill(
     cursor: &mut impl Cursor,
     request: &PageRequest,
@@ -80,10 +92,6 @@ pub(crate) fn fill(
     let mut passed = Passed::default();
     let mut turn = None;
     while let Some((key, cell)) = cursor.entry() {
-        if turn.is_none() && cell.value.len() >= LARGE_BYTES {
-            turn = Some(large.begin(cursor)?);
-            continue;
-        }
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
             break;
         };
@@ -92,16 +100,40 @@ pub(crate) fn fill(
         if !has_room || passed.is_enough() {
             return Ok(Filled { page: page.finish(), rest: Some(Cut::Before(user_key(key))) });
         }
+        if turn.is_none() && cell.value.len() >= LARGE_BYTES {
+            turn = Some(large.begin(cursor)?);
+            continue;
+        }
         match shown {
+            // There is room for it only because nothing else is in the page.
+            Some(shown) if shown.value.len() >= PAGE_BYTES_MAX => {
+                let key = user_key(key);
+                return Ok(Filled { page: page_of_value(cursor, &key), rest: Some(Cut::After(key)) });
+            }
             Some(shown) => {
                 page.push(key, shown);
                 passed.bytes += cell.value.len() - shown.value.len();
             }
             None => passed.add(key.len() + cell.value.len()),
         }
+        if cell.value.len() >= PAGE_BYTES_MAX && passed.is_enough() {
+            return Ok(Filled { rest: Some(Cut::After(user_key(key))), page: page.finish() });
+        }
         cursor.advance()?;
     }
     Ok(Filled { page: page.finish(), rest: None })
+}
+
+/// The page of the large value at which the cursor stands.
+fn page_of_value(cursor: &mut impl Cursor, key: &Key) -> Page {
+    let (_, meta) = cursor.key_and_meta().expect("the cursor stands at a value");
+    if let Some(TakenValue { bytes, at }) = cursor.take_value() {
+        return Page::of_value(key.as_bytes(), meta, bytes, at);
+    }
+    let (_, cell) = cursor.entry().expect("it was not taken");
+    let mut page = PageBuilder::with_capacity(0);
+    page.push(key.as_bytes(), cell);
+    page.finish()
 }
 
 /// What a page of this content shows of a cell, if anything.
@@ -149,5 +181,123 @@ impl Passed {
 
     const fn is_enough(&self) -> bool {
         self.entries >= PASSED_ENTRIES_MAX || self.bytes >= PASSED_BYTES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Asker, Incarnation, KeyRange, SnapshotId};
+    use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
+
+    const LIVE: PageContent = PageContent::Live { at: WallTime::EPOCH_2020 };
+    const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
+
+    /// Entries whose values are read when the cursor comes to them, as those of tables are.
+    struct Entries {
+        cells: Vec<(Vec<u8>, Cell)>,
+        at: usize,
+        is_aside: bool,
+        /// Which values were read, and which of them given away.
+        read: Vec<usize>,
+        taken: Vec<usize>,
+    }
+
+    impl Entries {
+        /// With values of so many bytes, standing at the first.
+        fn of(lens: &[usize]) -> Self {
+            let cell = |len| Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, vec![7; len].into());
+            let cells = lens.iter().enumerate().map(|(at, len)| (vec![ENTITIES, at as u8], cell(*len)));
+            Self { cells: cells.collect(), at: 0, is_aside: false, read: vec![0], taken: Vec::new() }
+        }
+
+        fn go_to(&mut self, at: usize) {
+            (self.at, self.is_aside) = (at, false);
+            self.read.extend((at < self.cells.len()).then_some(at));
+        }
+    }
+
+    impl Cursor for Entries {
+        fn seek_to_first(&mut self) -> Result<(), Error> {
+            self.go_to(0);
+            Ok(())
+        }
+
+        fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+            self.go_to(self.cells.partition_point(|(other, _)| &other[..] < key));
+            Ok(())
+        }
+
+        fn advance(&mut self) -> Result<(), Error> {
+            self.go_to(self.at + 1);
+            Ok(())
+        }
+
+        fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
+            assert!(!self.is_aside);
+            self.cells.get(self.at).map(|(key, cell)| (&key[..], cell.as_ref()))
+        }
+
+        fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
+            self.cells.get(self.at).map(|(key, cell)| (&key[..], cell.meta))
+        }
+
+        fn set_aside(&mut self) {
+            self.is_aside = true;
+        }
+
+        fn bring_back(&mut self) -> Result<(), Error> {
+            if self.is_aside {
+                self.go_to(self.at);
+            }
+            Ok(())
+        }
+
+        fn take_value(&mut self) -> Option<TakenValue> {
+            self.is_aside = true;
+            self.taken.push(self.at);
+            let bytes = self.cells[self.at].1.value.to_vec();
+            Some(TakenValue { at: 0..bytes.len(), bytes })
+        }
+    }
+
+    /// Reads all pages: how many entries each has.
+    fn page_lens(cursor: &mut Entries, content: PageContent) -> Vec<usize> {
+        let incarnation = Incarnation(1);
+        let snapshot = SnapshotId { incarnation, asker: Asker::Coordinator(0), number: 1 };
+        let range = KeyRange { from: None, to: None };
+        let mut request = PageRequest { snapshot, range, partitions: None, limit: ALL, content };
+        let (large, mut lens) = (LargePages::default(), Vec::new());
+        loop {
+            let Filled { page, rest } = fill(cursor, &request, &large).expect("nothing fails");
+            lens.push(page.len());
+            let Some(rest) = rest else { return lens };
+            cursor.set_aside();
+            request.range.from = Some(rest);
+            go_on(cursor, request.range.from.as_ref()).expect("nothing fails");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_large_value_ends_before_the_next_one_is_read() {
+        let mut cursor = Entries::of(&[LARGE_BYTES, PAGE_BYTES_MAX, LARGE_BYTES]);
+        assert_eq!(page_lens(&mut cursor, LIVE), [1, 1, 1, 0]);
+        assert_eq!((cursor.read, cursor.taken), (vec![0, 1, 2], vec![0, 1, 2]), "each once, and none copied");
+    }
+
+    #[test]
+    fn a_large_value_behind_small_ones_is_read_again_for_a_page_of_its_own() {
+        let mut cursor = Entries::of(&[10, 10, LARGE_BYTES, 10, 10]);
+        assert_eq!(page_lens(&mut cursor, LIVE), [2, 1, 2]);
+        assert_eq!((cursor.read, cursor.taken), (vec![0, 1, 2, 2, 3, 4], vec![2]));
+    }
+
+    #[test]
+    fn large_values_that_are_not_wanted_are_read_once_and_not_taken() {
+        let at = WallTime::EPOCH_2020;
+        let content = PageContent::Cells { at, dead_since: at, versions_only: true };
+        let mut cursor = Entries::of(&[LARGE_BYTES; 3]);
+        assert_eq!(page_lens(&mut cursor, content), [1, 1, 1, 0]);
+        assert_eq!((cursor.read, cursor.taken), (vec![0, 1, 2], Vec::new()));
     }
 }

@@ -76,7 +76,8 @@ pub(crate) struct Borrowed {
     serial: u64,
     /// Reads the snapshot.
     pub(crate) cursor: SnapshotCursor,
-    /// Whether the cursor stands where the page begins, its value set aside; else it is to be sought.
+    /// Whether the cursor stands where the page begins, or at the entry before it, its value set aside; else it is to be
+    /// sought.
     pub(crate) is_there: bool,
 }
 

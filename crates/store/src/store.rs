@@ -13,7 +13,6 @@ use crate::snapshots::Snapshots;
 use cluster::{
     Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::iter::Cursor;
 use engine::{CommitTimes, Committed, Engine, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
@@ -113,7 +112,7 @@ impl Store {
         let from = request.range.from.as_ref();
         let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
         let sought = match borrowed.is_there {
-            true => borrowed.cursor.bring_back(),
+            true => pages::go_on(&mut borrowed.cursor, from),
             false => pages::seek(&mut borrowed.cursor, from),
         };
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, &self.large_pages));

@@ -3,7 +3,7 @@
 //! The tables of a level below the first do not overlap, so one cursor at a time suffices: a merge compares
 //! as many sources as there are levels, not as there are tables, and only tables that are reached are opened.
 
-use super::Cursor;
+use super::{Cursor, TakenValue};
 use crate::Error;
 use crate::sstable::{Reading, Stored, Table, TableCursor};
 use std::sync::Arc;
@@ -111,5 +111,9 @@ impl Cursor for LevelCursor {
             Some(current) => current.cursor.bring_back(),
             None => Ok(()),
         }
+    }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        self.current.as_mut()?.cursor.take_value()
     }
 }

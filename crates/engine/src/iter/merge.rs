@@ -16,7 +16,7 @@
 //! **Caveats.** A large value that does not come to the head at once is read twice. Putting back moves up to all other
 //! sources by one place, which is cheap for the dozens that a store has, and not meant for thousands.
 
-use super::Cursor;
+use super::{Cursor, TakenValue};
 use crate::Error;
 use crate::prefix::prefix;
 use std::cmp::Ordering;
@@ -175,6 +175,10 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     fn bring_back(&mut self) -> Result<(), Error> {
         let Some(head) = self.head_mut() else { return Ok(()) };
         head.bring_back().inspect_err(|_| self.lineup.clear())
+    }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        self.head_mut()?.take_value()
     }
 }
 

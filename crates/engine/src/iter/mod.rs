@@ -5,7 +5,8 @@
 //! for a memtable, shows): so a merge need only compare sources with each other.
 //!
 //! A large value is much to hold while it is not looked at. Whoever leaves a cursor where it stands can have it *set
-//! aside* the value there: what it takes is freed, and the cursor keeps its place.
+//! aside* the value there: what it takes is freed, and the cursor keeps its place. Whoever would copy a large value can
+//! have the memory that it stands in instead, where nobody else has it.
 
 mod level;
 mod merge;
@@ -17,7 +18,17 @@ pub use level::LevelCursor;
 pub use merge::MergeCursor;
 
 use crate::Error;
+use std::ops::Range;
 use stdx::{CellMeta, CellRef};
+
+/// A large value in the memory that it was read to.
+#[derive(Debug)]
+pub struct TakenValue {
+    /// What was read.
+    pub bytes: Vec<u8>,
+    /// Where in it the value is.
+    pub at: Range<usize>,
+}
 
 /// A position in a sequence of `(key, cell)` with ascending keys, each once: at an entry, or past the last.
 ///
@@ -57,6 +68,12 @@ pub trait Cursor: Send {
     fn bring_back(&mut self) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Gives away the value at the position without a copy, if it is large and nobody else has it: then it is set aside.
+    #[inline]
+    fn take_value(&mut self) -> Option<TakenValue> {
+        None
+    }
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -86,5 +103,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn bring_back(&mut self) -> Result<(), Error> {
         (**self).bring_back()
+    }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        (**self).take_value()
     }
 }

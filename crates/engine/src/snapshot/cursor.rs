@@ -14,7 +14,7 @@
 //! when nothing of it is in memory. In a memtable that is still written to, keys that came after the snapshot are
 //! stepped over one by one.
 
-use crate::iter::{Cursor, MergeCursor};
+use crate::iter::{Cursor, MergeCursor, TakenValue};
 use crate::memtable::MemtableCursor;
 use crate::sstable::{Reading, Table, TableCursor};
 use crate::view::View;
@@ -141,6 +141,10 @@ impl Cursor for SnapshotCursor {
     fn bring_back(&mut self) -> Result<(), Error> {
         self.merge.bring_back()
     }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        self.merge.take_value()
+    }
 }
 
 impl std::fmt::Debug for SnapshotCursor {
@@ -213,6 +217,13 @@ impl Cursor for Source {
         match self {
             Self::Table(cursor) => cursor.bring_back(),
             Self::Memtable(_) | Self::Unreached => Ok(()),
+        }
+    }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        match self {
+            Self::Table(cursor) => cursor.take_value(),
+            Self::Memtable(_) | Self::Unreached => None,
         }
     }
 }

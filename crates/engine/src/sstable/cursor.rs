@@ -12,7 +12,7 @@ use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
 use super::window::Window;
 use crate::Error;
-use crate::iter::Cursor;
+use crate::iter::{Cursor, TakenValue};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -272,6 +272,15 @@ impl Cursor for TableCursor {
             Position::Aside(extent) => self.read_again(extent),
             _ => Ok(()),
         }
+    }
+
+    fn take_value(&mut self) -> Option<TakenValue> {
+        let Position::In(Loaded { block, extent, .. }) = &mut self.position else { return None };
+        // A reader who shares it keeps it.
+        let block = Arc::get_mut(block).filter(|block| block.is_large())?;
+        let bytes = block.take_bytes();
+        self.position = Position::Aside(*extent);
+        Some(TakenValue { bytes, at: self.value.clone() })
     }
 }
 

@@ -92,6 +92,11 @@ impl DataBlock {
         self.cells == 1 && self.bytes.len() >= LARGE_BYTES
     }
 
+    /// Its bytes, without which it is of no use any more.
+    pub(super) fn take_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
     /// What the block takes on the heap, in bytes.
     pub(super) fn content_bytes(&self) -> usize {
         self.bytes.capacity() + self.points.content_bytes()
