@@ -96,6 +96,7 @@ pub struct Job {
     horizon: Horizon,
     outside: Outside,
     merge: MergeCursor<LevelCursor>,
+    /// Whether it stands at a cell, which is done. If that is large it is not held between two steps, nor is the next one.
     has_begun: bool,
     grandparents: Grandparents,
     outputs: Outputs,
@@ -168,15 +169,12 @@ impl Job {
     }
 
     fn merge_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
-        if !self.has_begun {
-            self.merge.seek_to_first()?;
-            self.has_begun = true;
+        match std::mem::replace(&mut self.has_begun, true) {
+            false => self.merge.seek_to_first()?,
+            true => self.merge.advance()?,
         }
         let mut spent_bytes = 0;
         while let Some((key, cell)) = self.merge.entry() {
-            if spent_bytes >= budget_bytes {
-                return Ok(Step::More);
-            }
             let cost_bytes = (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
             spent_bytes += cost_bytes;
             self.done_bytes += cost_bytes;
@@ -203,6 +201,10 @@ impl Job {
                     };
                     *greatest = (*greatest).max(Some(version));
                 }
+            }
+            if spent_bytes >= budget_bytes {
+                self.merge.set_aside();
+                return Ok(Step::More);
             }
             self.merge.advance()?;
         }
