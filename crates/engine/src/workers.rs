@@ -1,9 +1,9 @@
 //! Threads that step the jobs of an engine, for hosts that want them.
 //!
-//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals; if the host wants it, one
-//! scrubs. All but the first run at a lower
-//! priority, so that work which nobody waits for does not take the processor from those who serve. The
-//! commit thread paces: between two groups it pauses as long as the backlog asks for.
+//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals; if the host
+//! wants it, one scrubs. All but the first run at a lower priority, so that work which nobody waits for does not take
+//! the processor from those who serve. The commit thread paces: between two groups it pauses as long as the backlog
+//! asks for.
 
 use crate::engine::Engine;
 use crate::jobs::Progress;
