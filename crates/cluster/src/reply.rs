@@ -74,16 +74,22 @@ pub enum Failure {
     },
     /// This node's clock is too far ahead of its peers': they refuse its versions.
     ClockAhead {
+        /// Who stored it.
+        acks: Acks,
         /// A write that some replica may have stored all the same.
         maybe_stored: bool,
     },
     /// The disks have no room for writes.
     DiskFull {
+        /// Who stored it.
+        acks: Acks,
         /// This node's own disk is among them.
         here: bool,
     },
     /// As [`Failure::DiskFull`] with the own disk among them, in the words of a host that knows its figures.
     DiskFullHere {
+        /// Who stored it.
+        acks: Acks,
         /// What is free on it, in bytes.
         available_bytes: u64,
         /// With less than this, values are refused.
@@ -128,7 +134,7 @@ impl From<StoreFault> for Failure {
     /// The failure of a command whose only replica failed like this.
     fn from(fault: StoreFault) -> Self {
         match fault {
-            StoreFault::Full => Self::DiskFull { here: true },
+            StoreFault::Full => Self::DiskFull { acks: Acks { got: 0, from: 1 }, here: true },
             StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
             StoreFault::Expired => Self::Overloaded { retry_after: Duration::ZERO },
             StoreFault::Corrupt { detail } => Self::Corrupt { detail },

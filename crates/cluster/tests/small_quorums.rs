@@ -218,7 +218,7 @@ impl Expected {
             return Some(Reply::Failed(if self.only_fault {
                 Failure::Storage { detail: String::new() }
             } else if is_for_room {
-                Failure::DiskFull { here: self.is_own_full }
+                Failure::DiskFull { acks: self.acks(), here: self.is_own_full }
             } else {
                 self.not_enough(Shortfall::MaybeStored)
             }));

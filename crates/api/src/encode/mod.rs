@@ -234,21 +234,22 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             "With this ttl the value would expire after the year 2100. Nothing was stored. \
              Use a smaller ttl, or none for a value that never expires.",
         ),
-        Failure::ClockAhead { maybe_stored } => {
+        Failure::ClockAhead { acks, maybe_stored } => {
             let outcome = if maybe_stored { MAYBE_STORED } else { "Nothing was stored." };
             let detail = format!(
                 "The clocks of this node and of others are too far apart, or its own was set back: the versions that it \
                  gives out are refused. {outcome} GET /v0/status names the clocks: set the one that is wrong, and \
                  meanwhile write through another node."
             );
-            Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail)
+            Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail).with_acks(acks)
         }
-        Failure::DiskFull { .. } => Problem::new(
+        Failure::DiskFull { acks, .. } => Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "Too many of the key's replicas have a full disk. Nothing was stored on those. \
              Make room; reads and deletes go on meanwhile.",
-        ),
-        Failure::DiskFullHere { available_bytes, reserve_bytes, reopen_bytes } => {
+        )
+        .with_acks(acks),
+        Failure::DiskFullHere { acks, available_bytes, reserve_bytes, reopen_bytes } => {
             // A job that failed for lack of room may have given back what it took; or there is a quota, which the
             // figures do not show.
             let advice = match available_bytes >= reopen_bytes {
@@ -261,7 +262,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
                  {available} are free, and {reserve} are kept for deletes and for making room. {advice}: \
                  from {reopen} on values are taken again; reads and deletes go on meanwhile."
             );
-            Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail).with_acks(acks)
         }
         Failure::Corrupt { detail } => {
             let detail = format!(
@@ -343,9 +344,11 @@ mod tests {
 
     #[test]
     fn head_is_get_without_the_body() {
-        for reply in
-            [found(), Reply::Missing { acks: ACKS }, Reply::Failed(Failure::DiskFull { here: false })]
-        {
+        for reply in [
+            found(),
+            Reply::Missing { acks: ACKS },
+            Reply::Failed(Failure::DiskFull { acks: ACKS, here: false }),
+        ] {
             let get = encode(reply.clone(), &asked(Action::Get)).response;
             let head = encode(reply, &asked(Action::Head)).response;
             assert_eq!(get.status(), head.status());
@@ -402,11 +405,12 @@ mod tests {
             (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
-            (Failure::ClockAhead { maybe_stored: true }, 503, "may have been stored"),
-            (Failure::ClockAhead { maybe_stored: false }, 503, "are refused. Nothing was stored"),
-            (Failure::DiskFull { here: false }, 507, "Nothing was stored"),
+            (Failure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
+            (Failure::ClockAhead { acks, maybe_stored: false }, 503, "are refused. Nothing was stored"),
+            (Failure::DiskFull { acks, here: false }, 507, "Nothing was stored"),
             (
                 Failure::DiskFullHere {
+                    acks,
                     available_bytes: 3 << 19,
                     reserve_bytes: 2 << 20,
                     reopen_bytes: 5 << 19,
@@ -424,8 +428,9 @@ mod tests {
             assert!(body.contains(says), "{failure:?}: {body}");
             assert_eq!(answer.reason, (status == 504).then_some("Not Enough Replicas"));
             assert_eq!(header(&answer, "retry-after").is_some(), status == 503);
-            let says_acks = matches!(status, 500 | 504);
-            assert_eq!(header(&answer, "veche-acks"), says_acks.then_some("0/1"), "{failure:?}");
+            let is_of_replicas =
+                !matches!(failure, Failure::Overloaded { .. } | Failure::ExpiryTooLate { .. });
+            assert_eq!(header(&answer, "veche-acks"), is_of_replicas.then_some("0/1"), "{failure:?}");
         }
     }
 }

@@ -6,9 +6,10 @@
 //! fails them all.
 
 use super::number::own_store_id;
+use super::put;
 use super::table::OperationId;
 use super::{Coordinator, Work};
-use crate::{Effect, Event, Failure, Reply, StoreRequest, StoreResponse, WaitsFor};
+use crate::{Effect, Event, Reply, StoreFault, StoreRequest, StoreResponse, WaitsFor};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -51,7 +52,7 @@ impl Coordinator {
                 self.resume_parked(now);
                 self.resume_early(now);
             }
-            StoreResponse::Failed(fault) => self.fail_parked(&fault.into()),
+            StoreResponse::Failed(fault) => self.fail_parked(&fault),
             response => unreachable!("the store answered a raise of the clock's bound with {response:?}"),
         }
     }
@@ -87,12 +88,15 @@ impl Coordinator {
         }
     }
 
-    fn fail_parked(&mut self, failure: &Failure) {
+    fn fail_parked(&mut self, fault: &StoreFault) {
         while let Some(id) = self.bound.parked.pop_front() {
             let mut operation = self.operations.remove(id).expect("parked writes are under way");
-            assert!(matches!(operation.work, Work::Parked(_)), "only parked writes wait for the bound");
+            let Work::Parked(intent) = &operation.work else {
+                unreachable!("only parked writes wait for the bound");
+            };
+            let failure = put::unversioned_for(intent, fault);
             let wait = operation.wait.take(WaitsFor::ClockBound);
-            self.context.reply_after(wait, operation.to, Reply::Failed(failure.clone()));
+            self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
     }
 

@@ -134,7 +134,7 @@ impl Coordinator {
         };
         let deadline = now.mono + self.context.limits.request_timeout;
         match self.context.member.clock.tick(now.wall) {
-            Ok(hlc) if self.is_ahead(now, hlc) => self.context.reply(to, Reply::Failed(CLOCK_AHEAD)),
+            Ok(hlc) if self.is_ahead(now, hlc) => self.context.reply(to, Reply::Failed(clock_ahead(&intent))),
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
                 let work = Work::Write(Write::new(plan, subject, &cell));
@@ -158,7 +158,7 @@ impl Coordinator {
             unreachable!("only parked writes wait for the clock's bound");
         };
         let planned = match Plan::of(&self.context, intent.demand()) {
-            Ok(_) if is_ahead(&self.context, now, hlc) => Err(CLOCK_AHEAD),
+            Ok(_) if is_ahead(&self.context, now, hlc) => Err(clock_ahead(intent)),
             planned => planned,
         };
         match planned {
@@ -190,7 +190,7 @@ impl Coordinator {
 
     pub(super) fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
         if self.context.view.clock_ahead {
-            return Err(CLOCK_AHEAD);
+            return Err(clock_ahead(intent));
         }
         Plan::of(&self.context, intent.demand())
     }
@@ -205,7 +205,18 @@ pub(super) fn unversioned(intent: &WriteIntent) -> Failure {
     Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
-const CLOCK_AHEAD: Failure = Failure::ClockAhead { maybe_stored: false };
+/// Why a write fails whose version nobody would take.
+fn clock_ahead(intent: &WriteIntent) -> Failure {
+    Failure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
+}
+
+/// Why a write fails that has waited for a version, when this node's store has failed to make durable what that takes.
+pub(super) fn unversioned_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
+    match fault {
+        StoreFault::Full => Failure::DiskFull { acks: Tally::new(intent.quorum).acks(), here: true },
+        fault => fault.clone().into(),
+    }
+}
 
 /// Whether replicas whose clocks show what this node's shows would refuse a version. A node that is alone has no
 /// other clock to be ahead of.
@@ -240,7 +251,7 @@ impl Plan {
 
     fn failure(&self, context: &Context, subject: &Subject) -> Failure {
         if self.tally.would_do_with(self.full) {
-            Failure::DiskFull { here: context.is_own_among(subject, self.full) }
+            Failure::DiskFull { acks: self.tally.acks(), here: context.is_own_among(subject, self.full) }
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else {
@@ -334,7 +345,8 @@ impl Write {
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.would_do_with(self.full) {
-            return Failure::DiskFull { here: context.is_own_among(&self.subject, self.full) };
+            let here = context.is_own_among(&self.subject, self.full);
+            return Failure::DiskFull { acks: self.tally.acks(), here };
         }
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().from() == 1
@@ -342,7 +354,7 @@ impl Write {
             return (*fault).into();
         }
         if self.tally.would_do_with(self.ahead) {
-            Failure::ClockAhead { maybe_stored }
+            Failure::ClockAhead { acks: self.tally.acks(), maybe_stored }
         } else if !maybe_stored && self.tally.would_do_with(self.busy) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else {

@@ -223,11 +223,10 @@ impl Machine for Coordinating {
 
 /// A full disk is told with figures where it is this node's own.
 fn with_figures(reply: Reply, store: &Store) -> Reply {
-    if !matches!(reply, Reply::Failed(Failure::DiskFull { here: true })) {
-        return reply;
-    }
+    let Reply::Failed(Failure::DiskFull { acks, here: true }) = reply else { return reply };
     let disk = store.engine().disk_stats();
     Reply::Failed(Failure::DiskFullHere {
+        acks,
         available_bytes: disk.available_bytes,
         reserve_bytes: disk.reserve_bytes,
         reopen_bytes: disk.reopen_bytes,

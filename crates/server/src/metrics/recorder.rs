@@ -163,7 +163,10 @@ mod tests {
             [1, 2, 3].map(|from| QuorumKind::of(&missing(from))),
             [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
         );
-        assert_eq!(QuorumKind::of(&Reply::Failed(Failure::DiskFull { here: false })), None);
+        assert_eq!(
+            QuorumKind::of(&Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false })),
+            None
+        );
     }
 
     #[test]
@@ -192,8 +195,8 @@ mod tests {
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
         for reply in [
             missing,
-            Reply::Failed(Failure::DiskFull { here: false }),
-            Reply::Failed(Failure::DiskFull { here: false }),
+            Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false }),
+            Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false }),
         ] {
             recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
         }
