@@ -24,7 +24,7 @@
 use crate::engine::{Engine, Shared};
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::paths::Paths;
-use crate::sstable::{TableId, file_name};
+use crate::sstable::{TableId, file_name, table_of_file};
 use crate::{Error, wal};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,25 @@ impl Engine {
             return Err(error);
         }
         Ok(summary_of(&view.levels))
+    }
+
+    /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: their
+    /// room is given back little by little, as that of all that is obsolete. What cannot be taken is left where it is.
+    pub fn take_back(&self, dir: &Path) {
+        let Shared { env, paths, obsolete, checkpointing, .. } = &*self.shared;
+        let _one_at_a_time = checkpointing.lock();
+        let of_checkpoint = Paths::new(dir).tables();
+        for name in env.fs.read_dir(&of_checkpoint).unwrap_or_default() {
+            let from = of_checkpoint.join(name);
+            let Some(id) = table_of_file(&from) else { continue };
+            let to = paths.table(id);
+            let is_nobodys =
+                matches!(env.fs.link_count(&from), Ok(1)) && matches!(env.fs.exists(&to), Ok(false));
+            // In between no name can come: only live tables are linked, and each of these has its name here.
+            if is_nobodys && env.fs.rename(&from, &to).is_ok() {
+                obsolete.add(id);
+            }
+        }
     }
 }
 

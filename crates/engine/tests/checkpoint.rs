@@ -234,6 +234,39 @@ fn tables_that_are_merged_away_in_the_middle_are_in_it_all_the_same() {
 }
 
 #[test]
+fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
+    let mut world = World::new(10);
+    let engine = world.open(&small_options());
+    fill(&mut world, &engine, 100);
+    let other = "/data/checkpoints/other/shard-000";
+    for dir in [CHECKPOINT, other] {
+        engine.checkpoint(Path::new(dir)).expect("checkpoint");
+    }
+    let tables_of = |dir: &str| world.disk.read_dir(&Path::new(dir).join("tables")).expect("list");
+    let names = tables_of(CHECKPOINT);
+    engine.take_back(Path::new(CHECKPOINT));
+    assert_eq!(tables_of(CHECKPOINT), names, "the engine has them all, or the other checkpoint");
+    let disk: &dyn Fs = &world.disk;
+    disk.remove_dir_all(Path::new(other)).expect("remove");
+
+    fill(&mut world, &engine, 200);
+    engine.flush().expect("flush");
+    engine.run_jobs().expect("jobs");
+    let tables_of = |dir: &str| world.disk.read_dir(&Path::new(dir).join("tables")).expect("list");
+    let live = tables_of(DIR);
+    let merged_away = names.iter().filter(|name| !live.contains(name)).count();
+    assert!(merged_away > 0);
+    engine.take_back(Path::new(CHECKPOINT));
+    assert_eq!(tables_of(DIR).len(), live.len() + merged_away);
+    assert!(tables_of(CHECKPOINT).iter().all(|name| live.contains(name)), "what is left is the engine's too");
+    engine.run_jobs().expect("jobs");
+    assert_eq!(tables_of(DIR), live);
+    world.check_all(&engine);
+    drop(engine);
+    world.check_all(&world.open(&small_options()));
+}
+
+#[test]
 fn a_flipped_bit_of_any_file_is_named() {
     let mut world = World::new(5);
     let engine = world.open(&small_options());

@@ -74,7 +74,7 @@ impl Checkpoints {
         let name = name.map_or_else(drawn, str::to_owned);
         let path = self.dir.join(&name);
         if let Err(error) = self.fill(&path, engine) {
-            if let Err(left) = self.discard(&path) {
+            if let Err(left) = self.discard(&path, engine) {
                 tracing::warn!(%left, "what was made of a checkpoint is left until the next start");
             }
             return Err(error);
@@ -83,13 +83,13 @@ impl Checkpoints {
     }
 
     /// Removes the one of this name. Returns whether it was there.
-    pub(crate) fn remove(&self, name: &str) -> Result<bool, StoreError> {
+    pub(crate) fn remove(&self, engine: &Engine, name: &str) -> Result<bool, StoreError> {
         let _turn = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.dir.join(name);
         if !is_name(name) || !exists(&*self.env.fs, &path)? {
             return Ok(false);
         }
-        self.discard(&path)?;
+        self.discard(&path, engine)?;
         Ok(true)
     }
 
@@ -134,9 +134,10 @@ impl Checkpoints {
     }
 
     /// Removes what is at `path`; from the first step on it is no checkpoint any more.
-    fn discard(&self, path: &Path) -> Result<(), StoreError> {
+    fn discard(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
         identity::remove(fs, path)?;
+        engine.take_back(&path.join(SHARD));
         remove_all(fs, path)?;
         fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir))
     }

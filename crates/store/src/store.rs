@@ -221,7 +221,7 @@ impl Store {
     /// [`StoreError::Io`]: not all of it is removed. Nothing takes what is left for a checkpoint, and it may be removed
     /// again.
     pub fn remove_checkpoint(&self, name: &str) -> Result<bool, StoreError> {
-        self.checkpoints.remove(name)
+        self.checkpoints.remove(&self.engine, name)
     }
 
     /// Makes durable what the node remembers.
