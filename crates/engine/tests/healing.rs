@@ -4,14 +4,14 @@
 
 mod support;
 
-use engine::{DamagedTable, Engine, Error, Options};
-use env::{Env, Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
+use engine::{Engine, Options};
+use env::{Env, Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{Cell, Rng};
+use support::damage::{heal, is_lost, prepared, tables, work};
 use support::{DIR, World, batch_of, small_options};
 
-const KEYS: u64 = 60;
 /// Bits flipped in a table, spread over it.
 const FLIPS_PER_TABLE: u64 = 60;
 
@@ -20,30 +20,9 @@ fn options() -> Options {
     Options { level0_tables: 4, ..small_options() }
 }
 
-/// A closed directory with a few tables and nothing in the log.
-fn prepared(seed: u64) -> World {
-    let mut world = World::new(seed);
-    let engine = world.open(&options());
-    for round in 0..300 {
-        let write = world.random_write(KEYS);
-        engine.write(batch_of([&write])).expect("write");
-        world.acknowledge(&write.0, &write.1);
-        if round % 100 == 99 {
-            engine.flush().expect("flush");
-            engine.run_jobs().expect("jobs");
-        }
-    }
-    engine.close().expect("close");
-    world
-}
-
-fn tables(disk: &MemFs) -> Vec<PathBuf> {
-    disk.file_names().into_iter().filter(|path| path.extension().is_some_and(|it| it == "sst")).collect()
-}
-
 /// A directory with a damaged table that holds the newest cells of some keys.
 fn damaged(seed: u64) -> (World, PathBuf) {
-    let world = prepared(seed);
+    let world = prepared(seed, &options());
     let damaged = tables(&world.disk).into_iter().find_map(|path| {
         let damaged = world.beside(world.disk.kill());
         damaged.disk.corrupt(&path, 100, 1).expect("flip");
@@ -51,16 +30,6 @@ fn damaged(seed: u64) -> (World, PathBuf) {
         (!unreadable(&damaged, &engine).is_empty()).then_some((damaged, path))
     });
     damaged.expect("some table has what no other has")
-}
-
-/// Works off what is owed; compactions that cannot read a table may fail until it is set aside.
-fn work(engine: &Engine) {
-    let done = (0..20).any(|_| match engine.run_jobs() {
-        Ok(()) => true,
-        Err(Error::Corrupt { .. } | Error::Io { .. }) => false,
-        Err(error) => panic!("jobs: {error}"),
-    });
-    assert!(done, "the jobs do not come to an end");
 }
 
 /// Keys that cannot be read; all others are as they should be.
@@ -75,19 +44,6 @@ fn unreadable(world: &World, engine: &Engine) -> Vec<Vec<u8>> {
     keys.cloned().collect()
 }
 
-fn is_lost(damaged: &[DamagedTable], key: &[u8]) -> bool {
-    let mut lost = damaged.iter().flat_map(|table| &table.lost);
-    lost.any(|lost| lost.after.as_deref().is_none_or(|after| after < key) && key <= lost.until.as_slice())
-}
-
-/// What the host does: brings what is lost from elsewhere, and gives the tables up.
-fn heal(world: &World, engine: &Engine, damaged: &[DamagedTable]) {
-    for (key, cell) in world.model.iter().filter(|(key, _)| is_lost(damaged, key)) {
-        engine.write(batch_of([&(key.clone(), cell.clone())])).expect("write");
-    }
-    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
-}
-
 fn open(world: &World, fs: Arc<dyn env::Fs>) -> Engine {
     let env: Env = world.env_over(fs);
     Engine::open(env, Path::new(DIR), options()).expect("a damaged table does not keep it from opening").0
@@ -95,7 +51,7 @@ fn open(world: &World, fs: Arc<dyn env::Fs>) -> Engine {
 
 #[test]
 fn whatever_bit_of_a_table_flips_it_is_healed() {
-    let world = prepared(1);
+    let world = prepared(1, &options());
     let (mut healed, mut asked, mut harmless) = (0, 0, 0);
     for path in tables(&world.disk) {
         let bits = world.disk.read_file(&path).expect("read").len() as u64 * 8;
@@ -170,7 +126,7 @@ fn what_is_written_anew_is_read_also_from_below_a_table_that_was_set_aside() {
 
 #[test]
 fn what_fails_for_a_while_is_not_lost() {
-    let world = prepared(3);
+    let world = prepared(3, &options());
     let all_reads = || {
         FaultPlan::fail(OperationMatch::kind(OperationKind::Read).path(".sst").sticky(), Fault::DeviceError)
     };

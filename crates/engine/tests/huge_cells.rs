@@ -4,9 +4,10 @@
 mod support;
 
 use engine::{Compression, Engine, ErrorKind, Options, Progress, verify};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta};
+use support::damage::tables;
 use support::{DIR, GRACE, LOCAL_END, World, batch_of, small_options};
 
 const KEYS: u64 = 12;
@@ -115,11 +116,6 @@ fn tombstones(world: &mut World, keys: &[&[u8]]) -> Vec<(Vec<u8>, Cell)> {
     keys.iter().map(|key| (key.to_vec(), Cell::tombstone(world.next_version(), 1))).collect()
 }
 
-fn tables(world: &World) -> Vec<PathBuf> {
-    let is_table = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sst");
-    world.disk.file_names().into_iter().filter(is_table).collect()
-}
-
 fn compact(engine: &Engine) {
     while engine.step_compaction(0, u64::MAX).expect("compaction") == Progress::Worked {}
     while engine.step_upkeep(u64::MAX).expect("upkeep") == Progress::Worked {}
@@ -140,9 +136,9 @@ fn a_block_of_a_huge_cell_is_taken_over_as_it_is_stored() {
     let engine = world.open(&options(Compression::None));
     let version = world.next_version();
     write(&mut world, &engine, b"k\x00", Cell::value(version, 1, vec![7; 100 << 10].into()));
-    let before = tables(&world);
+    let before = tables(&world.disk);
     compact(&engine);
-    let after = tables(&world);
+    let after = tables(&world.disk);
     assert!(after.iter().all(|table| !before.contains(table)), "all of them were merged");
     let bytes: usize = after.iter().map(|path| world.disk.read_file(path).expect("a table").len()).sum();
     assert!(((100 << 10)..(140 << 10)).contains(&bytes), "{bytes}");
@@ -161,7 +157,7 @@ fn damage_to_a_huge_cell_names_the_file_it_came_from() {
             let version = world.next_version();
             let cell = Cell::value(version, 1, value_of_both_sorts(&mut world, len));
             write(&mut world, &engine, b"key", cell);
-            let table = tables(&world).pop().expect("it was flushed");
+            let table = tables(&world.disk).pop().expect("it was flushed");
             // Around it, so that the one table cannot be moved past the other.
             let keys: &[&[u8]] = if hidden { &[b"a", b"key", b"z"] } else { &[b"a", b"z"] };
             let around = tombstones(&mut world, keys);
@@ -200,7 +196,7 @@ fn a_huge_cell_that_is_dead_leaves_nothing_behind() {
     compact(&engine);
     world.check_all(&engine);
     let bytes = |world: &World| -> usize {
-        tables(world).iter().map(|path| world.disk.read_file(path).expect("a table").len()).sum()
+        tables(&world.disk).iter().map(|path| world.disk.read_file(path).expect("a table").len()).sum()
     };
     assert!((1..1_000).contains(&bytes(&world)), "two tombstones: {}", bytes(&world));
 }

@@ -3,16 +3,16 @@
 
 mod support;
 
-use engine::{DamagedTable, DiskRoom, Engine, Error, Options};
-use env::{FaultFs, FaultPlan, Fs, MemFs, OperationKind};
+use engine::{DiskRoom, Engine, Options};
+use env::{FaultFs, FaultPlan, Fs, OperationKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{Cell, Instant, Rng};
+use support::damage::{self, tables, work};
 use support::{DIR, World, batch_of, key_of, small_options};
 
-const KEYS: u64 = 60;
 const PERIOD: Duration = Duration::from_secs(3600);
 /// What is read at once, and the fastest rate.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -24,19 +24,7 @@ fn options(period: Duration) -> Options {
 
 /// A closed directory with a few small tables and nothing in the log.
 fn prepared(seed: u64) -> World {
-    let mut world = World::new(seed);
-    let engine = world.open(&options(PERIOD));
-    for round in 0..300 {
-        let write = world.random_write(KEYS);
-        engine.write(batch_of([&write])).expect("write");
-        world.acknowledge(&write.0, &write.1);
-        if round % 100 == 99 {
-            engine.flush().expect("flush");
-            engine.run_jobs().expect("jobs");
-        }
-    }
-    engine.close().expect("close");
-    drop(engine);
+    let world = damage::prepared(seed, &options(PERIOD));
     settle(&world, &options(PERIOD));
     world
 }
@@ -69,10 +57,6 @@ fn large(mib: u64) -> World {
     world
 }
 
-fn tables(disk: &MemFs) -> Vec<PathBuf> {
-    disk.file_names().into_iter().filter(|path| path.extension().is_some_and(|it| it == "sst")).collect()
-}
-
 /// Those of a closed directory that an engine goes on with.
 fn live_tables(world: &World) -> Vec<PathBuf> {
     let disk = world.disk.kill();
@@ -89,16 +73,6 @@ fn now(world: &World) -> Instant {
     env::Clock::now(&*world.clock).mono
 }
 
-/// Works off what is owed; what cannot be read fails until it is set aside.
-fn work(engine: &Engine) {
-    let done = (0..20).any(|_| match engine.run_jobs() {
-        Ok(()) => true,
-        Err(Error::Corrupt { .. } | Error::Io { .. }) => false,
-        Err(error) => panic!("jobs: {error}"),
-    });
-    assert!(done, "the jobs do not come to an end");
-}
-
 /// Scrubs until this holds, or for so long; whether it does.
 fn scrub_until(world: &World, engine: &Engine, time: Duration, holds: impl Fn(&Engine) -> bool) -> bool {
     let end = now(world) + time;
@@ -109,18 +83,9 @@ fn scrub_until(world: &World, engine: &Engine, time: Duration, holds: impl Fn(&E
     holds(engine)
 }
 
-fn is_lost(damaged: &[DamagedTable], key: &[u8]) -> bool {
-    let mut lost = damaged.iter().flat_map(|table| &table.lost);
-    lost.any(|lost| lost.after.as_deref().is_none_or(|after| after < key) && key <= lost.until.as_slice())
-}
-
-/// What the host does: brings what is lost from other replicas, and gives the tables up.
+/// What the host does about all that is damaged.
 fn heal(world: &World, engine: &Engine) {
-    let damaged = engine.damaged_tables();
-    for (key, cell) in world.model.iter().filter(|(key, _)| is_lost(&damaged, key)) {
-        engine.write(batch_of([&(key.clone(), cell.clone())])).expect("write");
-    }
-    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+    damage::heal(world, engine, &engine.damaged_tables());
     work(engine);
 }
 

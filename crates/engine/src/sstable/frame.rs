@@ -61,6 +61,8 @@ pub(super) struct Trailer {
     crc: u32,
 }
 
+const TOO_SHORT: Malformed = Malformed("the block is shorter than its frame");
+
 impl Trailer {
     /// The trailer of a payload that is there in `parts`, one after the other.
     pub(super) fn of(kind: FrameKind, codec: Codec, raw_len: usize, parts: &[&[u8]]) -> Self {
@@ -88,14 +90,17 @@ impl Trailer {
 
     /// The trailer of a whole frame at `place`, which matches its payload.
     pub(super) fn check(stored: &[u8], kind: FrameKind, place: Place) -> Result<Self, Malformed> {
-        let too_short = Malformed("the block is shorter than its frame");
-        let (covered, checksum) = stored.split_last_chunk::<4>().ok_or(too_short)?;
-        let crc = crc_fast::crc32_iscsi(covered);
-        if crc ^ place.mask() != u32::from_le_bytes(*checksum) {
+        let end = stored.last_chunk().ok_or(TOO_SHORT)?;
+        Self::of_end(end, crc_fast::crc32_iscsi(&stored[..stored.len() - 4]), kind, place)
+    }
+
+    /// The trailer of a frame at `place` that ends like this, if `crc` is that of all before its checksum.
+    fn of_end(end: &[u8; FRAME_BYTES], crc: u32, kind: FrameKind, place: Place) -> Result<Self, Malformed> {
+        let [tag, r0, r1, r2, r3, checksum @ ..] = *end;
+        if crc ^ place.mask() != u32::from_le_bytes(checksum) {
             return Err(Malformed("the checksum does not match"));
         }
-        let (_, &[tag, ref raw_len @ ..]) = covered.split_last_chunk::<5>().ok_or(too_short)?;
-        let raw_len = u32::from_le_bytes(*raw_len);
+        let raw_len = u32::from_le_bytes([r0, r1, r2, r3]);
         if tag >> 4 != kind as u8 {
             return Err(Malformed("the block is of another kind"));
         }
@@ -169,16 +174,9 @@ impl FrameCheck {
     pub(super) fn finish(self) -> Result<(), Malformed> {
         assert_eq!(self.seen, self.bytes, "all of a frame is checked");
         if self.bytes < FRAME_BYTES as u64 {
-            return Err(Malformed("the block is shorter than its frame"));
+            return Err(TOO_SHORT);
         }
-        let [tag, _, _, _, _, checksum @ ..] = self.end;
-        if self.digest.finalize() as u32 ^ self.place.mask() != u32::from_le_bytes(checksum) {
-            return Err(Malformed("the checksum does not match"));
-        }
-        if tag >> 4 != self.kind as u8 {
-            return Err(Malformed("the block is of another kind"));
-        }
-        Ok(())
+        Trailer::of_end(&self.end, self.digest.finalize() as u32, self.kind, self.place).map(drop)
     }
 }
 

@@ -2,6 +2,8 @@
 //! are stepped at random points, and a model that says what a reader must see.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod damage;
+
 use bytes::Bytes;
 use engine::iter::Cursor;
 use engine::{Batch, Compression, Durability, Engine, Error, Options};
