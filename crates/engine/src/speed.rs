@@ -3,7 +3,7 @@
 //! **Promise.** These are estimates, by measurement of this disk and this processor under their present load. They
 //! are read without a lock, and nobody waits for anything here.
 //!
-//! **Mechanism.** A [`Speed`] is the mean of what was measured, the newest half of it. Flushes are measured from begin
+//! **Mechanism.** A [`Speed`] is what was done by the time that it took, where older work counts less and less. Flushes are measured from begin
 //! to end; compaction by the time its steps take; what leaves level 0 by the time from one of its compactions to the
 //! next, with whatever else had to be done between them, since that is what writes can count on. Of jobs under way the
 //! finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps at the end of a job.
@@ -22,23 +22,36 @@ const UNKNOWN: f64 = 64.0 * (1 << 20) as f64;
 /// No more than this is believed: on a clock that stands still all work takes no time.
 const SPEED_MAX: f64 = 64.0 * (1u64 << 30) as f64;
 
+/// What was measured counts half after so much more work.
+const HALF_LIFE: Duration = Duration::from_secs(4);
+
 /// Bytes per second, by measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Speed {
     /// Seconds per byte, as the bits of an `f64`; 0 before the first measurement.
     cost: AtomicU64,
+    measured: Mutex<Measured>,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    bytes: f64,
+    seconds: f64,
 }
 
 impl Speed {
-    /// Takes note that `bytes` took so long.
+    /// Takes note that `bytes` took so long. It counts as much as it took: what costs each job the same, however little
+    /// it has to do, is not taken for the cost of its bytes.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         if bytes == 0 {
             return;
         }
-        let sample = (took.as_secs_f64() / bytes as f64).max(1.0 / SPEED_MAX);
-        let before = f64::from_bits(self.cost.load(Ordering::Relaxed));
-        let mean = if before == 0.0 { sample } else { (before + sample) / 2.0 };
-        self.cost.store(mean.to_bits(), Ordering::Relaxed);
+        let seconds = took.as_secs_f64().max(bytes as f64 / SPEED_MAX);
+        let older = 0.5f64.powf(seconds / HALF_LIFE.as_secs_f64());
+        let mut measured = self.measured.lock();
+        measured.bytes = measured.bytes * older + bytes as f64;
+        measured.seconds = measured.seconds * older + seconds;
+        self.cost.store((measured.seconds / measured.bytes).to_bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn bytes_per_second(&self) -> f64 {
@@ -215,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_measurement_counts_as_much_as_all_before() {
+    fn newer_work_counts_more_than_older() {
         let speed = Speed::default();
         assert!((speed.bytes_per_second() - UNKNOWN).abs() < 1.0, "before the first");
         speed.note(100, Duration::from_secs(1));
@@ -226,5 +239,16 @@ mod tests {
         assert!((speed.bytes_per_second() - 10.0).abs() < 0.1, "{speed:?}");
         speed.note(1, Duration::ZERO);
         assert!(speed.bytes_per_second().is_finite());
+    }
+
+    #[test]
+    fn a_job_with_next_to_nothing_to_do_does_not_count() {
+        const MIB: u64 = 1 << 20;
+        let speed = Speed::default();
+        speed.note(200 * MIB, Duration::from_secs(1));
+        for _ in 0..10 {
+            speed.note(789, Duration::from_micros(700));
+        }
+        assert!(speed.bytes_per_second() > 190.0 * MIB as f64, "{speed:?}");
     }
 }
