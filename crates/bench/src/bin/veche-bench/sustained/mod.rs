@@ -28,7 +28,7 @@ const CALM: f64 = 0.5;
 /// The part of what a rate reached that is tried next when it did not hold.
 const STEP_BACK: f64 = 0.85;
 /// Rates that are tried before it is given up.
-const TRIES_MAX: usize = 5;
+const TRIES_MAX: usize = 8;
 /// The part by which tables may be larger than the entries that live, while compaction is under way.
 const SPACE_AMPLIFICATION: f64 = 1.3;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(900);
