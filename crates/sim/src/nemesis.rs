@@ -303,8 +303,13 @@ impl World {
 
     /// Whether a node has less than it acknowledged, as far as is known.
     fn has_lost_data(&mut self) -> bool {
+        self.has_damage() || !self.nemesis.emptied.is_empty()
+    }
+
+    /// Whether a table was damaged that is still there.
+    pub(crate) fn has_damage(&mut self) -> bool {
         self.look_for_rebuilt();
-        !self.nemesis.emptied.is_empty() || self.nemesis.damaged.is_some()
+        self.nemesis.damaged.is_some()
     }
 
     /// Whether a table of this node was damaged and may still be there.

@@ -24,6 +24,8 @@ pub enum Plant {
     RebuildSkipped,
     /// What a damaged table has lost is given up and nobody is asked for it.
     HealingSkipped,
+    /// Tables are not scrubbed.
+    ScrubSkipped,
     /// Anti-entropy is answered with "the same here".
     RepairSkipped,
     /// What a read found is not stored where it lacks.
@@ -64,7 +66,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -74,6 +76,7 @@ impl Plant {
         Self::EmptiedReplicaBelieved,
         Self::RebuildSkipped,
         Self::HealingSkipped,
+        Self::ScrubSkipped,
         Self::RepairSkipped,
         Self::ReadRepairSkipped,
         Self::ClockPerThread,

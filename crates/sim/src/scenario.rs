@@ -176,6 +176,8 @@ pub struct Scenario {
     pub ttl_share: f64,
     /// The longest value, in bytes.
     pub value_bytes_max: u64,
+    /// Within what time each node reads all its tables, if it does.
+    pub scrub_period: Option<Duration>,
     /// What hints may take on a node, in bytes.
     pub hint_bytes_max: u64,
     /// How long the dead are kept.
@@ -221,6 +223,8 @@ pub struct FloodLoad {
     pub after: u64,
 }
 
+/// Where tables are scrubbed, a round is over within this time.
+pub(crate) const SCRUB_PERIOD: Duration = Duration::from_secs(10);
 /// Longer than any run.
 const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
 /// Long against the outages of a run with a short grace period, short against the run.
@@ -283,6 +287,8 @@ impl Scenario {
                 true => 64 << 10,
                 false => [16, 256, 2 << 10, 100 << 10][rng.below(4) as usize],
             },
+            // Without a draw: half of all runs are what they were without it.
+            scrub_period: seed.is_multiple_of(2).then_some(SCRUB_PERIOD),
             hint_bytes_max: if is_tight(rng, 0.15) { 1 + rng.below(2_000) } else { 64 << 20 },
             grace: if has_short_grace { GRACE_SHORT } else { GRACE_LONG },
             outage_max: Duration::from_secs(outage_max).min(scale.duration / 4),
@@ -316,7 +322,7 @@ impl Scenario {
             Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => {
                 vec![LoseDisk, LoseDisk, Kill, Partition]
             }
-            Plant::HealingSkipped => vec![DamageTable, DamageTable, Partition, Kill],
+            Plant::HealingSkipped | Plant::ScrubSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
@@ -332,7 +338,9 @@ impl Scenario {
         self.keys = self.keys.min(12);
         self.ttl_share = 0.0;
         self.memtable_bytes = 1 << 10;
-        if plant == Plant::TombstoneDroppedEarly {
+        if plant == Plant::ScrubSkipped {
+            self.value_bytes_max = 100 << 10;
+        } else if plant == Plant::TombstoneDroppedEarly {
             self.delete_share = 0.4;
         } else {
             self.value_bytes_max = 64;
@@ -342,6 +350,9 @@ impl Scenario {
         }
         if plant == Plant::HealingSkipped {
             self.leave_it_to_damage();
+        }
+        if plant == Plant::ScrubSkipped {
+            self.leave_it_to_scrubbing();
         }
     }
 
@@ -358,6 +369,15 @@ impl Scenario {
         self.keys = 60;
         self.read_share = 0.7;
         self.faults = 30;
+    }
+
+    /// Keys that are written once, which nobody reads and no merge comes across.
+    const fn leave_it_to_scrubbing(&mut self) {
+        self.scrub_period = Some(SCRUB_PERIOD);
+        self.cold_share = 0.9;
+        self.read_share = 0.1;
+        self.delete_share = 0.0;
+        self.scans = 0;
     }
 
     /// Long scans in which several nodes are sources, some of which die or stand still meanwhile.
@@ -409,6 +429,8 @@ impl Scenario {
     fn flood_disks(&mut self) {
         let (nodes, disk_bytes, calm) =
             if self.seed.is_multiple_of(2) { (1, 1 << 20, 100) } else { (3, 2 << 20, 200) };
+        // Its reads would take their time of the disk.
+        self.scrub_period = None;
         self.flood = Some(FloodLoad { disk_bytes, calm, flood: 2_000, after: 50 });
         self.fault_kinds = Vec::new();
         self.faults = 0;

@@ -287,6 +287,7 @@ fn engine_options(scenario: &Scenario) -> engine::Options {
         level_growth: 4,
         tombstone_grace,
         wal_segment_bytes: 64 << 10,
+        scrub_period: scenario.scrub_period,
         ..engine::Options::default()
     }
 }

@@ -8,6 +8,7 @@
 //! else small memtables would fill in no time, and most writes would be refused until the next turn.
 
 use super::{Event, World};
+use crate::Plant;
 use crate::network::Place;
 use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
@@ -19,6 +20,8 @@ use store::{ReadNow, WriteGroup};
 const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
 /// The same while it owes nothing.
 const JOBS_IDLE: Duration = Duration::from_millis(700);
+/// Between two looks whether there is something to scrub, at most.
+const SCRUB_LOOK: Duration = Duration::from_secs(1);
 
 impl World {
     pub(super) fn ask_to_read(
@@ -148,6 +151,16 @@ impl World {
         self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(place, chain));
     }
 
+    pub(super) fn scrub(&mut self, place: Place) {
+        self.show_clocks(place.node);
+        let Some(process) = self.process(place) else { return };
+        let pause = process.store.engine().step_scrub();
+        if !self.ends_if_stopped(place) {
+            let took = self.disk_time(place);
+            self.after(took + pause.min(SCRUB_LOOK), Event::Scrub(place));
+        }
+    }
+
     fn jobs_busy(&mut self) -> Duration {
         // A flood is to meet the bounds of the log, not those of flush and compaction.
         let most = if self.scenario.flood.is_some() { JOBS_BUSY_MAX / 8 } else { JOBS_BUSY_MAX };
@@ -214,6 +227,10 @@ impl World {
 
     /// Begins the jobs of an engine that was just opened.
     pub(super) fn begin_jobs(&mut self, place: Place) {
-        self.after(JOBS_BUSY_MAX, Event::Jobs(Place { asker: Asker::Node, ..place }, 0));
+        let place = Place { asker: Asker::Node, ..place };
+        self.after(JOBS_BUSY_MAX, Event::Jobs(place, 0));
+        if self.scenario.scrub_period.is_some() && self.scenario.plant != Some(Plant::ScrubSkipped) {
+            self.after(JOBS_BUSY_MAX, Event::Scrub(place));
+        }
     }
 }

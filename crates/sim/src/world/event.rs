@@ -30,6 +30,8 @@ pub(crate) enum Event {
     Commit(Place),
     /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
     Jobs(Place, u64),
+    /// The engine of a host scrubs, if it is time to.
+    Scrub(Place),
     /// The store of a host lets go of snapshots that are too old.
     Expire(Place),
     /// A process looks whether it has drained.
@@ -89,6 +91,7 @@ impl Event {
             Self::PullPage(..) => 19,
             Self::ScanLeft(..) => 20,
             Self::Expire(_) => 21,
+            Self::Scrub(_) => 23,
         }
     }
 
@@ -107,6 +110,7 @@ impl Event {
             | Self::PullPage(place, _)
             | Self::ScanLeft(place, _)
             | Self::Expire(place)
+            | Self::Scrub(place)
             | Self::Drained(place) => Some(place.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {

@@ -152,6 +152,7 @@ impl World {
             Event::View(place) => self.view(place),
             Event::Commit(place) => self.commit(place),
             Event::Jobs(place, chain) => self.jobs(place, chain),
+            Event::Scrub(place) => self.scrub(place),
             Event::Drained(place) => self.drained(place),
             Event::Start(node) => self.start(node),
             Event::DialArrives(connection) => self.dial_arrives(connection),
