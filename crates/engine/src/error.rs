@@ -39,6 +39,12 @@ pub enum Error {
         /// When there will be room.
         retry_after: Duration,
     },
+    /// The host has no room for what was to be read. Nothing was.
+    #[error("there is no room in memory for a large value; try again in {retry_after:?}")]
+    NoRoom {
+        /// When there may be room.
+        retry_after: Duration,
+    },
     /// An earlier failure left the durability of writes unknown: the process must end and recover.
     #[error("the store stopped after a failed write to disk: {reason}")]
     Poisoned {
@@ -80,7 +86,7 @@ impl Error {
             Self::Io { .. } | Self::Poisoned { .. } => ErrorKind::Internal,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::Full { .. } => ErrorKind::Full,
-            Self::Overloaded { .. } => ErrorKind::Retry,
+            Self::Overloaded { .. } | Self::NoRoom { .. } => ErrorKind::Retry,
             Self::Locked { .. } => ErrorKind::Unavailable,
             Self::Invalid(_) => ErrorKind::Invalid,
         }

@@ -103,5 +103,6 @@ pub use read::TryGet;
 pub use scrub::ScrubStats;
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
+pub use sstable::{LargeRead, read_with_consent};
 pub use stats::{JobStats, LevelStats, MemoryStats, StallStats, Stats, WalStats};
 pub use verify::{Verified, VerifyProgress, verify};

@@ -8,9 +8,11 @@
 //! is below that of what was found; a hot key is found in the memtable and nothing else is touched. Key
 //! ranges and filters spare the rest. A table that cannot be read fails the read unless what the others have is
 //! newer than all that it can hold.
+//!
+//! Who reads for others, and has to answer for the memory, says so ([`read_with_consent`](crate::read_with_consent)).
 
 use crate::engine::Engine;
-use crate::sstable::{Lookup, Wait};
+use crate::sstable::{LargeRead, Lookup, Wait, consent};
 use crate::{Error, Sequence};
 use std::sync::atomic::Ordering;
 use stdx::{Cell, Version};
@@ -47,7 +49,8 @@ impl Engine {
     /// The newest durable cell of `key`, tombstones and expired values included. May wait for the disk.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be read.
+    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be read; [`Error::NoRoom`] when
+    /// it is large, and the host that it is read for has no room.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
         match self.lookup(key, Wait::Allowed)? {
             TryGet::Ready(cell) => Ok(cell),
@@ -61,6 +64,15 @@ impl Engine {
     /// As [`Engine::get`].
     pub fn try_get(&self, key: &[u8]) -> Result<TryGet, Error> {
         self.lookup(key, Wait::Never)
+    }
+
+    /// Waits for a turn to copy a large value of so many bytes, as if it were read from a table. The turn lasts until it is
+    /// dropped, or is that of the errand in which the value is copied (see [`read_with_consent`](crate::read_with_consent)).
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] when the host does not consent.
+    pub fn begin_copy(&self, bytes: u64) -> Result<Option<LargeRead>, Error> {
+        consent::begin(self.shared.cache.large_reads(), bytes, bytes)
     }
 
     fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {

@@ -177,7 +177,6 @@ impl Claimed {
             tag: identity.tag,
             record_versions: Arc::new(versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
-            large_pages: Arc::default(),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             alive,
             _lock: Arc::from(lock),

@@ -212,7 +212,9 @@ impl Answers {
 pub(crate) fn fault_of(error: &Error) -> StoreFault {
     match error {
         Error::Full { .. } => StoreFault::Full,
-        Error::Overloaded { retry_after } => StoreFault::Overloaded { retry_after: *retry_after },
+        Error::Overloaded { retry_after } | Error::NoRoom { retry_after } => {
+            StoreFault::Overloaded { retry_after: *retry_after }
+        }
         Error::Corrupt { .. } => StoreFault::Corrupt { detail: error.to_string() },
         Error::Io { .. } | Error::Poisoned { .. } | Error::Locked { .. } | Error::Invalid(_) => {
             StoreFault::Io { detail: error.to_string() }

@@ -9,8 +9,8 @@
 //! page that begins there needs no search, and that there is more is known without being told by an empty page.
 //!
 //! A large value fills a page of its own, made in the memory that it was read to. Such a page ends *behind* it: the next
-//! value, which may be as large, is not read to see that there is no room for it. A page of large values is made while no
-//! other is, so all makers together hold one of them, and one more for as long as it takes to see that it is not its turn.
+//! value, which may be as large, is not read to see that there is no room for it. Whoever copies one, as it stands in a memtable,
+//! waits for a turn like those who read one: so all makers together hold little of them.
 //!
 //! **Caveats.** Whether anything lies behind a large value is told by the next page only, which may be empty.
 //!
@@ -19,9 +19,8 @@
 use crate::keyspace::ENTITIES;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
-use engine::Error;
 use engine::iter::{Cursor, TakenValue};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use engine::{Error, LargeRead};
 use stdx::CellRef;
 
 /// No page has more bytes, whatever limit is asked for, but for one entry that alone is larger.
@@ -33,27 +32,6 @@ const PAGE_BYTES_START: usize = 4 << 10;
 const PASSED_ENTRIES_MAX: usize = 16 << 10;
 /// So many bytes are passed over for one page; one entry may pass this.
 const PASSED_BYTES_MAX: usize = 4 << 20;
-
-/// From this size on a value is so large that pages of such are made one at a time.
-const LARGE_BYTES: usize = 4 << 20;
-
-/// Whose turn it is to make a page of large values.
-#[derive(Default)]
-pub(crate) struct LargePages(Mutex<()>);
-
-impl LargePages {
-    /// Waits for a turn. Meanwhile the value that `cursor` stands at is not held.
-    fn begin(&self, cursor: &mut impl Cursor) -> Result<MutexGuard<'_, ()>, Error> {
-        match self.0.try_lock() {
-            Ok(turn) => return Ok(turn),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => cursor.set_aside(),
-        }
-        let turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cursor.bring_back()?;
-        Ok(turn)
-    }
-}
 
 /// A page, and where what was looked at ends: before an entry, or behind a large value; `None`: at the end of the range.
 pub(crate) struct Filled {
@@ -81,16 +59,15 @@ pub(crate) fn go_on(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), 
 }
 
 /// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at, or at a
-/// large value that was looked at last ([`go_on`]). May wait for its turn in `large`.
+/// large value that was looked at last ([`go_on`]). Before a large value is copied, `begin_copy` waits for a turn to.
 pub(crate) fn fill(
     cursor: &mut impl Cursor,
     request: &PageRequest,
-    large: &LargePages,
+    begin_copy: impl Fn(u64) -> Result<Option<LargeRead>, Error>,
 ) -> Result<Filled, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
     let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
     let mut passed = Passed::default();
-    let mut turn = None;
     while let Some((key, cell)) = cursor.entry() {
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
             break;
@@ -100,15 +77,12 @@ pub(crate) fn fill(
         if !has_room || passed.is_enough() {
             return Ok(Filled { page: page.finish(), rest: Some(Cut::Before(user_key(key))) });
         }
-        if turn.is_none() && cell.value.len() >= LARGE_BYTES {
-            turn = Some(large.begin(cursor)?);
-            continue;
-        }
         match shown {
             // There is room for it only because nothing else is in the page.
             Some(shown) if shown.value.len() >= PAGE_BYTES_MAX => {
                 let key = user_key(key);
-                return Ok(Filled { page: page_of_value(cursor, &key), rest: Some(Cut::After(key)) });
+                let page = page_of_value(cursor, &key, begin_copy)?;
+                return Ok(Filled { page, rest: Some(Cut::After(key)) });
             }
             Some(shown) => {
                 page.push(key, shown);
@@ -125,15 +99,20 @@ pub(crate) fn fill(
 }
 
 /// The page of the large value at which the cursor stands.
-fn page_of_value(cursor: &mut impl Cursor, key: &Key) -> Page {
+fn page_of_value(
+    cursor: &mut impl Cursor,
+    key: &Key,
+    begin_copy: impl Fn(u64) -> Result<Option<LargeRead>, Error>,
+) -> Result<Page, Error> {
     let (_, meta) = cursor.key_and_meta().expect("the cursor stands at a value");
     if let Some(TakenValue { bytes, at }) = cursor.take_value() {
-        return Page::of_value(key.as_bytes(), meta, bytes, at);
+        return Ok(Page::of_value(key.as_bytes(), meta, bytes, at));
     }
     let (_, cell) = cursor.entry().expect("it was not taken");
+    let _turn = begin_copy(cell.value.len() as u64)?;
     let mut page = PageBuilder::with_capacity(0);
     page.push(key.as_bytes(), cell);
-    page.finish()
+    Ok(page.finish())
 }
 
 /// What a page of this content shows of a cell, if anything.
@@ -191,6 +170,7 @@ mod tests {
     use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
 
     const LIVE: PageContent = PageContent::Live { at: WallTime::EPOCH_2020 };
+    const LARGE_BYTES: usize = 4 << 20;
     const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
 
     /// Entries whose values are read when the cursor comes to them, as those of tables are.
@@ -201,6 +181,9 @@ mod tests {
         /// Which values were read, and which of them given away.
         read: Vec<usize>,
         taken: Vec<usize>,
+        /// Whether somebody else has them too, so that none is given away; the lengths of those that were copied.
+        are_shared: bool,
+        copied: Vec<usize>,
     }
 
     impl Entries {
@@ -208,7 +191,9 @@ mod tests {
         fn of(lens: &[usize]) -> Self {
             let cell = |len| Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, vec![7; len].into());
             let cells = lens.iter().enumerate().map(|(at, len)| (vec![ENTITIES, at as u8], cell(*len)));
-            Self { cells: cells.collect(), at: 0, is_aside: false, read: vec![0], taken: Vec::new() }
+            let cells = cells.collect();
+            let (read, taken, copied) = (vec![0], Vec::new(), Vec::new());
+            Self { cells, at: 0, is_aside: false, read, taken, are_shared: false, copied }
         }
 
         fn go_to(&mut self, at: usize) {
@@ -254,6 +239,9 @@ mod tests {
         }
 
         fn take_value(&mut self) -> Option<TakenValue> {
+            if self.are_shared {
+                return None;
+            }
             self.is_aside = true;
             self.taken.push(self.at);
             let bytes = self.cells[self.at].1.value.to_vec();
@@ -267,15 +255,29 @@ mod tests {
         let snapshot = SnapshotId { incarnation, asker: Asker::Coordinator(0), number: 1 };
         let range = KeyRange { from: None, to: None };
         let mut request = PageRequest { snapshot, range, partitions: None, limit: ALL, content };
-        let (large, mut lens) = (LargePages::default(), Vec::new());
+        let (mut lens, copied) = (Vec::new(), std::cell::RefCell::new(Vec::new()));
         loop {
-            let Filled { page, rest } = fill(cursor, &request, &large).expect("nothing fails");
+            let begin_copy = |bytes| {
+                copied.borrow_mut().push(bytes as usize);
+                Ok(None)
+            };
+            let Filled { page, rest } = fill(cursor, &request, begin_copy).expect("nothing fails");
             lens.push(page.len());
-            let Some(rest) = rest else { return lens };
+            let Some(rest) = rest else {
+                cursor.copied = copied.into_inner();
+                return lens;
+            };
             cursor.set_aside();
             request.range.from = Some(rest);
             go_on(cursor, request.range.from.as_ref()).expect("nothing fails");
         }
+    }
+
+    #[test]
+    fn whoever_copies_a_large_value_waits_for_a_turn() {
+        let mut cursor = Entries { are_shared: true, ..Entries::of(&[10, PAGE_BYTES_MAX, 10, LARGE_BYTES]) };
+        assert_eq!(page_lens(&mut cursor, LIVE), [1, 1, 1, 1, 0]);
+        assert_eq!(cursor.copied, [PAGE_BYTES_MAX, LARGE_BYTES]);
     }
 
     #[test]

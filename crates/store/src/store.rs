@@ -7,7 +7,7 @@ use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
 use crate::node_record::{self, RecordVersions};
-use crate::pages::{self, Filled, LargePages};
+use crate::pages::{self, Filled};
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
@@ -35,7 +35,6 @@ pub struct Store {
     pub(crate) tag: NodeTag,
     pub(crate) record_versions: Arc<RecordVersions>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) large_pages: Arc<LargePages>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Of a node with peers.
     pub(crate) alive: Option<Arc<Alive>>,
@@ -115,7 +114,8 @@ impl Store {
             true => pages::go_on(&mut borrowed.cursor, from),
             false => pages::seek(&mut borrowed.cursor, from),
         };
-        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, &self.large_pages));
+        let begin_copy = |bytes| self.engine.begin_copy(bytes);
+        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, begin_copy));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
             Ok(Filled { rest: None, .. }) => match request.goes_on_at() {

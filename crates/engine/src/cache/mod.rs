@@ -104,7 +104,7 @@ pub struct BlockCache {
     reservation: Mutex<Reservation>,
     /// What could be held beside what is, so that a refusal needs no lock.
     room_bytes: AtomicU64,
-    large_reads: LargeReads,
+    large_reads: Arc<LargeReads>,
 }
 
 impl BlockCache {
@@ -124,12 +124,12 @@ impl BlockCache {
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
         let reservation = Reservation::of(budget_bytes);
         let room_bytes = AtomicU64::new(reservation.room_bytes());
-        let (reservation, large_reads) = (Mutex::new(reservation), LargeReads::default());
+        let (reservation, large_reads) = (Mutex::new(reservation), Arc::default());
         Self { blocks, counters, budget_bytes, reservation, room_bytes, large_reads }
     }
 
     /// The large blocks that are being read, and not kept here.
-    pub(crate) fn large_reads(&self) -> &LargeReads {
+    pub(crate) const fn large_reads(&self) -> &Arc<LargeReads> {
         &self.large_reads
     }
 

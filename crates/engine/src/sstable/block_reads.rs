@@ -2,12 +2,13 @@
 //!
 //! What reading a block takes in memory is known before it is taken. Where that is much, there are turns
 //! ([`LargeReads`](super::LargeReads)), of which a read holds one at a time: whoever held one and waited for another
-//! could wait for ever.
+//! could wait for ever. A host that reads for others is asked first ([`consent`](super::consent)).
 //!
 //! **Caveats.** Compaction takes no turns: of its jobs there are few, and each reads one block at a time.
 
 use super::Wait;
 use super::block::Block;
+use super::consent;
 use super::data_block::DataBlock;
 use super::format::Extent;
 use super::frame::{self, FRAME_BYTES, FrameKind, Place, Stored, Trailer};
@@ -52,7 +53,8 @@ impl Table {
         if is_large && wait == Wait::Never {
             return Ok(None);
         }
-        let _turn = is_large.then(|| self.cache.large_reads().begin(unpacking_bytes));
+        let begin = || consent::begin(self.cache.large_reads(), unpacking_bytes, unpacking_bytes);
+        let _turn = is_large.then(begin).transpose()?;
         self.unpack(Cow::Owned(stored), trailer, extent).map(Some)
     }
 
@@ -60,8 +62,10 @@ impl Table {
     fn read_large(&self, root: &Root, extent: Extent, kind: FrameKind) -> Result<Vec<u8>, Error> {
         let mut end = [0; FRAME_BYTES];
         read_exact(&*root.file, self.path(), &mut end, extent.end() - FRAME_BYTES as u64)?;
-        let bytes = extent.bytes + frame::claimed_unpacking_bytes(end);
-        let _turn = self.cache.large_reads().begin(bytes);
+        let unpacking_bytes = frame::claimed_unpacking_bytes(end);
+        let left_bytes = if unpacking_bytes > 0 { unpacking_bytes } else { extent.bytes };
+        let bytes = extent.bytes + unpacking_bytes;
+        let _turn = consent::begin(self.cache.large_reads(), bytes, left_bytes)?;
         let mut stored = vec![0; extent.bytes as usize];
         read_exact(&*root.file, self.path(), &mut stored, extent.offset)?;
         self.unframe(Cow::Owned(stored), extent, kind)
@@ -139,10 +143,11 @@ mod tests {
     use super::*;
     use crate::Compression;
     use crate::cache::BlockCache;
-    use crate::sstable::{Lookup, TableId, TableOptions, TableWriter};
+    use crate::sstable::{Lookup, TableId, TableOptions, TableWriter, read_with_consent};
     use env::{Fs, MemFs, OpenMode};
     use std::path::PathBuf;
     use std::sync::Arc;
+    use std::time::Duration;
     use stdx::{Cell, Hlc, NodeTag, Rng, Version};
     use xxhash_rust::xxh3::xxh3_64;
 
@@ -180,7 +185,7 @@ mod tests {
             let table = table(len, noisy);
             let reads = table.cache.large_reads();
             std::thread::scope(|scope| {
-                let turn = reads.begin(taken as u64);
+                let turn = reads.wait(taken as u64);
                 let reader = scope.spawn(|| get(&table, Wait::Allowed));
                 while reads.came_and_began().0 < 2 {
                     std::thread::yield_now();
@@ -194,6 +199,25 @@ mod tests {
                     reader.join().expect("it has its turn");
                 }
             });
+        }
+    }
+
+    #[test]
+    fn a_host_is_asked_how_much_there_is_room_for_before_it_is_read() {
+        for noisy in [8 * MIB, 4 * MIB, 0] {
+            let table = table(8 * MIB, noisy);
+            let reads = table.cache.large_reads();
+            let is_value = |bytes: u64| (8 * MIB as u64..8 * MIB as u64 + 100).contains(&bytes);
+            let refuse = move |bytes| {
+                assert!(is_value(bytes), "{noisy}: {bytes}");
+                Err(Duration::from_secs(1))
+            };
+            let (found, turn) = read_with_consent(refuse, || table.get(KEY, xxh3_64(KEY), Wait::Allowed));
+            assert!(matches!(found, Err(Error::NoRoom { .. })) && turn.is_none(), "{noisy}");
+            assert_eq!(reads.came_and_began(), (0, 0), "{noisy}: it was not read");
+            let (found, turn) = read_with_consent(|_| Ok(()), || get(&table, Wait::Allowed));
+            assert!(matches!(found, Lookup::Found(_)));
+            assert!(turn.expect("it is large").bytes() >= 8 * MIB as u64);
         }
     }
 

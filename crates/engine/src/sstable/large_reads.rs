@@ -6,10 +6,12 @@
 //! **Mechanism.** Who reads says first how much that takes, and waits until all who came before have begun and there is
 //! room beside those who are not done.
 //!
-//! **Caveats.** What is little waits too behind what is much. What was read is counted no more when it is handed to whoever
-//! asked for it.
+//! A turn ends when the block was read; with a host that reads for others, when it says so ([`consent`](super::consent)).
+//!
+//! **Caveats.** What is little waits too behind what is much.
 
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 
 /// So many bytes are taken at once for large blocks that are read; one that alone takes more is read alone.
 const BYTES_MAX: u64 = 16 << 20;
@@ -31,16 +33,16 @@ struct State {
     began: u64,
 }
 
-/// The turn of one that is read, until it is dropped.
+/// The turn of one that is read, or that is copied, until it is dropped.
 #[derive(Debug)]
-pub(super) struct LargeRead<'a> {
-    reads: &'a LargeReads,
+pub struct LargeRead {
+    reads: Arc<LargeReads>,
     bytes: u64,
 }
 
 impl LargeReads {
-    /// Waits for a turn to read a block for which so many bytes are taken. Whoever holds one must not wait for another.
-    pub(super) fn begin(&self, bytes: u64) -> LargeRead<'_> {
+    /// Waits for a turn to take so many bytes. Whoever holds one must not wait for another.
+    pub(super) fn wait(self: &Arc<Self>, bytes: u64) -> LargeRead {
         let mut state = self.state.lock();
         let number = state.came;
         state.came += 1;
@@ -52,7 +54,7 @@ impl LargeReads {
         drop(state);
         // There may be room for the next one too.
         self.changed.notify_all();
-        LargeRead { reads: self, bytes }
+        LargeRead { reads: Arc::clone(self), bytes }
     }
 
     /// How many have come, and how many of them have begun.
@@ -69,7 +71,14 @@ impl State {
     }
 }
 
-impl Drop for LargeRead<'_> {
+impl LargeRead {
+    /// How many bytes it is for.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for LargeRead {
     fn drop(&mut self) {
         self.reads.state.lock().bytes -= self.bytes;
         self.reads.changed.notify_all();
@@ -83,13 +92,13 @@ mod tests {
 
     #[test]
     fn no_more_is_read_at_once_than_may_be_and_everyone_has_a_turn() {
-        let (reads, reading) = (LargeReads::default(), AtomicU64::new(0));
+        let (reads, reading) = (Arc::<LargeReads>::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for bytes in [1, 5 << 20, 9 << 20, BYTES_MAX, 3 * BYTES_MAX] {
                 let (reads, reading) = (&reads, &reading);
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        let turn = reads.begin(bytes);
+                        let turn = reads.wait(bytes);
                         let at_once = reading.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(at_once <= BYTES_MAX || at_once == bytes, "{at_once}");
                         std::thread::yield_now();
@@ -111,13 +120,13 @@ mod tests {
 
     #[test]
     fn who_comes_first_has_the_first_turn_however_little_the_others_want() {
-        let (reads, order) = (LargeReads::default(), Mutex::new(Vec::new()));
+        let (reads, order) = (Arc::<LargeReads>::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let first = reads.begin(BYTES_MAX / 2);
+            let first = reads.wait(BYTES_MAX / 2);
             for (at, bytes) in [BYTES_MAX, 1, 2, 3 * BYTES_MAX, 3].into_iter().enumerate() {
                 let (reads, order) = (&reads, &order);
                 scope.spawn(move || {
-                    let _turn = reads.begin(bytes);
+                    let _turn = reads.wait(bytes);
                     order.lock().push(bytes);
                 });
                 wait_for(reads, at as u64 + 2);

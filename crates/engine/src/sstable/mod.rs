@@ -29,6 +29,7 @@
 mod block;
 mod block_reads;
 mod compress;
+pub(crate) mod consent;
 mod cursor;
 mod damage;
 mod data_block;
@@ -50,6 +51,7 @@ mod window;
 mod writer;
 
 pub(crate) use block::Block;
+pub use consent::read_with_consent;
 pub use cursor::TableCursor;
 pub use damage::{Damage, LostKeys};
 pub(crate) use data_block::DataBlock;
@@ -58,6 +60,7 @@ pub(crate) use frame::Stored;
 pub use from_bytes::check_bytes;
 pub(crate) use index_block::IndexBlock;
 pub(crate) use inspection::{Inspected, Inspection, PIECE_BYTES};
+pub use large_reads::LargeRead;
 pub(crate) use large_reads::LargeReads;
 pub use meta::{TableId, TableMeta};
 pub use table::Table;
