@@ -11,10 +11,10 @@
 //! **Mechanism.** Each part has a reserve that nobody else can take. What parts take beyond their reserves comes out of
 //! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`Purse`]).
 //!
-//! **Caveats.** What the store takes is looked at some times a second. What is read from disk is in memory before its size
-//! is known: values of 16 MiB together, and as many pages as threads read, may be there untaken, for the moment until they
-//! are taken or let go. What a flush or a compaction holds of large values, one or two of them, is in no account. Where
-//! the budget is small for the largest value, what there always is room for ([`Largest`]) goes over it.
+//! **Caveats.** What the store takes is looked at some times a second. Of what is large and read from disk, 16 MiB together may
+//! be there untaken: pages, and a value without room, until they are taken or let go. So may be as many small pages as threads
+//! read. What a flush or a compaction holds of large values, one or two of them, is in no account. Where the budget is small
+//! for the largest value, what there always is room for ([`Largest`]) goes over it.
 
 use crate::config::Limits;
 use parking_lot::Mutex;

@@ -1,18 +1,26 @@
 //! Where other threads leave the store's answers for an I/O thread.
 //!
 //! **Promise.** Whatever is put in is taken out once, and an I/O thread that sleeps is woken once for all that
-//! came while it slept: a group of writes costs one wake, not one for each write.
+//! came while it slept: a group of writes costs one wake, not one for each write. Once nobody takes any more, nothing is
+//! kept.
 
 use crate::stages::StoreTimes;
 use cluster::{StoreId, StoreResponse};
+use engine::LargeRead;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The answers of the store to the requests of one I/O thread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    came: Mutex<Vec<Answers>>,
+    state: Mutex<State>,
     filled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    came: Vec<Answers>,
+    is_closed: bool,
 }
 
 /// Answers that came together, and when the store was through with what of them.
@@ -20,7 +28,12 @@ pub(crate) struct Inbox {
 pub(crate) struct Answers {
     pub(crate) responses: Vec<(StoreId, StoreResponse)>,
     pub(crate) times: StoreTimes,
+    /// Of something large among them that is in no account yet.
+    pub(crate) turn: Option<LargeRead>,
 }
+
+/// Closes an inbox when it is dropped.
+pub(crate) struct Taker<'a>(&'a Inbox);
 
 impl Inbox {
     /// Leaves answers. Called on any thread.
@@ -29,24 +42,43 @@ impl Inbox {
             return;
         }
         let was_empty = {
-            let mut came = self.came.lock();
-            came.push(answers);
-            came.len() == 1
+            let mut state = self.state.lock();
+            if state.is_closed {
+                return;
+            }
+            state.came.push(answers);
+            state.came.len() == 1
         };
         if was_empty {
             self.filled.notify_one();
         }
     }
 
-    /// Waits for answers and takes all that are there. Called by one task.
+    /// Whoever takes answers. There is one, and nobody behind it.
+    pub(crate) const fn taker(&self) -> Taker<'_> {
+        Taker(self)
+    }
+}
+
+impl Taker<'_> {
+    /// Waits for answers and takes all that are there.
     pub(crate) async fn take(&self) -> Vec<Answers> {
         loop {
-            let came = std::mem::take(&mut *self.came.lock());
+            let came = std::mem::take(&mut self.0.state.lock().came);
             if !came.is_empty() {
                 return came;
             }
-            self.filled.notified().await;
+            self.0.filled.notified().await;
         }
+    }
+}
+
+impl Drop for Taker<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_closed = true;
+        let _came = std::mem::take(&mut state.came);
+        drop(state);
     }
 }
 
@@ -66,7 +98,7 @@ mod tests {
                 std::thread::spawn(move || {
                     for put in 0..PUTS {
                         let responses = vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))];
-                        inbox.put(Answers { responses, times: StoreTimes::Refused });
+                        inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
                     }
                 })
             })
@@ -74,13 +106,29 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut ids = Vec::new();
         runtime.block_on(async {
+            let taker = inbox.taker();
             while ids.len() < (THREADS * PUTS) as usize {
-                let came = inbox.take().await.into_iter().flat_map(|answers| answers.responses);
+                let came = taker.take().await.into_iter().flat_map(|answers| answers.responses);
                 ids.extend(came.map(|(id, _)| id.0));
             }
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         ids.sort_unstable();
         assert_eq!(ids, (0..THREADS * PUTS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let inbox = Inbox::default();
+        let put = || {
+            let responses = vec![(StoreId(0), StoreResponse::Cell(None))];
+            inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
+        };
+        let taker = inbox.taker();
+        put();
+        assert_eq!(inbox.state.lock().came.len(), 1);
+        drop(taker);
+        put();
+        assert!(inbox.state.lock().came.is_empty());
     }
 }

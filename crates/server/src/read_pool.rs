@@ -8,23 +8,25 @@
 //! refused ([`Flow`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
 //! waits for any more when its turn comes is not read.
 //!
-//! A large value that was read has room in the memory budget as long as its reader has it (`reply_room`); where there is none it
-//! is let go again, and the read is refused.
+//! A large value of one key has room in the memory budget before it is read, and as long as its reader has it; where there is
+//! none the read is refused (`reply_room`). What else is large, as a page of it, is in no account while it is on its way to its I/O
+//! thread: it keeps the turn in which it was read, and of such turns there are few at once (see [`read_with_consent`]).
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
 use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
-use crate::reply_room::{self, ReadValues};
+use crate::reply_room::ReadValues;
 use crate::stages::StoreTimes;
 use cluster::{Flow, StoreFault, StoreId, StoreRequest, StoreResponse};
+use engine::{LargeRead, read_with_consent};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use stdx::{BoundedQueue, Cell, Instant, Now};
+use stdx::{BoundedQueue, Instant, Now};
 use store::Store;
 
 /// Reads of a kind that may wait for a thread.
@@ -118,7 +120,7 @@ impl ReadPool {
         let pushed = self.shared.queue.lock().push(read, self.patience);
         if let Err(retry_after) = pushed {
             let responses = vec![(id, StoreResponse::Failed(StoreFault::Overloaded { retry_after }))];
-            answer_to.put(Answers { responses, times: StoreTimes::Refused });
+            answer_to.put(Answers { responses, times: StoreTimes::Refused, turn: None });
         } else {
             self.shared.filled.notify_one();
         }
@@ -208,28 +210,24 @@ impl Shared {
             if let Some(waits) = &self.waits {
                 waits.record(is_page, taken.saturating_since(came));
             }
-            let response = match read.deadline {
-                Some(deadline) if deadline <= taken => StoreResponse::Failed(StoreFault::Expired),
-                _ => self.with_room(store.answer_blocking(&read.request)),
+            let (response, turn) = match read.deadline {
+                Some(deadline) if deadline <= taken => (StoreResponse::Failed(StoreFault::Expired), None),
+                _ => self.answer(store, &read.request),
             };
             let read_at = self.clock.now().mono;
             done = Some((read_at, is_page));
             let (responses, times) =
                 (vec![(read.id, response)], StoreTimes::Read { came, taken, done: read_at });
-            read.answer_to.put(Answers { responses, times });
+            read.answer_to.put(Answers { responses, times, turn });
         }
     }
 
-    /// The response, if there is room for it.
-    fn with_room(&self, response: StoreResponse) -> StoreResponse {
-        match response {
-            StoreResponse::Cell(Some(cell)) => match self.values.hold(cell.value) {
-                Some(value) => StoreResponse::Cell(Some(Cell { value, ..cell })),
-                None => {
-                    StoreResponse::Failed(StoreFault::Overloaded { retry_after: reply_room::RETRY_AFTER })
-                }
-            },
-            response => response,
+    /// The response, and the turn of what is large in it and in no account.
+    fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeRead>) {
+        let answer = || store.answer_blocking(request);
+        match request {
+            StoreRequest::Read { .. } => self.values.read(answer),
+            _ => read_with_consent(|_| Ok(()), answer),
         }
     }
 
@@ -254,8 +252,17 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::Admission;
+    use crate::budget::{Largest, MemoryBudget, Part};
+    use crate::config::Limits;
     use bytes::Bytes;
-    use cluster::{Key, ScanLimit};
+    use cluster::{
+        Asker, Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, ScanLimit, SnapshotId,
+    };
+    use env::{Env, ManualClock, MemFs};
+    use std::path::Path;
+    use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
+    use store::StoreOptions;
 
     fn read(number: u64, is_page: bool) -> Read {
         let key = Key::new(Bytes::from_static(b"k")).expect("a key");
@@ -304,6 +311,67 @@ mod tests {
         };
         assert_eq!(points_before_page(false), (POINTS_BEFORE_PAGE_MAX, 1));
         assert_eq!(points_before_page(true), (POINTS_BEFORE_PAGE_MAX, 2));
+    }
+
+    /// A store that has the value of `k` in a table.
+    fn store_with(value: Bytes, env: Env) -> Store {
+        let options = StoreOptions {
+            engine: engine::Options { memory_bytes: 16 << 20, ..engine::Options::default() },
+            membership: store::Membership::of(Vec::new()),
+            new_tag: NodeTag(1),
+            away_max: store::AWAY_MAX_DEFAULT,
+            after_absence: store::AfterAbsence::default(),
+            snapshot_age: Duration::from_secs(60),
+        };
+        let (store, _) = Store::open(env, Path::new("/data"), options).expect("an empty disk");
+        let StoreRequest::Read { key } = read(0, false).request else { unreachable!("it is of a point") };
+        let cell = Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, value);
+        let mut group = store.write_group();
+        group.add(StoreId(0), &StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+        store.submit(group, |_, _| ());
+        store.engine().flush().expect("there is room on the disk");
+        store
+    }
+
+    #[test]
+    fn what_is_large_has_room_or_keeps_its_turn() {
+        const MIB: usize = 1 << 20;
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(WallTime::EPOCH_2020));
+        let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::clone(&clock) };
+        let store = store_with(vec![7; MIB].into(), env);
+        let limits = Limits { memory_bytes: 3 * MIB as u64, ..Limits::default() };
+        let memory = Arc::new(MemoryBudget::new(&limits, 0, Largest::default()));
+        let values = Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))));
+        let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
+        let (pool, inbox) = (pool.expect("threads"), Arc::<Inbox>::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let taker = inbox.taker();
+        let answer = |request| {
+            pool.read(clock.now(), (StoreId(1), request), None, &inbox);
+            let Answers { mut responses, turn, .. } = runtime.block_on(taker.take()).remove(0);
+            (responses.remove(0).1, turn)
+        };
+        let point = || answer(read(0, false).request);
+        let page = PageRequest {
+            snapshot: SnapshotId { incarnation: Incarnation(1), asker: Asker::Coordinator(0), number: 1 },
+            range: KeyRange { from: None, to: None },
+            partitions: None,
+            limit: ScanLimit { entries: 1, bytes: 1 },
+            content: PageContent::Live { at: WallTime::EPOCH_2020 },
+        };
+        let (paged, turn) = answer(StoreRequest::ReadPage(page));
+        assert!(matches!(paged, StoreResponse::Page { .. }) && turn.is_some(), "{paged:?}");
+        drop((paged, turn));
+        let (found, turn) = point();
+        assert!(matches!(found, StoreResponse::Cell(Some(_))) && turn.is_none(), "it has room");
+        assert_eq!(memory.taken(Part::Replies), MIB as u64);
+        let (guest, turn) = point();
+        assert!(matches!(guest, StoreResponse::Cell(Some(_))) && turn.is_some(), "one has none");
+        let (refused, no_turn) = point();
+        assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
+        assert!(no_turn.is_none());
+        drop((found, guest, turn));
+        assert_eq!(memory.taken(Part::Replies), 0);
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! comes in is brought to the [`Machine`], whose effects are then carried out until there are none. Writes are
 //! gathered in a [`WriteGroup`], messages in their links; the first of a turn wakes the task that ends it, which
 //! runs after the tasks that are ready already. A group that nobody waits for any more when the turn ends, as after a
-//! process was stopped for a while, is not handed over. Answers of other threads come through the [`Inbox`].
+//! process was stopped for a while, is not handed over. Answers of other threads come through the [`Inbox`]. With something
+//! large among them comes the turn in which it was read, which ends when those that waited for it have looked at it.
 //!
 //! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinating`]), the control thread drives
 //! the `Node` ([`presiding`]).
@@ -28,6 +29,7 @@ use crate::process::Process;
 use crate::stages::StoreTimes;
 use cluster::{Asker, Effect, LinkAction, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
+use engine::LargeRead;
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -194,33 +196,43 @@ impl<M: Machine> Driver<M> {
         let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
         if deadline <= handed_over {
             let responses = group.failed(&StoreFault::Expired);
-            return inbox.put(Answers { responses, times: StoreTimes::Refused });
+            return inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
         }
         self.local.store.submit(group, move |responses, commit| {
-            inbox.put(Answers { responses, times: StoreTimes::Written { handed_over, commit } });
+            let times = StoreTimes::Written { handed_over, commit };
+            inbox.put(Answers { responses, times, turn: None });
         });
     }
 
     /// Takes the answers that other threads leave.
     async fn take_answers(self: Rc<Self>) {
+        let answers = self.inbox.taker();
         loop {
-            let came = self.inbox.take().await;
-            self.handle_answers(came);
+            let came = answers.take().await;
+            let turns = self.handle_answers(came);
+            if !turns.is_empty() {
+                // Whoever waited for it looks at it first: then it is in an account, or let go.
+                tokio::task::yield_now().await;
+            }
         }
     }
 
-    /// What is answered together is handled together, so that it is known of each effect whose times are its own.
-    fn handle_answers(self: &Rc<Self>, came: Vec<Answers>) {
+    /// What is answered together is handled together, so that it is known of each effect whose times are its own. Returns the
+    /// turns of what is large and in no account.
+    fn handle_answers(self: &Rc<Self>, came: Vec<Answers>) -> Vec<LargeRead> {
+        let mut turns = Vec::new();
         self.bring(|core, now| {
-            for Answers { responses, times } in came {
+            for Answers { responses, times, turn } in came {
                 core.answered = Some(times);
                 for (id, response) in responses {
                     core.machine.handle_stored(now, id, response);
                 }
                 self.carry_out_effects(core, now);
+                turns.extend(turn);
             }
             core.answered = None;
         });
+        turns
     }
 
     /// Brings the machine the passing of time.

@@ -10,7 +10,8 @@
 //! room with it.
 //!
 //! **Caveats.** The first large page of a range comes without having been expected. When there is no room for it the
-//! range is refused, or broken off if it has begun.
+//! range is refused, or broken off if it has begun. Until then it is one of the few large things that are in no account
+//! (see `read_pool`).
 
 use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
