@@ -16,7 +16,8 @@
 //! view clock-ahead
 //! opened n1 | closed n1 | dial-failed n1
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
-//! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b
+//! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b. The value `large`
+//!                                         is larger than pages are to be
 //! stored 0 raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
 //! answer 0 ...                            a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value |
 //!                                         hints-kept | busy | same | page .. | not-believed | not-serving | clock-ahead
@@ -55,6 +56,8 @@ const TAG: NodeTag = NodeTag(1);
 const PEER: Incarnation = Incarnation(100);
 /// Of the cells of other nodes, and the default of a quorum.
 const FROM: u8 = 3;
+/// Of the value that is larger than pages are to be.
+const LARGE_BYTES: usize = 200_000;
 /// Room for hints.
 const HINT_BYTES_MAX: u64 = 1 << 20;
 
@@ -334,7 +337,10 @@ fn parse_page(words: &[&str], from: u8) -> (Page, Option<Cut>) {
         let version = parse_version(version);
         match name.split_once('=') {
             Some((name, value)) => {
-                let value = Bytes::copy_from_slice(value.as_bytes());
+                let value = match value {
+                    "large" => Bytes::from(vec![b'l'; LARGE_BYTES]),
+                    value => Bytes::copy_from_slice(value.as_bytes()),
+                };
                 page.push(name.as_bytes(), Cell::value(version, from, value).as_ref());
             }
             None => page.push(name.as_bytes(), Cell::tombstone(version, from).as_ref()),
@@ -560,6 +566,7 @@ fn describe_cell(cell: &Cell) -> String {
     let expires = (cell.meta.expires_at).map(|at| format!(" expires {}", describe_hlc(Hlc::at(at))));
     match cell.meta.kind {
         CellKind::Tombstone => format!("{version} tombstone"),
+        CellKind::Value if cell.value.len() == LARGE_BYTES => format!("{version} value large"),
         CellKind::Value => {
             format!("{version} value {}{}", cell.value.escape_ascii(), expires.unwrap_or_default())
         }

@@ -1,8 +1,9 @@
 //! A scan of what this node holds.
 //!
 //! The store is asked for page after page. One is read ahead while its reader still has the one before, but not behind
-//! one that is larger than pages are to be: such a page is one large value, and two of them would be too many. Pages
-//! without entries, of runs of dead ones, are passed over.
+//! one that is larger than pages are to be: such a page is one large value, and two of them would be too many. Nor is one
+//! kept that comes ahead: it is read again when its reader wants it. Pages without entries, of runs of dead ones, are
+//! passed over.
 
 use super::desk::Desk;
 use super::progress::Progress;
@@ -60,8 +61,14 @@ impl LocalScan {
         None
     }
 
-    /// Takes the store's answer.
-    pub(super) fn take_answer(&mut self, desk: &mut Desk<'_>, serial: u64, answer: PeerAnswer) {
+    /// Takes the store's answer, for which the reader waits or not.
+    pub(super) fn take_answer(
+        &mut self,
+        desk: &mut Desk<'_>,
+        serial: u64,
+        answer: PeerAnswer,
+        reader_waits: bool,
+    ) {
         if !self.progress.awaits(serial) {
             return;
         }
@@ -70,7 +77,11 @@ impl LocalScan {
                 if rest.is_none() {
                     desk.errands.let_go(desk.context.member.me);
                 }
-                self.take_page(page, rest);
+                if reader_waits || !is_oversized(&page) {
+                    self.take_page(page, rest);
+                } else {
+                    (self.progress, self.reads_ahead) = (Progress::Idle, false);
+                }
             }
             PeerAnswer::Failed(PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired))
                 if self.has_begun =>
@@ -101,7 +112,7 @@ impl LocalScan {
         let left = self.entries_left.map(|left| left.saturating_sub(page.len() as u64));
         let is_last = rest.is_none() || left == Some(0);
         self.entries_left = left;
-        self.reads_ahead = page.bytes().len() <= PAGE_BYTES_MAX;
+        self.reads_ahead = !is_oversized(&page);
         if let Some(cut) = rest {
             self.range = self.range.rest(cut);
         }
@@ -114,4 +125,8 @@ impl LocalScan {
         self.progress = Progress::Idle;
         self.ready = Some(reply);
     }
+}
+
+fn is_oversized(page: &Page) -> bool {
+    page.bytes().len() > PAGE_BYTES_MAX
 }

@@ -142,9 +142,10 @@ impl Coordinator {
         let Some(node) = scan.errands.take(&mut self.context, serial) else {
             return;
         };
+        let waits = scan.reader.is_some();
         let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
         match work {
-            Work::Local(local) => local.take_answer(&mut desk, serial, answer),
+            Work::Local(local) => local.take_answer(&mut desk, serial, answer, waits),
             Work::Cluster(cluster) => cluster.take_answer(&mut desk, serial, answer),
             Work::Leaving { .. } => {
                 if let PeerAnswer::Scan(ScanAnswer::Page { rest: None, .. }) = answer
