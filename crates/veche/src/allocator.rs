@@ -14,26 +14,50 @@
 //! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
 //! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]). Where that is
 //! little the library gives back soon whatever is free, for of buffers that come and go within a second it would keep a third
-//! of the budget; and as each thread keeps what it has freed, each one is told to let go of it.
+//! of the budget; and as each thread keeps what it has freed, each one is told to let go of it. Pages in which something is
+//! left it cannot give back, and of buffers of some hundred KiB there are few in each: so there they have pages of their own, too.
 //!
 //! **Caveats.** A mapping costs two calls, and a fault for each page that is written.
 //! To give back at once whatever is free would cost a third of the writes that a node can take.
 
 use env::os_process;
+use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{io, ptr};
 
-/// From this size on an allocation has pages of its own.
+/// From this size on an allocation has pages of its own, ...
 const LARGE_BYTES: usize = 4 << 20;
+/// ... and from this one where the process is to hold little.
+const LITTLE_LARGE_BYTES: usize = 128 << 10;
 /// What a page is aligned to at least.
 const PAGE_BYTES: usize = 4 << 10;
 /// From this size on a table has huge pages: one of them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What tables are aligned to at least, and nothing else is: a cache line.
 const TABLE_ALIGN: usize = 64;
+
+/// Which of the two it is.
+static LARGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
+
+/// Allocates what is small.
+pub(crate) trait Library: GlobalAlloc {
+    /// Whether this is an allocation of its own.
+    fn owns(&self, memory: *const u8) -> bool;
+}
+
+impl Library for MiMalloc {
+    fn owns(&self, memory: *const u8) -> bool {
+        unsafe extern "C" {
+            /// Of the library (`mimalloc.h`): whether a pointer is to something that it has allocated.
+            fn mi_is_in_heap_region(memory: *const libc::c_void) -> bool;
+        }
+        // SAFETY: it looks at its own tables, whatever is asked for.
+        unsafe { mi_is_in_heap_region(memory.cast()) }
+    }
+}
 
 /// Allocates what is small with another, and what is large from the system. See the module.
 pub(crate) struct LargeApart<A>(A);
@@ -45,11 +69,21 @@ impl<A> LargeApart<A> {
     }
 }
 
+impl<A: Library> LargeApart<A> {
+    /// Where an allocation came from. Between the two sizes that depends on when it was made.
+    fn home(&self, memory: *const u8, layout: Layout) -> Home {
+        match Home::of(layout, LITTLE_LARGE_BYTES) {
+            Home::Pages if layout.size() < LARGE_BYTES && self.0.owns(memory) => Home::Library,
+            home => home,
+        }
+    }
+}
+
 // SAFETY: what is large is mapped, unmapped and moved as a whole, with the size it was asked for; whether it is large is
-// told by its layout alone, so each allocation goes back to where it came from. The rest is the other allocator's.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
+// told by its layout and by the library, so each allocation goes back to where it came from. The rest is the library's.
+unsafe impl<A: Library> GlobalAlloc for LargeApart<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match Home::of(layout) {
+        match Home::of_new(layout) {
             Home::Library => {
                 if layout.size() >= NOTICED_BYTES {
                     give_back_if_told();
@@ -63,7 +97,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match Home::of(layout) {
+        match Home::of_new(layout) {
             // SAFETY: the caller's promise is passed on.
             Home::Library => unsafe { self.0.alloc_zeroed(layout) },
             // Fresh pages are zero.
@@ -75,7 +109,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (Home::of(layout), Home::of(new)) {
+        match (self.home(memory, layout), Home::of_new(new)) {
             // SAFETY: the caller's promise is passed on.
             (Home::Library, Home::Library) => unsafe { self.0.realloc(memory, layout, bytes) },
             // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
@@ -97,7 +131,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match Home::of(layout) {
+        match self.home(memory, layout) {
             // SAFETY: the caller's promise is passed on.
             Home::Library => unsafe { self.0.dealloc(memory, layout) },
             // SAFETY: `memory` is a mapping of this size, which nobody uses any more.
@@ -125,7 +159,7 @@ fn give_back_if_told() {
     }
 }
 
-/// Where an allocation comes from. Its layout alone tells.
+/// Where an allocation comes from.
 enum Home {
     Library,
     Pages,
@@ -133,11 +167,17 @@ enum Home {
 }
 
 impl Home {
-    const fn of(layout: Layout) -> Self {
+    /// That of one that is made now.
+    fn of_new(layout: Layout) -> Self {
+        Self::of(layout, LARGE_FROM_BYTES.load(Ordering::Relaxed))
+    }
+
+    /// That of one that is made when pages of their own begin at so many bytes.
+    const fn of(layout: Layout, large_bytes: usize) -> Self {
         let (bytes, align) = (layout.size(), layout.align());
         if bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES {
             Self::HugePages
-        } else if bytes >= LARGE_BYTES && align <= PAGE_BYTES {
+        } else if bytes >= large_bytes && align <= PAGE_BYTES {
             Self::Pages
         } else {
             Self::Library
@@ -152,7 +192,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
 /// It was little if it was less than one in so many of what was resident.
 const LITTLE_SHARE: u64 = 16;
 
-/// A process that is to hold less than this gives back what is free as soon ...
+/// A process that is to hold less than this has pages for what is smaller, and gives back what is free as soon ...
 const LITTLE_BYTES: u64 = 256 << 20;
 /// ... as this, in milliseconds.
 const LITTLE_PURGE_DELAY_MS: libc::c_long = 10;
@@ -168,6 +208,7 @@ pub(crate) fn keep_below(resident_max: u64) -> io::Result<()> {
     let is_little_in_all = resident_max < LITTLE_BYTES;
     if is_little_in_all {
         set_purge_delay(LITTLE_PURGE_DELAY_MS);
+        LARGE_FROM_BYTES.store(LITTLE_LARGE_BYTES, Ordering::Relaxed);
     }
     let enough = resident_max / 100 * FREE_PERCENT;
     let watch = move || {
@@ -264,14 +305,14 @@ fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::alloc::System;
 
-    const ALLOCATOR: LargeApart<System> = LargeApart::new(System);
+    const ALLOCATOR: LargeApart<MiMalloc> = LargeApart::new(MiMalloc);
 
     #[test]
     fn what_is_written_stays_through_every_change_of_size() {
         let sizes = [
             100,
+            LITTLE_LARGE_BYTES,
             LARGE_BYTES - 1,
             LARGE_BYTES,
             5 * LARGE_BYTES + 77,
@@ -296,6 +337,32 @@ mod tests {
             }
             ALLOCATOR.dealloc(memory, layout(held));
         }
+    }
+
+    #[test]
+    fn each_goes_back_to_where_it_came_from_whatever_is_large_by_then() {
+        let layout = |bytes| Layout::from_size_align(bytes, 8).expect("a small alignment");
+        let bounds = [LARGE_BYTES, LITTLE_LARGE_BYTES];
+        let sizes = [LITTLE_LARGE_BYTES - 1, LITTLE_LARGE_BYTES, LARGE_BYTES - 1, LARGE_BYTES];
+        let has_pages = |memory: *const u8| !MiMalloc.owns(memory);
+        for (bound, then) in bounds.iter().flat_map(|bound| bounds.map(|then| (*bound, then))) {
+            for (bytes, changed) in sizes.iter().flat_map(|bytes| sizes.map(|changed| (*bytes, changed))) {
+                // SAFETY: every access is within the size at the time, and each change of size names the one before.
+                unsafe {
+                    LARGE_FROM_BYTES.store(bound, Ordering::Relaxed);
+                    let (memory, other) = (ALLOCATOR.alloc(layout(bytes)), ALLOCATOR.alloc(layout(bytes)));
+                    assert_eq!(has_pages(memory), bytes >= bound, "{bytes} with {bound}");
+                    (0..bytes).for_each(|at| memory.add(at).write(at as u8));
+                    LARGE_FROM_BYTES.store(then, Ordering::Relaxed);
+                    ALLOCATOR.dealloc(other, layout(bytes));
+                    let memory = ALLOCATOR.realloc(memory, layout(bytes), changed);
+                    assert_eq!(has_pages(memory), changed >= then, "{bytes} to {changed} with {then}");
+                    assert!((0..bytes.min(changed)).all(|at| memory.add(at).read() == at as u8));
+                    ALLOCATOR.dealloc(memory, layout(changed));
+                }
+            }
+        }
+        LARGE_FROM_BYTES.store(LARGE_BYTES, Ordering::Relaxed);
     }
 
     #[test]
