@@ -3,10 +3,11 @@
 //! **Promise.** These are estimates, by measurement of this disk and this processor under their present load. They
 //! are read without a lock, and nobody waits for anything here.
 //!
-//! **Mechanism.** A [`Speed`] is what was done by the time that it took, where older work counts less and less. Flushes are measured from begin
-//! to end; compaction by the time its steps take; what leaves level 0 by the time from one of its compactions to the
-//! next, with whatever else had to be done between them, since that is what writes can count on. Of jobs under way the
-//! finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps at the end of a job.
+//! **Mechanism.** A [`Speed`] is what was done by the time that it took, where older work counts less and less. Flushes
+//! are measured from begin to end; compaction by the time its steps take; what leaves level 0 by the time from one of
+//! its compactions to the next, with whatever else had to be done between them, since that is what writes can count on.
+//! Of jobs under way the finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps
+//! at the end of a job.
 //!
 //! **Caveats.** A change of speed is seen at the end of a job.
 
@@ -21,7 +22,6 @@ use stdx::Instant;
 const UNKNOWN: f64 = 64.0 * (1 << 20) as f64;
 /// No more than this is believed: on a clock that stands still all work takes no time.
 const SPEED_MAX: f64 = 64.0 * (1u64 << 30) as f64;
-
 /// What was measured counts half after so much more work.
 const HALF_LIFE: Duration = Duration::from_secs(4);
 

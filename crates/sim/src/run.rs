@@ -7,8 +7,8 @@
 //! **Heal.** All links are up, disks and clocks are right, every process is started.
 //!
 //! **Liveness.** Within bounded time every node serves; where tables are scrubbed no damaged one is left, also of those
-//! that nobody reads; no hint is left, and what was acknowledged has been
-//! handed over without the help of anti-entropy; every quorum can be had at every node; after a repair all
+//! that nobody reads; no hint is left, and what was acknowledged has been handed over without the help of
+//! anti-entropy; every quorum can be had at every node; after a repair all
 //! replicas agree, also of keys that nobody reads; every key can be read from all of them, and every range of the
 //! cluster and of each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
 //! acknowledged is missing.

@@ -224,7 +224,7 @@ pub struct FloodLoad {
 }
 
 /// Where tables are scrubbed, a round is over within this time.
-pub(crate) const SCRUB_PERIOD: Duration = Duration::from_secs(10);
+const SCRUB_PERIOD: Duration = Duration::from_secs(10);
 /// Longer than any run.
 const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
 /// Long against the outages of a run with a short grace period, short against the run.
@@ -338,9 +338,7 @@ impl Scenario {
         self.keys = self.keys.min(12);
         self.ttl_share = 0.0;
         self.memtable_bytes = 1 << 10;
-        if plant == Plant::ScrubSkipped {
-            self.value_bytes_max = 100 << 10;
-        } else if plant == Plant::TombstoneDroppedEarly {
+        if plant == Plant::TombstoneDroppedEarly {
             self.delete_share = 0.4;
         } else {
             self.value_bytes_max = 64;
@@ -371,9 +369,11 @@ impl Scenario {
         self.faults = 30;
     }
 
-    /// Keys that are written once, which nobody reads and no merge comes across.
+    /// Keys that are written once and seldom read, with values in blocks of their own, which the comparison of replicas does
+    /// not read.
     const fn leave_it_to_scrubbing(&mut self) {
         self.scrub_period = Some(SCRUB_PERIOD);
+        self.value_bytes_max = 100 << 10;
         self.cold_share = 0.9;
         self.read_share = 0.1;
         self.delete_share = 0.0;
