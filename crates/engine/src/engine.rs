@@ -7,6 +7,7 @@ use crate::disk::DiskGuard;
 use crate::held::Held;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::pressure::{Backlog, Pacer, Pressure};
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// The size at which a memtable is sealed, in bytes.
     pub(crate) memtable_bytes: u64,
+    /// What memtables are made of.
+    pub(crate) chunk_pool: Arc<ChunkPool>,
     pub(crate) cache: Arc<BlockCache>,
     /// What readers look at. Changed only by [`Shared::install_view`].
     pub(crate) view: ArcSwap<View>,
@@ -91,6 +94,7 @@ pub(crate) struct Parts {
     pub(crate) paths: Paths,
     pub(crate) options: Options,
     pub(crate) memtable_bytes: u64,
+    pub(crate) chunk_pool: Arc<ChunkPool>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) view: View,
     pub(crate) watermark: crate::Sequence,
@@ -109,6 +113,7 @@ impl Engine {
         let debt = Debt::of(&parts.view.levels, &parts.options);
         let shared = Shared {
             memtable_bytes: parts.memtable_bytes,
+            chunk_pool: parts.chunk_pool,
             view: ArcSwap::from_pointee(parts.view),
             view_change: Mutex::new(()),
             watermark: AtomicU64::new(parts.watermark.0),
@@ -343,7 +348,7 @@ impl Shared {
 
     pub(crate) fn new_memtable(&self) -> Arc<LoggedMemtable> {
         let id = self.next_memtable_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(LoggedMemtable::new(id, self.memtable_bytes, self.options.local_end()))
+        Arc::new(LoggedMemtable::new(id, &self.chunk_pool, self.options.local_end()))
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {

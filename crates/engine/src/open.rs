@@ -16,6 +16,7 @@ use crate::commit::CommitQueue;
 use crate::disk::DiskGuard;
 use crate::engine::{Engine, Parts, open_table};
 use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::sstable::{TableId, TableMeta};
@@ -127,6 +128,7 @@ impl Engine {
         };
         let engine = Self::assemble(Parts {
             memtable_bytes,
+            chunk_pool: Arc::clone(&replay.chunk_pool),
             disk: DiskGuard::new(
                 reserve_bytes(&options, memtable_bytes, wal_options.segment_bytes),
                 available_bytes,
@@ -154,6 +156,7 @@ impl Engine {
 /// Memtables that fill as the log is replayed.
 struct Replay {
     memtable_bytes: u64,
+    chunk_pool: Arc<ChunkPool>,
     local_end: Option<Bytes>,
     /// The newest last.
     memtables: Vec<Arc<LoggedMemtable>>,
@@ -162,8 +165,9 @@ struct Replay {
 
 impl Replay {
     fn new(memtable_bytes: u64, local_end: Option<Bytes>) -> Self {
-        let first = Arc::new(LoggedMemtable::new(0, memtable_bytes, local_end.clone()));
-        Self { memtable_bytes, local_end, memtables: vec![first], last: Sequence::ZERO }
+        let chunk_pool = Arc::new(ChunkPool::new(memtable_bytes));
+        let first = Arc::new(LoggedMemtable::new(0, &chunk_pool, local_end.clone()));
+        Self { memtable_bytes, chunk_pool, local_end, memtables: vec![first], last: Sequence::ZERO }
     }
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
@@ -179,11 +183,8 @@ impl Replay {
         let newest = self.memtables.last().expect("there is always one");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
             let id = self.memtables.len() as u64;
-            self.memtables.push(Arc::new(LoggedMemtable::new(
-                id,
-                self.memtable_bytes,
-                self.local_end.clone(),
-            )));
+            let next = LoggedMemtable::new(id, &self.chunk_pool, self.local_end.clone());
+            self.memtables.push(Arc::new(next));
         }
         self.memtables.last().expect("there is always one")
     }

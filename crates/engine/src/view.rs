@@ -6,7 +6,7 @@
 
 use crate::Sequence;
 use crate::manifest::Levels;
-use crate::memtable::Memtable;
+use crate::memtable::{ChunkPool, Memtable};
 use crate::wal::SegmentId;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -35,9 +35,9 @@ pub(crate) struct LoggedMemtable {
 
 impl LoggedMemtable {
     /// Keys below `local_end` are local.
-    pub(crate) fn new(id: u64, capacity_bytes: u64, local_end: Option<Bytes>) -> Self {
+    pub(crate) fn new(id: u64, pool: &Arc<ChunkPool>, local_end: Option<Bytes>) -> Self {
         Self {
-            memtable: Arc::new(Memtable::new(id, capacity_bytes)),
+            memtable: Arc::new(Memtable::from_pool(id, pool)),
             local_end,
             local_hlc_min: AtomicU64::new(u64::MAX),
             log_from: AtomicU64::new(u64::MAX),

@@ -1,9 +1,10 @@
-//! What a memtable says it holds of the allocator is what it holds, to the byte, and it gives all of it back.
+//! What a memtable and its pool say they hold of the allocator is what they hold, to the byte, and all of it is given back.
 
 use engine::Sequence;
-use engine::memtable::Memtable;
+use engine::memtable::{ChunkPool, Memtable};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as LocalCell;
+use std::sync::Arc;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// The system's allocator, with what the thread holds of it counted.
@@ -28,29 +29,45 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// The greatest chunk of a memtable.
+const CHUNK_BYTES_MAX: u64 = 2 << 20;
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn bytes_are_what_the_allocator_gave_and_all_are_given_back() {
+    let value = vec![1; 300_000];
+    let started = HELD_BYTES.get();
     for capacity_bytes in [0, 1 << 20, 8 << 20] {
+        let pool = Arc::new(ChunkPool::new(capacity_bytes));
         let before = HELD_BYTES.get();
-        let table = Memtable::new(0, capacity_bytes);
-        let value = vec![1; 300_000];
-        let held_besides = value.capacity() as isize;
-        let held = || (HELD_BYTES.get() - before - held_besides) as u64;
-        assert_eq!(table.bytes(), held(), "an empty memtable");
-        for at in 0..20_000u64 {
-            let value_bytes = [300_000, 70_000, 1_000, 0, 100][(at % 1_000).min(4) as usize];
-            let version = Version::new(Hlc::from_bits(at), NodeTag(0));
-            let cell = CellRef { meta: CellMeta::value(version, 1), value: &value[..value_bytes] };
-            table.insert(Sequence(at), &(at % 15_000).to_be_bytes(), cell);
-            if at % 100 == 0 {
-                assert_eq!(table.bytes(), held(), "after {at} cells");
+        let held = || (HELD_BYTES.get() - before) as u64;
+        let mut most = 0;
+        for id in 0..3 {
+            let table = Memtable::from_pool(id, &pool);
+            let sum = || table.bytes() + pool.bytes();
+            assert_eq!(sum(), held(), "an empty memtable");
+            for at in 0..20_000u64 {
+                let value_bytes = [300_000, 70_000, 1_000, 0, 100][(at % 1_000).min(4) as usize];
+                let version = Version::new(Hlc::from_bits(at), NodeTag(0));
+                let cell = CellRef { meta: CellMeta::value(version, 1), value: &value[..value_bytes] };
+                table.insert(Sequence(at), &(at % 15_000).to_be_bytes(), cell);
+                if at % 100 == 0 {
+                    assert_eq!(sum(), held(), "after {at} cells");
+                }
             }
+            assert!(table.bytes_used() <= table.bytes());
+            if id == 0 {
+                most = held();
+            }
+            assert!(held() <= most + CHUNK_BYTES_MAX, "memtable {id}: {} bytes, {most} of the first", held());
+            drop(table);
+            assert_eq!(pool.bytes(), held(), "after memtable {id} is gone");
+            assert!(pool.bytes() <= capacity_bytes);
+            assert_eq!(pool.bytes() > 0, capacity_bytes > 0);
         }
-        assert!(table.bytes_used() <= table.bytes());
-        drop(table);
-        assert_eq!(held(), 0, "after the memtable is gone");
+        drop(pool);
     }
+    assert_eq!(HELD_BYTES.get(), started, "after the pools are gone");
 }

@@ -3,8 +3,8 @@
 //! **Promise.** A piece stays where it is until the arena goes. [`Arena::bytes`] is what the arena holds of
 //! the global allocator, to the byte.
 //!
-//! **Mechanism.** Chunks of one size; a piece is one `fetch_add` on the current chunk. When that overshoots,
-//! whoever notices makes a new chunk and swings the current one to it; who loses that race frees its own.
+//! **Mechanism.** Chunks of one size, from a [`ChunkPool`]; a piece is one `fetch_add` on the current chunk. When that
+//! overshoots, whoever notices takes a new chunk and swings the current one to it; who loses that race puts its own back.
 //! Keys and cells have chunks of their own: a search reads only keys, and the denser they lie, the more of
 //! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a
 //! chunk are allocated alone, as [`Bytes`], so that a reader can take them without a copy.
@@ -12,10 +12,11 @@
 //! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`PIECE_BYTES_MAX`],
 //! and mostly nothing to speak of.
 
+use super::chunk_pool::{CACHE_LINE, CHUNK_BYTES_MIN, ChunkPool};
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use bytes::Bytes;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 /// Pieces begin at multiples of this.
 pub(super) const PIECE_ALIGN: usize = 8;
@@ -26,14 +27,9 @@ const LARGE_VALUE_SHARE: usize = 32;
 /// So are values longer than this, which leaves room in a piece for the rest of a cell.
 const LARGE_VALUE_BYTES: usize = PIECE_BYTES_MAX / 2;
 
-const CHUNK_BYTES_MIN: usize = 64 << 10;
-const CHUNK_BYTES_MAX: usize = 2 << 20;
-/// About so many chunks make up the capacity.
-const CHUNKS: usize = 32;
-const CACHE_LINE: usize = 64;
-
 /// See the module.
 pub(super) struct Arena {
+    pool: Arc<ChunkPool>,
     keys: Lane,
     cells: Lane,
     large: AtomicPtr<LargeValue>,
@@ -70,13 +66,12 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena that is to hold about `capacity_bytes`. It holds two chunks from the start.
-    pub(super) fn new(capacity_bytes: usize) -> Self {
-        let chunk_bytes =
-            (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+    /// An arena of chunks of this pool. It holds two from the start.
+    pub(super) fn new(pool: Arc<ChunkPool>) -> Self {
         Self {
-            keys: Lane::new(chunk_bytes),
-            cells: Lane::new(chunk_bytes),
+            keys: Lane::new(&pool),
+            cells: Lane::new(&pool),
+            pool,
             large: AtomicPtr::new(ptr::null_mut()),
             large_bytes: AtomicUsize::new(0),
         }
@@ -88,12 +83,12 @@ impl Arena {
     /// # Panics
     /// When `bytes` is greater than [`PIECE_BYTES_MAX`].
     pub(super) fn allocate_key(&self, bytes: usize) -> NonNull<u8> {
-        self.keys.allocate(bytes)
+        self.keys.allocate(&self.pool, bytes)
     }
 
     /// [`Arena::allocate_key`], for a cell.
     pub(super) fn allocate_cell(&self, bytes: usize) -> NonNull<u8> {
-        self.cells.allocate(bytes)
+        self.cells.allocate(&self.pool, bytes)
     }
 
     /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
@@ -103,7 +98,9 @@ impl Arena {
 
     /// Copies `value` to an allocation of its own, which lives as long as the arena.
     pub(super) fn keep_large(&self, value: &[u8]) -> NonNull<LargeValue> {
-        self.large_bytes.fetch_add(value.len() + size_of::<LargeValue>(), Ordering::Relaxed);
+        let taken = value.len() + size_of::<LargeValue>();
+        self.pool.make_way(taken);
+        self.large_bytes.fetch_add(taken, Ordering::Relaxed);
         let bytes = Bytes::from(value.to_vec().into_boxed_slice());
         let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
         let mut newest = self.large.load(Ordering::Relaxed);
@@ -137,19 +134,22 @@ impl Drop for Arena {
             let value = unsafe { Box::from_raw(large) };
             large = value.older;
         }
+        self.keys.empty(&self.pool);
+        self.cells.empty(&self.pool);
     }
 }
 
 impl Lane {
-    fn new(chunk_bytes: usize) -> Self {
+    fn new(pool: &ChunkPool) -> Self {
+        let chunk_bytes = pool.chunk_bytes();
         Self {
-            current: AtomicPtr::new(Chunk::allocate(chunk_bytes, ptr::null_mut()).as_ptr()),
+            current: AtomicPtr::new(Chunk::take(pool, ptr::null_mut()).as_ptr()),
             bytes: AtomicUsize::new(chunk_bytes),
             chunk_bytes,
         }
     }
 
-    fn allocate(&self, bytes: usize) -> NonNull<u8> {
+    fn allocate(&self, pool: &ChunkPool, bytes: usize) -> NonNull<u8> {
         assert!(bytes <= PIECE_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
         let bytes = bytes.next_multiple_of(PIECE_ALIGN);
         loop {
@@ -160,23 +160,35 @@ impl Lane {
                 // SAFETY: `at + bytes` is within the chunk, whose allocation `chunk` has the provenance of.
                 return unsafe { NonNull::new_unchecked(chunk.cast::<u8>().add(at)) };
             }
-            self.grow(chunk);
+            self.grow(pool, chunk);
         }
     }
 
     /// Puts a new chunk in the place of `full`, unless somebody did.
     #[cold]
-    fn grow(&self, full: *mut Chunk) {
+    fn grow(&self, pool: &ChunkPool, full: *mut Chunk) {
         if self.current.load(Ordering::Acquire) != full {
             return;
         }
-        let fresh = Chunk::allocate(self.chunk_bytes, full);
+        let fresh = Chunk::take(pool, full);
         match self.current.compare_exchange(full, fresh.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => {
                 self.bytes.fetch_add(self.chunk_bytes, Ordering::Relaxed);
             }
-            // SAFETY: `fresh` was allocated with this size just now, and nobody else has seen it.
-            Err(_) => unsafe { Chunk::free(fresh.as_ptr(), self.chunk_bytes) },
+            // SAFETY: `fresh` was taken just now, and nobody else has seen it.
+            Err(_) => unsafe { Chunk::put_back(fresh, pool) },
+        }
+    }
+
+    /// Puts all chunks back, which leaves nothing to allocate from.
+    fn empty(&mut self, pool: &ChunkPool) {
+        let mut chunk = self.current.swap(ptr::null_mut(), Ordering::Acquire);
+        while let Some(last) = NonNull::new(chunk) {
+            // SAFETY: each chunk is in the list once, came from this pool, and has no reader left.
+            unsafe {
+                chunk = last.as_ref().older;
+                Chunk::put_back(last, pool);
+            }
         }
     }
 
@@ -193,42 +205,21 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
-    fn drop(&mut self) {
-        let mut chunk = self.current.load(Ordering::Acquire);
-        while !chunk.is_null() {
-            // SAFETY: each chunk is in the list once, was allocated with this size, and has no reader left.
-            unsafe {
-                let older = (*chunk).older;
-                Chunk::free(chunk, self.chunk_bytes);
-                chunk = older;
-            }
-        }
-    }
-}
-
 impl Chunk {
-    fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, CACHE_LINE).expect("the size of a chunk is far below the limit")
-    }
-
-    fn allocate(bytes: usize, older: *mut Self) -> NonNull<Self> {
-        let layout = Self::layout(bytes);
-        // SAFETY: the layout has a size.
-        let at = unsafe { alloc(layout) };
-        let Some(chunk) = NonNull::new(at.cast::<Self>()) else { handle_alloc_error(layout) };
-        // SAFETY: the allocation is ours, aligned to a cache line and longer than the head.
+    fn take(pool: &ChunkPool, older: *mut Self) -> NonNull<Self> {
+        let chunk = pool.take().cast::<Self>();
+        // SAFETY: the chunk is ours, aligned to a cache line and longer than the head.
         unsafe { chunk.write(Self { used: AtomicUsize::new(CHUNK_HEAD), older }) };
         chunk
     }
 
     /// # Safety
-    /// `chunk` came from [`Chunk::allocate`] with the same `bytes`, and nothing refers to it any more.
-    unsafe fn free(chunk: *mut Self, bytes: usize) {
+    /// `chunk` came from [`Chunk::take`] of the same pool, and nothing refers to it any more.
+    unsafe fn put_back(chunk: NonNull<Self>, pool: &ChunkPool) {
         // SAFETY: as the caller promises. The head is dropped for the atomics of the schedule tests.
         unsafe {
-            ptr::drop_in_place(chunk);
-            dealloc(chunk.cast(), Self::layout(bytes));
+            ptr::drop_in_place(chunk.as_ptr());
+            pool.put_back(chunk.cast());
         }
     }
 }

@@ -11,7 +11,8 @@
 //! The keys of a batch are looked for side by side, a comparison of each in turn, so that a core waits for many lines
 //! of memory at once instead of for one after the other.
 //! All of it is linked by compare-and-swap and never unlinked; the memory comes from an arena that is freed
-//! whole. The `unsafe` code is in `arena` and `node`; elsewhere it only names a node by its address.
+//! whole. What it leaves serves the next memtable. The `unsafe` code is in `arena`, `chunk_pool` and `node`; elsewhere
+//! it only names a node by its address.
 //!
 //! The index is an accelerator, never an authority: what decides that a key has *one* node is the lowest
 //! level of the skiplist, and whoever inserts a cell sees to it before returning that the index has the node,
@@ -22,6 +23,7 @@
 //! for each 128 bytes of the capacity; with smaller entries than that, some lookups fall back to the skiplist.
 
 mod arena;
+mod chunk_pool;
 mod cursor;
 mod index;
 mod node;
@@ -34,6 +36,7 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
+pub use chunk_pool::ChunkPool;
 pub use cursor::MemtableCursor;
 pub use table::Memtable;
 

@@ -11,6 +11,9 @@
 #[path = "arena.rs"]
 mod arena;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
+#[path = "chunk_pool.rs"]
+mod chunk_pool;
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "cursor.rs"]
 mod cursor;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
@@ -34,6 +37,7 @@ use super::hash_key;
 use crate::iter::Cursor;
 use crate::sequence::Sequence;
 use arena::{Arena, PIECE_BYTES_MAX};
+use chunk_pool::ChunkPool;
 use shuttle::thread;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -249,7 +253,7 @@ fn an_abort_is_seen_by_whoever_is_given_a_later_sequence() {
 #[test]
 fn pieces_taken_while_the_arena_grows_do_not_overlap_and_all_chunks_are_counted() {
     check(|| {
-        let arena = Arc::new(Arena::new(0));
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(0))));
         let empty = arena.bytes();
         let threads: Vec<_> = (0..3)
             .map(|_| {

@@ -9,11 +9,13 @@
 //! found once stays one, and a lost race is repeated from where it was lost.
 
 use super::arena::Arena;
+use super::chunk_pool::ChunkPool;
 use super::node::{CellNode, HEIGHT_MAX, KeyHead, KeyNode, Probe};
 use super::sync::{AtomicUsize, Ordering};
 use crate::sequence::Sequence;
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use stdx::CellRef;
 
 /// A level has a quarter of the nodes of the one below it: two bits of chance for each.
@@ -40,8 +42,8 @@ pub(super) struct Inserted<'a> {
 }
 
 impl Skiplist {
-    pub(super) fn new(capacity_bytes: usize) -> Self {
-        let arena = Arena::new(capacity_bytes);
+    pub(super) fn new(pool: Arc<ChunkPool>) -> Self {
+        let arena = Arena::new(pool);
         let sentinel = KeyNode::sentinel(&arena).address();
         Self { arena, sentinel, height: AtomicUsize::new(1) }
     }

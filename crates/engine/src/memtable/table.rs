@@ -1,5 +1,6 @@
 //! The memtable itself: skiplist, index, visibility and counters put together.
 
+use super::chunk_pool::ChunkPool;
 use super::cursor::MemtableCursor;
 use super::hash_key;
 use super::index::{Index, Lookup};
@@ -27,14 +28,19 @@ pub struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable that is to hold about `capacity_bytes`, its own overhead included. It can hold more,
-    /// but gets slower then. Takes about a sixteenth of the capacity at once, and touches it.
+    /// An empty memtable that is to hold about `capacity_bytes`, its own overhead included, of memory that no other
+    /// has had. See [`Memtable::from_pool`].
     pub fn new(id: u64, capacity_bytes: u64) -> Self {
-        let capacity_bytes = usize::try_from(capacity_bytes).unwrap_or(usize::MAX / 2);
+        Self::from_pool(id, &Arc::new(ChunkPool::new(capacity_bytes)))
+    }
+
+    /// An empty memtable that is to hold about what the pool was made for, its own overhead included. It can hold more,
+    /// but gets slower then. Takes about a sixteenth of that at once, and touches it.
+    pub fn from_pool(id: u64, pool: &Arc<ChunkPool>) -> Self {
         Self {
             id,
-            skiplist: Skiplist::new(capacity_bytes),
-            index: Index::new(capacity_bytes),
+            skiplist: Skiplist::new(Arc::clone(pool)),
+            index: Index::new(pool.capacity_bytes()),
             cells: AtomicU64::new(0),
             hlc_min: AtomicU64::new(u64::MAX),
             hlc_max: AtomicU64::new(0),
@@ -160,7 +166,7 @@ impl Memtable {
         self.aborted.add(sequences);
     }
 
-    /// What the memtable holds of the global allocator, in bytes.
+    /// What the memtable holds of the global allocator, in bytes, and leaves to it or to its pool.
     pub fn bytes(&self) -> u64 {
         (self.skiplist.arena().bytes() + self.index.bytes()) as u64
     }

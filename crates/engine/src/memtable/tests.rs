@@ -1,6 +1,6 @@
 //! The memtable against a model: random histories on one thread.
 
-use super::{Memtable, hash_key};
+use super::{ChunkPool, Memtable, hash_key};
 use crate::iter::Cursor;
 use crate::sequence::Sequence;
 use bytes::Bytes;
@@ -227,4 +227,24 @@ fn a_cursor_outlives_every_other_owner_of_its_memtable() {
     cursor.advance().expect("a memtable does not fail");
     let (key, cell) = cursor.entry().expect("the third key");
     assert_eq!((key, cell.meta.kind), (b"c".as_slice(), CellKind::Value));
+}
+
+#[test]
+fn a_memtable_of_used_chunks_shows_nothing_of_the_one_before() {
+    let pool = Arc::new(ChunkPool::new(1 << 20));
+    for round in 0..4u64 {
+        let kept = pool.bytes();
+        let table = Arc::new(Memtable::from_pool(round, &pool));
+        assert_eq!(pool.bytes() < kept, round > 0, "round {round}");
+        assert_eq!(entries_from(&table, b"", Sequence::MAX), []);
+        let keys: Vec<_> =
+            (0..1_000u64).map(|at| (at * (round + 3) % 1_009).to_string().into_bytes()).collect();
+        for (at, key) in keys.iter().enumerate() {
+            assert_eq!(table.get(key, hash_key(key), Sequence::MAX), None);
+            table.insert(Sequence(at as u64), key, value(round, 100).as_ref());
+        }
+        let mut expected: Vec<_> = keys.into_iter().map(|key| (key, value(round, 100))).collect();
+        expected.sort_by(|one, other| one.0.cmp(&other.0));
+        assert_eq!(entries_from(&table, b"", Sequence::MAX), expected);
+    }
 }

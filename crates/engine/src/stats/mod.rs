@@ -70,7 +70,7 @@ pub struct Stats {
 pub struct MemoryStats {
     /// What all parts may take together.
     pub budget_bytes: u64,
-    /// Memtables, the one that is ready to be the next included.
+    /// Memtables, with the one that is ready to be the next, and what is kept for those behind it.
     pub memtable_bytes: u64,
     /// Memtables that were flushed and that snapshots hold.
     pub held_bytes: u64,
@@ -238,7 +238,7 @@ impl Engine {
         let tables = view.levels.iter().map(|(_, table)| table);
         MemoryStats {
             budget_bytes: shared.options.memory_bytes,
-            memtable_bytes: view.memtable_bytes() + spare_bytes,
+            memtable_bytes: view.memtable_bytes() + spare_bytes + shared.chunk_pool.bytes(),
             held_bytes: self.held_bytes(),
             cache_bytes: shared.cache.bytes(),
             table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),

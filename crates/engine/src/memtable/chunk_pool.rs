@@ -1,0 +1,175 @@
+//! Chunks of memory that go from one memtable to the next.
+//!
+//! **Promise.** Memtables of one pool, together with what the pool keeps, hold no more of the allocator than those
+//! memtables have held at their most, give or take a chunk. What is kept is at most what one memtable is to hold, and
+//! [`ChunkPool::bytes`] says how much it is.
+//!
+//! **Mechanism.** A list of free chunks, all of one size. A memtable that goes leaves its chunks here, and whoever needs one
+//! looks here first. So while anything is kept, nothing is asked of the allocator but large values; and as much as those
+//! take, the pool gives back. The chunks themselves are never cleared: what was in them is written over.
+//!
+//! A chunk that is new must be mapped and cleared by the system, which takes a twentieth of a small write that is not
+//! synced, and more where the system is itself a guest.
+//!
+//! **Caveats.** A node that nobody writes to any more keeps its chunks.
+
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+pub(super) const CHUNK_BYTES_MIN: usize = 64 << 10;
+const CHUNK_BYTES_MAX: usize = 2 << 20;
+/// About so many chunks make up the capacity of a memtable.
+const CHUNKS: usize = 32;
+/// What a chunk is aligned to.
+pub(super) const CACHE_LINE: usize = 64;
+
+/// Memory for memtables of one capacity. See the module.
+pub struct ChunkPool {
+    capacity_bytes: usize,
+    layout: Layout,
+    /// So many chunks are kept.
+    kept_max: usize,
+    free: Mutex<Free>,
+}
+
+/// Chunks that nobody uses.
+struct Free {
+    chunks: Vec<NonNull<u8>>,
+    /// What large values have taken that no chunk was given back for yet.
+    owed_bytes: usize,
+}
+
+// SAFETY: what the pointers lead to belongs to the pool alone, and may be freed by any thread.
+unsafe impl Send for Free {}
+
+impl ChunkPool {
+    /// An empty pool for memtables that are to hold about `capacity_bytes`.
+    pub fn new(capacity_bytes: u64) -> Self {
+        let capacity_bytes = usize::try_from(capacity_bytes).unwrap_or(usize::MAX / 2);
+        let chunk_bytes =
+            (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let layout =
+            Layout::from_size_align(chunk_bytes, CACHE_LINE).expect("a chunk is far below the limit");
+        let kept_max = capacity_bytes / chunk_bytes;
+        let free = Free { chunks: Vec::with_capacity(kept_max), owed_bytes: 0 };
+        Self { capacity_bytes, layout, kept_max, free: Mutex::new(free) }
+    }
+
+    /// What is kept for the next memtables, in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.free.lock().chunks.len() * self.chunk_bytes()) as u64
+    }
+
+    /// What a memtable is to hold.
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
+    /// The size of every chunk.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// A chunk, aligned to a cache line, whose bytes may be anything.
+    pub(super) fn take(&self) -> NonNull<u8> {
+        let kept = self.free.lock().chunks.pop();
+        kept.unwrap_or_else(|| {
+            // SAFETY: the layout has a size.
+            let fresh = unsafe { alloc(self.layout) };
+            NonNull::new(fresh).unwrap_or_else(|| handle_alloc_error(self.layout))
+        })
+    }
+
+    /// Takes a chunk back.
+    ///
+    /// # Safety
+    /// It came from [`ChunkPool::take`] of the same pool, and nothing refers to it any more.
+    pub(super) unsafe fn put_back(&self, chunk: NonNull<u8>) {
+        let mut free = self.free.lock();
+        if free.chunks.len() < self.kept_max {
+            return free.chunks.push(chunk);
+        }
+        drop(free);
+        // SAFETY: as the caller promises.
+        unsafe { self.free_chunk(chunk) };
+    }
+
+    /// Gives as much back to the allocator as a large value took of it.
+    pub(super) fn make_way(&self, bytes: usize) {
+        let mut free = self.free.lock();
+        free.owed_bytes = if free.chunks.is_empty() { 0 } else { free.owed_bytes + bytes };
+        while free.owed_bytes >= self.chunk_bytes() {
+            let Some(chunk) = free.chunks.pop() else { return free.owed_bytes = 0 };
+            free.owed_bytes -= self.chunk_bytes();
+            // SAFETY: what is free came from `take`, and the list was the only one to know it.
+            unsafe { self.free_chunk(chunk) };
+        }
+    }
+
+    /// # Safety
+    /// `chunk` came from [`ChunkPool::take`], and nothing refers to it any more.
+    unsafe fn free_chunk(&self, chunk: NonNull<u8>) {
+        // SAFETY: all chunks were allocated with this layout.
+        unsafe { dealloc(chunk.as_ptr(), self.layout) };
+    }
+}
+
+impl Drop for ChunkPool {
+    fn drop(&mut self) {
+        for chunk in std::mem::take(&mut self.free.get_mut().chunks) {
+            // SAFETY: what is free came from `take`, and the list was the only one to know it.
+            unsafe { self.free_chunk(chunk) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY_BYTES: u64 = 4 * CHUNK_BYTES_MIN as u64;
+
+    fn take(pool: &ChunkPool, count: usize) -> Vec<NonNull<u8>> {
+        (0..count).map(|_| pool.take()).collect()
+    }
+
+    fn put_back(pool: &ChunkPool, chunks: Vec<NonNull<u8>>) {
+        for chunk in chunks {
+            // SAFETY: each was taken from this pool, is put back once and used no more.
+            unsafe { pool.put_back(chunk) };
+        }
+    }
+
+    #[test]
+    fn what_was_put_back_is_taken_first_and_no_more_than_the_capacity_is_kept() {
+        let pool = ChunkPool::new(CAPACITY_BYTES);
+        assert_eq!(pool.bytes(), 0);
+        let first = take(&pool, 3);
+        put_back(&pool, first.clone());
+        assert_eq!(pool.bytes(), 3 * pool.chunk_bytes() as u64);
+        let mut second = take(&pool, 6);
+        assert!(first.iter().all(|chunk| second[..3].contains(chunk)));
+        second.sort_unstable();
+        second.dedup();
+        assert_eq!(second.len(), 6, "none is handed out twice");
+        put_back(&pool, second);
+        assert_eq!(pool.bytes(), CAPACITY_BYTES);
+    }
+
+    #[test]
+    fn large_values_take_the_place_of_what_is_kept() {
+        let pool = ChunkPool::new(CAPACITY_BYTES);
+        let chunk_bytes = pool.chunk_bytes();
+        pool.make_way(10 * chunk_bytes);
+        let chunks = take(&pool, 4);
+        put_back(&pool, chunks);
+        assert_eq!(pool.bytes(), CAPACITY_BYTES, "nothing was kept when the first value came");
+        pool.make_way(chunk_bytes / 2);
+        assert_eq!(pool.bytes(), CAPACITY_BYTES);
+        pool.make_way(chunk_bytes / 2);
+        assert_eq!(pool.bytes(), CAPACITY_BYTES - chunk_bytes as u64);
+        pool.make_way(20 * chunk_bytes);
+        assert_eq!(pool.bytes(), 0);
+    }
+}
