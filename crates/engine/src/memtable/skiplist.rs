@@ -59,12 +59,15 @@ impl Skiplist {
 
     /// The node of this key.
     pub(super) fn find(&self, key: &[u8]) -> Option<KeyNode<'_>> {
-        self.search(Probe::new(key)).end().found
+        let mut search = self.search(Probe::new(key));
+        search.end();
+        search.found
     }
 
     /// The first node whose key is not less than `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Option<KeyNode<'_>> {
-        let search = self.search(Probe::new(key)).end();
+        let mut search = self.search(Probe::new(key));
+        search.end();
         search.found.or(search.places[0].after)
     }
 
@@ -88,12 +91,12 @@ impl Skiplist {
     /// chooses the height of the node.
     pub(super) fn insert<'a>(
         &'a self,
-        search: Search<'a, '_>,
+        search: &mut Search<'a, '_>,
         sequence: Sequence,
         cell: &CellRef<'_>,
         chance: u64,
     ) -> Inserted<'a> {
-        let mut search = search.end();
+        search.end();
         let first = CellNode::new(&self.arena, sequence, cell);
         if let Some(node) = search.found {
             return Self::add(node, first);
@@ -174,9 +177,10 @@ impl Search<'_, '_> {
     }
 
     /// Makes all comparisons that are left.
-    fn end(mut self) -> Self {
-        while self.step() {}
-        self
+    fn end(&mut self) {
+        while self.step() {
+            self.prefetch_below();
+        }
     }
 
     /// Goes down to the first level with a node that must be compared.
@@ -185,8 +189,7 @@ impl Search<'_, '_> {
             let after = self.before.next(self.level);
             self.candidate = after.filter(|_| after != self.greater);
             if let Some(node) = self.candidate {
-                node.prefetch();
-                return self.prefetch_below();
+                return node.prefetch();
             }
             self.places[self.level] = Place { before: self.before, after };
             match self.level.checked_sub(1) {
@@ -196,7 +199,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Half of the comparisons end a level: has the first node of the next one on its way.
+    /// Half of the comparisons end a level: has the first node of the next one on its way. That is for who looks for one
+    /// key alone; with others it would take the place of lines that they are sure to need.
     fn prefetch_below(&self) {
         if let Some(below) = self.level.checked_sub(1).and_then(|level| self.before.next(level)) {
             below.prefetch();

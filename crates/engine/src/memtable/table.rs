@@ -13,8 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
 
-/// So many keys are looked for side by side: about as many lines of memory as a core has on their way at once.
-const WAVE: usize = 16;
+/// So many keys are looked for side by side: what one waits for has come when its turn comes again. A core has fewer
+/// lines of memory on their way at once, but many a step finds what it needs in the caches.
+const WAVE: usize = 64;
 
 /// The cells that are in memory and not yet in a table. See the module.
 pub struct Memtable {
@@ -60,8 +61,8 @@ impl Memtable {
     /// When the key is longer than 16 KiB or the value than 4 GiB.
     pub fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
         let arrival = self.meet(0, key, cell);
-        let home = self.home_of(&arrival);
-        self.take_in(sequence, &arrival, home)
+        let mut home = self.home_of(&arrival);
+        self.take_in(sequence, &arrival, &mut home)
     }
 
     /// Inserts cells that were committed as `first` and the sequences behind it, as [`Memtable::insert`] does one after
@@ -84,11 +85,13 @@ impl Memtable {
                 return superseded;
             }
             self.look_for(&wave, &mut homes);
-            for (arrival, home) in wave.drain(..).zip(homes.drain(..)) {
-                if self.take_in(first.plus(arrival.at), &arrival, home) {
+            for (arrival, home) in wave.iter().zip(&mut homes) {
+                if self.take_in(first.plus(arrival.at), arrival, home) {
                     superseded.push(arrival.at as u32);
                 }
             }
+            wave.clear();
+            homes.clear();
         }
     }
 
@@ -104,7 +107,7 @@ impl Memtable {
             self.index.prefetch_node(arrival.hash, self.skiplist.arena());
         }
         homes.extend(wave.iter().map(|arrival| self.home_of(arrival)));
-        let mut goes_on = true;
+        let mut goes_on = homes.len() > 1;
         while goes_on {
             goes_on = false;
             for home in &mut *homes {
@@ -125,11 +128,11 @@ impl Memtable {
     }
 
     /// Inserts a cell whose key was looked for. Whether it was superseded.
-    fn take_in(&self, sequence: Sequence, arrival: &Arrival<'_>, home: Home<'_, '_>) -> bool {
+    fn take_in<'a>(&'a self, sequence: Sequence, arrival: &Arrival<'_>, home: &mut Home<'a, '_>) -> bool {
         let Arrival { hash, cell, .. } = arrival;
         self.count(cell.meta.version.hlc);
         match home {
-            Home::Known(node) => self.skiplist.insert_under(node, sequence, cell).superseded,
+            Home::Known(node) => self.skiplist.insert_under(*node, sequence, cell).superseded,
             Home::Sought(search) => {
                 let chance = scramble(sequence.0 ^ hash);
                 let Inserted { node, superseded } = self.skiplist.insert(search, sequence, cell, chance);
