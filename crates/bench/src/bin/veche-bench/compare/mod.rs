@@ -2,7 +2,8 @@
 //!
 //! **Promise.** Sides of one contest are asked for the same keys and values by as many connections, one request in flight
 //! on each, in turns within one run; what an answer promises is said beside each. CPU time is that of all processes
-//! of a side, what they forked included.
+//! of a side, what they forked included, until they are at rest again: a log that is rewritten or tables that are merged
+//! after the last answer count for who left them to be done, and slow nobody else.
 //!
 //! **Mechanism.** One generator drives all who speak HTTP or RESP ([`bench::Protocol`]); etcd, which speaks gRPC, is driven
 //! by a load program of its own with etcd's client ([`etcd_load`]), whose orders come from here. Afterwards values

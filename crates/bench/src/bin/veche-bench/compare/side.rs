@@ -4,15 +4,25 @@ use super::etcd_load::{Data, EtcdLoad};
 use crate::Outcome;
 use crate::measure::{Load, Meters, measure_all, preload, verify};
 use crate::servers::Layout;
+use bench::family::FamilyMeter;
 use bench::keys::KeyOrder;
 use bench::process::Server;
 use bench::{Operation, Pacing};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// Values read back after each comparison, on every side.
 pub(crate) const READ_BACK: u64 = 1_000;
 const VERIFY_CONNECTIONS: usize = 8;
+
+/// Servers are at rest when they take less than this part of a core, ...
+const REST_SHARE: f64 = 0.1;
+/// ... in so many looks in a row, this long each.
+const QUIET_POLLS: usize = 3;
+const REST_POLL: Duration = Duration::from_millis(100);
+/// Longer is not waited for it.
+const REST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who is compared.
 #[derive(Clone, Debug)]
@@ -47,6 +57,12 @@ pub(crate) struct Asking {
 pub(crate) struct Taken {
     /// Of all processes of the side, for each answer.
     pub(crate) cpu_us: f64,
+    pub(crate) asked: Asked,
+}
+
+/// How it was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
     pub(crate) per_second: f64,
     /// The part of its cores that the generator used.
     pub(crate) generator_busy: f64,
@@ -91,23 +107,46 @@ impl Side {
         Self { synced_copies: copies, ..self }
     }
 
-    /// Asks for so long, and measures.
+    /// Asks for so long, and measures. Then waits until the servers are at rest: what answers leave to be done is a part of
+    /// what they cost, and must not take the core from the side whose turn is next.
     pub(crate) fn take(&self, layout: Layout, asking: Asking, seconds: f64, seed: u64) -> Outcome<Taken> {
-        match &self.asked_by {
+        let meters = self.meters()?;
+        let asked = match &self.asked_by {
             AskedBy::Generator => {
                 let sample = measure_all(&self.servers, layout, seconds, &[asking.load(seed)])?;
-                Ok(Taken {
-                    cpu_us: sample.cpu_us,
+                Asked {
                     per_second: sample.per_second,
                     generator_busy: sample.generator_busy,
                     answers: sample.answers,
-                })
+                }
             }
             AskedBy::EtcdLoad { load, read } => {
                 let operation = if asking.operation == Operation::Put { "put" } else { read };
-                self.take_etcd(&mut load.borrow_mut(), layout, asking.data(), operation, seconds, seed)
+                self.take_etcd(&mut load.borrow_mut(), layout, asking.data(), operation, seconds, seed)?
             }
+        };
+        self.wait_for_rest()?;
+        Ok(Taken { cpu_us: spent(&meters)?.as_secs_f64() * 1e6 / asked.answers.max(1) as f64, asked })
+    }
+
+    /// Waits until the servers, and what they forked, do next to nothing.
+    fn wait_for_rest(&self) -> Outcome<()> {
+        let begun = Instant::now();
+        let mut quiet = 0;
+        while quiet < QUIET_POLLS {
+            if begun.elapsed() > REST_PATIENCE {
+                println!("  {} is not at rest after {} s", self.name, REST_PATIENCE.as_secs());
+                return Ok(());
+            }
+            let meters = self.meters()?;
+            std::thread::sleep(REST_POLL);
+            quiet = if spent(&meters)? < REST_POLL.mul_f64(REST_SHARE) { quiet + 1 } else { 0 };
         }
+        Ok(())
+    }
+
+    fn meters(&self) -> Outcome<Vec<FamilyMeter>> {
+        Ok(self.servers.iter().map(|server| FamilyMeter::start(server.pid())).collect::<Result<_, _>>()?)
     }
 
     fn take_etcd(
@@ -118,25 +157,25 @@ impl Side {
         operation: &str,
         seconds: f64,
         seed: u64,
-    ) -> Outcome<Taken> {
+    ) -> Outcome<Asked> {
         let meters = Meters::start(&self.servers, load.pid(), layout)?;
         let done = load.run(operation, data, seconds, seed)?;
         let spent = meters.spent()?;
-        Ok(Taken {
-            cpu_us: spent.by_servers.as_secs_f64() * 1e6 / done.requests.max(1) as f64,
+        Ok(Asked {
             per_second: done.measured as f64 / done.seconds,
             generator_busy: spent.generator_busy,
             answers: done.requests,
         })
     }
 
-    /// Stores every key once.
+    /// Stores every key once, and waits until the servers are at rest.
     pub(crate) fn preload(&self, layout: Layout, asking: Asking) -> Outcome<()> {
         let Asking { keys, value_bytes, .. } = asking;
         match &self.asked_by {
-            AskedBy::Generator => preload(&self.servers[0], layout, KeyOrder::Sequential, keys, value_bytes),
-            AskedBy::EtcdLoad { load, .. } => load.borrow_mut().preload(asking.data()),
+            AskedBy::Generator => preload(&self.servers[0], layout, KeyOrder::Sequential, keys, value_bytes)?,
+            AskedBy::EtcdLoad { load, .. } => load.borrow_mut().preload(asking.data())?,
         }
+        self.wait_for_rest()
     }
 
     /// Reads keys, and fails unless every one has the value that was stored.
@@ -147,6 +186,10 @@ impl Side {
             AskedBy::EtcdLoad { load, .. } => load.borrow_mut().verify(asking.data(), READ_BACK),
         }
     }
+}
+
+fn spent(meters: &[FamilyMeter]) -> Outcome<Duration> {
+    Ok(meters.iter().map(FamilyMeter::spent).sum::<Result<_, _>>()?)
 }
 
 impl Asking {
