@@ -53,6 +53,8 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// What starts a request. A search begins at this rate.
     pub pacing: Pacing,
+    /// With a rate: what is due within so long starts together. Zero: each request at its own time.
+    pub burst: Duration,
     /// What is asked.
     pub workload: WorkloadSpec,
     /// Store so many keys before.
@@ -212,7 +214,10 @@ impl Runner<'_> {
         let plan = self.plan;
         let rate = match (&plan.search, plan.pacing) {
             (Some(search), _) => format!("highest rate that holds {}", search.goal),
-            (None, Pacing::Rate(rate)) => format!("{} requests/s", grouped(rate)),
+            (None, Pacing::Rate(rate)) if plan.burst.is_zero() => format!("{} requests/s", grouped(rate)),
+            (None, Pacing::Rate(rate)) => {
+                format!("{} requests/s in bursts each {:?}", grouped(rate), plan.burst)
+            }
             (None, Pacing::Closed) => "closed loop".to_owned(),
         };
         let WorkloadSpec { mix, keys, order, sizes, .. } = plan.workload;
@@ -244,6 +249,7 @@ impl Runner<'_> {
             name: "preload".to_owned(),
             connections: PRELOAD_CONNECTIONS.max(plan.connections),
             pacing: Pacing::Closed,
+            burst: Duration::ZERO,
             workload: WorkloadSpec {
                 mix: Mix::only(Operation::Put),
                 order: KeyOrder::Sequential,
@@ -307,6 +313,7 @@ impl Runner<'_> {
             name: plan.name.clone(),
             connections: plan.connections,
             pacing,
+            burst: plan.burst,
             workload: plan.workload,
             requests: plan.requests,
             verify: plan.verify,

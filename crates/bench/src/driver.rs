@@ -450,6 +450,7 @@ mod tests {
             name: String::new(),
             connections: 1,
             pacing: Pacing::Rate(1_000),
+            burst: Duration::ZERO,
             workload: spec,
             requests: None,
             verify: false,

@@ -35,6 +35,8 @@ pub struct Lane {
     pub connections: usize,
     /// What starts a request.
     pub pacing: Pacing,
+    /// With a rate: what is due within so long starts together. Zero: each request at its own time.
+    pub burst: Duration,
     /// What is asked.
     pub workload: WorkloadSpec,
     /// Stop after so many requests.
@@ -73,6 +75,8 @@ pub struct LaneResult {
     pub name: String,
     /// What it was asked to keep up.
     pub pacing: Pacing,
+    /// What of it started together; see [`Lane::burst`].
+    pub burst: Duration,
     /// Latencies, statuses, failures.
     pub recorder: Recorder,
     /// Time that was measured, without the warm-up and without the wait for the last answers.
@@ -190,7 +194,8 @@ pub fn run_watched(spec: &RunSpec, mut watch: Watch<'_>) -> Result<Vec<LaneResul
     for (i, lane) in spec.lanes.iter().enumerate() {
         let mut recorder = run.recorder(i);
         driven.iter().for_each(|thread| recorder.merge(&thread.recorders[i]));
-        results.push(LaneResult { name: lane.name.clone(), pacing: lane.pacing, recorder, elapsed });
+        let Lane { name, pacing, burst, .. } = lane;
+        results.push(LaneResult { name: name.clone(), pacing: *pacing, burst: *burst, recorder, elapsed });
     }
     Ok(results)
 }
@@ -291,7 +296,8 @@ impl Run<'_> {
         let shares = lanes.into_iter().enumerate().map(|(i, prepared)| {
             let (lane, times) = (&self.spec.lanes[i], self.times);
             let schedule =
-                Schedule::new(lane.pacing, prepared.connections.len(), share, times.start, times.end);
+                Schedule::new(lane.pacing, prepared.connections.len(), share, times.start, times.end)
+                    .in_bursts(lane.burst);
             let share = LaneShare::new(lane, schedule, prepared.workload, self.recorder(i), prepared.tickets);
             (share, prepared.connections)
         });

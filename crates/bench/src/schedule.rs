@@ -2,7 +2,8 @@
 //!
 //! **Promise.** With a rate, slot `k` of a run is meant to start at exactly `start + k / rate`, whatever the
 //! server does; the slots go round the connections. A slot whose connection is still busy waits, and its
-//! request's latency counts from the slot, not from the moment it could be sent at last.
+//! request's latency counts from the slot, not from the moment it could be sent at last. In bursts all slots of an
+//! interval are meant to start at its beginning.
 //!
 //! **Mechanism.** [`Schedule::release`] counts the slots that are due; [`Schedule::take`] gives a free
 //! connection the oldest of its own. What waits is not kept but follows from two counts, so that any number of slots
@@ -62,6 +63,8 @@ pub struct Schedule {
     start: Instant,
     end: Instant,
     share: Share,
+    /// Intervals of bursts; zero: each slot has its own time.
+    burst_nanos: u128,
     released: u64,
     /// Slots that each connection has taken.
     taken: Vec<u64>,
@@ -78,7 +81,13 @@ impl Schedule {
             Pacing::Closed => None,
             Pacing::Rate(rate) => Some(rate),
         };
-        Self { rate, start, end, share, released: 0, taken: vec![0; connections] }
+        Self { rate, start, end, share, burst_nanos: 0, released: 0, taken: vec![0; connections] }
+    }
+
+    /// The same, with what is due within each such interval together at its beginning.
+    #[must_use]
+    pub fn in_bursts(self, interval: Duration) -> Self {
+        Self { burst_nanos: interval.as_nanos(), ..self }
     }
 
     /// Hands every slot that is due at `now` to its connection, and calls `due` with that connection.
@@ -127,7 +136,8 @@ impl Schedule {
     /// The intended start of this thread's slot of that number. `None` past the end of the clock.
     fn time_of(&self, slot: u64, rate: u64) -> Option<Instant> {
         let nanos = u128::from(slot * self.share.of + self.share.index) * NANOS_PER_SECOND / u128::from(rate);
-        Some(self.start + Duration::from_nanos(u64::try_from(nanos).ok()?))
+        let early = nanos.checked_rem(self.burst_nanos).unwrap_or(0);
+        Some(self.start + Duration::from_nanos(u64::try_from(nanos - early).ok()?))
     }
 }
 
@@ -198,6 +208,20 @@ mod tests {
         let expected: Vec<Instant> =
             (0..7).map(|k| at(100) + Duration::from_nanos(k * 1_000_000_000 / 7)).collect();
         assert_eq!(slots, expected);
+    }
+
+    #[test]
+    fn what_is_due_within_an_interval_starts_together_at_its_beginning_and_the_rate_stays() {
+        let schedule = Schedule::new(Pacing::Rate(2_500), 8, ALONE, at(100), at(110));
+        let mut schedule = schedule.in_bursts(Duration::from_millis(2));
+        assert_eq!(schedule.next_release(), Some(at(100)));
+        schedule.release(at(100), |_| {});
+        assert_eq!(schedule.next_release(), Some(at(102)));
+        schedule.release(at(1_000), |_| {});
+        let mut slots: Vec<_> = std::iter::from_fn(|| schedule.abandon_one()).collect();
+        slots.sort();
+        let bursts: Vec<_> = (0..5).flat_map(|burst| [at(100 + 2 * burst); 5]).collect();
+        assert_eq!(slots, bursts);
     }
 
     #[test]

@@ -70,8 +70,11 @@ struct Load {
     /// Requests/s over all connections; without it a closed loop: each connection asks as soon as it was answered
     #[arg(short, long, value_name = "N", help_heading = "Pace")]
     rate: Option<Pacing>,
+    /// With a rate: what is due within so long starts together, at its beginning [default: each request at its own time]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Pace")]
+    burst: Option<Duration>,
     /// A closed loop, also where the preset has a rate
-    #[arg(long, conflicts_with = "rate", help_heading = "Pace")]
+    #[arg(long, conflicts_with_all = ["rate", "burst"], help_heading = "Pace")]
     closed: bool,
     /// Find the highest rate that holds this, as in 'p99<10ms,errors=0', then measure 20 % below it for --duration
     #[arg(long, value_name = "GOAL", conflicts_with = "closed", help_heading = "Pace")]
@@ -276,6 +279,10 @@ impl Load {
         let workload = self.workload();
         let preload = self.preload_keys(workload.sizes, workload.keys);
         let rate = self.rate.or(preset.map(|preset| Pacing::Rate(preset.rate)));
+        let pacing = if self.closed { Pacing::Closed } else { rate.unwrap_or(Pacing::Closed) };
+        if self.burst.is_some() && pacing == Pacing::Closed && self.find_max.is_none() {
+            return Err("--burst needs a rate: a closed loop has nothing that is due".to_owned());
+        }
         let connections = self.connections.or(preset.map(|preset| preset.connections));
         let of_preset = preset.map(|preset| Duration::from_secs(preset.duration_s));
         let unless_counted = || self.requests.is_none().then(|| of_preset.unwrap_or(DURATION_DEFAULT));
@@ -289,7 +296,8 @@ impl Load {
             connections: connections.unwrap_or(CONNECTIONS_DEFAULT).max(self.threads),
             threads: self.threads,
             cores: self.cores.clone(),
-            pacing: if self.closed { Pacing::Closed } else { rate.unwrap_or(Pacing::Closed) },
+            pacing,
+            burst: self.burst.unwrap_or_default(),
             workload,
             preload: preload.map(|keys| Preload { keys, always: self.preload_again }),
             warmup: self.warmup,

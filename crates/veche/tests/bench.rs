@@ -63,6 +63,21 @@ fn a_rate_is_measured_and_told_in_every_form() {
 }
 
 #[test]
+fn a_rate_may_come_in_bursts() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let run = ["-k", "100", "--preload", "-r", "400", "--burst", "50ms", "-c", "20", "-d", "500ms"];
+    let output =
+        bench(node.address, &[&run[..], &["--warmup", "0", "--json", "a.json"]].concat(), dir.path());
+    let printed = text(&output);
+    assert!(printed.contains("(400 asked for, in bursts, "), "{printed}");
+    let live = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(live.contains("400 requests/s in bursts each 50ms"), "{live}");
+    let report = json(&dir.path().join("a.json"));
+    assert_eq!((&report["run"]["answers"], &report["run"]["burst_s"]), (&200.into(), &0.05.into()));
+}
+
+#[test]
 fn data_that_is_there_is_not_stored_again_and_is_checked() {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
@@ -182,6 +197,7 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
     failed(&["--preset", "get-all"], "get-random-1g");
     failed(&["--find-max", "fast"], "p99<10ms");
     failed(&["-m", "fetch"], "get-missing");
+    failed(&["--burst", "1ms"], "--burst needs a rate");
     failed(&["-d", "100ms", "--json", "no/such/place.json"], "no/such/place.json");
     std::fs::write(dir.path().join("x.json"), "{}").expect("a file");
     let output = veche().current_dir(dir.path()).args(["bench", "compare", "x.json", "x.json"]).output();

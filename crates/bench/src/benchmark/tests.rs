@@ -62,6 +62,7 @@ fn plan(addresses: &[SocketAddr]) -> Plan {
         threads: 2,
         cores: Vec::new(),
         pacing: Pacing::Rate(1_000),
+        burst: Duration::ZERO,
         workload: WorkloadSpec { keys: 100, ..WorkloadSpec::default() },
         preload: None,
         warmup: Duration::from_millis(100),

@@ -171,6 +171,8 @@ pub struct LaneReport {
     pub name: String,
     /// Requests/s that were asked for. `None`: a closed loop.
     pub asked_per_s: Option<u64>,
+    /// What was due within so many seconds started together. 0: each request at its own time.
+    pub burst_s: f64,
     /// Measured time, without the warm-up.
     pub elapsed_s: f64,
     /// Answers of any status to requests that were meant to start in that time.
@@ -271,6 +273,7 @@ impl LaneReport {
                 Pacing::Closed => None,
                 Pacing::Rate(rate) => Some(rate),
             },
+            burst_s: result.burst.as_secs_f64(),
             elapsed_s: result.elapsed.as_secs_f64(),
             answers: recorder.answers(),
             answers_per_s: result.answers_per_second(),

@@ -20,7 +20,13 @@ fn report(scale: u64) -> Report {
     recorder.failure(Operation::Get, at(2_999_000), at(3_000_500), Failure::Broken);
     recorder.finish();
     let elapsed = Duration::from_secs(3);
-    let result = LaneResult { name: "lane".to_owned(), pacing: Pacing::Rate(1_000), recorder, elapsed };
+    let result = LaneResult {
+        name: "lane".to_owned(),
+        pacing: Pacing::Rate(1_000),
+        burst: Duration::ZERO,
+        recorder,
+        elapsed,
+    };
     let trials = vec![
         TrialReport {
             rate: 1_000,

@@ -115,7 +115,8 @@ impl fmt::Display for LaneReport {
         }
         write!(f, "Requests/sec: {:>10.2}", self.arrived_per_s)?;
         if let (Some(asked), Some(kept)) = (self.asked_per_s, self.kept()) {
-            write!(f, "   ({} asked for, {:.2} % kept)", grouped(asked), kept * 100.0)?;
+            let bursts = if self.burst_s > 0.0 { ", in bursts" } else { "" };
+            write!(f, "   ({} asked for{bursts}, {:.2} % kept)", grouped(asked), kept * 100.0)?;
         }
         writeln!(f)?;
         if self.elapsed_s > 0.0 && self.body_bytes > 0 {

@@ -34,6 +34,7 @@ impl Load {
             name: name.to_owned(),
             connections: self.connections,
             pacing: self.pacing,
+            burst: Duration::ZERO,
             workload: WorkloadSpec {
                 mix: Mix::only(self.operation),
                 keys: self.keys,

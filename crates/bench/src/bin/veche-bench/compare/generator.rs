@@ -1,8 +1,9 @@
 //! The generator itself: what a request costs `veche bench`, and what it costs wrk, against the same server.
 //!
-//! wrk is a closed loop, as `veche bench` is without a rate: then both ask as fast as the server answers. With a rate,
-//! `veche bench` is asked for half of what its own closed loop reached in the same round, and has to keep it: neither its core
-//! nor the server's is full then, so what is missing is its own fault.
+//! wrk is a closed loop, as `veche bench` is without a rate: then both ask as fast as the server answers. wrk keeps no rate, but
+//! a script has it wait a millisecond, its shortest, before each request; what comes of that is a rate, in bursts, since its
+//! timers tick so. `veche bench` is then asked for the same rate, in bursts of a millisecond, and each request at its own
+//! time; it has to keep it: neither its core nor the server's is full then, so what is missing is its own fault.
 //! wrk asks for the same key again and again, unless a script draws one for each request; `veche bench` always does.
 //! Processor time is that of the whole process, its start included.
 
@@ -23,8 +24,10 @@ use std::process::{Command, Stdio};
 
 const CONNECTIONS: usize = 64;
 const VALUE_BYTES: usize = 100;
-/// The part of what its closed loop reached that it is asked to keep.
-const PART_OF_RATE: f64 = 0.5;
+/// Has wrk wait a millisecond before each request.
+const WAITING: &str = "function delay() return 1 end\n";
+/// As wrk's bursts.
+const BURST: &str = "--burst=1ms";
 /// wrk's cost of a request by ours: ours may be one and a half times as much.
 const COST_RATIO_MIN: f64 = 0.667;
 const RATE_ERROR_MAX: f64 = 0.001;
@@ -43,40 +46,53 @@ impl Arena<'_> {
         preload(&server, self.layout, KeyOrder::Sequential, self.keys, VALUE_BYTES)?;
         let script = self.home.dir().join("draw.lua");
         fs::write(&script, lua_script(self.keys))?;
+        let waiting = self.home.dir().join("wait.lua");
+        fs::write(&waiting, WAITING)?;
         let plain = self.wrk_args(&server, None);
         let scripted = self.wrk_args(&server, Some(&script));
+        let waiting = self.wrk_args(&server, Some(&waiting));
         let json = self.home.dir().join("veche-bench.json");
         let closed = self.bench_args(&server, &json);
         let mut ours = figures("veche bench", "closed loop, draws keys", self.home.program(), &closed);
+        let mut bursts =
+            Figures::new("veche bench --rate --burst 1ms", "the rate of wrk with a delay", vec![]);
         let mut paced =
-            Figures::new("veche bench --rate", "keeps half of its closed loop's rate, draws keys", vec![]);
+            Figures::new("veche bench --rate", "the same rate, each request at its own time", vec![]);
         let mut other = figures("wrk", "closed loop, one key", &wrk.path, &plain);
         let mut drawing = figures("wrk with a script", "closed loop, draws keys", &wrk.path, &scripted);
+        let mut slow =
+            figures("wrk with a delay", "waits 1 ms before a request, one key", &wrk.path, &waiting);
         let mut errors = Vec::new();
         for round in 0..=self.rounds {
             let of_wrk = self.run_wrk(&wrk.path, &plain)?;
             let of_drawing = self.run_wrk(&wrk.path, &scripted)?;
             let (of_ours, _) = self.run_bench(&closed, &json)?;
-            let rate = format!("--rate={:.0}", of_ours.per_second * PART_OF_RATE);
-            let (of_paced, error) = self.run_bench(&[&closed[..], &[rate]].concat(), &json)?;
+            let of_slow = self.run_wrk(&wrk.path, &waiting)?;
+            let rated = [&closed[..], &[format!("--rate={:.0}", of_slow.per_second)]].concat();
+            let (of_bursts, error_of_bursts) =
+                self.run_bench(&[&rated[..], &[BURST.to_owned()]].concat(), &json)?;
+            let (of_paced, error) = self.run_bench(&rated, &json)?;
             println!(
-                "  round {round}: us/request wrk {:.2} ({:.0}/s), with a script {:.2}, veche bench {:.2} ({:.0}/s), \
-                 with a rate {:.2} ({:.0}/s, {:.4} % off)",
-                of_wrk.cpu_us,
-                of_wrk.per_second,
-                of_drawing.cpu_us,
-                of_ours.cpu_us,
-                of_ours.per_second,
+                "  round {round}: us/request wrk {:.2} ({:.0}/s), with a script {:.2}, veche bench {:.2} ({:.0}/s)",
+                of_wrk.cpu_us, of_wrk.per_second, of_drawing.cpu_us, of_ours.cpu_us, of_ours.per_second,
+            );
+            println!(
+                "  at {:.0}/s: wrk {:.2}, veche bench in bursts {:.2} ({:.4} % off), evenly {:.2} ({:.4} % off)",
+                of_slow.per_second,
+                of_slow.cpu_us,
+                of_bursts.cpu_us,
+                error_of_bursts * 100.0,
                 of_paced.cpu_us,
-                of_paced.per_second,
                 error * 100.0,
             );
             if round > 0 {
                 ours.take(&of_ours, self);
+                bursts.take(&of_bursts, self);
                 paced.take(&of_paced, self);
                 other.take(&of_wrk, self);
                 drawing.take(&of_drawing, self);
-                errors.push(error);
+                slow.take(&of_slow, self);
+                errors.push(error.max(error_of_bursts));
             }
         }
         let least = Target::AtLeast(COST_RATIO_MIN);
@@ -86,9 +102,9 @@ impl Arena<'_> {
         };
         let ratios = vec![
             cost("a closed loop", &ours, &other, least),
-            cost("a rate", &paced, &other, least),
             cost("a closed loop", &ours, &drawing, Target::None),
-            cost("a rate", &paced, &drawing, Target::None),
+            cost("a rate in bursts", &bursts, &slow, least),
+            cost("a rate, evenly", &paced, &slow, Target::None),
             Ratio {
                 against: "the rate that was asked for".to_owned(),
                 measure: "rate error: what was missing or too much, as a part",
@@ -100,7 +116,7 @@ impl Arena<'_> {
             title: "the generator: GET, 64 connections".to_owned(),
             about: "CPU of the generator, not of the server, which is bare hyper for all; less is better"
                 .to_owned(),
-            sides: vec![ours, paced, other, drawing],
+            sides: vec![ours, other, drawing, bursts, paced, slow],
             ratios,
         }))
     }

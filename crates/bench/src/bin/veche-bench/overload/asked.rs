@@ -114,7 +114,13 @@ mod tests {
         recorder.failure(Operation::Put, at(100), at(150), Failure::Broken);
         let pacing = Pacing::Rate(1_000);
         Asked::of(
-            &LaneResult { name: String::new(), pacing, recorder, elapsed: Duration::from_secs(2) },
+            &LaneResult {
+                name: String::new(),
+                pacing,
+                burst: Duration::ZERO,
+                recorder,
+                elapsed: Duration::from_secs(2),
+            },
             SAMPLE,
         )
     }
