@@ -97,11 +97,17 @@ impl ChunkPool {
 
     /// Gives as much back to the allocator as a large value took of it.
     pub(super) fn make_way(&self, bytes: usize) {
-        let mut free = self.free.lock();
-        free.owed_bytes = if free.chunks.is_empty() { 0 } else { free.owed_bytes + bytes };
-        while free.owed_bytes >= self.chunk_bytes() {
-            let Some(chunk) = free.chunks.pop() else { return free.owed_bytes = 0 };
-            free.owed_bytes -= self.chunk_bytes();
+        let surplus = {
+            let mut free = self.free.lock();
+            if free.chunks.is_empty() {
+                return free.owed_bytes = 0;
+            }
+            let owed_bytes = free.owed_bytes + bytes;
+            free.owed_bytes = owed_bytes % self.chunk_bytes();
+            let stay = free.chunks.len().saturating_sub(owed_bytes / self.chunk_bytes());
+            free.chunks.split_off(stay)
+        };
+        for chunk in surplus {
             // SAFETY: what is free came from `take`, and the list was the only one to know it.
             unsafe { self.free_chunk(chunk) };
         }
