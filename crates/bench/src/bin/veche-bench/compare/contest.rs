@@ -67,7 +67,7 @@ impl Arena<'_> {
                 let taken = sides[i].take(self.layout, asking, self.seconds, round as u64)?;
                 print_taken(round, &sides[i].name, &taken);
                 if round > 0 {
-                    figures[i].add(taken.cpu_us, taken.asked.per_second, taken.asked.generator_busy);
+                    figures[i].add(taken.cpu_us, taken.per_second, taken.generator_busy);
                 }
             }
         }
@@ -100,9 +100,9 @@ impl Arena<'_> {
 fn print_taken(round: usize, name: &str, taken: &Taken) {
     println!(
         "  round {round}: {name:<34} {:>9.0}/s {:>7.2} us CPU/request, generator busy {:.0} %",
-        taken.asked.per_second,
+        taken.per_second,
         taken.cpu_us,
-        taken.asked.generator_busy * 100.0,
+        taken.generator_busy * 100.0,
     );
 }
 

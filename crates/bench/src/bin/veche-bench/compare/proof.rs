@@ -32,11 +32,11 @@ pub(crate) fn count_syncs(
 ) -> Outcome<String> {
     let table = scratch.join("strace");
     let trace = Trace::attach(strace, &side.servers, &table)?;
-    let asked = side.take(layout, asking, SECONDS, 0)?.asked;
+    let taken = side.ask(layout, asking, SECONDS, 0)?;
     trace.end()?;
     let syncs = syncs_in(&fs::read_to_string(&table)?);
-    let needed = asked.answers * u64::from(side.synced_copies) / asking.connections as u64;
-    let counted = format!("under strace {} writes were answered and {syncs} syncs made", asked.answers);
+    let needed = taken.answers * u64::from(side.synced_copies) / asking.connections as u64;
+    let counted = format!("under strace {} writes were answered and {syncs} syncs made", taken.answers);
     if syncs < needed {
         return Err(format!("{}: {counted}; had each been synced, there were {needed}", side.name).into());
     }

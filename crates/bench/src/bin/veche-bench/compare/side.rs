@@ -57,12 +57,6 @@ pub(crate) struct Asking {
 pub(crate) struct Taken {
     /// Of all processes of the side, for each answer.
     pub(crate) cpu_us: f64,
-    pub(crate) asked: Asked,
-}
-
-/// How it was asked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
     pub(crate) per_second: f64,
     /// The part of its cores that the generator used.
     pub(crate) generator_busy: f64,
@@ -107,46 +101,50 @@ impl Side {
         Self { synced_copies: copies, ..self }
     }
 
-    /// Asks for so long, and measures. Then waits until the servers are at rest: what answers leave to be done is a part of
-    /// what they cost, and must not take the core from the side whose turn is next.
-    pub(crate) fn take(&self, layout: Layout, asking: Asking, seconds: f64, seed: u64) -> Outcome<Taken> {
-        let meters = self.meters()?;
-        let asked = match &self.asked_by {
+    /// Asks for so long, and measures.
+    pub(crate) fn ask(&self, layout: Layout, asking: Asking, seconds: f64, seed: u64) -> Outcome<Taken> {
+        match &self.asked_by {
             AskedBy::Generator => {
                 let sample = measure_all(&self.servers, layout, seconds, &[asking.load(seed)])?;
-                Asked {
+                Ok(Taken {
+                    cpu_us: sample.cpu_us,
                     per_second: sample.per_second,
                     generator_busy: sample.generator_busy,
                     answers: sample.answers,
-                }
+                })
             }
             AskedBy::EtcdLoad { load, read } => {
                 let operation = if asking.operation == Operation::Put { "put" } else { read };
-                self.take_etcd(&mut load.borrow_mut(), layout, asking.data(), operation, seconds, seed)?
+                self.take_etcd(&mut load.borrow_mut(), layout, asking.data(), operation, seconds, seed)
             }
-        };
-        self.wait_for_rest()?;
-        Ok(Taken { cpu_us: spent(&meters)?.as_secs_f64() * 1e6 / asked.answers.max(1) as f64, asked })
+        }
     }
 
-    /// Waits until the servers, and what they forked, do next to nothing.
-    fn wait_for_rest(&self) -> Outcome<()> {
+    /// As [`Side::ask`], until the servers are at rest: what answers leave to be done is a part of what they cost, and must
+    /// not take the core from the side whose turn is next.
+    pub(crate) fn take(&self, layout: Layout, asking: Asking, seconds: f64, seed: u64) -> Outcome<Taken> {
+        let taken = self.ask(layout, asking, seconds, seed)?;
+        let behind_us = self.wait_for_rest()?.as_secs_f64() * 1e6;
+        Ok(Taken { cpu_us: taken.cpu_us + behind_us / taken.answers.max(1) as f64, ..taken })
+    }
+
+    /// Waits until the servers, and what they forked, do next to nothing. The CPU time that they took until then.
+    fn wait_for_rest(&self) -> Outcome<Duration> {
         let begun = Instant::now();
-        let mut quiet = 0;
+        let meters = self.servers.iter().map(|server| FamilyMeter::start(server.pid()));
+        let meters = meters.collect::<Result<Vec<_>, _>>()?;
+        let (mut spent, mut quiet) = (Duration::ZERO, 0);
         while quiet < QUIET_POLLS {
             if begun.elapsed() > REST_PATIENCE {
                 println!("  {} is not at rest after {} s", self.name, REST_PATIENCE.as_secs());
-                return Ok(());
+                break;
             }
-            let meters = self.meters()?;
             std::thread::sleep(REST_POLL);
-            quiet = if spent(&meters)? < REST_POLL.mul_f64(REST_SHARE) { quiet + 1 } else { 0 };
+            let before =
+                std::mem::replace(&mut spent, meters.iter().map(FamilyMeter::spent).sum::<Result<_, _>>()?);
+            quiet = if spent.saturating_sub(before) < REST_POLL.mul_f64(REST_SHARE) { quiet + 1 } else { 0 };
         }
-        Ok(())
-    }
-
-    fn meters(&self) -> Outcome<Vec<FamilyMeter>> {
-        Ok(self.servers.iter().map(|server| FamilyMeter::start(server.pid())).collect::<Result<_, _>>()?)
+        Ok(spent)
     }
 
     fn take_etcd(
@@ -157,11 +155,12 @@ impl Side {
         operation: &str,
         seconds: f64,
         seed: u64,
-    ) -> Outcome<Asked> {
+    ) -> Outcome<Taken> {
         let meters = Meters::start(&self.servers, load.pid(), layout)?;
         let done = load.run(operation, data, seconds, seed)?;
         let spent = meters.spent()?;
-        Ok(Asked {
+        Ok(Taken {
+            cpu_us: spent.by_servers.as_secs_f64() * 1e6 / done.requests.max(1) as f64,
             per_second: done.measured as f64 / done.seconds,
             generator_busy: spent.generator_busy,
             answers: done.requests,
@@ -175,7 +174,8 @@ impl Side {
             AskedBy::Generator => preload(&self.servers[0], layout, KeyOrder::Sequential, keys, value_bytes)?,
             AskedBy::EtcdLoad { load, .. } => load.borrow_mut().preload(asking.data())?,
         }
-        self.wait_for_rest()
+        self.wait_for_rest()?;
+        Ok(())
     }
 
     /// Reads keys, and fails unless every one has the value that was stored.
@@ -186,10 +186,6 @@ impl Side {
             AskedBy::EtcdLoad { load, .. } => load.borrow_mut().verify(asking.data(), READ_BACK),
         }
     }
-}
-
-fn spent(meters: &[FamilyMeter]) -> Outcome<Duration> {
-    Ok(meters.iter().map(FamilyMeter::spent).sum::<Result<_, _>>()?)
 }
 
 impl Asking {
