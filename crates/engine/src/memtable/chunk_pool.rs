@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+/// The least chunk.
 pub(super) const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// About so many chunks make up the capacity of a memtable.
@@ -28,8 +29,6 @@ pub(super) const CACHE_LINE: usize = 64;
 pub struct ChunkPool {
     capacity_bytes: usize,
     layout: Layout,
-    /// So many chunks are kept.
-    kept_max: usize,
     free: Mutex<Free>,
 }
 
@@ -51,9 +50,8 @@ impl ChunkPool {
             (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let layout =
             Layout::from_size_align(chunk_bytes, CACHE_LINE).expect("a chunk is far below the limit");
-        let kept_max = capacity_bytes / chunk_bytes;
-        let free = Free { chunks: Vec::with_capacity(kept_max), owed_bytes: 0 };
-        Self { capacity_bytes, layout, kept_max, free: Mutex::new(free) }
+        let free = Free { chunks: Vec::with_capacity(capacity_bytes / chunk_bytes), owed_bytes: 0 };
+        Self { capacity_bytes, layout, free: Mutex::new(free) }
     }
 
     /// What is kept for the next memtables, in bytes.
@@ -87,7 +85,7 @@ impl ChunkPool {
     /// It came from [`ChunkPool::take`] of the same pool, and nothing refers to it any more.
     pub(super) unsafe fn put_back(&self, chunk: NonNull<u8>) {
         let mut free = self.free.lock();
-        if free.chunks.len() < self.kept_max {
+        if free.chunks.len() < self.capacity_bytes / self.chunk_bytes() {
             return free.chunks.push(chunk);
         }
         drop(free);

@@ -19,6 +19,7 @@
 //! nodes of the same arena, and whoever holds a handle of lifetime `'a` has borrowed that arena for `'a`.
 
 use super::arena::{Arena, LargeValue, PIECE_ALIGN};
+use super::chunk_pool::CACHE_LINE;
 use super::sync::{AtomicPtr, Ordering};
 use crate::prefetch::prefetch;
 use crate::prefix::{self, PREFIX_BYTES};
@@ -44,7 +45,6 @@ const FLAG_LARGE: u8 = 4;
 
 /// A cell with a value of 100 bytes or so.
 const PREFETCHED_LINES: usize = 3;
-const CACHE_LINE: usize = 64;
 
 type Link = AtomicPtr<KeyHead>;
 
