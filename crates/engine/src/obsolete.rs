@@ -94,20 +94,21 @@ impl ObsoleteFiles {
             }
         };
         let piece_bytes = if hurry == Hurry::Room { u64::MAX } else { self.piece_bytes };
+        let may_cut = hurry != Hurry::Room;
         let mut worked = false;
         while pieces > 0 {
-            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths)) else { break };
+            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths, may_cut)) else { break };
             turn.leaving = file.give_back(fs, piece_bytes)?;
             (pieces, worked) = (pieces - 1, true);
         }
         Ok(worked)
     }
 
-    fn next(&self, fs: &dyn Fs, paths: &Paths) -> Option<Leaving> {
+    fn next(&self, fs: &dyn Fs, paths: &Paths, may_cut: bool) -> Option<Leaving> {
         let path = paths.table(self.waiting.lock().pop()?);
         // Whatever fails here, it can still be removed as it is.
-        let cut = match fs.link_count(&path) {
-            Ok(1) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
+        let cut = match may_cut.then(|| fs.link_count(&path)) {
+            Some(Ok(1)) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
             _ => None,
         };
         Some(Leaving { path, cut: cut.map(|(len, file)| (file, len)) })
