@@ -352,8 +352,8 @@ impl Engine {
             || reaches(oldest.local_version_min, dropped.local_version_max)
     }
 
-    /// Gives back the room of files that nobody needs, keeps the next memtable and spare segments of the log ready, looks at
-    /// the free space.
+    /// Gives back what nobody needs of files and memory, keeps the next memtable and spare segments of the log ready, looks
+    /// at the free space.
     ///
     /// # Errors
     /// [`Error::Full`] when there is no room for a spare segment; [`Error::Io`] when a file cannot be removed.
@@ -361,6 +361,7 @@ impl Engine {
         self.check_poison()?;
         let removed = self.give_back()?;
         self.shared.keep_spare_memtable();
+        self.shared.chunk_pool.give_back_unused(self.now());
         self.look_at_disk();
         let more = match self.shared.disk.is_full() {
             true => {

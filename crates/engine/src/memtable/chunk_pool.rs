@@ -6,22 +6,25 @@
 //!
 //! **Mechanism.** A list of free chunks, all of one size. A memtable that goes leaves its chunks here, and whoever needs one
 //! looks here first. So while anything is kept, nothing is asked of the allocator but large values; and as much as those
-//! take, the pool gives back. The chunks themselves are never cleared: what was in them is written over.
+//! take, the pool gives back. So it does what nobody needed for a minute or two. The chunks themselves are never cleared:
+//! what was in them is written over.
 //!
 //! A chunk that is new must be mapped and cleared by the system, which takes a twentieth of a small write that is not
 //! synced, and more where the system is itself a guest.
-//!
-//! **Caveats.** A node that nobody writes to any more keeps its chunks.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::time::Duration;
+use stdx::Instant;
 
 /// The least chunk.
 pub(super) const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// About so many chunks make up the capacity of a memtable.
 const CHUNKS: usize = 32;
+/// It is looked so often what was not needed meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// What a chunk is aligned to.
 pub(super) const CACHE_LINE: usize = 64;
 
@@ -33,8 +36,13 @@ pub struct ChunkPool {
 }
 
 /// Chunks that nobody uses.
+#[derive(Default)]
 struct Free {
     chunks: Vec<NonNull<u8>>,
+    /// The fewest that there were since it was last looked: so many were of no use to anybody.
+    fewest: usize,
+    /// When it was last looked.
+    looked_at: Option<Instant>,
     /// What large values have taken that no chunk was given back for yet.
     owed_bytes: usize,
 }
@@ -50,7 +58,8 @@ impl ChunkPool {
             (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let layout =
             Layout::from_size_align(chunk_bytes, CACHE_LINE).expect("a chunk is far below the limit");
-        let free = Free { chunks: Vec::with_capacity(capacity_bytes / chunk_bytes), owed_bytes: 0 };
+        let chunks = Vec::with_capacity(capacity_bytes / chunk_bytes);
+        let free = Free { chunks, ..Free::default() };
         Self { capacity_bytes, layout, free: Mutex::new(free) }
     }
 
@@ -71,7 +80,7 @@ impl ChunkPool {
 
     /// A chunk, aligned to a cache line, whose bytes may be anything.
     pub(super) fn take(&self) -> NonNull<u8> {
-        let kept = self.free.lock().chunks.pop();
+        let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
             // SAFETY: the layout has a size.
             let fresh = unsafe { alloc(self.layout) };
@@ -102,10 +111,31 @@ impl ChunkPool {
             }
             let owed_bytes = free.owed_bytes + bytes;
             free.owed_bytes = owed_bytes % self.chunk_bytes();
-            let stay = free.chunks.len().saturating_sub(owed_bytes / self.chunk_bytes());
-            free.chunks.split_off(stay)
+            free.split_off(owed_bytes / self.chunk_bytes())
         };
-        for chunk in surplus {
+        self.give_back(surplus);
+    }
+
+    /// Gives back to the allocator what nobody has needed for [`LOOK_EVERY`]. To be called now and then; mostly it costs
+    /// a short lock.
+    pub fn give_back_unused(&self, now: Instant) {
+        let unused = {
+            let mut free = self.free.lock();
+            let looked_at = *free.looked_at.get_or_insert(now);
+            if now.saturating_since(looked_at) < LOOK_EVERY {
+                return;
+            }
+            let fewest = free.fewest;
+            let unused = free.split_off(fewest);
+            (free.fewest, free.looked_at) = (free.chunks.len(), Some(now));
+            unused
+        };
+        self.give_back(unused);
+    }
+
+    /// Gives chunks back that were free.
+    fn give_back(&self, chunks: Vec<NonNull<u8>>) {
+        for chunk in chunks {
             // SAFETY: what is free came from `take`, and the list was the only one to know it.
             unsafe { self.free_chunk(chunk) };
         }
@@ -119,12 +149,25 @@ impl ChunkPool {
     }
 }
 
+impl Free {
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let chunk = self.chunks.pop();
+        self.fewest = self.fewest.min(self.chunks.len());
+        chunk
+    }
+
+    /// So many of them, or all there are.
+    fn split_off(&mut self, count: usize) -> Vec<NonNull<u8>> {
+        let off = self.chunks.split_off(self.chunks.len().saturating_sub(count));
+        self.fewest = self.fewest.min(self.chunks.len());
+        off
+    }
+}
+
 impl Drop for ChunkPool {
     fn drop(&mut self) {
-        for chunk in std::mem::take(&mut self.free.get_mut().chunks) {
-            // SAFETY: what is free came from `take`, and the list was the only one to know it.
-            unsafe { self.free_chunk(chunk) };
-        }
+        let free = std::mem::take(self.free.get_mut());
+        self.give_back(free.chunks);
     }
 }
 
@@ -175,5 +218,23 @@ mod tests {
         assert_eq!(pool.bytes(), CAPACITY_BYTES - chunk_bytes as u64);
         pool.make_way(20 * chunk_bytes);
         assert_eq!(pool.bytes(), 0);
+    }
+    #[test]
+    fn what_nobody_needed_from_one_look_to_the_next_is_given_back() {
+        let pool = ChunkPool::new(CAPACITY_BYTES);
+        let chunk_bytes = pool.chunk_bytes() as u64;
+        let kept_after = |looks: u32| {
+            pool.give_back_unused(Instant::ZERO + LOOK_EVERY * looks);
+            pool.bytes() / chunk_bytes
+        };
+        assert_eq!(kept_after(0), 0);
+        put_back(&pool, take(&pool, 4));
+        assert_eq!(kept_after(1), 4, "it came only now");
+        let needed = take(&pool, 3);
+        put_back(&pool, needed);
+        assert_eq!(kept_after(1), 4, "too early");
+        assert_eq!(kept_after(2), 3);
+        pool.make_way(pool.chunk_bytes());
+        assert_eq!(kept_after(3), 0);
     }
 }
