@@ -92,7 +92,7 @@ fn line(progress: &Progress, elapsed: Duration) -> String {
         None => Bytes(bytes_done).to_string(),
     }];
     if entries_done > 0 {
-        parts.push(format!("{entries_done} entries"));
+        parts.push(Entries(entries_done).to_string());
     }
     if elapsed >= RATE_AFTER && bytes_done > 0 {
         let rate = bytes_done as f64 / elapsed.as_secs_f64();
@@ -132,6 +132,16 @@ impl fmt::Display for Count {
     }
 }
 
+/// So many entries, for people.
+pub(crate) struct Entries(pub(crate) u64);
+
+impl fmt::Display for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count) = self;
+        write!(f, "{count} {}", if *count == 1 { "entry" } else { "entries" })
+    }
+}
+
 /// A time, for people.
 struct Time(Duration);
 
@@ -154,6 +164,7 @@ mod tests {
     fn progress_is_told_for_people() {
         let at = |bytes_done, bytes_total, entries_done| Progress { bytes_done, bytes_total, entries_done };
         let said = |progress: Progress, millis| line(&progress, Duration::from_millis(millis));
+        assert_eq!(said(at(1_000, None, 1), 1_000), "1000 bytes, 1 entry, 1000 bytes/s");
         assert_eq!(said(at(0, Some(1 << 30), 0), 0), "0 bytes of 1.0 GiB");
         assert_eq!(
             said(at(512 << 20, Some(1 << 30), 0), 4_000),
