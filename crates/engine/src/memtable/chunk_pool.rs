@@ -99,7 +99,7 @@ impl ChunkPool {
         }
         drop(free);
         // SAFETY: as the caller promises.
-        unsafe { self.free_chunk(chunk) };
+        unsafe { self.free_chunks([chunk]) };
     }
 
     /// Gives as much back to the allocator as a large value took of it.
@@ -113,7 +113,8 @@ impl ChunkPool {
             free.owed_bytes = owed_bytes % self.chunk_bytes();
             free.split_off(owed_bytes / self.chunk_bytes())
         };
-        self.give_back(surplus);
+        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        unsafe { self.free_chunks(surplus) };
     }
 
     /// Gives back to the allocator what nobody has needed for [`LOOK_EVERY`]. To be called now and then; mostly it costs
@@ -130,22 +131,17 @@ impl ChunkPool {
             (free.fewest, free.looked_at) = (free.chunks.len(), Some(now));
             unused
         };
-        self.give_back(unused);
-    }
-
-    /// Gives chunks back that were free.
-    fn give_back(&self, chunks: Vec<NonNull<u8>>) {
-        for chunk in chunks {
-            // SAFETY: what is free came from `take`, and the list was the only one to know it.
-            unsafe { self.free_chunk(chunk) };
-        }
+        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        unsafe { self.free_chunks(unused) };
     }
 
     /// # Safety
-    /// `chunk` came from [`ChunkPool::take`], and nothing refers to it any more.
-    unsafe fn free_chunk(&self, chunk: NonNull<u8>) {
-        // SAFETY: all chunks were allocated with this layout.
-        unsafe { dealloc(chunk.as_ptr(), self.layout) };
+    /// Each came from [`ChunkPool::take`], and nothing refers to it any more.
+    unsafe fn free_chunks(&self, chunks: impl IntoIterator<Item = NonNull<u8>>) {
+        for chunk in chunks {
+            // SAFETY: all chunks were allocated with this layout.
+            unsafe { dealloc(chunk.as_ptr(), self.layout) };
+        }
     }
 }
 
@@ -167,7 +163,8 @@ impl Free {
 impl Drop for ChunkPool {
     fn drop(&mut self) {
         let free = std::mem::take(self.free.get_mut());
-        self.give_back(free.chunks);
+        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        unsafe { self.free_chunks(free.chunks) };
     }
 }
 
