@@ -93,11 +93,13 @@ impl ObsoleteFiles {
                 1 + self.waiting.lock().len() as u64 / FILES_PER_PIECE
             }
         };
-        let piece_bytes = if hurry == Hurry::Room { u64::MAX } else { self.piece_bytes };
-        let may_cut = hurry != Hurry::Room;
+        let piece_bytes = (hurry != Hurry::Room).then_some(self.piece_bytes);
         let mut worked = false;
         while pieces > 0 {
-            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths, may_cut)) else { break };
+            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths, piece_bytes.is_some()))
+            else {
+                break;
+            };
             turn.leaving = file.give_back(fs, piece_bytes)?;
             (pieces, worked) = (pieces - 1, true);
         }
@@ -116,9 +118,9 @@ impl ObsoleteFiles {
 }
 
 impl Leaving {
-    /// Gives back a piece. What is left then.
-    fn give_back(self, fs: &dyn Fs, piece_bytes: u64) -> Result<Option<Self>, Error> {
-        if let Some((file, len)) = self.cut
+    /// Gives back a piece, or all of it. What is left then.
+    fn give_back(self, fs: &dyn Fs, piece_bytes: Option<u64>) -> Result<Option<Self>, Error> {
+        if let (Some((file, len)), Some(piece_bytes)) = (self.cut, piece_bytes)
             && let Some(rest) = len.checked_sub(piece_bytes).filter(|rest| *rest > 0)
             && file.set_len(rest).is_ok()
         {

@@ -3,7 +3,7 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
-use crate::progress::{Bytes, Display, Entries};
+use crate::progress::{Bytes, Count, Display};
 use api::entries::Format;
 use clap::ValueEnum;
 use ctl::{Export, Exported, Node, PartialFile, QuorumWish};
@@ -93,7 +93,7 @@ fn run_to(
 }
 
 fn summary(exported: &Exported, to: &str) -> String {
-    format!("{to}: {}, {}", Entries(exported.entries), Bytes(exported.bytes))
+    format!("{to}: {}, {}", Count(exported.entries, "entry"), Bytes(exported.bytes))
 }
 
 impl Arguments {

@@ -3,7 +3,7 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
-use crate::progress::{Display, Entries};
+use crate::progress::{Count, Display};
 use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
 use std::ffi::OsString;
 use std::fs::File;
@@ -69,7 +69,7 @@ impl Arguments {
 }
 
 fn summary(imported: &Imported) -> String {
-    let mut parts = vec![format!("{} imported", Entries(imported.entries))];
+    let mut parts = vec![format!("{} imported", Count(imported.entries, "entry"))];
     let also = [
         (imported.superseded, "of them found something newer there"),
         (imported.sent_again, "were sent again after the node had been busy"),

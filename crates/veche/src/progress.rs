@@ -92,7 +92,7 @@ fn line(progress: &Progress, elapsed: Duration) -> String {
         None => Bytes(bytes_done).to_string(),
     }];
     if entries_done > 0 {
-        parts.push(Entries(entries_done).to_string());
+        parts.push(Count(entries_done, "entry").to_string());
     }
     if elapsed >= RATE_AFTER && bytes_done > 0 {
         let rate = bytes_done as f64 / elapsed.as_secs_f64();
@@ -128,17 +128,11 @@ pub(crate) struct Count(pub(crate) u64, pub(crate) &'static str);
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(count, name) = self;
-        write!(f, "{count} {name}{}", if *count == 1 { "" } else { "s" })
-    }
-}
-
-/// So many entries, for people.
-pub(crate) struct Entries(pub(crate) u64);
-
-impl fmt::Display for Entries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count) = self;
-        write!(f, "{count} {}", if *count == 1 { "entry" } else { "entries" })
+        match name.strip_suffix('y') {
+            _ if *count == 1 => write!(f, "{count} {name}"),
+            Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => write!(f, "{count} {stem}ies"),
+            _ => write!(f, "{count} {name}s"),
+        }
     }
 }
 

@@ -216,6 +216,7 @@ mod tests {
         pool.make_way(20 * chunk_bytes);
         assert_eq!(pool.bytes(), 0);
     }
+
     #[test]
     fn what_nobody_needed_from_one_look_to_the_next_is_given_back() {
         let pool = ChunkPool::new(CAPACITY_BYTES);
