@@ -6,12 +6,14 @@
 //! * [`Version`] and [`Hlc`]: the order of writes within a key;
 //! * [`Cell`]: what a key holds at one version;
 //! * [`Instant`], [`WallTime`], [`Now`]: time as an argument; [`nanos`]: its spans as numbers;
+//! * [`ClockAnchor`]: steps of the wall clock against the monotonic one;
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
 //! * [`histogram`]: counts of values by size;
 //! * [`BoundedQueue`]: a queue that says no.
 
 mod cell;
+mod clock_anchor;
 pub mod codec;
 pub mod histogram;
 mod queue;
@@ -20,6 +22,7 @@ mod time;
 mod version;
 
 pub use cell::{Cell, CellKind, CellMeta, CellRef};
+pub use clock_anchor::ClockAnchor;
 pub use queue::{BoundedQueue, QueueFull};
 pub use rng::Rng;
 pub use time::{Instant, Now, WallTime, nanos};

@@ -1,0 +1,75 @@
+//! Steps of the wall clock, measured against the monotonic clock.
+//!
+//! **Promise.** [`ClockAnchor::step`] is how far the wall clock has moved since the anchor was set, beyond the time
+//! that the monotonic clock measured: zero for a steady clock, positive after a step forward, negative after a step
+//! back.
+//!
+//! **Mechanism.** The anchor keeps one reading of both clocks. A later reading of the wall clock is compared with the
+//! anchor's wall time plus the monotonic time between the two readings.
+//!
+//! **Caveats.** A slow drift adds up like a step, so the owner of an anchor sets it again whenever it has reason to
+//! believe the wall clock. The monotonic clock of Linux stands still while a machine is suspended: a suspension
+//! appears as a step forward.
+
+use crate::{Now, WallTime, nanos};
+
+/// One reading of both clocks, which later readings are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockAnchor {
+    at: Now,
+}
+
+impl ClockAnchor {
+    /// An anchor at this reading of the clocks.
+    pub const fn new(now: Now) -> Self {
+        Self { at: now }
+    }
+
+    /// The wall time that a clock without a step would show at `now`.
+    pub fn expected_wall(&self, now: Now) -> WallTime {
+        self.at.wall.saturating_add_micros(nanos(now.mono - self.at.mono) / 1_000)
+    }
+
+    /// The step of the wall clock since the anchor was set, in microseconds: positive forward, negative back.
+    pub fn step(&self, now: Now) -> i64 {
+        let shown = i128::from(now.wall.micros_since_unix_epoch());
+        let expected = i128::from(self.expected_wall(now).micros_since_unix_epoch());
+        (shown - expected).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Instant;
+
+    fn at(mono_secs: u64, wall_secs: u64) -> Now {
+        Now {
+            mono: Instant::from_nanos(mono_secs * 1_000_000_000),
+            wall: WallTime::from_micros_since_unix_epoch(wall_secs * 1_000_000),
+        }
+    }
+
+    #[test]
+    fn a_steady_clock_has_no_step() {
+        assert_eq!(ClockAnchor::new(at(5, 1_000)).step(at(65, 1_060)), 0);
+    }
+
+    #[test]
+    fn steps_in_both_directions_are_measured() {
+        let anchor = ClockAnchor::new(at(5, 1_000));
+        assert_eq!(anchor.step(at(6, 4_601)), 3_600_000_000);
+        assert_eq!(anchor.step(at(6, 901)), -100_000_000);
+        assert_eq!(anchor.expected_wall(at(6, 901)), at(0, 1_001).wall);
+    }
+
+    #[test]
+    fn the_ends_of_the_wall_clock_do_not_overflow() {
+        let end = Now {
+            mono: Instant::from_nanos(u64::MAX),
+            wall: WallTime::from_micros_since_unix_epoch(u64::MAX),
+        };
+        assert_eq!(ClockAnchor::new(at(0, 0)).step(Now { mono: Instant::ZERO, ..end }), i64::MAX);
+        assert_eq!(ClockAnchor::new(end).step(at(0, 0)), i64::MIN);
+    }
+}
