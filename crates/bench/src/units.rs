@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
-const SIZE_UNITS: [(&str, u64); 8] = [
+/// Units of sizes, in bytes. A prefix without `B` is a power of 1,024, as Java, Redis and Kubernetes' `Mi` have it.
+const SIZE_UNITS: [(&str, u64); 16] = [
     ("B", 1),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
@@ -16,7 +25,8 @@ const SIZE_UNITS: [(&str, u64); 8] = [
 /// In nanoseconds.
 const TIME_UNITS: [(&str, f64); 5] = [("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3_600e9)];
 
-/// A number of bytes: `4096`, `64KiB`, `1GiB`, or in powers of ten `64kB`, `2GB`.
+/// A number of bytes: `4096`, `64KiB`, `1GiB`, the same as `64K`, `64Ki`, `1G`, `1Gi`, or in powers of ten `64kB`,
+/// `2GB`.
 ///
 /// # Errors
 /// A sentence: what was expected instead.
@@ -108,9 +118,17 @@ mod tests {
 
     #[test]
     fn sizes_and_times_are_read() {
-        for (text, expected) in
-            [("0", 0), ("4096", 4096), ("64KiB", 65_536), ("1 gib", 1 << 30), ("2GB", 2_000_000_000)]
-        {
+        for (text, expected) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64KiB", 65_536),
+            ("1 gib", 1 << 30),
+            ("2GB", 2_000_000_000),
+            ("512M", 512 << 20),
+            ("512Mi", 512 << 20),
+            ("1G", 1 << 30),
+            ("512MB", 512_000_000),
+        ] {
             assert_eq!(parse_bytes(text), Ok(expected), "{text}");
         }
         for text in ["", "KiB", "1.5KiB", "-1", "1x", "99999999999GiB"] {

@@ -3,10 +3,11 @@
 use crate::client;
 use crate::interrupt::{self, Interrupt};
 use crate::node_url::NodeUrl;
+use crate::output::{print_line, print_note};
 use crate::progress::{Bytes, Display};
+use crate::quantity::AtLeastOne;
 use ctl::{BackedUp, CtlError, Node, Removed, Taken};
 use env::Env;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// Add a backup of a running node to a repository on the same machine. Tables that are in it already are not copied
@@ -21,7 +22,7 @@ pub(crate) struct Arguments {
     to: PathBuf,
     /// Afterwards, remove all backups but the newest so many
     #[arg(long, value_name = "N")]
-    keep: Option<NonZeroUsize>,
+    keep: Option<AtLeastOne>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -29,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let interrupt = Interrupt::watch()?;
     let mut display = Display::new("copying").until(&interrupt);
     let (env, node) = (Env::os(), Node::new(url.authority()));
-    let keep = arguments.keep.map(NonZeroUsize::get);
+    let keep = arguments.keep.map(AtLeastOne::get);
     let backing_up = ctl::back_up(&env, &node, &arguments.to, keep, &mut display);
     let done = interrupt::runtime()?.block_on(backing_up);
     display.end();
@@ -37,18 +38,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
         other => other.to_string(),
     })?;
-    println!("{}", summary(&taken));
+    print_line!("{}", summary(&taken));
     let Removed { backups: backups_removed, objects } = removed;
     if backups_removed > 0 {
-        println!("{backups_removed} older backups were removed, with {objects} files that only they needed");
+        print_line!(
+            "{backups_removed} older backups were removed, with {objects} files that only they needed"
+        );
     }
-    println!(
+    print_line!(
         "{} holds {backups} {}",
         arguments.to.display(),
         if backups == 1 { "backup" } else { "backups" }
     );
     if let Some(error) = checkpoint_left {
-        eprintln!(
+        print_note!(
             "veche: the node still keeps the checkpoint of this backup, and the next one removes it: {error}"
         );
     }

@@ -3,6 +3,7 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
+use crate::output::{print_line, print_note};
 use crate::progress::{Bytes, Count, Display};
 use api::entries::Format;
 use clap::ValueEnum;
@@ -70,14 +71,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let interrupt = Interrupt::watch()?;
     if to == "-" {
         let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock())?;
-        eprintln!("{}", summary(&exported, "standard output"));
+        print_note!("{}", summary(&exported, "standard output"));
         return Ok(());
     }
     let path = Path::new(&to);
     let mut file = PartialFile::create(&Env::os(), path).map_err(|error| error.to_string())?;
     let exported = run_to(&interrupt, &node, &export, &mut file)?;
     file.finish().map_err(|error| error.to_string())?;
-    println!("{}", summary(&exported, &path.display().to_string()));
+    print_line!("{}", summary(&exported, &path.display().to_string()));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
+use crate::output::{print_line, print_note};
 use crate::progress::{Count, Display};
 use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
 use std::ffi::OsString;
@@ -37,12 +38,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut display = Display::new("importing");
     let imported = interrupt.run(async { Ok(ctl::import(&node, import, &mut display).await) })?;
     display.end();
-    println!("{url}: {}", summary(&imported));
-    imported.failures.iter().for_each(|failure| eprintln!("veche: {}", line_of(failure)));
+    print_line!("{url}: {}", summary(&imported));
+    imported.failures.iter().for_each(|failure| print_note!("veche: {}", line_of(failure)));
     let Imported { failed, failures, unknown, ended_early, .. } = imported;
     let unlisted = failed - failures.len() as u64;
     if unlisted > 0 {
-        eprintln!("veche: and {unlisted} more");
+        print_note!("veche: and {unlisted} more");
     }
     let unknown =
         if unknown > 0 { format!("; of {unknown} more entries nobody knows") } else { String::new() };

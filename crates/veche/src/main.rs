@@ -10,6 +10,7 @@ mod import;
 mod interrupt;
 mod logging;
 mod node_url;
+mod output;
 mod profile;
 mod progress;
 mod quantity;
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("veche: {error}");
+            output::print_note!("veche: {error}");
             ExitCode::FAILURE
         }
     }

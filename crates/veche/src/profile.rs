@@ -2,6 +2,7 @@
 
 use crate::client::{self, Limits};
 use crate::node_url::NodeUrl;
+use crate::output::{print_line, print_note};
 use ::profile::{Capture, Greatest, Kind, Share};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -58,8 +59,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     };
     drop(bar);
     let files = save(&capture, &arguments.target, &arguments.out)?;
-    print!("{}", summary(&capture));
-    println!("\n{}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join("\n"));
+    print_line!("{}", summary(&capture).trim_end());
+    print_line!("\n{}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join("\n"));
     Ok(())
 }
 
@@ -154,7 +155,7 @@ impl Bar {
             bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.to_owned())
         });
         if bar.is_none() {
-            eprintln!("{what}: {seconds} s");
+            print_note!("{what}: {seconds} s");
         }
         Self { bar, begun: Instant::now(), seconds }
     }

@@ -1,6 +1,7 @@
 //! How far something is: a bar on a terminal, else a line now and then.
 
 use crate::interrupt::Interrupt;
+use crate::output::print_note;
 use ctl::{Observer, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
@@ -48,7 +49,7 @@ impl Display {
     fn show(&self, progress: &Progress, elapsed: Duration) {
         let line = format!("{}: {}", self.what, line(progress, elapsed));
         match (&self.bar, progress.bytes_total) {
-            (None, _) => eprintln!("{line}"),
+            (None, _) => print_note!("{line}"),
             (Some(bar), total) => {
                 const WITH_BAR: &str = "[{bar:30}] {msg}";
                 let template = if total.is_some() { WITH_BAR } else { "{spinner} {msg}" };

@@ -3,10 +3,12 @@
 use ::bench::units::{parse_bytes, parse_time};
 use serde::Deserialize;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of bytes: `4096`, `64KiB`, `16MiB`, `2GiB`, `1TiB`, or in powers of ten `64kB`, `16MB`, `2GB`.
+/// A number of bytes: `4096`, `64KiB`, `16MiB`, `2GiB`, `1TiB`, the same as `64K`, `16M`, `16Mi`, `2G`, or in powers of
+/// ten `64kB`, `16MB`, `2GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Text")]
 pub(crate) struct Size(pub(crate) u64);
@@ -33,6 +35,34 @@ impl FromStr for Span {
             return Err(format!("{text:?} has no unit: ms, s, m or h"));
         }
         parse_time(text).map(Self)
+    }
+}
+
+/// A number of things, at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Text")]
+pub(crate) struct AtLeastOne(NonZeroUsize);
+
+impl AtLeastOne {
+    pub(crate) const fn get(self) -> usize {
+        self.0.get()
+    }
+}
+
+impl FromStr for AtLeastOne {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().parse::<usize>().ok().and_then(NonZeroUsize::new);
+        number.map(Self).ok_or_else(|| format!("{text:?} is not a whole number of at least 1"))
+    }
+}
+
+impl TryFrom<Text> for AtLeastOne {
+    type Error = String;
+
+    fn try_from(text: Text) -> Result<Self, String> {
+        text.to_string().parse()
     }
 }
 
@@ -75,13 +105,30 @@ mod tests {
 
     #[test]
     fn sizes_are_understood() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("64KiB", 65_536), ("16 mib", 16 << 20), ("2GB", 2_000_000_000)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64KiB", 65_536),
+            ("16 mib", 16 << 20),
+            ("2GB", 2_000_000_000),
+            ("512M", 512 << 20),
+            ("512Mi", 512 << 20),
+            ("1G", 1 << 30),
+            ("512MB", 512_000_000),
+        ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5GiB", "1XB", "99999999999GiB"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_count_of_nothing_is_refused_in_plain_words() {
+        assert_eq!("3".parse::<AtLeastOne>().map(AtLeastOne::get), Ok(3));
+        for text in ["0", "-1", "many", ""] {
+            let expected = format!("{text:?} is not a whole number of at least 1");
+            assert_eq!(text.parse::<AtLeastOne>(), Err(expected));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::client;
 use crate::node_url::NodeUrl;
+use crate::output::print_line;
 use crate::status::progress;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let before = client::fetch_status(&url)?.status;
     if before["nodes"].as_array().is_none_or(|nodes| nodes.len() < 2) {
-        println!("{url} is a node on its own: there is nothing to compare with");
+        print_line!("{url} is a node on its own: there is nothing to compare with");
         return Ok(());
     }
     let answer = client::ask(&url, "POST", "/v0/repair")?;
@@ -49,10 +50,10 @@ fn follow(url: &NodeUrl, ended_before: &Value) -> Result<(), String> {
             cells = repair["cells"].as_u64().unwrap_or(cells);
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                println!("{line}");
+                print_line!("{line}");
             }
         } else if !cluster.is_null() && cluster["repaired_at_ms"] != *ended_before {
-            println!("{url}: all keys were passed; {cells} cells exchanged when last looked at");
+            print_line!("{url}: all keys were passed; {cells} cells exchanged when last looked at");
             return Ok(());
         } else if seen_well.elapsed() > PATIENCE {
             report?;

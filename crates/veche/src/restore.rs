@@ -1,6 +1,7 @@
 //! `veche restore`: make a data directory of a backup.
 
 use crate::interrupt::Interrupt;
+use crate::output::print_line;
 use crate::progress::{Bytes, Count, Display};
 use ctl::{BackupNumber, CtlError, Manifest, Repository};
 use env::Env;
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         CtlError::Cancelled => format!("interrupted: nothing is left in {}", arguments.data.display()),
         other => other.to_string(),
     })?;
-    println!(
+    print_line!(
         "{}: node {:016x} as of backup {}, {}, {}: all as written",
         arguments.data.display(),
         manifest.node.0,
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Count(manifest.files.len() as u64, "file"),
         Bytes(manifest.bytes())
     );
-    println!("{}", start_with(&manifest, &arguments.data.display().to_string()));
+    print_line!("{}", start_with(&manifest, &arguments.data.display().to_string()));
     Ok(())
 }
 

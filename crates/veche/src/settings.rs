@@ -5,12 +5,11 @@
 
 use crate::cluster_settings::{Cluster, ClusterSettings, Secret};
 use crate::logging::LogFormat;
-use crate::quantity::{Size, Span};
+use crate::quantity::{AtLeastOne, Size, Span};
 use clap::ValueEnum;
 use serde::Deserialize;
 use server::{Config, Limits};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::NonZeroUsize;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,7 +37,8 @@ const VALUE_BYTES_LIMIT: u64 = 64 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Settings {
-    /// Address to listen on; port 0 takes any free one [default: 127.0.0.1:8080]
+    /// Address to listen on; without a host, as in :8080, all addresses; port 0 takes any free one
+    /// [default: 127.0.0.1:8080]
     #[arg(long, env = "VECHE_LISTEN", value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Data directory; made where it is missing [default: ./veche-data]
@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     durability: Option<Durability>,
     /// I/O threads [default: one for each core]
     #[arg(long, env = "VECHE_THREADS", value_name = "N")]
-    threads: Option<NonZeroUsize>,
+    threads: Option<AtLeastOne>,
     /// From the last byte of a request to its answer, at most [default: 1s]
     #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
     #[serde(alias = "request_timeout")]
@@ -119,7 +119,7 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_LOG_FORMAT")]
     #[serde(alias = "log_format")]
     log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info, debug, or directives such as info,engine=debug [default: info]
+    /// What is logged: off, error, warn, info, debug or trace, and directives such as engine=debug [default: info]
     #[arg(long, env = "VECHE_LOG", value_name = "LEVEL")]
     log: Option<String>,
 }
@@ -245,7 +245,7 @@ impl Settings {
             },
             secret,
             engine: self.engine_options(store_bytes),
-            threads: self.threads.map_or(machine.cores, NonZeroUsize::get),
+            threads: self.threads.map_or(machine.cores, AtLeastOne::get),
             request_timeout,
             slow_request: self.slow_request.map_or(SLOW_REQUEST_DEFAULT, |span| span.0),
             value_bytes_max,
@@ -335,9 +335,19 @@ pub(crate) struct Machine {
 }
 
 fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':') {
+        let port = port.parse().map_err(|_| format!("{flag} {text:?}: {port:?} is not a port number"))?;
+        return Ok(all_addresses(port));
+    }
     let resolved =
         text.to_socket_addrs().map_err(|error| format!("{flag} {text:?} is not host:port: {error}"))?;
     resolved.into_iter().next().ok_or_else(|| format!("{flag} {text:?} names no address"))
+}
+
+/// All addresses of both families, or those of IPv4 where the machine has no IPv6.
+fn all_addresses(port: u16) -> SocketAddr {
+    let has_ipv6 = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if has_ipv6 { (Ipv6Addr::UNSPECIFIED, port).into() } else { (Ipv4Addr::UNSPECIFIED, port).into() }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::client;
 use crate::node_url::NodeUrl;
+use crate::output::print_line;
 use serde_json::Value;
 
 const MICROS_PER_MILLI: f64 = 1_000.0;
@@ -27,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if answer.code != 200 {
         return Err(format!("{url} answers {}: {}", answer.code, document["detail"].as_str().unwrap_or("?")));
     }
-    println!("{}", if arguments.json { answer.body } else { list(&document) });
+    print_line!("{}", if arguments.json { answer.body } else { list(&document) });
     Ok(())
 }
 

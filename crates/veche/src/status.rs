@@ -2,6 +2,7 @@
 
 use crate::client::{self, NodeReport};
 use crate::node_url::NodeUrl;
+use crate::output::print_line;
 use serde_json::Value;
 
 /// Ask a node how it is. Exit code 0: it serves.
@@ -19,9 +20,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let NodeReport { answer, status } = client::fetch_status(&url)?;
     if arguments.json {
-        println!("{}", answer.body);
+        print_line!("{}", answer.body);
     } else {
-        println!("{}", summary(&url, &status));
+        print_line!("{}", summary(&url, &status));
     }
     match (answer.code, status["state"].as_str()) {
         (200, _) => Ok(()),

@@ -1,5 +1,6 @@
 //! `veche verify`: check a data directory that no node has open, or a backup repository.
 
+use crate::output::{print_line, print_note};
 use crate::progress::{Bytes, Count, Display};
 use crate::settings::DATA_DEFAULT;
 use ctl::{Observer, Progress, Repository, RepositoryReport};
@@ -38,7 +39,7 @@ fn verify_data(data: &Path) -> Result<(), String> {
             format!("{}: {} files cannot be read back as they were written", data.display(), all.len())
         }
     })?;
-    println!(
+    print_line!(
         "{}: node {:?}, {} of {} with {}, {} in the log: all as written",
         data.display(),
         identity.tag,
@@ -58,7 +59,7 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
     display.end();
     let report = report.map_err(|error| error.to_string())?;
     for line in lines_of(&report) {
-        println!("{line}");
+        print_line!("{line}");
     }
     list(&report.damage);
     match report.damage.len() {
@@ -76,7 +77,7 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
 /// Each file that is damaged.
 fn list(damage: &[impl std::fmt::Display]) {
     for error in damage {
-        eprintln!("veche: {error}");
+        print_note!("veche: {error}");
     }
 }
 

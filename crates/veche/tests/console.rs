@@ -1,0 +1,143 @@
+//! Standard output and standard error that end before the process does, and what the command line takes.
+
+mod common;
+
+use common::{Node, eventually, http, veche};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The exit code that a shell reports for a process that `SIGPIPE` ended.
+const BROKEN_PIPE: i32 = 141;
+
+fn serve(data: &Path) -> Command {
+    let mut command = veche();
+    command.env("VECHE_MEMORY", "64MiB");
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    command
+}
+
+/// The writing end of a pipe whose reader has ended.
+fn no_reader() -> Stdio {
+    let (_, writer) = std::io::pipe().expect("a pipe");
+    writer.into()
+}
+
+/// Starts the node and reads its address; nobody reads its log.
+fn start_without_log_reader(mut command: Command) -> (Child, SocketAddr) {
+    let mut child = command.stdout(Stdio::piped()).stderr(no_reader()).spawn().expect("the binary is there");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("UTF-8");
+    let address = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}"));
+    (child, address.parse().expect("an address"))
+}
+
+#[test]
+fn a_node_goes_on_when_the_reader_of_its_log_has_ended() {
+    for format in ["text", "json"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut command = serve(dir.path());
+        command.args(["--log", "debug", "--log-format", format]);
+        let (mut child, address) = start_without_log_reader(command);
+        eventually("the node serves", || {
+            http::exchange(address, http::bare("GET", "/v0/status")).status == 200
+        });
+        assert_eq!(http::exchange(address, http::put("k", "v")).status, 201);
+        assert_eq!(http::exchange(address, http::get("k")).status, 200);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let status = child.wait().expect("a child");
+        assert_eq!(status.code(), Some(0), "{status}");
+    }
+}
+
+/// The exit code of a command whose standard output and standard error have no reader from the start.
+fn code_without_readers(mut command: Command) -> Option<i32> {
+    let status = command.stdout(no_reader()).stderr(no_reader()).status().expect("the binary is there");
+    status.code()
+}
+
+#[test]
+fn no_subcommand_panics_when_its_output_has_no_reader() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    let url = format!("http://{}", node.address);
+    let backups = dir.path().join("backups");
+    let backups = backups.to_str().expect("UTF-8");
+    let exported = dir.path().join("all.veche");
+    let exported = exported.to_str().expect("UTF-8");
+    let ended = [Some(0), Some(1), Some(2), Some(BROKEN_PIPE)];
+    for arguments in [
+        vec!["--help"],
+        vec!["serve", "--nonsense"],
+        vec!["status", "--url", &url],
+        vec!["status", "--json", "--url", &url],
+        vec!["status", "--url", "http://127.0.0.1:1"],
+        vec!["slow", "--url", &url],
+        vec!["repair", "--url", &url],
+        vec!["backup", "--url", &url, "--to", backups],
+        vec!["verify", "--backup", backups],
+        vec!["export", "--url", &url, "--to", exported],
+        vec!["export", "--url", &url, "--to", "-"],
+        vec!["import", "--url", &url, "--from", exported],
+        vec!["bench", "presets"],
+        vec!["bench", "--url", &url, "-d", "100ms", "-c", "1", "-k", "10"],
+    ] {
+        let mut command = veche();
+        command.args(&arguments);
+        let code = code_without_readers(command);
+        assert!(ended.contains(&code), "{arguments:?} ended with {code:?}");
+    }
+    node.stop();
+    let mut verify = veche();
+    verify.args(["verify", "--data"]).arg(&data);
+    assert_eq!(code_without_readers(verify), Some(BROKEN_PIPE), "the result had no reader");
+}
+
+#[test]
+fn a_mistyped_log_level_is_refused_and_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for word in ["warnign", "engine=loud"] {
+        let mut command = serve(dir.path());
+        command.args(["--log", word]);
+        let output = command.output().expect("the binary is there");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(&format!("{word:?} is neither a level")), "{stderr}");
+    }
+}
+
+#[test]
+fn the_word_warning_is_a_level() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start_with(dir.path(), &["--log", "warning", "--durability", "os"]);
+    let log = node.stop();
+    assert!(log.contains("WARN"), "{log:?}");
+    assert!(!log.contains("INFO"), "{log:?}");
+}
+
+#[test]
+fn a_port_alone_listens_on_all_addresses() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = veche();
+    command.env("VECHE_MEMORY", "64M");
+    command.args(["serve", "--listen", ":0", "--data"]).arg(dir.path());
+    let (mut child, address) = start_without_log_reader(command);
+    assert!(address.ip().is_unspecified(), "{address}");
+    let loopback = SocketAddr::from(([127, 0, 0, 1], address.port()));
+    eventually("the node serves", || http::exchange(loopback, http::bare("GET", "/v0/status")).status == 200);
+    child.kill().expect("it runs");
+    child.wait().expect("a child");
+}
+
+#[test]
+fn a_count_of_zero_is_refused_in_plain_words() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = serve(dir.path());
+    command.args(["--threads", "0"]);
+    let output = command.output().expect("the binary is there");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("\"0\" is not a whole number of at least 1"), "{stderr}");
+}
