@@ -1,10 +1,11 @@
 //! Watches a run: keeps its history and has each invariant checked when it can be.
 
 use crate::check::facts::{Facts, Rule};
+use crate::check::heard_versions::Heard;
 use crate::check::slow_disk::SlowDisk;
 use crate::check::{
-    Violation, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored, one_reply, one_snapshot,
-    quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
+    Violation, deadlines, expiry, monotonic_reads, near_time, no_resurrection, nothing_stored, one_reply,
+    one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
 };
 use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
@@ -21,10 +22,11 @@ pub(crate) struct Judge {
     pub(crate) scans: Scans,
     pub(crate) issue: Issue,
     pub(crate) stored: Stored,
+    pub(crate) heard: Heard,
     facts: Facts,
     snapshot_age: Duration,
     layout: Arc<Layout>,
-    /// The greatest that any wall clock has shown.
+    /// The greatest that any wall clock has shown that was not wrong.
     pub(crate) latest_wall: WallTime,
     under_way: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
     /// When processes of each node have ended.
@@ -68,6 +70,7 @@ impl Judge {
             scans: Scans::default(),
             issue: Issue::default(),
             stored: Stored::default(),
+            heard: Heard::default(),
             facts: Facts::new(Rule::of(scenario)),
             snapshot_age: scenario.snapshot_age,
             layout,
@@ -105,7 +108,14 @@ impl Judge {
         {
             return self.fail(violation);
         }
-        self.facts.learn(&operation, &self.issue, self.latest_wall);
+        let latest_wall = self.latest_for(wall);
+        self.facts.learn(&operation, &self.issue, latest_wall);
+    }
+
+    /// The greatest wall time that an answer may go by: the clock of the node that answers decides what has expired, also
+    /// where it is wrong.
+    fn latest_for(&self, wall: Option<WallTime>) -> WallTime {
+        wall.map_or(self.latest_wall, |wall| wall.max(self.latest_wall))
     }
 
     /// Takes note of the reply to a command for a page: the scan, if it goes on.
@@ -140,7 +150,8 @@ impl Judge {
             ScanScope::Node => self.stored.newest_before(scanned.node, scanned.began),
             ScanScope::Cluster(quorum) => self.facts.floors(scanned.began, quorum),
         };
-        ranges::check(scanned, &floors, &self.issue, self.latest_wall)?;
+        let latest_wall = self.latest_for(Some(scanned.greatest_wall));
+        ranges::check(scanned, &floors, &self.issue, latest_wall)?;
         let is_short = scanned.came.is_some_and(|(_, last)| last - scanned.began < self.snapshot_age);
         if scanned.scan.scope == ScanScope::Node && is_short {
             one_snapshot::check(scanned, &self.stored, &self.issue)?;
@@ -149,7 +160,7 @@ impl Judge {
     }
 
     fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
-        let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_wall);
+        let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_for(wall));
         validity::check(read, issue)?;
         if let Some((_, Told::Found { value, .. })) = &read.told {
             self.writer_of(value).map_or(Ok(()), nothing_stored::check)?;
@@ -188,11 +199,20 @@ impl Judge {
         }
     }
 
-    /// Takes note of a cell that a coordinator issues.
-    pub(crate) fn issues(&mut self, key: &Key, cell: &Cell) {
-        if let Err(violation) = unique_versions::check(&mut self.issue, key, cell) {
+    /// Takes note of a cell that a coordinator of `node` issues.
+    pub(crate) fn issues(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
+        if let Err(violation) = self.check_issued(node, key, cell) {
             self.fail(violation);
         }
+    }
+
+    fn check_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) -> Result<(), Violation> {
+        let version = cell.meta.version;
+        if unique_versions::check(&mut self.issue, key, cell)? {
+            near_time::check(key, version, self.latest_wall)?;
+            self.heard.check(node, key, version)?;
+        }
+        Ok(())
     }
 
     /// Takes note of a cell that a node is asked to store.
@@ -217,6 +237,7 @@ impl Judge {
     /// The process of a node has ended.
     pub(crate) fn process_ended(&mut self, node: NodeIndex, at: Nanos) {
         self.endings.entry(node).or_default().push(at);
+        self.heard.forget(node);
     }
 
     /// Whether a process of the node has ended within these times.
@@ -229,9 +250,11 @@ impl Judge {
         self.under_way.get(&node).into_iter().flatten().copied().collect()
     }
 
-    /// Takes note of what the wall clock of a node shows.
-    pub(crate) fn saw_wall(&mut self, node: NodeIndex, wall: WallTime) {
-        self.latest_wall = self.latest_wall.max(wall);
+    /// Takes note of what the wall clock of a node shows, and whether it is wrong.
+    pub(crate) fn saw_wall(&mut self, node: NodeIndex, wall: WallTime, is_wrong: bool) {
+        if !is_wrong {
+            self.latest_wall = self.latest_wall.max(wall);
+        }
         self.scans.saw_wall(node, wall);
     }
 

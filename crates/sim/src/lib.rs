@@ -13,6 +13,9 @@
 //! After the safety phase everything is mended, and the cluster must come to rest within bounded time
 //! ([`run`](fn@run)).
 //!
+//! A run may have one *kind of change* ([`FaultKind::CHANGES`]): a clock that steps by years, a data directory that comes
+//! back as it was before, a node that was away for longer than deletes are kept. [`Scenario::draw_with`] asks for one.
+//!
 //! Bugs are planted ([`Plant`]) between the machines and the world, to see that each is caught.
 //!
 //! **Caveats.** One thread: what goes wrong between threads of a process is not seen here. Bits that rot on a

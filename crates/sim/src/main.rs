@@ -1,12 +1,13 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood]`, `sim sweep COUNT [--from SEED] [--small]`,
-//! `sim plants [COUNT] [--small]`.
+//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`,
+//! `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants [COUNT] [--small]`.
 //!
-//! A sweep runs some of its seeds with a flood too.
+//! A sweep runs some of its seeds with a flood too. With `--fault`, half of the faults of each run are of that kind:
+//! `--fault clock-step`.
 
-use sim::{Plant, Report, Scale, Scenario};
+use sim::{FaultKind, Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
-const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood]\nsim sweep COUNT [--from SEED] [--small]\nsim plants COUNT [--small]";
+const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND]\nsim plants COUNT [--small]";
 
 /// A sweep runs one seed in so many with a flood as well.
 const FLOOD_EVERY: u64 = 10;
@@ -16,13 +17,15 @@ const FLOOD_EVERY: u64 = 10;
 struct Kind {
     scale: Scale,
     is_flood: bool,
+    fault: Option<FaultKind>,
 }
 
 impl Kind {
     fn draw(self, seed: u64) -> Scenario {
-        match self.is_flood {
-            true => Scenario::draw_flood(seed, self.scale),
-            false => Scenario::draw(seed, self.scale, None),
+        match self.fault {
+            Some(kind) => Scenario::draw_with(seed, self.scale, kind),
+            None if self.is_flood => Scenario::draw_flood(seed, self.scale),
+            None => Scenario::draw(seed, self.scale, None),
         }
     }
 }
@@ -35,13 +38,22 @@ fn main() -> ExitCode {
         words.get(at + 1)?.parse::<u64>().ok()
     };
     let scale = if has("--small") { Scale::SMALL } else { Scale::FULL };
+    let fault_name = words.iter().skip_while(|word| *word != "--fault").nth(1);
+    let fault = fault_name.and_then(|name| FaultKind::named(name));
+    if has("--fault") && fault.is_none() {
+        let all = FaultKind::ALL.into_iter().chain(FaultKind::CHANGES);
+        eprintln!("kinds of faults: {}", all.map(FaultKind::name).collect::<Vec<_>>().join(" "));
+        return usage();
+    }
     match words.first().map(String::as_str) {
         Some("run") => match number_after("--seed") {
-            Some(seed) => run_one(seed, Kind { scale, is_flood: has("--flood") }, has("--trace")),
+            Some(seed) => run_one(seed, Kind { scale, is_flood: has("--flood"), fault }, has("--trace")),
             None => usage(),
         },
         Some("sweep") => match number_after("sweep") {
-            Some(count) => sweep(number_after("--from").unwrap_or(0), count, scale),
+            Some(count) => {
+                sweep(number_after("--from").unwrap_or(0), count, Kind { scale, is_flood: false, fault })
+            }
             None => usage(),
         },
         Some("plants") => match number_after("plants") {
@@ -67,11 +79,12 @@ fn run_one(seed: u64, kind: Kind, prints: bool) -> ExitCode {
 }
 
 /// Runs all of the seeds; each that fails is told with the line that replays it.
-fn sweep(from: u64, count: u64, scale: Scale) -> ExitCode {
+fn sweep(from: u64, count: u64, kind: Kind) -> ExitCode {
     let mut failed = Vec::new();
     for seed in from..from + count {
-        let kinds = [false, true].map(|is_flood| Kind { scale, is_flood });
-        for kind in kinds.into_iter().filter(|kind| !kind.is_flood || seed.is_multiple_of(FLOOD_EVERY)) {
+        let has_flood = kind.fault.is_none() && seed.is_multiple_of(FLOOD_EVERY);
+        let flood = has_flood.then_some(Kind { is_flood: true, ..kind });
+        for kind in std::iter::once(kind).chain(flood) {
             replay_on_panic(seed, kind);
             // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
             let report = std::panic::catch_unwind(|| sim::run(kind.draw(seed), false));
@@ -129,5 +142,6 @@ fn replay_on_panic(seed: u64, kind: Kind) {
 fn replay(seed: u64, kind: Kind) -> String {
     let small = if kind.scale == Scale::SMALL { " --small" } else { "" };
     let flood = if kind.is_flood { " --flood" } else { "" };
-    format!("replay: cargo xtask sim --seed {seed}{small}{flood}")
+    let fault = kind.fault.map_or_else(String::new, |kind| format!(" --fault {}", kind.name()));
+    format!("replay: cargo xtask sim --seed {seed}{small}{flood}{fault}")
 }

@@ -1,7 +1,11 @@
 //! The nemesis: lets things go wrong, as the scenario says, and mends them.
 //!
 //! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
-//! in [`scenario`](crate::scenario).
+//! in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`, `directories`, `absence`.
+
+mod absence;
+mod clocks;
+mod directories;
 
 use crate::Nanos;
 use crate::check::{room_again, slow_disk::SlowDisk};
@@ -9,6 +13,7 @@ use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
 use cluster::{NodeIndex, Standing};
+use directories::Changes;
 use env::{Fs, MemFs};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,6 +35,8 @@ pub(crate) struct Nemesis {
     pub(crate) tables_damaged: u64,
     /// The table that was damaged last, until it is gone.
     damaged: Option<(NodeIndex, PathBuf)>,
+    /// What kinds of change need to know.
+    changes: Changes,
     /// In runs in which faults do not overlap: until then nothing goes wrong.
     calm_until: Nanos,
     is_over: bool,
@@ -48,6 +55,7 @@ pub(crate) enum Mend {
     GoodReads(NodeIndex),
     RoomOnDisk(NodeIndex),
     Thaw(NodeIndex),
+    RightClock(NodeIndex),
 }
 
 /// The next disk is lost, or table damaged, when the last one was rebuilt or healed; until then the nemesis waits so long.
@@ -60,7 +68,7 @@ const SLOW: Range<Duration> = Duration::from_millis(10)..Duration::from_secs(5);
 const SLOW_TAIL: Duration = Duration::from_secs(7);
 
 impl Nemesis {
-    pub(crate) const fn new(rng: Rng) -> Self {
+    pub(crate) fn new(rng: Rng) -> Self {
         Self {
             rng,
             faults: 0,
@@ -68,6 +76,7 @@ impl Nemesis {
             emptied: BTreeSet::new(),
             tables_damaged: 0,
             damaged: None,
+            changes: Changes::default(),
             calm_until: Nanos::ZERO,
             is_over: false,
         }
@@ -112,6 +121,8 @@ impl World {
         let kinds = &self.scenario.fault_kinds;
         let kind = kinds[self.nemesis.rng.below(kinds.len() as u64) as usize];
         let lasts = self.nemesis.up_to(self.scenario.outage_max);
+        let prepared = self.nemesis.changes.take_prepared();
+        let kind = prepared.map_or(kind, |(kind, _)| kind);
         self.trace.note(self.now, || format!("! {kind:?} for {lasts:?}"));
         self.nemesis.faults += 1;
         if self.scenario.has_short_grace() {
@@ -121,6 +132,7 @@ impl World {
             self.nemesis.calm_until = self.now + lasts + SLOW_TAIL;
         }
         let node = self.nemesis.node(self.scenario.nodes);
+        let node = prepared.map_or(node, |(_, node)| node);
         match kind {
             FaultKind::Kill => self.end_process(node, Ending::Kill, Some(lasts)),
             FaultKind::PowerLoss => self.end_process(node, Ending::PowerLoss, Some(lasts)),
@@ -144,6 +156,14 @@ impl World {
                 let at = self.now;
                 self.begin(lasts, Mend::Thaw(node), |world| world.host(node).clock.freeze(at));
             }
+            FaultKind::ClockStep => self.step_clock(node, lasts),
+            FaultKind::LoseTwoDisks => self.lose_two_disks(node, lasts),
+            FaultKind::RollBack => self.roll_back(node, lasts),
+            FaultKind::LoseFiles => self.lose_files(node, lasts),
+            FaultKind::CutLog => self.cut_log(node, lasts),
+            FaultKind::RestoreNode => self.restore_node(node, lasts),
+            FaultKind::Suspend => self.suspend(node),
+            FaultKind::LongAbsence => self.be_away(node),
             _ if self.scenario.nodes > 1 => self.strike_network(kind, lasts),
             _ => {}
         }
@@ -195,6 +215,7 @@ impl World {
             Mend::GoodReads(node) => self.host(node).faults.set_bad_reads(0),
             Mend::RoomOnDisk(node) => self.make_room(node),
             Mend::Thaw(node) => self.host(node).clock.thaw(),
+            Mend::RightClock(node) => self.right_clock(node),
         }
     }
 
@@ -303,7 +324,7 @@ impl World {
 
     /// Whether a node has less than it acknowledged, as far as is known.
     fn has_lost_data(&mut self) -> bool {
-        self.has_damage() || !self.nemesis.emptied.is_empty()
+        self.has_damage() || !self.nemesis.emptied.is_empty() || self.nemesis.changes.has_changed()
     }
 
     /// Whether a table was damaged that is still there.
@@ -312,9 +333,16 @@ impl World {
         self.nemesis.damaged.is_some()
     }
 
-    /// Whether a table of this node was damaged and may still be there.
+    /// Whether the directory of this node may lack what a start needs: a table of it was damaged and may still be there, or
+    /// files of it are gone.
     pub(crate) fn is_damaged(&self, node: NodeIndex) -> bool {
-        self.nemesis.damaged.as_ref().is_some_and(|(damaged, _)| *damaged == node)
+        let has_damaged_table = self.nemesis.damaged.as_ref().is_some_and(|(damaged, _)| *damaged == node);
+        has_damaged_table || self.nemesis.changes.is_changed(node)
+    }
+
+    /// In runs in which faults do not overlap: the fault that strikes now lasts for so long.
+    fn be_calm_after(&mut self, lasts: Duration) {
+        self.nemesis.calm_until = self.now + lasts + CALM;
     }
 
     fn strike_later(&mut self) {
@@ -323,6 +351,7 @@ impl World {
     }
 
     fn look_for_rebuilt(&mut self) {
+        self.look_for_whole();
         for node in self.nodes() {
             if self.has_standing(node) {
                 self.nemesis.emptied.remove(&node);

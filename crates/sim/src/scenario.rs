@@ -12,6 +12,8 @@
 //! promise that no write of the others notices: memtables and values that fit, clocks that agree. A run with a *flood* has
 //! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little.
 
+mod change;
+
 use crate::Plant;
 use std::time::Duration;
 use stdx::Rng;
@@ -79,10 +81,27 @@ pub enum FaultKind {
     ClockJump,
     /// A wall clock stands still.
     ClockFreeze,
+    /// The wall clock of one node steps by seconds to years, and is set right later.
+    ClockStep,
+    /// Two machines lose their disks at once.
+    LoseTwoDisks,
+    /// A data directory comes back as it was in an earlier life of its node.
+    RollBack,
+    /// A data directory comes back without some of its files.
+    LoseFiles,
+    /// The log of a node that is down is cut short.
+    CutLog,
+    /// A node is restored from a backup, while the others go on.
+    RestoreNode,
+    /// A process is suspended for longer than deletes are kept.
+    Suspend,
+    /// A process is down for longer than deletes are kept.
+    LongAbsence,
 }
 
 impl FaultKind {
-    const ALL: [Self; 21] = [
+    /// Kinds that runs draw, each by itself.
+    pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerLossOfAll,
@@ -106,6 +125,36 @@ impl FaultKind {
         Self::ClockFreeze,
     ];
 
+    /// Kinds of change: a clock, a directory or a process comes back as something else than what it was. A run has one
+    /// of them at most.
+    pub const CHANGES: [Self; 8] = [
+        Self::ClockStep,
+        Self::LoseTwoDisks,
+        Self::RollBack,
+        Self::LoseFiles,
+        Self::CutLog,
+        Self::RestoreNode,
+        Self::Suspend,
+        Self::LongAbsence,
+    ];
+
+    /// The kind of this name: that of the variant, in lower case with hyphens.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().chain(Self::CHANGES).find(|kind| kind.name() == name)
+    }
+
+    /// The name by which [`FaultKind::named`] finds it.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for character in format!("{self:?}").chars() {
+            if character.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
+    }
+
     /// Needs a peer.
     const fn is_between_nodes(self) -> bool {
         matches!(
@@ -124,7 +173,16 @@ impl FaultKind {
 
     /// A node has less than it acknowledged.
     const fn loses_data(self) -> bool {
-        matches!(self, Self::LoseDisk | Self::DamageTable)
+        matches!(
+            self,
+            Self::LoseDisk
+                | Self::DamageTable
+                | Self::LoseTwoDisks
+                | Self::RollBack
+                | Self::LoseFiles
+                | Self::CutLog
+                | Self::RestoreNode
+        )
     }
 }
 
@@ -135,6 +193,8 @@ pub enum QuorumStyle {
     Majority,
     /// Writes wait for a majority or more of `default_from`, reads for anything.
     AtLeastMajorityWrites,
+    /// Writes wait for all of `default_from`, reads for anything.
+    EveryReplicaWrites,
     /// Anything that is a quorum.
     Any,
 }
@@ -174,14 +234,20 @@ pub struct Scenario {
     pub delete_share: f64,
     /// Of the writes of values, the share of those that expire.
     pub ttl_share: f64,
+    /// The longest time to live.
+    pub ttl_max: Duration,
     /// The longest value, in bytes.
     pub value_bytes_max: u64,
     /// Within what time each node reads all its tables, if it does.
     pub scrub_period: Option<Duration>,
     /// What hints may take on a node, in bytes.
     pub hint_bytes_max: u64,
+    /// A hint that is older is dropped.
+    pub hint_age_max: Duration,
     /// How long the dead are kept.
     pub grace: Duration,
+    /// A node that was away for longer does not come back with its data.
+    pub away_max: Duration,
     /// The longest that a fault lasts.
     pub outage_max: Duration,
     /// Between two messages' sending and arrival, at most while nothing is wrong.
@@ -225,6 +291,10 @@ pub struct FloodLoad {
 
 /// Where tables are scrubbed, a round is over within this time.
 const SCRUB_PERIOD: Duration = Duration::from_secs(10);
+/// The longest time to live, unless a kind of change asks for another.
+const TTL_MAX: Duration = Duration::from_secs(8);
+/// As long as hints are kept by default.
+const HINT_AGE_MAX: Duration = Duration::from_secs(3 * 24 * 3600);
 /// Longer than any run.
 const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
 /// Long against the outages of a run with a short grace period, short against the run.
@@ -234,9 +304,17 @@ impl Scenario {
     /// The run of a seed; with a planted bug, one in which that can matter.
     pub fn draw(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
         let mut scenario = Self::draw_any(seed, scale, plant);
-        if let Some(plant) = plant {
-            scenario.bring_out(plant);
+        match plant {
+            Some(plant) => scenario.bring_out(plant),
+            None => scenario.draw_change(),
         }
+        scenario
+    }
+
+    /// As [`Scenario::draw`], a run in which half of the faults are of this kind.
+    pub fn draw_with(seed: u64, scale: Scale, kind: FaultKind) -> Self {
+        let mut scenario = Self::draw_any(seed, scale, None);
+        scenario.admit(kind);
         scenario
     }
 
@@ -282,6 +360,7 @@ impl Scenario {
             read_share: 0.3 + 0.4 * rng.unit(),
             delete_share: if rng.chance(0.7) { 0.4 * rng.unit() } else { 0.0 },
             ttl_share: if rng.chance(0.4) { 0.4 * rng.unit() } else { 0.0 },
+            ttl_max: TTL_MAX,
             // Tombstones are purged once the log has moved on, which takes many bytes.
             value_bytes_max: match has_short_grace {
                 true => 64 << 10,
@@ -290,7 +369,9 @@ impl Scenario {
             // Without a draw: half of all runs are what they were without it.
             scrub_period: seed.is_multiple_of(2).then_some(SCRUB_PERIOD),
             hint_bytes_max: if is_tight(rng, 0.15) { 1 + rng.below(2_000) } else { 64 << 20 },
+            hint_age_max: HINT_AGE_MAX,
             grace: if has_short_grace { GRACE_SHORT } else { GRACE_LONG },
+            away_max: GRACE_LONG,
             outage_max: Duration::from_secs(outage_max).min(scale.duration / 4),
             delay_max: Duration::from_micros([200, 2_000, 20_000][rng.below(3) as usize]),
             sync_max: Duration::from_micros([300, 3_000, 15_000][rng.below(3) as usize]),
@@ -462,12 +543,25 @@ impl Scenario {
 
     /// Whether tombstones are purged within the run.
     pub fn has_short_grace(&self) -> bool {
-        self.grace == GRACE_SHORT
+        self.grace < GRACE_LONG
+    }
+
+    /// Whether a node that was away for some seconds does not come back with its data.
+    pub fn has_short_absences(&self) -> bool {
+        self.away_max < GRACE_SHORT
     }
 
     /// How many answers are a majority of `default_from`.
     pub const fn majority(&self) -> u8 {
         self.default_from / 2 + 1
+    }
+
+    /// In runs in which nodes lose data: how many of the `default_from` replicas must hold what is to survive.
+    pub fn survives_with(&self) -> Option<u8> {
+        let all_are_needed = self.default_from == 3 && self.fault_kinds.contains(&FaultKind::LoseTwoDisks);
+        let sets_aside = self.has_short_absences();
+        (self.loses_data() || sets_aside)
+            .then(|| if all_are_needed { self.default_from } else { self.majority() })
     }
 }
 
@@ -481,15 +575,8 @@ fn draw_fault_kinds(rng: &mut Rng, nodes: u8) -> Vec<FaultKind> {
 
 /// Outages must be short, clocks agree and disks keep what they have.
 const fn is_fit_for_short_grace(kind: FaultKind) -> bool {
-    !matches!(
-        kind,
-        FaultKind::LoseDisk
-            | FaultKind::DamageTable
-            | FaultKind::ClockJump
-            | FaultKind::ClockFreeze
-            | FaultKind::FullDisk
-            | FaultKind::BadReads
-    )
+    !matches!(kind, FaultKind::ClockJump | FaultKind::ClockFreeze | FaultKind::FullDisk | FaultKind::BadReads)
+        && !kind.loses_data()
 }
 
 fn draw_quorums(rng: &mut Rng, keeps_from: bool) -> QuorumStyle {

@@ -49,7 +49,7 @@ pub struct Rule {
 impl Rule {
     /// The rule for a scenario.
     pub fn of(scenario: &Scenario) -> Self {
-        let survives_with = scenario.loses_data().then(|| (scenario.majority(), scenario.default_from));
+        let survives_with = scenario.survives_with().map(|holders| (holders, scenario.default_from));
         Self { survives_with }
     }
 

@@ -99,6 +99,7 @@ mod tests {
             scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
             began: Nanos(10),
             least_wall: NOW,
+            greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
             came: Some((Nanos(20), Nanos(30))),
             ended: Some((Nanos(30), ScanEnd::Complete)),

@@ -123,6 +123,7 @@ mod tests {
             scan: Scan { range, limit: None, scope: ScanScope::Node },
             began: Nanos(0),
             least_wall: NOW,
+            greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
             came: None,
             ended: Some((Nanos(9), ended)),

@@ -5,8 +5,9 @@ use crate::history::Issue;
 use cluster::Key;
 use stdx::Cell;
 
-/// Takes note of a cell that a coordinator issues, and checks that its version is new or still that cell's.
-pub fn check(issue: &mut Issue, key: &Key, cell: &Cell) -> Result<(), Violation> {
+/// Takes note of a cell that a coordinator issues, and checks that its version is new or still that cell's. Returns
+/// whether it is new.
+pub fn check(issue: &mut Issue, key: &Key, cell: &Cell) -> Result<bool, Violation> {
     issue.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
 }
 

@@ -60,6 +60,7 @@ mod tests {
             scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
             began: Nanos(0),
             least_wall: NOW,
+            greatest_wall: NOW,
             seen: seen.map(see).into_iter().collect(),
             came: None,
             ended: Some((Nanos(9), ScanEnd::Complete)),

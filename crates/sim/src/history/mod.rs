@@ -144,9 +144,9 @@ pub struct Issue {
 }
 
 impl Issue {
-    /// Takes note of a cell that leaves a coordinator whose versions it bears. `Err` with what is wrong when
-    /// its version was issued for another cell.
-    pub fn note(&mut self, key: &Key, cell: &Cell) -> Result<(), String> {
+    /// Takes note of a cell that leaves a coordinator whose versions it bears. Returns whether it is the first with its
+    /// version; `Err` with what is wrong when its version was issued for another cell.
+    pub fn note(&mut self, key: &Key, cell: &Cell) -> Result<bool, String> {
         let version = cell.meta.version;
         if let Some(first_key) = self.by_version.get(&version)
             && first_key != key
@@ -161,14 +161,14 @@ impl Issue {
         };
         let cells = self.by_key.entry(key.clone()).or_default();
         match cells.get(&version) {
-            Some(first) if *first == issued || is_buried(first, &cell.meta) => Ok(()),
+            Some(first) if *first == issued || is_buried(first, &cell.meta) => Ok(false),
             Some(first) => {
                 Err(format!("version {version} of {key:?} was issued for {first:?} and for {issued:?}"))
             }
             None => {
                 cells.insert(version, issued);
                 self.by_version.insert(version, key.clone());
-                Ok(())
+                Ok(true)
             }
         }
     }

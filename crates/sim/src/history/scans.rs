@@ -46,6 +46,8 @@ pub struct Scanned {
     pub began: Nanos,
     /// The least that the wall clock of the node has shown while it went on.
     pub least_wall: WallTime,
+    /// The greatest.
+    pub greatest_wall: WallTime,
     /// The entries that came, in their order.
     pub seen: Vec<Seen>,
     /// When the first page came, and the last so far.
@@ -176,6 +178,7 @@ impl Scans {
             let scanned = &mut self.scans[id.0 as usize];
             if scanned.node == node {
                 scanned.least_wall = scanned.least_wall.min(wall);
+                scanned.greatest_wall = scanned.greatest_wall.max(wall);
             }
         }
     }

@@ -9,12 +9,20 @@ use stdx::{Instant, Now, WallTime};
 /// 2026-01-01T00:00:00Z, the true time when a run begins.
 pub(crate) const EPOCH: WallTime = WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000);
 
-/// A host's clocks. The monotonic one is right but for where it began; the wall clock is off by an error, and
-/// may stand still.
+/// A longer step makes a clock wrong.
+const STEP_ACCEPTED: Duration = Duration::from_secs(5);
+
+/// A host's clocks. The monotonic one is right but for where it began, and stands still while the host is suspended; the
+/// wall clock is off by an error, and may stand still.
 #[derive(Debug)]
 pub(crate) struct HostClock {
     began: Duration,
+    /// For how long the monotonic clock has stood still, in all suspensions that are over.
+    stood: Duration,
+    suspended_at: Option<Nanos>,
     error_micros: i64,
+    /// The wall clock has stepped by more than clocks may differ.
+    is_wrong: bool,
     frozen_at: Option<WallTime>,
     /// Never goes back, as a monotonic clock must not.
     shown: Arc<ManualClock>,
@@ -25,20 +33,48 @@ impl HostClock {
     /// A clock whose monotonic side has shown `began` when the run began.
     pub(crate) fn new(began: Duration, error_micros: i64) -> Self {
         let shown = Arc::new(ManualClock::new(EPOCH));
-        Self { began, error_micros, frozen_at: None, shown, shown_mono: Instant::ZERO }
+        Self {
+            began,
+            stood: Duration::ZERO,
+            suspended_at: None,
+            error_micros,
+            is_wrong: false,
+            frozen_at: None,
+            shown,
+            shown_mono: Instant::ZERO,
+        }
     }
 
     /// What both sides show at `at`.
     pub(crate) fn now(&self, at: Nanos) -> Now {
         Now {
-            mono: Instant::from_nanos((self.began + Duration::from_nanos(at.0)).as_nanos() as u64),
+            mono: Instant::from_nanos((self.began + self.awake(at)).as_nanos() as u64),
             wall: self.wall(at),
         }
     }
 
     /// The moment at which the monotonic side shows `mono`.
     pub(crate) fn when(&self, mono: Instant) -> Nanos {
-        Nanos(mono.as_nanos().saturating_sub(self.began.as_nanos() as u64))
+        let awake = mono.as_nanos().saturating_sub(self.began.as_nanos() as u64);
+        Nanos(awake + self.stood.as_nanos() as u64)
+    }
+
+    /// For how long the monotonic clock has gone at `at`, since the run began.
+    fn awake(&self, at: Nanos) -> Duration {
+        let at = self.suspended_at.unwrap_or(at);
+        at - (Nanos::ZERO + self.stood)
+    }
+
+    /// Stops the monotonic clock.
+    pub(crate) fn suspend(&mut self, at: Nanos) {
+        self.suspended_at.get_or_insert(at);
+    }
+
+    /// Lets the monotonic clock go on where it stopped. Returns whether it had stopped.
+    pub(crate) fn wake(&mut self, at: Nanos) -> bool {
+        let since = self.suspended_at.take();
+        self.stood += since.map_or(Duration::ZERO, |since| at - since);
+        since.is_some()
     }
 
     /// Sets what the process reads for itself.
@@ -60,6 +96,17 @@ impl HostClock {
         self.error_micros += micros;
     }
 
+    /// Makes the wall clock step, so that it is wrong until it is corrected if the step is a long one.
+    pub(crate) fn step(&mut self, micros: i64) {
+        self.jump(micros);
+        self.is_wrong |= micros.unsigned_abs() > STEP_ACCEPTED.as_micros() as u64;
+    }
+
+    /// Whether the wall clock is wrong by more than clocks may differ.
+    pub(crate) const fn is_wrong(&self) -> bool {
+        self.is_wrong
+    }
+
     /// Stops the wall clock.
     pub(crate) fn freeze(&mut self, at: Nanos) {
         self.frozen_at = Some(self.wall(at));
@@ -73,6 +120,7 @@ impl HostClock {
     /// Sets the wall clock right but for `error_micros`.
     pub(crate) fn correct(&mut self, error_micros: i64) {
         self.thaw();
+        self.is_wrong = false;
         self.error_micros = error_micros;
     }
 
@@ -100,5 +148,30 @@ mod tests {
         assert_eq!(clock.now(second(9)).wall, EPOCH.saturating_add(Duration::from_secs(11)));
         assert_eq!(clock.when(clock.now(second(9)).mono), second(9));
         assert_eq!(clock.show(second(9)), env::Clock::now(&*clock.shown()));
+    }
+
+    #[test]
+    fn the_monotonic_clock_stands_still_while_its_host_is_suspended() {
+        let mut clock = HostClock::new(Duration::from_secs(100), 0);
+        let second = |n: u64| Nanos(n * 1_000_000_000);
+        clock.suspend(second(5));
+        assert_eq!(clock.now(second(9)).mono, clock.now(second(5)).mono);
+        assert_eq!(clock.now(second(9)).wall, EPOCH.saturating_add(Duration::from_secs(9)));
+        assert!(clock.wake(second(9)));
+        assert!(!clock.wake(second(10)));
+        let later = clock.now(second(11)).mono;
+        assert_eq!(later, Instant::from_nanos(107_000_000_000));
+        assert_eq!(clock.when(later), second(11));
+    }
+
+    #[test]
+    fn a_clock_is_wrong_from_a_long_step_until_it_is_corrected() {
+        let mut clock = HostClock::new(Duration::ZERO, 0);
+        clock.step(-3_000_000);
+        assert!(!clock.is_wrong());
+        clock.step(60_000_000);
+        assert!(clock.is_wrong());
+        clock.correct(0);
+        assert!(!clock.is_wrong());
     }
 }

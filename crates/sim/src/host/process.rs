@@ -19,8 +19,6 @@ use store::{Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
 const DATA: &str = "/data";
 /// From `submit` to the reply.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// No process is down for so long.
-const AWAY_MAX: Duration = Duration::from_secs(10 * 24 * 3600);
 
 /// What a machine is given.
 #[derive(Debug)]
@@ -74,6 +72,8 @@ pub(crate) struct Process {
     pub(crate) is_draining: bool,
     /// Hints that it gave up.
     pub(crate) hints_dropped: u64,
+    /// It was away for too long and began without its data.
+    pub(crate) was_set_aside: bool,
     /// A planted bug: no command is refused for what is under way.
     lets_all_in: bool,
     /// A planted bug gives up what is damaged at once.
@@ -100,12 +100,12 @@ impl Process {
             engine: engine_options(scenario),
             membership: Membership::of(names.to_vec()),
             new_tag: NodeTag(rng.next_u64()),
-            away_max: AWAY_MAX,
+            away_max: scenario.away_max,
             after_absence: store::AfterAbsence::Rebuild,
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
-        let Opened { identity, clock_start, mut record, .. } = opened;
+        let Opened { identity, clock_start, mut record, set_aside, .. } = opened;
         if scenario.plant == Some(Plant::EmptiedReplicaBelieved) {
             record.standing = cluster::Standing::Settled;
         }
@@ -151,6 +151,7 @@ impl Process {
             jobs_sleep: false,
             is_draining: false,
             hints_dropped: 0,
+            was_set_aside: set_aside.is_some(),
             lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
         })
@@ -294,6 +295,7 @@ fn engine_options(scenario: &Scenario) -> engine::Options {
 
 fn node_limits(scenario: &Scenario) -> NodeLimits {
     NodeLimits {
+        hint_age_max: scenario.hint_age_max,
         grace: scenario.grace,
         default_from: scenario.default_from,
         request_timeout: REQUEST_TIMEOUT,

@@ -27,9 +27,6 @@ pub(crate) struct Workload {
     chain: u64,
 }
 
-/// The longest time to live that a client asks for.
-const TTL_MAX: Duration = Duration::from_secs(8);
-
 impl Workload {
     pub(crate) const fn new(rng: Rng) -> Self {
         Self { rng, left: 0, ends: Nanos::ZERO, chain: 0 }
@@ -62,7 +59,7 @@ impl Workload {
             Asked::Delete
         } else {
             let ttl = self.rng.chance(scenario.ttl_share);
-            let millis = 1 + self.rng.below(TTL_MAX.as_millis() as u64);
+            let millis = 1 + self.rng.below(scenario.ttl_max.as_millis() as u64);
             Asked::Put { ttl: ttl.then_some(Duration::from_millis(millis)) }
         }
     }
@@ -74,6 +71,8 @@ impl Workload {
             QuorumStyle::Majority => (majority, from),
             QuorumStyle::AtLeastMajorityWrites if asked == Asked::Get => (between(1, from), from),
             QuorumStyle::AtLeastMajorityWrites => (between(majority, from), from),
+            QuorumStyle::EveryReplicaWrites if asked == Asked::Get => (between(1, from), from),
+            QuorumStyle::EveryReplicaWrites => (from, from),
             QuorumStyle::Any => {
                 let from = between(1, nodes);
                 (between(1, from), from)

@@ -93,6 +93,7 @@ impl World {
             scan: scan.clone(),
             began: self.now,
             least_wall,
+            greatest_wall: least_wall,
             seen: Vec::new(),
             came: None,
             ended: None,

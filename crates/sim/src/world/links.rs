@@ -254,6 +254,8 @@ impl World {
             match link.end(side) {
                 EndState::Open => {
                     let origin = turn::origin(link, connection, side);
+                    let wall = self.show_clocks(place.node).wall;
+                    self.judge.heard.note(place.node, clock, wall);
                     self.turn(place, Input::Message(origin, message, clock));
                 }
                 // The machine that got this knows nothing of the connection, and says so.

@@ -3,7 +3,7 @@
 use super::{Event, World};
 use crate::host::disk::DiskFaults;
 use crate::host::planted::Planted;
-use crate::host::process::{Input, Process, Start};
+use crate::host::process::{Input, Process, REQUEST_TIMEOUT, Start};
 use crate::host::{Ending, Host, clock::HostClock};
 use crate::network::Place;
 use crate::{Nanos, Plant};
@@ -62,7 +62,11 @@ impl World {
             Process::start(Start { life: host.lives, env, now, me: node, layout, names, scenario, rng });
         match started {
             Ok(process) => {
+                let was_set_aside = process.was_set_aside;
                 host.process = Some(process);
+                if was_set_aside {
+                    self.judge.stored.forget(node);
+                }
                 self.begin_life(node);
             }
             Err(error) => {
@@ -98,6 +102,7 @@ impl World {
             return;
         }
         host.paused = None;
+        host.clock.wake(self.now);
         host.ending = ending;
         host.disk = disk_after(&host.disk, ending, &mut self.rngs.lives);
         self.judge.process_ended(node, self.now);
@@ -121,17 +126,25 @@ impl World {
         let now = self.now;
         let host = self.host(node);
         host.resumed = now;
+        let was_suspended = host.clock.wake(now);
         for event in host.paused.take().into_iter().flatten() {
-            self.at(self.now, event);
+            // By its own clock the process has the time left that it had when it was suspended.
+            let is_later = was_suspended && matches!(event, Event::ReplyDue(..));
+            self.at(if is_later { now + REQUEST_TIMEOUT } else { now }, event);
         }
     }
 
     pub(super) fn expire(&mut self, place: Place) {
-        self.show_clocks(place.node);
+        let now = self.show_clocks(place.node);
         let plant = self.scenario.plant;
+        let notes_alive = self.scenario.has_short_absences();
         let Some(process) = self.process(place) else { return };
         if plant != Some(Plant::SnapshotsKept) {
             process.store.expire_snapshots();
+        }
+        if notes_alive && process.node.is_ready() {
+            // As the server does; a failure leaves what was noted before.
+            let _ = process.store.note_alive(now.wall);
         }
         self.after(EXPIRE_EVERY, Event::Expire(place));
     }

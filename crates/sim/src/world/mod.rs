@@ -174,8 +174,9 @@ impl World {
     /// Sets the clocks of a host, and reads them.
     pub(crate) fn show_clocks(&mut self, node: NodeIndex) -> Now {
         let at = self.now;
-        let now = self.host(node).clock.show(at);
-        self.judge.saw_wall(node, now.wall);
+        let clock = &mut self.host(node).clock;
+        let (now, is_wrong) = (clock.show(at), clock.is_wrong());
+        self.judge.saw_wall(node, now.wall, is_wrong);
         now
     }
 

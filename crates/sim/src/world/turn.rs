@@ -138,7 +138,7 @@ impl World {
         let StoreRequest::Write { key, cell, .. } = request else { return };
         let tag = self.process(place).map(|process| process.member.tag);
         if tag == Some(cell.meta.version.tag) && place.asker != Asker::Node {
-            self.judge.issues(key, cell);
+            self.judge.issues(place.node, key, cell);
         }
     }
 

@@ -1,0 +1,52 @@
+//! Nodes that are away for longer than deletes are kept.
+//!
+//! A process that is *suspended*, as with its virtual machine, does nothing, and all that it missed comes at once when it
+//! goes on. Its monotonic clock has stood still meanwhile, as Linux's does, or has gone on; its wall clock is right. A
+//! process that is *down* for as long is started again.
+
+use super::Mend;
+use crate::host::Ending;
+use crate::world::{Event, World};
+use cluster::NodeIndex;
+use std::time::Duration;
+
+impl World {
+    /// Longer than the grace period of tombstones.
+    fn absence(&mut self) -> Duration {
+        let grace = self.scenario.grace;
+        grace + self.nemesis.up_to(grace)
+    }
+
+    /// Whether the process of this node runs, and all that are away are not missed any more.
+    fn may_go_away(&mut self, node: NodeIndex) -> bool {
+        !self.has_lost_data() && self.host(node).process.is_some() && self.host(node).paused.is_none()
+    }
+
+    pub(super) fn suspend(&mut self, node: NodeIndex) {
+        let lasts = self.absence();
+        if !self.may_go_away(node) {
+            return self.strike_later();
+        }
+        let stands = self.nemesis.rng.chance(0.6);
+        self.trace
+            .note(self.now, || format!("{node:?} is suspended for {lasts:?}, monotonic clock: {stands}"));
+        self.nemesis.note_change(node);
+        self.pause(node);
+        if stands {
+            let at = self.now;
+            self.host(node).clock.suspend(at);
+        }
+        self.be_calm_after(lasts);
+        self.after(lasts, Event::Mend(Mend::Resume(node)));
+    }
+
+    pub(super) fn be_away(&mut self, node: NodeIndex) {
+        let lasts = self.absence();
+        if !self.may_go_away(node) {
+            return self.strike_later();
+        }
+        self.nemesis.note_change(node);
+        self.be_calm_after(lasts);
+        self.end_process(node, Ending::Kill, Some(lasts));
+    }
+}

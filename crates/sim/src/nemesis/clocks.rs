@@ -1,0 +1,57 @@
+//! Steps of one node's wall clock, from seconds to years, in both directions.
+//!
+//! One clock at a time is wrong: what veche promises holds while the other clocks are right. A step is undone after a
+//! while, or stays until the heal phase. Now and then the process ends with the step, so that the node starts with a
+//! clock that is wrong already.
+
+use super::{Mend, Nemesis};
+use crate::host::Ending;
+use crate::world::{Event, World};
+use cluster::NodeIndex;
+use std::time::Duration;
+
+const HOUR: u64 = 3_600;
+const DAY: u64 = 24 * HOUR;
+
+/// Sizes of steps, in seconds. The first is within the difference that nodes accept of each other's clocks, the others
+/// are not.
+const STEPS: [u64; 10] = [3, 12, 25, 60, HOUR, DAY, 4 * DAY, 11 * DAY, 365 * DAY, 10 * 365 * DAY];
+/// The share of steps that are undone before the heal phase.
+const UNDONE: f64 = 0.6;
+/// The share of steps with which the process ends.
+const WITH_A_RESTART: f64 = 0.3;
+
+impl Nemesis {
+    /// The length of a step in microseconds; positive is forward.
+    fn step_micros(&mut self) -> i64 {
+        // Every second step is a short one, which is undone within the time that such a step lasts.
+        let index = if self.rng.chance(0.3) { 0 } else { self.rng.below(STEPS.len() as u64) as usize };
+        let micros = STEPS[index] as i64 * 1_000_000;
+        if self.rng.chance(0.6) { micros } else { -micros }
+    }
+}
+
+impl World {
+    /// Steps the clock of `node`, or of the node whose clock is wrong already.
+    pub(super) fn step_clock(&mut self, node: NodeIndex, lasts: Duration) {
+        let node = self.nemesis.changes.stepped.unwrap_or(node);
+        let micros = self.nemesis.step_micros();
+        self.trace.note(self.now, || format!("the clock of {node:?} steps by {micros} microseconds"));
+        self.nemesis.changes.stepped = Some(node);
+        self.host(node).clock.step(micros);
+        if self.nemesis.rng.chance(WITH_A_RESTART) {
+            self.end_process(node, Ending::Kill, Some(lasts / 4));
+        }
+        if self.nemesis.rng.chance(UNDONE) {
+            self.after(lasts, Event::Mend(Mend::RightClock(node)));
+        }
+    }
+
+    /// Sets the clock of a node right that had stepped.
+    pub(super) fn right_clock(&mut self, node: NodeIndex) {
+        if self.nemesis.changes.stepped == Some(node) {
+            self.nemesis.changes.stepped = None;
+            self.host(node).clock.correct(0);
+        }
+    }
+}

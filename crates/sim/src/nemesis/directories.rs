@@ -1,0 +1,287 @@
+//! Disks and data directories that come back with less than they held.
+//!
+//! Each of these faults makes a node hold less than it has acknowledged, as a lost disk does. The next one strikes when
+//! the node is whole again. A node that refuses to start on such a directory has kept its promise: its operator then
+//! does as the manual says, and gives it an empty one.
+
+use super::Nemesis;
+use crate::Nanos;
+use crate::host::Ending;
+use crate::scenario::FaultKind;
+use crate::world::{Event, World};
+use cluster::{NodeIndex, PeerState, Standing};
+use env::{Env, Fs, MemFs, OpenMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::AfterRestore;
+
+/// The directory of the engine, in the data directory.
+const SHARD: &str = "/data/shard-000";
+/// A node whose directory changed is whole again when it has been settled for this long with links to all peers.
+const WHOLE_AFTER: Duration = Duration::from_secs(3);
+/// Between the steps that prepare a rollback.
+const NEXT_STEP: Duration = Duration::from_secs(2);
+
+/// What these faults need to know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// The node whose wall clock is wrong.
+    pub(super) stepped: Option<NodeIndex>,
+    /// Nodes whose directories hold less than they acknowledged, and since when they seem whole.
+    changed: BTreeMap<NodeIndex, Option<Nanos>>,
+    /// Earlier states of disks, and in which life they were.
+    earlier: BTreeMap<NodeIndex, Earlier>,
+    /// A fault that is prepared, and the node that it is prepared for.
+    prepared: Option<(FaultKind, NodeIndex)>,
+    /// Backups: the files of a checkpoint.
+    backups: BTreeMap<NodeIndex, Vec<(PathBuf, Vec<u8>)>>,
+}
+
+struct Earlier {
+    life: u64,
+    disk: MemFs,
+}
+
+impl std::fmt::Debug for Earlier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Earlier").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Changes {
+    /// Whether the directory of this node may hold less than it acknowledged.
+    pub(super) fn is_changed(&self, node: NodeIndex) -> bool {
+        self.changed.contains_key(&node)
+    }
+
+    /// The fault to strike with next, if one was prepared.
+    pub(super) const fn take_prepared(&mut self) -> Option<(FaultKind, NodeIndex)> {
+        self.prepared.take()
+    }
+
+    /// Whether that of any node may.
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+}
+
+impl Nemesis {
+    pub(super) fn note_change(&mut self, node: NodeIndex) {
+        self.disks_lost += 1;
+        self.changes.changed.insert(node, None);
+    }
+}
+
+impl World {
+    /// Takes note of nodes that are whole again.
+    pub(super) fn look_for_whole(&mut self) {
+        let now = self.now;
+        let changed: Vec<NodeIndex> = self.nemesis.changes.changed.keys().copied().collect();
+        for node in changed {
+            let seems_whole = self.seems_whole(node);
+            let since = self.nemesis.changes.changed.get_mut(&node).expect("it was there");
+            *since = since.or(Some(now)).filter(|_| seems_whole);
+            if since.is_some_and(|since| now - since >= WHOLE_AFTER) {
+                self.nemesis.changes.changed.remove(&node);
+            }
+        }
+    }
+
+    fn seems_whole(&mut self, node: NodeIndex) -> bool {
+        let Some(process) = self.host(node).process.as_ref() else { return false };
+        let status = process.node.status();
+        let is_linked = |(peer, state): (usize, PeerState)| peer == node.as_usize() || state == PeerState::Up;
+        let states = status.peers.iter().map(|peer| peer.state).enumerate();
+        status.standing == Standing::Settled && status.ready && states.into_iter().all(is_linked)
+    }
+
+    /// Two disks at once, in a cluster in which what was acknowledged survives that; in a cluster of three, while the
+    /// third node is down.
+    pub(super) fn lose_two_disks(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let nodes = self.scenario.nodes;
+        let next = |steps: u8| NodeIndex((node.0 + steps) % nodes);
+        if nodes == 3 {
+            self.end_process(next(2), Ending::Kill, Some(down * 2));
+        }
+        for node in [node, next(1)] {
+            let down = self.nemesis.up_to(down);
+            self.end_process(node, Ending::PowerLoss, Some(down));
+            self.replace_disk(node);
+        }
+    }
+
+    /// Brings a directory back as it was in an earlier life of its node. Where no earlier state is kept, this takes one
+    /// and strikes again; where the node still lives the life in which that was taken, it ends that life first.
+    pub(super) fn roll_back(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let lives = self.host(node).lives;
+        let Some(earlier) = self.nemesis.changes.earlier.get(&node) else {
+            let disk = self.host(node).disk.kill();
+            self.nemesis.changes.earlier.insert(node, Earlier { life: lives, disk });
+            return self.strike_again(FaultKind::RollBack, node);
+        };
+        if earlier.life == lives {
+            self.end_process(node, Ending::Kill, Some(down / 4));
+            return self.strike_again(FaultKind::RollBack, node);
+        }
+        let disk = earlier.disk.kill();
+        self.trace.note(self.now, || format!("the directory of {node:?} goes back to an earlier life"));
+        self.nemesis.changes.earlier.remove(&node);
+        self.change_directory(node, down, |_| Ok(disk));
+    }
+
+    /// Takes some of the files of a directory away.
+    pub(super) fn lose_files(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let which = self.nemesis.rng.below(6);
+        self.trace.note(self.now, || format!("{node:?} loses files, case {which}"));
+        self.change_directory(node, down, |disk| {
+            let files: Vec<PathBuf> =
+                disk.file_names().into_iter().filter(|path| path.starts_with(SHARD)).collect();
+            let name_has = |path: &Path, part: &str| path.to_string_lossy().contains(part);
+            let newest_log = files.iter().filter(|path| name_has(path, ".wal")).max().cloned();
+            let lost: Vec<PathBuf> = match which {
+                0 | 1 => files,
+                2 => files.into_iter().filter(|path| name_has(path, "CURRENT")).collect(),
+                3 => files.into_iter().filter(|path| name_has(path, ".sst")).collect(),
+                4 => files.into_iter().filter(|path| name_has(path, ".wal")).collect(),
+                _ => newest_log.into_iter().collect(),
+            };
+            remove_files(&disk, &lost)?;
+            if which == 1 {
+                remove_dirs(&disk, Path::new(SHARD))?;
+            }
+            Ok(disk)
+        });
+    }
+
+    /// Cuts the log of a node short while it is down, at any byte or where a group of records begins.
+    pub(super) fn cut_log(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let (is_newest, at_group, at) =
+            (self.nemesis.rng.chance(0.8), self.nemesis.rng.chance(0.5), self.nemesis.rng.next_u64());
+        self.change_directory(node, down, |disk| {
+            let mut logs: Vec<PathBuf> = disk
+                .file_names()
+                .into_iter()
+                .filter(|path| path.extension().is_some_and(|e| e == "wal"))
+                .collect();
+            let index =
+                if is_newest { logs.len().saturating_sub(1) } else { at as usize % logs.len().max(1) };
+            if index < logs.len() {
+                cut_file(&disk, &logs.swap_remove(index), at_group, at)?;
+            }
+            Ok(disk)
+        });
+    }
+
+    /// Restores a node from a backup of its own, as its operator does who knows that the others went on. Where there is
+    /// none, this makes one and strikes again.
+    pub(super) fn restore_node(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let Some(backup) = self.nemesis.changes.backups.remove(&node) else {
+            self.back_up(node);
+            return self.strike_again(FaultKind::RestoreNode, node);
+        };
+        self.trace.note(self.now, || format!("{node:?} is restored from a backup"));
+        self.show_clocks(node);
+        let clock = self.host(node).clock.shown();
+        self.change_directory(node, down, |_| {
+            let disk = MemFs::new();
+            for (path, bytes) in backup {
+                disk.write_file(path, &bytes)?;
+            }
+            let env = Env { fs: Arc::new(disk.clone()), clock };
+            store::prepare_restored(&env, Path::new("/data"), AfterRestore::Rebuild)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            Ok(disk)
+        });
+    }
+
+    /// Copies a checkpoint of a node to where it survives the node's disk. A checkpoint that cannot be made is none.
+    fn back_up(&mut self, node: NodeIndex) {
+        self.show_clocks(node);
+        let host = self.host(node);
+        let Some(process) = host.process.as_ref().filter(|_| host.paused.is_none()) else { return };
+        let Ok(checkpoint) = process.store.checkpoint() else { return };
+        let inside = |path: PathBuf| Some((path.strip_prefix(&checkpoint.path).ok()?.to_owned(), path));
+        let read = |(inside, path): (PathBuf, PathBuf)| {
+            Some((Path::new("/data").join(inside), host.disk.read_file(path).ok()?))
+        };
+        let files = host.disk.file_names().into_iter().filter_map(inside).filter_map(read).collect();
+        let _kept_until_the_next_start = process.store.remove_checkpoint(&checkpoint.name);
+        self.nemesis.changes.backups.insert(node, files);
+    }
+
+    /// Ends the process of a node and puts another disk in the place of its own.
+    fn change_directory(
+        &mut self,
+        node: NodeIndex,
+        down: Duration,
+        change: impl FnOnce(MemFs) -> io::Result<MemFs>,
+    ) {
+        self.end_process(node, Ending::PowerLoss, Some(down));
+        let disk = self.host(node).disk.clone();
+        self.host(node).disk = change(disk).expect("nothing has this disk open, and it has room");
+        self.judge.stored.forget(node);
+        self.nemesis.note_change(node);
+    }
+
+    /// Strikes the same node later, with what is prepared by then.
+    fn strike_again(&mut self, kind: FaultKind, node: NodeIndex) {
+        self.nemesis.faults -= 1;
+        self.nemesis.changes.prepared = Some((kind, node));
+        self.after(NEXT_STEP, Event::Fault);
+    }
+}
+
+fn remove_files(disk: &MemFs, files: &[PathBuf]) -> io::Result<()> {
+    for file in files {
+        disk.remove_file(file)?;
+    }
+    let dirs: BTreeSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    dirs.into_iter().try_for_each(|dir| disk.sync_dir(dir))
+}
+
+fn remove_dirs(disk: &MemFs, dir: &Path) -> io::Result<()> {
+    for name in disk.read_dir(dir)? {
+        remove_dirs(disk, &dir.join(name))?;
+    }
+    disk.remove_dir(dir)?;
+    disk.sync_dir(dir.parent().expect("the root is not removed"))
+}
+
+/// Cuts what a log file holds: nothing of an unused end counts.
+fn cut_file(disk: &MemFs, path: &Path, at_group: bool, at: u64) -> io::Result<()> {
+    const GROUP_MAGIC: &[u8] = b"vGRP";
+    let bytes = disk.read_file(path)?;
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let groups: Vec<usize> = bytes
+        .windows(GROUP_MAGIC.len())
+        .enumerate()
+        .filter(|(_, bytes)| *bytes == GROUP_MAGIC)
+        .map(|(at, _)| at)
+        .collect();
+    let len = match groups.len() {
+        0 => at % (used as u64 + 1),
+        _ if !at_group => at % (used as u64 + 1),
+        groups_len => groups[at as usize % groups_len] as u64,
+    };
+    let file = disk.open(path, OpenMode::ReadWrite)?;
+    file.set_len(len)?;
+    file.sync_data()
+}

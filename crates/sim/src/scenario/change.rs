@@ -1,0 +1,171 @@
+//! Runs with a kind of change, and the bounds within which veche's promises hold for it.
+//!
+//! * [`FaultKind::ClockStep`]: one clock at a time is wrong, and the clocks of the other nodes agree. So there are at
+//!   least three nodes, and no other fault of clocks.
+//! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
+//!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
+//! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
+//! * [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run, and a node that was away for
+//!   half of the grace period does not come back with its data. The run is otherwise one with a short grace period.
+
+use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario, is_fit_for_short_grace};
+use std::time::Duration;
+use stdx::Rng;
+
+/// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
+const DRAWN: [FaultKind; 0] = [];
+/// The share of runs with a kind of change.
+const CHANGE_SHARE: f64 = 0.3;
+/// Kinds of faults beside the one that is asked for, at most.
+const OTHERS_MAX: usize = 3;
+/// Short against the absences of a run, and long against its other outages.
+const GRACE_OF_ABSENCES: Duration = Duration::from_secs(12);
+
+impl Scenario {
+    /// Draws whether this run has a kind of change, and which. It draws from a generator of its own: other runs stay
+    /// what they are.
+    pub(super) fn draw_change(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x6368_616e_6765);
+        if DRAWN.is_empty() || !rng.chance(CHANGE_SHARE) {
+            return;
+        }
+        self.admit(DRAWN[rng.below(DRAWN.len() as u64) as usize]);
+    }
+
+    /// Makes half of the faults be of this kind, and keeps the run within what is promised then.
+    pub(super) fn admit(&mut self, kind: FaultKind) {
+        if kind.is_between_nodes() || FaultKind::CHANGES.contains(&kind) {
+            self.have_nodes(self.nodes.max(3));
+        }
+        if kind.loses_data() && self.quorums == QuorumStyle::Any {
+            self.quorums = QuorumStyle::AtLeastMajorityWrites;
+        }
+        if self.has_short_grace() && !is_fit_for_short_grace(kind) {
+            self.grace = GRACE_LONG;
+        }
+        match kind {
+            FaultKind::ClockStep => self.admit_clock_steps(),
+            FaultKind::LoseTwoDisks => self.admit_two_lost_disks(),
+            FaultKind::RollBack | FaultKind::LoseFiles | FaultKind::CutLog | FaultKind::RestoreNode => {
+                self.admit_lesser_directories();
+            }
+            FaultKind::Suspend | FaultKind::LongAbsence => self.admit_absences(),
+            _ => {}
+        }
+        self.fault_kinds.retain(|other| *other != kind && is_fit_beside(*other, kind));
+        self.fault_kinds.truncate(OTHERS_MAX);
+        let others = self.fault_kinds.len().max(1);
+        self.fault_kinds.extend(std::iter::repeat_n(kind, others));
+    }
+
+    fn have_nodes(&mut self, nodes: u8) {
+        if self.nodes < nodes {
+            self.nodes = nodes;
+            self.default_from = self.default_from.max(nodes.min(3));
+        }
+    }
+
+    /// Half of the runs purge tombstones, and half have values that live for an hour.
+    fn admit_clock_steps(&mut self) {
+        if self.seed.is_multiple_of(2) {
+            self.shorten_grace();
+        }
+        if self.seed % 4 < 2 {
+            self.ttl_max = Duration::from_secs(3_600);
+        }
+        self.ttl_share = self.ttl_share.max(0.2);
+        self.skew_max = Duration::from_millis(100);
+        self.faults = self.faults.max(8);
+    }
+
+    fn admit_two_lost_disks(&mut self) {
+        let is_large = self.seed.is_multiple_of(2);
+        self.nodes = if is_large { 5 } else { 3 };
+        self.default_from = self.nodes;
+        if !is_large {
+            self.quorums = QuorumStyle::EveryReplicaWrites;
+        }
+    }
+
+    /// In half of the runs all replicas must have a write before it is acknowledged, so that a read of the one that has
+    /// lost it shows that.
+    fn admit_lesser_directories(&mut self) {
+        self.faults = self.faults.max(12);
+        if self.seed.is_multiple_of(2) {
+            self.quorums = QuorumStyle::EveryReplicaWrites;
+        }
+    }
+
+    fn admit_absences(&mut self) {
+        self.shorten_grace();
+        self.grace = GRACE_OF_ABSENCES;
+        self.away_max = GRACE_OF_ABSENCES / 2;
+        self.hint_age_max = GRACE_OF_ABSENCES / 3;
+        self.outage_max = GRACE_OF_ABSENCES / 6;
+        self.faults = self.faults.max(8);
+        // So many keys that one which is deleted meanwhile is often not written again before the node comes back.
+        self.keys = 300;
+        self.cold_share = 0.0;
+        self.ttl_share = 0.0;
+        self.delete_share = 0.4;
+        self.memtable_bytes = self.memtable_bytes.min(32 << 10);
+    }
+
+    /// Makes this a run in which tombstones are purged. See the module of scenarios for its bounds.
+    fn shorten_grace(&mut self) {
+        if self.has_short_grace() {
+            return;
+        }
+        self.grace = super::GRACE_SHORT;
+        self.fault_kinds.retain(|kind| is_fit_for_short_grace(*kind));
+        if self.quorums == QuorumStyle::Any {
+            self.quorums = QuorumStyle::AtLeastMajorityWrites;
+        }
+        self.value_bytes_max = 64 << 10;
+        self.hint_bytes_max = 64 << 20;
+        self.outage_max = self.outage_max.min(Duration::from_secs(5));
+        self.skew_max = Duration::from_millis(100);
+        self.operations_max = 256;
+    }
+}
+
+/// Whether a run may have `other` beside a kind that it was asked to have.
+const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
+    use FaultKind::{ClockFreeze, ClockJump, ClockStep, Suspend};
+    match kind {
+        ClockStep | Suspend => !matches!(other, ClockFreeze | ClockJump | ClockStep | Suspend),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scale;
+    use super::*;
+
+    #[test]
+    fn every_run_with_a_change_is_within_what_is_promised() {
+        for kind in FaultKind::CHANGES {
+            for seed in 0..300 {
+                let scenario = Scenario::draw_with(seed, Scale::FULL, kind);
+                let of_kind = scenario.fault_kinds.iter().filter(|drawn| **drawn == kind).count();
+                assert!(of_kind * 2 >= scenario.fault_kinds.len(), "{kind:?}, seed {seed}");
+                assert!(scenario.nodes >= 3 && scenario.default_from >= 2, "{kind:?}, seed {seed}");
+                let overlaps = scenario.quorums != QuorumStyle::Any;
+                assert!(overlaps || !scenario.loses_data(), "{kind:?}, seed {seed}");
+                assert!(overlaps || !scenario.has_short_grace(), "{kind:?}, seed {seed}");
+                let purges_and_loses = scenario.has_short_grace() && scenario.loses_data();
+                assert!(!purges_and_loses, "{kind:?}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own() {
+        for kind in FaultKind::ALL.into_iter().chain(FaultKind::CHANGES) {
+            assert_eq!(FaultKind::named(&kind.name()), Some(kind));
+        }
+        assert_eq!(FaultKind::ClockStep.name(), "clock-step");
+        assert_eq!(FaultKind::named("clock"), None);
+    }
+}
