@@ -4,8 +4,13 @@
 //! whatever order they are compared, so replicas that have seen the same cells hold the same one.
 //!
 //! **Mechanism.** The greater version wins. Equal versions with different contents come only from a broken
-//! clock or from an expired value beside the tombstone that compaction made of it; then a tombstone wins,
-//! then the greater bytes, then the later expiry, then the greater replica count.
+//! clock or from an expired value beside the *expiry tombstone* that compaction made of it. Of equal versions
+//! a delete wins over a value, and a value over an expiry tombstone; then the greater bytes win, then the later
+//! expiry, then the greater replica count. This is a total order, so merging by it is commutative and associative.
+//!
+//! An expiry tombstone is a tombstone with an expiry. It loses to the value it was made of, because the node
+//! that made it may have had a wrong clock: whether that value is shown is decided by the clock of the reader's
+//! coordinator, not by whichever node compacted first.
 
 use crate::{Version, WallTime};
 use bytes::Bytes;
@@ -36,11 +41,16 @@ pub struct CellMeta {
 }
 
 impl CellMeta {
-    /// Of two cells of a key, the one with the greater rank supersedes the other. Where ranks are equal, it takes their
-    /// values to tell.
+    /// Version, then the precedence of cells of one version: expiry tombstone 0, value 1, delete 2. Of two cells of a
+    /// key, the one with the greater rank supersedes the other. Cells of equal rank are ordered by their values.
     #[inline]
     pub const fn rank(&self) -> (Version, u8) {
-        (self.version, self.kind as u8)
+        let precedence = match (self.kind, self.expires_at) {
+            (CellKind::Tombstone, Some(_)) => 0,
+            (CellKind::Value, _) => 1,
+            (CellKind::Tombstone, None) => 2,
+        };
+        (self.version, precedence)
     }
 
     /// A value that never expires.
@@ -51,6 +61,11 @@ impl CellMeta {
     /// A tombstone.
     pub const fn tombstone(version: Version, from: u8) -> Self {
         Self { version, kind: CellKind::Tombstone, expires_at: None, from }
+    }
+
+    /// The expiry tombstone that compaction makes of an expired value: its version, without its bytes.
+    pub const fn buried(self) -> Self {
+        Self { kind: CellKind::Tombstone, ..self }
     }
 
     /// Whether a reader at `wall` sees a value: not a tombstone, not expired.
@@ -152,6 +167,58 @@ mod tests {
         for (i, a) in ascending.iter().enumerate() {
             for (j, b) in ascending.iter().enumerate() {
                 assert_eq!(a.as_ref().supersedes(&b.as_ref()), i > j, "{a:?} against {b:?}");
+            }
+        }
+    }
+
+    /// Cells of two versions: deletes, expiry tombstones and values of every expiry and replica count.
+    fn all_cells() -> Vec<Cell> {
+        let expiries = [None, Some(5), Some(6)].map(|at| at.map(WallTime::from_micros_since_unix_epoch));
+        let mut cells = Vec::new();
+        for (hlc, from) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            for expires_at in expiries {
+                let meta = CellMeta { expires_at, ..CellMeta::value(version(hlc), from) };
+                cells.extend(["", "a", "b"].map(|value| Cell { meta, value: value.into() }));
+                cells.push(Cell { meta: meta.buried(), value: Bytes::new() });
+            }
+        }
+        cells
+    }
+
+    fn merged<'a>(a: &'a Cell, b: &'a Cell) -> &'a Cell {
+        if b.as_ref().supersedes(&a.as_ref()) { b } else { a }
+    }
+
+    #[test]
+    fn merging_is_total_commutative_and_associative() {
+        let cells = all_cells();
+        for a in &cells {
+            for b in &cells {
+                let (a_wins, b_wins) =
+                    (a.as_ref().supersedes(&b.as_ref()), b.as_ref().supersedes(&a.as_ref()));
+                assert_eq!(a_wins || b_wins, a != b, "one of two different cells wins: {a:?}, {b:?}");
+                assert!(!(a_wins && b_wins));
+                assert_eq!(merged(a, b), merged(b, a));
+                for c in &cells {
+                    assert_eq!(merged(merged(a, b), c), merged(a, merged(b, c)), "{a:?}, {b:?}, {c:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_expiry_tombstone_never_beats_a_value_of_its_version() {
+        let cells = all_cells();
+        let of_version = |hlc| cells.iter().filter(move |cell| cell.meta.version == version(hlc));
+        for buried in of_version(2).filter(|cell| cell.meta.rank().1 == 0) {
+            for value in of_version(2).filter(|cell| cell.meta.kind == CellKind::Value) {
+                assert!(value.as_ref().supersedes(&buried.as_ref()), "{value:?} against {buried:?}");
+                let delete = Cell::tombstone(value.meta.version, 1);
+                assert!(delete.as_ref().supersedes(&value.as_ref()));
+                assert!(delete.as_ref().supersedes(&buried.as_ref()));
+            }
+            for older in of_version(1) {
+                assert!(buried.as_ref().supersedes(&older.as_ref()), "{buried:?} against {older:?}");
             }
         }
     }

@@ -125,7 +125,7 @@ fn order(a: &CellMeta, b: &CellMeta, wall: WallTime) -> Ordering {
         }
         let rank = |meta: &CellMeta| {
             let expiry = meta.expires_at.map_or(u64::MAX, WallTime::micros_since_unix_epoch);
-            (meta.kind as u8, expiry, meta.from)
+            (meta.rank(), expiry, meta.from)
         };
         rank(a).cmp(&rank(b))
     })
@@ -169,10 +169,21 @@ mod tests {
     #[test]
     fn an_expired_value_and_its_tombstone_are_equal_once_it_has_expired() {
         let expired = CellMeta { expires_at: Some(WALL), ..meta(1) };
-        let purged = CellMeta { kind: stdx::CellKind::Tombstone, ..expired };
+        let purged = expired.buried();
         assert!(!answers(&[Some(expired), Some(purged)]).differ());
         let alive = CellMeta { expires_at: Some(WALL.saturating_add_micros(1)), ..meta(1) };
         assert!(answers(&[Some(alive), Some(purged)]).differ());
+    }
+
+    #[test]
+    fn a_value_that_lives_is_newer_than_its_expiry_tombstone_in_whatever_order_they_come() {
+        let value = CellMeta { expires_at: Some(WALL.saturating_add_micros(1)), ..meta(1) };
+        for metas in [[Some(value), Some(value.buried())], [Some(value.buried()), Some(value)]] {
+            let answers = answers(&metas);
+            let holder = u8::from(metas[1] == Some(value));
+            assert_eq!((answers.newest(), answers.holders()), (Some(value), Places::one(holder)));
+            assert_eq!(answers.lacking(), Places::one(1 - holder));
+        }
     }
 
     #[test]

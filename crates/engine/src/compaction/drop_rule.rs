@@ -25,15 +25,10 @@ use stdx::{CellKind, CellMeta};
 pub enum Verdict {
     /// It is written as it is.
     Keep,
-    /// A tombstone of its version, see [`tombstone_of`], is written in its place.
+    /// Its expiry tombstone, see [`CellMeta::buried`], is written in its place.
     Bury,
     /// It goes.
     Drop,
-}
-
-/// The tombstone that an expired value becomes.
-pub fn tombstone_of(cell: &CellMeta) -> CellMeta {
-    CellMeta { kind: CellKind::Tombstone, ..*cell }
 }
 
 /// Judges the cell of `key` that superseded all others in a merge. `outside_may_hold` tells whether a table
@@ -121,7 +116,7 @@ mod tests {
         assert_eq!(alone(&value, 499), Verdict::Keep);
         assert_eq!(alone(&value, 500), Verdict::Bury);
         assert_eq!(alone(&value, 600), Verdict::Drop);
-        let buried = tombstone_of(&value);
+        let buried = value.buried();
         assert!(!buried.is_live_at(at(0)), "also for a clock that was set back");
         assert_eq!(alone(&buried, 599), Verdict::Keep);
         assert_eq!(alone(&buried, 600), Verdict::Drop);

@@ -1,6 +1,6 @@
 //! Carrying out a plan, step by step.
 
-use super::drop_rule::{Verdict, judge, tombstone_of};
+use super::drop_rule::{Verdict, judge};
 use super::output::{OutputOptions, Outputs};
 use super::outside::Outside;
 use super::picker::GRANDPARENT_TABLES_MAX;
@@ -182,7 +182,7 @@ impl Job {
             let stored = self.merge.head().and_then(LevelCursor::stored);
             let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
                 Verdict::Keep => Some((cell, stored)),
-                Verdict::Bury => Some((CellRef { meta: tombstone_of(&cell.meta), value: &[] }, None)),
+                Verdict::Bury => Some((CellRef { meta: cell.meta.buried(), value: &[] }, None)),
                 Verdict::Drop => None,
             };
             match kept {
