@@ -5,6 +5,7 @@ use crate::commit::CommitQueue;
 use crate::compaction::Debt;
 use crate::disk::DiskGuard;
 use crate::held::Held;
+use crate::horizon::HorizonClock;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::memtable::ChunkPool;
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stdx::{Instant, Version};
+use stdx::{Instant, Version, WallTime};
 
 /// The rate at which the room on the disk lets writes come is asked for so many bytes.
 const RATE_UNIT: u64 = 1 << 20;
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
+    pub(crate) horizon: HorizonClock,
     /// Held while a checkpoint is made.
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) replayable: Mutex<Replayable>,
@@ -129,6 +131,7 @@ impl Engine {
             background: Background::default(),
             manifest: Mutex::new(parts.manifest),
             jobs: Jobs::default(),
+            horizon: HorizonClock::new(parts.options.horizon, &*parts.env.clock),
             checkpointing: Mutex::new(()),
             replayable: Mutex::new(Replayable::default()),
             debt_bytes: AtomicU64::new(debt.bytes),
@@ -162,6 +165,15 @@ impl Engine {
         let view = self.shared.view.load();
         let buffered = view.memtables().map(|logged| logged.memtable.version_max()).max();
         buffered.unwrap_or(Version::MIN).max(view.levels.version_max_from(0))
+    }
+
+    /// Sets the horizon: cells that expired, or whose grace period ended, before it may be deleted by compactions that
+    /// begin from now on. It may go back.
+    ///
+    /// # Panics
+    /// When the engine was not opened with [`HorizonSource::Host`](crate::HorizonSource::Host).
+    pub fn set_horizon(&self, wall: WallTime) {
+        self.shared.horizon.set(wall);
     }
 
     /// Why the engine stopped taking writes for good, if it did. The process should end and recover.

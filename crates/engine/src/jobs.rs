@@ -322,7 +322,7 @@ impl Engine {
             memtable_version_min: unflushed.version_min,
             memtable_local_version_min: unflushed.local_version_min,
             levels: Arc::clone(&view.levels),
-            wall: self.shared.env.clock.now().wall,
+            wall: self.shared.horizon.wall(&*self.shared.env.clock),
         }
     }
 

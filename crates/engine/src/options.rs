@@ -1,6 +1,6 @@
 //! What an operator may choose.
 
-use crate::Error;
+use crate::{Error, HorizonSource};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub struct Options {
     /// Keys below this one are this engine's own: no replica has them, so their tombstones need no grace period
     /// and go as soon as nothing older can be left of their key.
     pub local_keys_end: Option<Vec<u8>>,
+    /// Who says by which time expiry and grace periods are judged.
+    pub horizon: HorizonSource,
     /// Size of a segment of the write-ahead log, in bytes.
     pub wal_segment_bytes: u64,
     /// All tables are read and checked once in this time. `None`: they are not.
@@ -78,6 +80,7 @@ impl Default for Options {
             level_growth: 10,
             tombstone_grace: Duration::from_secs(10 * 24 * 3600),
             local_keys_end: None,
+            horizon: HorizonSource::Clock,
             wal_segment_bytes: 32 << 20,
             scrub_period: None,
         }

@@ -6,7 +6,7 @@
 //! * [`Version`] and [`Hlc`]: the order of writes within a key;
 //! * [`Cell`]: what a key holds at one version;
 //! * [`Instant`], [`WallTime`], [`Now`]: time as an argument; [`nanos`]: its spans as numbers;
-//! * [`ClockAnchor`]: steps of the wall clock against the monotonic one;
+//! * [`ClockAnchor`]: steps of the wall clock against the monotonic one; [`SteadyWall`]: a clock that believes them late;
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
 //! * [`histogram`]: counts of values by size;
@@ -18,6 +18,7 @@ pub mod codec;
 pub mod histogram;
 mod queue;
 mod rng;
+mod steady_wall;
 mod time;
 mod version;
 
@@ -25,5 +26,6 @@ pub use cell::{Cell, CellKind, CellMeta, CellRef};
 pub use clock_anchor::ClockAnchor;
 pub use queue::{BoundedQueue, QueueFull};
 pub use rng::Rng;
+pub use steady_wall::SteadyWall;
 pub use time::{Instant, Now, WallTime, nanos};
 pub use version::{Hlc, NodeTag, Version, VersionParseError};

@@ -41,7 +41,7 @@ pub struct JobContext {
     pub memtable_local_version_min: Option<Version>,
     /// The live tables.
     pub levels: Arc<Levels>,
-    /// The time.
+    /// The horizon: what expired, or whose grace period ended, before this time is dead.
     pub wall: WallTime,
 }
 

@@ -11,7 +11,7 @@ use stdx::{Version, WallTime};
 /// What must be known outside of the tables to judge dead cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The time.
+    /// The time by which expiry and grace periods are judged, see [`HorizonSource`](crate::HorizonSource).
     pub now: WallTime,
     /// The grace period of tombstones.
     pub grace: Duration,

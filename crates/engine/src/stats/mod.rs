@@ -26,7 +26,7 @@ use crate::sstable::Table;
 use crate::view::View;
 use env::IoCounts;
 use std::sync::Arc;
-use stdx::histogram;
+use stdx::{WallTime, histogram};
 
 /// A reading of an engine's numbers. Counts are since it was opened; sizes are in bytes.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +63,8 @@ pub struct Stats {
     pub tables_healed: u64,
     /// What was read in the background, to see whether it can be.
     pub scrub: ScrubStats,
+    /// The time by which compaction judges expiry and grace periods; 0 before the host has set it.
+    pub horizon: WallTime,
 }
 
 /// Memory by part.
@@ -269,6 +271,7 @@ impl Engine {
             tables_set_aside: shared.jobs.damaged.set_aside.lock().len() as u64,
             tables_healed: shared.counters.tables_healed(),
             scrub: self.scrub_stats(),
+            horizon: self.shared.horizon.wall(&*self.shared.env.clock),
         }
     }
 }
