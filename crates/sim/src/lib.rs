@@ -31,6 +31,8 @@ pub mod packet;
 mod plant;
 mod run;
 mod scenario;
+#[cfg(test)]
+mod situations;
 mod time;
 mod trace;
 mod workload;

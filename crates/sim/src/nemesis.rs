@@ -299,6 +299,8 @@ impl World {
     /// A machine gets an empty disk.
     pub(crate) fn replace_disk(&mut self, node: NodeIndex) {
         self.host(node).disk = MemFs::new();
+        // The damaged file went with the old disk; the new one may come to have another of this name.
+        self.nemesis.damaged.take_if(|(damaged, _)| *damaged == node);
         self.judge.stored.forget(node);
         self.nemesis.disks_lost += 1;
         self.nemesis.emptied.insert(node);
@@ -313,7 +315,12 @@ impl World {
         let path = tables[self.nemesis.rng.below(tables.len() as u64) as usize].clone();
         let bytes = self.host(node).disk.read_file(&path).map_or(0, |bytes| bytes.len() as u64);
         let bit = self.nemesis.rng.below(bytes.max(1) * 8);
-        // A file that is only begun may have no such byte.
+        self.flip_bit(node, path, bit);
+    }
+
+    /// Flips one bit of the file of a table. A file that was only begun may not have this bit: then
+    /// nothing happens.
+    pub(crate) fn flip_bit(&mut self, node: NodeIndex, path: PathBuf, bit: u64) {
         if self.host(node).disk.corrupt(&path, bit / 8, (bit % 8) as u8).is_ok() {
             self.trace.note(self.now, || format!("bit {bit} of {} at {node:?}", path.display()));
             self.judge.stored.forget(node);

@@ -15,7 +15,7 @@
 
 use crate::check::{Violation, convergence, durability, floods, handed_over, whole_ranges};
 use crate::history::{Asked, Operation, ScanEnd, Scanned, Told};
-use crate::host::process::{Input, REQUEST_TIMEOUT};
+use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::scenario::FloodLoad;
 use crate::trace::Trace;
@@ -115,6 +115,21 @@ fn at_node(held: &Held, node: NodeIndex) -> Option<CellMeta> {
     held.iter().find(|(at, _)| *at == node)?.1
 }
 
+/// Whether a process can read all keys that it holds, and keys that it does not hold. A scan reads no
+/// filters; a read of a missing key reads those of the tables around it. So one missing key is read
+/// before the first key, and one behind each.
+fn can_read_all(process: &Process) -> bool {
+    let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
+    let all = StoreRequest::Scan { after: None, until: None, limit, values: false };
+    let StoreResponse::Scanned { entries, .. } = process.read(&all) else { return false };
+    let behind = |key: &Key| [key.as_bytes(), &[0]].concat();
+    let missing = std::iter::once(vec![0]).chain(entries.iter().map(|(key, _)| behind(key)));
+    missing.map(|key| Key::new(key.into()).expect("keys of a run are short")).all(|key| {
+        let read = process.read(&StoreRequest::Read { key });
+        !matches!(read, StoreResponse::Failed(_))
+    })
+}
+
 impl World {
     fn go_through(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
@@ -194,13 +209,13 @@ impl World {
         self.trace.note(self.now, || format!("=== {phase}"));
     }
 
-    fn go_on(&mut self, for_so_long: Duration) -> Result<(), Violation> {
+    pub(crate) fn go_on(&mut self, for_so_long: Duration) -> Result<(), Violation> {
         let end = self.now + for_so_long;
         self.run_until(end);
         self.judge.violation.clone().map_or(Ok(()), Err)
     }
 
-    fn wait_until(
+    pub(crate) fn wait_until(
         &mut self,
         otherwise: &str,
         within: Duration,
@@ -230,7 +245,7 @@ impl World {
         nodes.join("; ")
     }
 
-    fn all_serve(&mut self) -> bool {
+    pub(crate) fn all_serve(&mut self) -> bool {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| process.node.is_ready() && !process.is_draining)
@@ -246,16 +261,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether all can be read; what is damaged is found out by that.
-    fn is_healed(&mut self) -> bool {
-        let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
-        let all = StoreRequest::Scan { after: None, until: None, limit, values: false };
+    /// Whether every node can read all its keys, and those that it lacks. These reads find the damage.
+    pub(crate) fn is_healed(&mut self) -> bool {
         let has_others = self.scenario.default_from > 1;
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| {
-                let is_readable = !matches!(process.read(&all), StoreResponse::Failed(_));
-                is_readable && (!has_others || process.store.damage().is_empty())
+                can_read_all(process) && (!has_others || process.store.damage().is_empty())
             })
         })
     }

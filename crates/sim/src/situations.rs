@@ -1,0 +1,79 @@
+//! Situations that are set up step by step, so that they do not depend on what a seed draws.
+
+use crate::trace::Trace;
+use crate::world::World;
+use crate::{FaultKind, Scale, Scenario};
+use cluster::{Key, NodeIndex, StoreRequest, StoreResponse};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const FIRST: NodeIndex = NodeIndex(0);
+
+/// A cluster of two nodes that has served a few small writes, and keeps them in tables.
+fn two_nodes_with_tables() -> World {
+    let mut scenario = Scenario::draw(7, Scale::SMALL, None);
+    scenario.nodes = 2;
+    scenario.default_from = 2;
+    scenario.scans = 0;
+    scenario.faults = 0;
+    scenario.fault_kinds = vec![FaultKind::DamageTable];
+    scenario.keys = 2;
+    scenario.value_bytes_max = 16;
+    scenario.memtable_bytes = 1 << 10;
+    scenario.read_share = 0.0;
+    scenario.scrub_period = None;
+    let mut world = World::new(scenario, Trace::new(false));
+    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("nothing goes wrong");
+    let ends = world.now + 2 * SECOND;
+    world.begin_workload(60, ends);
+    world.go_on(4 * SECOND).expect("nothing goes wrong");
+    world
+}
+
+fn tables(world: &mut World) -> Vec<PathBuf> {
+    let names = world.host(FIRST).disk.file_names();
+    names.into_iter().filter(|path| path.extension().is_some_and(|name| name == "sst")).collect()
+}
+
+#[test]
+fn damage_goes_with_the_disk_that_is_replaced() {
+    let mut world = two_nodes_with_tables();
+    let path = tables(&mut world).pop().expect("there are tables");
+    world.flip_bit(FIRST, path.clone(), 1_000);
+    assert!(world.has_damage());
+    world.replace_disk(FIRST);
+    world.host(FIRST).disk.write_file(&path, b"another table of this name").expect("an empty disk has room");
+    assert!(!world.has_damage(), "the file on the new disk is another one");
+}
+
+/// What a node reads of keys that it does not hold, once it is healed of a flipped bit.
+fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
+    let mut world = two_nodes_with_tables();
+    let path = tables(&mut world).swap_remove(table);
+    world.flip_bit(FIRST, path, byte as u64 * 8);
+    world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is filled");
+    world.wait_until("all are healed", 60 * SECOND, World::is_healed).expect("it heals");
+    let process = world.host(FIRST).process.as_ref().expect("it serves");
+    let missing = ["alive", "cold-1-and-more", "key-0-and-more"];
+    let key = |name: &'static str| Key::new(name.into()).expect("a short key");
+    missing.map(|name| process.read(&StoreRequest::Read { key: key(name) })).to_vec()
+}
+
+#[test]
+fn whatever_byte_of_a_table_flips_a_healed_node_can_read_keys_that_it_does_not_hold() {
+    let lens: Vec<usize> = {
+        let mut world = two_nodes_with_tables();
+        let paths = tables(&mut world);
+        paths.iter().map(|path| world.host(FIRST).disk.read_file(path).expect("it is there").len()).collect()
+    };
+    assert!(!lens.is_empty());
+    for (table, len) in lens.into_iter().enumerate() {
+        for byte in (0..len).step_by(16) {
+            for read in reads_when_healed(table, byte) {
+                assert!(matches!(read, StoreResponse::Cell(_)), "table {table}, byte {byte}: {read:?}");
+            }
+        }
+    }
+}
