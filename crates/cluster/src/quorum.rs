@@ -96,6 +96,11 @@ impl Tally {
         self.is_first_answer_of(replica) && self.failed.insert(replica)
     }
 
+    /// Counts a replica that did as asked as one that cannot. Whether it did as asked.
+    pub(crate) fn revoke(&mut self, replica: u8) -> bool {
+        self.acked.remove(replica) && self.failed.insert(replica)
+    }
+
     /// Whether enough replicas did as asked.
     pub(crate) const fn is_reached(&self) -> bool {
         self.acked.len() >= self.quorum.ack

@@ -127,6 +127,23 @@ fn a_lost_node_is_not_believed_while_a_source_that_it_needs_is_away() {
 }
 
 #[test]
+fn a_write_that_a_source_stores_after_the_loss_is_not_missed_by_the_rebuilding() {
+    let mut world = World::started(3, 26);
+    // The coordinator has the acknowledgement of a disk that is lost now. Another replica completes the quorum just
+    // before the deadline.
+    let version = world.write(2, "k", 3, &[]);
+    let cell = world.hosts[2].store.cells[&key("k")].clone();
+    world.crash(2);
+    world.lose_disk(2);
+    world.start(2);
+    world.run(world.limits.request_timeout - MILLISECOND);
+    assert_eq!(world.standing(2), Standing::Rebuilding);
+    world.write_cell(1, &key("k"), &cell, &[]);
+    world.run_until(30 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    assert_eq!(world.version_at(2, "k"), Some(version));
+}
+
+#[test]
 fn rebuilding_goes_on_through_crashes_losses_and_faults() {
     for seed in 0..6 {
         let mut world = World::started(3, 300 + seed);

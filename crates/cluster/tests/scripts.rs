@@ -14,7 +14,7 @@
 //! submit 2 next 7 | close 7
 //! view n1 up|suspected|unreachable [unbelieved] [full] [draining]
 //! view clock-ahead
-//! opened n1 | closed n1 | dial-failed n1
+//! opened n1 [tag=2] | closed n1 | dial-failed n1       with a tag: with this identity
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
 //! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b. The value `large`
 //!                                         is larger than pages are to be
@@ -179,8 +179,9 @@ impl World {
                 self.view.peers[node(peer).as_usize()] = parse_view(words);
                 self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
             }
-            ["opened", peer] => {
-                let event = LinkEvent::Opened(hello(node(peer)));
+            ["opened", peer, ref tag @ ..] => {
+                let tag = tag.first().map_or(TAG, |tag| parse_tag(tag));
+                let event = LinkEvent::Opened(PeerHello { tag, ..hello(node(peer)) });
                 self.coordinator.handle_link(self.now, event);
             }
             ["closed", peer] => {
@@ -588,6 +589,10 @@ fn parse_version(text: &str) -> Version {
     let (time, counter) = text.split_once('+').expect("time+counter");
     let counter: u64 = counter.parse().expect("a number");
     Version::new(Hlc::from_bits(Hlc::at(wall(time)).to_bits() + counter), TAG)
+}
+
+fn parse_tag(text: &str) -> NodeTag {
+    NodeTag(text.strip_prefix("tag=").expect("tag=").parse().expect("a number"))
 }
 
 fn duration(text: &str) -> Duration {

@@ -2,6 +2,9 @@
 //!
 //! What is under way over a link that ends fails at once: a write counts its replica as failed, a read asks the
 //! next one, a scan goes on in other roles.
+//!
+//! A peer that comes back with another identity has lost its disk. Acknowledgements that it gave before are
+//! taken back from the writes that still wait for their quorum, and count as failures.
 
 use super::{Coordinator, Work};
 use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitsFor};
@@ -12,7 +15,7 @@ impl Coordinator {
     /// Takes what the node of this process says of the cluster.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
         self.context.came = WaitsFor::Links;
-        self.context.now = now.mono;
+        self.begin_input(now);
         let before = std::mem::replace(&mut self.context.view, view);
         for node in self.others() {
             let state = self.context.view.peer(node).state;
@@ -34,10 +37,14 @@ impl Coordinator {
     /// Takes news of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
         self.context.came = WaitsFor::Links;
-        self.context.now = now.mono;
+        self.begin_input(now);
         match event {
             LinkEvent::Opened(hello) => {
-                self.context.peers[hello.node.as_usize()].dialer.opened();
+                let peer = &mut self.context.peers[hello.node.as_usize()];
+                peer.dialer.opened();
+                if peer.tag.replace(hello.tag).is_some_and(|tag| tag != hello.tag) {
+                    self.revoke_acks(now, hello.node);
+                }
                 if self.context.view.peer(hello.node).state == PeerState::Unreachable {
                     self.hang_up(now, hello.node);
                 }
@@ -113,6 +120,19 @@ impl Coordinator {
             }
         }
         self.lose_scans(now, node);
+    }
+
+    /// A peer has lost what it acknowledged.
+    fn revoke_acks(&mut self, now: Now, node: NodeIndex) {
+        self.context.came = WaitsFor::Peer(node);
+        for slot in 0..self.operations.slots() {
+            if let Some((id, operation)) = self.operations.at(slot)
+                && let Work::Write(write) = &mut operation.work
+                && write.revoke_ack(self.context.place(&write.subject, node))
+            {
+                self.proceed(now, id);
+            }
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = NodeIndex> + use<> {

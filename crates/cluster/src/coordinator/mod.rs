@@ -19,6 +19,10 @@
 //!
 //! A request says until when it is waited for. Stores and peers drop what they have not begun by then.
 //!
+//! Each input first ends the operations whose deadline has passed, then takes effect. So a process that was stopped
+//! and goes on acknowledges nothing by answers that waited for it: replicas that count on the deadline (a node that
+//! [rebuilds](crate::Standing::Rebuilding) reads others only after it) are not deceived.
+//!
 //! **Caveats.** Nothing is cancelled: what was begun is carried out though its deadline has passed.
 
 mod admission;
@@ -154,7 +158,7 @@ impl Coordinator {
     /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
         self.context.came = WaitsFor::Nothing;
-        self.context.now = now.mono;
+        self.begin_input(now);
         match command {
             Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
             Command::NextPage { id } => self.submit_next_page(now, to, id),
@@ -192,7 +196,7 @@ impl Coordinator {
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.context.came = WaitsFor::Store;
-        self.context.now = now.mono;
+        self.begin_input(now);
         if matches!(response, StoreResponse::Failed(StoreFault::Expired)) {
             self.context.tell(Event::Expired);
         }
@@ -221,7 +225,7 @@ impl Coordinator {
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
         self.context.came = WaitsFor::Peer(origin.node);
-        self.context.now = now.mono;
+        self.begin_input(now);
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
                 let believed = self.context.view.peer(self.context.member.me).believed;
@@ -245,13 +249,8 @@ impl Coordinator {
     /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
     pub fn handle_timeout(&mut self, now: Now) {
         self.context.came = WaitsFor::Nothing;
-        self.context.now = now.mono;
         self.context.writes.pass(now.mono);
-        while let Some((id, deadline)) = self.operations.oldest()
-            && deadline <= now.mono
-        {
-            self.expire(now, id);
-        }
+        self.begin_input(now);
         while let Some(id) = self.context.late_reads.take_due(now.mono) {
             if let Some(Operation { replied: false, work: Work::Read(read), wait, .. }) =
                 self.operations.get_mut(id)
@@ -306,6 +305,17 @@ impl Coordinator {
             Work::Parked(_) | Work::Early(_) | Work::Nothing => return,
         }
         self.proceed(now, id);
+    }
+
+    /// Ends the operations whose deadline has passed, before anything else happens at this time.
+    #[inline]
+    fn begin_input(&mut self, now: Now) {
+        self.context.now = now.mono;
+        while let Some((id, deadline)) = self.operations.oldest()
+            && deadline <= now.mono
+        {
+            self.expire(now, id);
+        }
     }
 
     /// Replies if it is time to, and does what is to be done after.

@@ -6,13 +6,15 @@
 use super::latency::Latency;
 use crate::Flow;
 use crate::dial::Dialer;
-use stdx::Instant;
+use stdx::{Instant, NodeTag};
 
 /// A node, by what this thread does with it. This node has an entry too, of which only the latency is used.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// The link to it.
     pub(super) dialer: Dialer,
+    /// The identity of its data directory, as of the last link to it.
+    pub(super) tag: Option<NodeTag>,
     /// How fast it answers reads.
     pub(super) latency: Latency,
     /// What is under way there, and how fast it is done.
@@ -37,7 +39,7 @@ impl Peer {
     /// A peer without a link.
     pub(super) fn new() -> Self {
         let (dialer, flow) = (Dialer::new(), Flow::in_groups());
-        Self { dialer, latency: Latency::UNKNOWN, flow, bytes: 0 }
+        Self { dialer, tag: None, latency: Latency::UNKNOWN, flow, bytes: 0 }
     }
 
     /// Whether one more request fits. One alone always does, however large.

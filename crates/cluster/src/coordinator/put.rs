@@ -329,6 +329,11 @@ impl Write {
         self.lose_keeper(context, place) || was_open
     }
 
+    /// This replica has lost its disk: its acknowledgement counts as a failure. Whether it had given one.
+    pub(super) fn revoke_ack(&mut self, place: u8) -> bool {
+        self.tally.revoke(place)
+    }
+
     /// The reply, once the answers decide it.
     pub(super) fn advance(&mut self, context: &mut Context) -> Option<Reply> {
         if self.tally.is_reached() {

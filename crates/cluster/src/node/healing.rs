@@ -20,6 +20,7 @@
 
 use super::pull::Pulled;
 use super::purpose::StorePurpose;
+use super::rebuild::SETTLE_TIMEOUTS;
 use super::{Node, RepairKind};
 use crate::{Damage, RepairStatus, Standing, StoreRequest, StoreResponse};
 use stdx::{Instant, Now, WallTime};
@@ -105,7 +106,7 @@ impl Node {
 
     fn begin_healing(&mut self, now: Now, damage: Option<Damage>) {
         self.pull.take_if(|pull| pull.what == Pulled::Range);
-        let until = now.mono + self.limits.request_timeout * 2;
+        let until = now.mono + self.limits.request_timeout * SETTLE_TIMEOUTS;
         self.healing.work = damage.map(|damage| Work { damage, stage: Stage::Settling { until }, cells: 0 });
     }
 

@@ -3,14 +3,21 @@
 //! **Promise.** It ends, and the node's reads count, only when all keys were [pulled](super::pull) from so many others
 //! that among them is one of every majority that can have acknowledged a write.
 //!
+//! **Mechanism.** The former life of the node may have acknowledged a write that its coordinator acknowledges only later, by the
+//! answer of another replica. Each such write ends within the request timeout after the former life has ended. So the
+//! node *settles* first: it reads nothing from the others before twice the request timeout has passed since its
+//! start. All that counts an acknowledgement of the former life is then on the others.
+//!
 //! **Caveats.** Progress is not durable: after a restart all begins again. While enough sources are unreachable,
-//! the node goes on without being believed.
+//! the node goes on without being believed. Nodes with different request timeouts settle by their own.
 
 use super::pull::Pulled;
 use super::{Node, RepairKind};
 use crate::{LostRange, NodeSet, RepairStatus, Standing};
-use stdx::Now;
+use stdx::{Instant, Now};
 
+/// Writes under way have ended after this many request timeouts.
+pub(super) const SETTLE_TIMEOUTS: u32 = 2;
 const ALL_KEYS: LostRange = LostRange { after: None, until: None };
 
 impl Node {
@@ -18,6 +25,9 @@ impl Node {
     pub(super) fn advance_rebuild(&mut self, now: Now) {
         if self.record.durable().standing != Standing::Rebuilding {
             self.pull.take_if(|pull| pull.what == Pulled::Node);
+            return;
+        }
+        if now.mono < self.rebuild_begins_at() {
             return;
         }
         if self.pull.as_ref().is_none_or(|pull| pull.what != Pulled::Node) {
@@ -31,10 +41,18 @@ impl Node {
             record.repair_owed = record.repair_owed.union(all);
         }
     }
+
+    /// When the writes have ended that the former life of this node can have acknowledged.
+    pub(super) fn rebuild_begins_at(&self) -> Instant {
+        self.started + self.limits.request_timeout * SETTLE_TIMEOUTS
+    }
+
     /// For operators.
     pub(super) fn rebuild_status(&self) -> Option<RepairStatus> {
-        self.pull.as_ref().filter(|pull| pull.what == Pulled::Node)?;
-        let (permille, cells) = self.pull_progress()?;
+        if self.record.durable().standing != Standing::Rebuilding {
+            return None;
+        }
+        let (permille, cells) = self.pull_progress().unwrap_or_default();
         Some(RepairStatus { kind: RepairKind::Rebuild, permille, cells })
     }
 }

@@ -1,4 +1,6 @@
-//! Quorum reads do not go back: what one returned, the next that overlaps with it returns, or something newer.
+//! Reads that overlap do not go back: what one returned, the next returns, or something newer.
+//!
+//! Two reads overlap if their `ack` together are more than the larger `from`. Of one quorum that is `2 * ack > from`.
 
 use super::Violation;
 use super::facts::{By, Facts, respects};
@@ -30,6 +32,18 @@ mod tests {
         assert!(check(&missing((2, 3), 11..20), &facts, &issue, NOW).is_err());
         assert!(check(&found(2, (2, 3), 11..20), &facts, &issue, NOW).is_ok());
         assert!(check(&found(1, (1, 3), 11..20), &facts, &issue, NOW).is_ok(), "no overlap");
+    }
+
+    #[test]
+    fn a_read_binds_those_that_overlap_with_it_and_no_others() {
+        let quorums = (1..=3).flat_map(|first| (1..=3).map(move |later| (first, later)));
+        for (first, later) in quorums {
+            let issue = issue(&[1, 2], &[]);
+            let mut facts = Facts::new(Rule { survives_with: None });
+            facts.learn(&found(2, (first, 3), 0..10), &issue, NOW);
+            let may_go_back = check(&found(1, (later, 3), 11..20), &facts, &issue, NOW).is_ok();
+            assert_eq!(may_go_back, first + later <= 3, "{first}/3, then {later}/3");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What clients saw of registers, and whether it is what last-write-wins registers with quorums promise.
 //!
-//! **Promise.** [`check`] accepts a history only if, for each key on its own:
+//! **Promise.** All operations of a history overlap: the `ack` of any two are more than the larger `from`, as with 2/3
+//! throughout. [`check`] accepts it only if, for each key on its own:
 //!
 //! 1. *Nothing from nowhere*: each value that was read was written, by a write that had begun before the read ended;
 //!    each version stands for one write; what was acknowledged under a version is read under it.
