@@ -10,10 +10,12 @@ use stdx::Instant;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Clients of node 0, and a disk of that node that does so many writes in a millisecond. All else takes no time.
+/// Clients of node 0, and disks of the first nodes that do so many writes in a millisecond. All else takes no time.
 struct Flood {
     cluster: Cluster,
     writes_per_ms: usize,
+    /// So many nodes have slow disks.
+    slow_nodes: u8,
     begun: BTreeMap<RequestId, Instant>,
     writes: u64,
 }
@@ -21,7 +23,7 @@ struct Flood {
 impl Flood {
     fn new(nodes: u8, writes_per_ms: usize) -> Self {
         let cluster = Cluster::new(nodes, Limits::default(), 1);
-        Self { cluster, writes_per_ms, begun: BTreeMap::new(), writes: 0 }
+        Self { cluster, writes_per_ms, slow_nodes: 1, begun: BTreeMap::new(), writes: 0 }
     }
 
     fn submit(&mut self, command: Command) -> RequestId {
@@ -50,9 +52,8 @@ impl Flood {
 
     /// A millisecond passes.
     fn pass(&mut self) {
-        let is_slow = |packet: &Packet| {
-            matches!(packet, Packet::AtStore { node: 0, request: StoreRequest::Write { .. }, .. })
-        };
+        let slow_nodes = usize::from(self.slow_nodes);
+        let is_slow = |packet: &Packet| matches!(packet, Packet::AtStore { node, request: StoreRequest::Write { .. }, .. } if *node < slow_nodes);
         while self.cluster.deliver_first(|packet| !is_slow(packet)) {}
         self.cluster.pass(MILLISECOND);
         for _ in 0..self.writes_per_ms {
@@ -149,7 +150,7 @@ fn whoever_asks_beforehand_is_told_what_he_would_be_told_after() {
     let mut refusals = 0;
     for number in 0..20_000 {
         let quorum = flood.cluster.quorum(1, 1);
-        let told = flood.cluster.hosts[0].coordinator.refuses_write(&key("key-0"), 8, quorum);
+        let told = flood.cluster.hosts[0].coordinator.refuses_write(&key("key-0"), Some(8), quorum);
         let id = flood.write();
         let refused = match flood.cluster.replies.get(&id) {
             Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),
@@ -162,4 +163,28 @@ fn whoever_asks_beforehand_is_told_what_he_would_be_told_after() {
         }
     }
     assert!(refusals > 10_000);
+}
+
+#[test]
+fn a_delete_is_judged_beforehand_as_one_though_a_busy_replica_is_full() {
+    let mut flood = Flood::new(3, 1);
+    flood.slow_nodes = 2;
+    flood.cluster.hosts[0].view.peers[1].disk_full = true;
+    flood.cluster.publish(0);
+    let mut refusals = 0;
+    for number in 0..20_000 {
+        let (key, quorum) = (key(&format!("key-{number}")), flood.cluster.quorum(2, 3));
+        let told = flood.cluster.hosts[0].coordinator.refuses_write(&key, None, quorum);
+        let id = flood.submit(Command::Delete { key, quorum });
+        let refused = match flood.cluster.replies.get(&id) {
+            Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),
+            _ => None,
+        };
+        assert_eq!(told, refused, "delete {number}");
+        refusals += usize::from(told.is_some());
+        if number % 10 == 0 {
+            flood.pass();
+        }
+    }
+    assert!(refusals > 0);
 }

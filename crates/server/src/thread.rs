@@ -96,7 +96,8 @@ impl Thread {
     pub(crate) fn refuses(&self, entity: &Entity, value_len: usize) -> Option<Duration> {
         match entity.action {
             Action::Get | Action::Head => None,
-            Action::Put { .. } | Action::Delete => self.driver()?.refuses_write(entity, value_len),
+            Action::Put { .. } => self.driver()?.refuses_write(entity, Some(value_len)),
+            Action::Delete => self.driver()?.refuses_write(entity, None),
         }
     }
 

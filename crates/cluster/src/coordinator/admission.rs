@@ -45,8 +45,9 @@ impl Coordinator {
         self.context.is_paced = false;
     }
 
-    /// When to try again, if a write of this key and so many bytes would be refused for lack of room.
-    pub fn refuses_write(&self, key: &Key, value_len: usize, quorum: Quorum) -> Option<Duration> {
+    /// When to try again, if a write of this key would be refused because too much is under way. `value_len` is the length
+    /// of the value in bytes; `None`: it is a delete, which full disks take as well.
+    pub fn refuses_write(&self, key: &Key, value_len: Option<usize>, quorum: Quorum) -> Option<Duration> {
         let context = &self.context;
         if self.operations.is_full() {
             return Some(context.retry_after());
@@ -55,8 +56,9 @@ impl Coordinator {
             return None;
         }
         let subject = context.subject(key.clone());
-        let bytes = key.as_bytes().len() + value_len;
-        match Plan::of(context, Demand { subject: &subject, quorum, bytes, is_value: true }) {
+        let bytes = key.as_bytes().len() + value_len.unwrap_or_default();
+        let demand = Demand { subject: &subject, quorum, bytes, is_value: value_len.is_some() };
+        match Plan::of(context, demand) {
             Err(Failure::Overloaded { retry_after }) => Some(retry_after),
             _ => None,
         }

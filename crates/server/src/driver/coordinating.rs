@@ -95,8 +95,8 @@ impl Driver<Coordinating> {
         });
     }
 
-    /// When to try again, if there is no room for this write of so many bytes.
-    pub(crate) fn refuses_write(&self, entity: &Entity, value_len: usize) -> Option<Duration> {
+    /// When to try again, if there is no room for this write of a value of `value_len` bytes, or for this delete.
+    pub(crate) fn refuses_write(&self, entity: &Entity, value_len: Option<usize>) -> Option<Duration> {
         self.look(|core| core.machine.coordinator.refuses_write(&entity.key, value_len, entity.quorum))
     }
 
