@@ -11,6 +11,7 @@ use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, T
 use crate::{Nanos, Scenario};
 use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Version, WallTime};
@@ -35,6 +36,8 @@ pub(crate) struct Judge {
     pub(crate) slow_disks: Vec<SlowDisk>,
     /// In a run in which nothing else goes wrong.
     one_slow_disk: bool,
+    /// Times that all nodes were set back behind.
+    given_up: Vec<RangeInclusive<Nanos>>,
     /// Hints that were given up.
     pub(crate) hints_dropped: u64,
     /// The first that did not hold.
@@ -79,6 +82,7 @@ impl Judge {
             endings: BTreeMap::new(),
             slow_disks: Vec::new(),
             one_slow_disk: scenario.one_slow_disk,
+            given_up: Vec::new(),
             hints_dropped: 0,
             violation: None,
         }
@@ -220,6 +224,18 @@ impl Judge {
         if let Err(violation) = replica_sets::check(&self.layout, &self.issue, node, key, meta) {
             self.fail(violation);
         }
+    }
+
+    /// All nodes went back at `now` to what they held at `since`: nothing is promised of what was acknowledged between.
+    pub(crate) fn go_back_to(&mut self, since: Nanos, now: Nanos) {
+        self.facts.forget_since(since);
+        self.given_up.push(since..=now);
+    }
+
+    /// Whether this was acknowledged in a time that all nodes were set back behind.
+    pub(crate) fn is_given_up(&self, write: &Operation) -> bool {
+        let at = write.told.as_ref().map(|(at, _)| *at);
+        at.is_some_and(|at| self.given_up.iter().any(|times| times.contains(&at)))
     }
 
     /// A process could not be started: a full or failing disk may do that, damage never.

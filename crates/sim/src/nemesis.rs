@@ -56,6 +56,7 @@ pub(crate) enum Mend {
     RoomOnDisk(NodeIndex),
     Thaw(NodeIndex),
     RightClock(NodeIndex),
+    EndCopy(NodeIndex),
 }
 
 /// The next disk is lost, or table damaged, when the last one was rebuilt or healed; until then the nemesis waits so long.
@@ -162,6 +163,8 @@ impl World {
             FaultKind::LoseFiles => self.lose_files(node, lasts),
             FaultKind::CutLog => self.cut_log(node, lasts),
             FaultKind::RestoreNode => self.restore_node(node, lasts),
+            FaultKind::RestoreCluster => self.restore_cluster(node, lasts),
+            FaultKind::DuplicateMember => self.duplicate(node, lasts),
             FaultKind::Suspend => self.suspend(node),
             FaultKind::LongAbsence => self.be_away(node),
             _ if self.scenario.nodes > 1 => self.strike_network(kind, lasts),
@@ -216,6 +219,7 @@ impl World {
             Mend::RoomOnDisk(node) => self.make_room(node),
             Mend::Thaw(node) => self.host(node).clock.thaw(),
             Mend::RightClock(node) => self.right_clock(node),
+            Mend::EndCopy(node) => self.end_copy_of(node),
         }
     }
 
@@ -223,6 +227,7 @@ impl World {
     pub(crate) fn heal(&mut self) {
         const SKEW_LEFT_MICROS: i64 = 50_000;
         self.nemesis.is_over = true;
+        self.end_copy();
         self.network.heal();
         self.release_held();
         for node in self.nodes() {

@@ -463,7 +463,7 @@ impl World {
                 self.judge.is_held(key, meta.version)?;
             }
         }
-        for write in self.judge.history.iter() {
+        for write in self.judge.history.iter().filter(|write| !self.judge.is_given_up(write)) {
             if let Some(held) = held.get(&write.key) {
                 durability::check(write, held, &self.judge.issue, self.purged())?;
             }

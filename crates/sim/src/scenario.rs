@@ -93,6 +93,10 @@ pub enum FaultKind {
     CutLog,
     /// A node is restored from a backup, while the others go on.
     RestoreNode,
+    /// All nodes are restored together from backups.
+    RestoreCluster,
+    /// A second process of a node is started from a copy of its directory, at its address or another.
+    DuplicateMember,
     /// A process is suspended for longer than deletes are kept.
     Suspend,
     /// A process is down for longer than deletes are kept.
@@ -127,13 +131,15 @@ impl FaultKind {
 
     /// Kinds of change: a clock, a directory or a process comes back as something else than what it was. A run has one
     /// of them at most.
-    pub const CHANGES: [Self; 8] = [
+    pub const CHANGES: [Self; 10] = [
         Self::ClockStep,
         Self::LoseTwoDisks,
         Self::RollBack,
         Self::LoseFiles,
         Self::CutLog,
         Self::RestoreNode,
+        Self::RestoreCluster,
+        Self::DuplicateMember,
         Self::Suspend,
         Self::LongAbsence,
     ];
@@ -182,6 +188,8 @@ impl FaultKind {
                 | Self::LoseFiles
                 | Self::CutLog
                 | Self::RestoreNode
+                | Self::RestoreCluster
+                | Self::DuplicateMember
         )
     }
 }

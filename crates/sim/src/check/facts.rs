@@ -112,6 +112,13 @@ impl Facts {
         }
     }
 
+    /// Forgets what was established from `since` on: all nodes are as they were then.
+    pub fn forget_since(&mut self, since: Nanos) {
+        for facts in self.by_key.values_mut() {
+            facts.retain(|fact| fact.since < since);
+        }
+    }
+
     fn seen_dead(
         &self,
         read: &Operation,

@@ -11,6 +11,7 @@ pub(crate) mod shake;
 use crate::Nanos;
 use crate::world::Event;
 use clock::HostClock;
+use cluster::NodeIndex;
 use disk::DiskFaults;
 use env::MemFs;
 use planted::Planted;
@@ -28,6 +29,8 @@ pub(crate) enum Ending {
 
 /// A machine.
 pub(crate) struct Host {
+    /// The member of the cluster that its process stands for.
+    pub(crate) member: NodeIndex,
     pub(crate) disk: MemFs,
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,

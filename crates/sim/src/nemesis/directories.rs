@@ -4,7 +4,7 @@
 //! the node is whole again. A node that refuses to start on such a directory has kept its promise: its operator then
 //! does as the manual says, and gives it an empty one.
 
-use super::Nemesis;
+use super::{Mend, Nemesis};
 use crate::Nanos;
 use crate::host::Ending;
 use crate::scenario::FaultKind;
@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::AfterRestore;
 
+/// Where the data of every host is, on its own disk.
+const DATA: &str = "/data";
 /// The directory of the engine, in the data directory.
 const SHARD: &str = "/data/shard-000";
 /// A node whose directory changed is whole again when it has been settled for this long with links to all peers.
@@ -36,9 +38,14 @@ pub(crate) struct Changes {
     earlier: BTreeMap<NodeIndex, Earlier>,
     /// A fault that is prepared, and the node that it is prepared for.
     prepared: Option<(FaultKind, NodeIndex)>,
-    /// Backups: the files of a checkpoint.
-    backups: BTreeMap<NodeIndex, Vec<(PathBuf, Vec<u8>)>>,
+    /// Backups, each of one node.
+    backups: BTreeMap<NodeIndex, Backup>,
+    /// Backups of all nodes, and when the first of them began.
+    cluster_backup: Option<(Nanos, Vec<Backup>)>,
 }
+
+/// The files of a checkpoint, by their paths on the disk of the node.
+type Backup = Vec<(PathBuf, Vec<u8>)>;
 
 struct Earlier {
     life: u64,
@@ -91,6 +98,10 @@ impl World {
     }
 
     fn seems_whole(&mut self, node: NodeIndex) -> bool {
+        let copy = self.copy();
+        if self.host(copy).process.is_some() && self.member_of(copy) == node {
+            return false;
+        }
         let Some(process) = self.host(node).process.as_ref() else { return false };
         let status = process.node.status();
         let is_linked = |(peer, state): (usize, PeerState)| peer == node.as_usize() || state == PeerState::Up;
@@ -194,10 +205,38 @@ impl World {
             return self.strike_later();
         }
         let Some(backup) = self.nemesis.changes.backups.remove(&node) else {
-            self.back_up(node);
+            if let Some(backup) = self.back_up(node) {
+                self.nemesis.changes.backups.insert(node, backup);
+            }
             return self.strike_again(FaultKind::RestoreNode, node);
         };
         self.trace.note(self.now, || format!("{node:?} is restored from a backup"));
+        self.put_back(node, down, backup, AfterRestore::Rebuild);
+    }
+
+    /// Restores all nodes together, each from its own backup. Where there are none, this makes them and strikes again.
+    pub(super) fn restore_cluster(&mut self, node: NodeIndex, down: Duration) {
+        if self.has_lost_data() {
+            return self.strike_later();
+        }
+        let Some((since, backups)) = self.nemesis.changes.cluster_backup.take() else {
+            let backups: Option<Vec<Backup>> = self.nodes().map(|node| self.back_up(node)).collect();
+            self.nemesis.changes.cluster_backup = backups.map(|backups| (self.now, backups));
+            return self.strike_again(FaultKind::RestoreCluster, node);
+        };
+        self.trace.note(self.now, || format!("all nodes are restored as of {since}"));
+        let all: Vec<NodeIndex> = self.nodes().collect();
+        for node in &all {
+            self.end_process(*node, Ending::Kill, None);
+        }
+        for (node, backup) in all.into_iter().zip(backups) {
+            self.put_back(node, down, backup, AfterRestore::Keep);
+            self.at(self.now + down, Event::Start(node));
+        }
+        self.judge.go_back_to(since, self.now);
+    }
+
+    fn put_back(&mut self, node: NodeIndex, down: Duration, backup: Backup, after: AfterRestore) {
         self.show_clocks(node);
         let clock = self.host(node).clock.shown();
         self.change_directory(node, down, |_| {
@@ -206,25 +245,50 @@ impl World {
                 disk.write_file(path, &bytes)?;
             }
             let env = Env { fs: Arc::new(disk.clone()), clock };
-            store::prepare_restored(&env, Path::new("/data"), AfterRestore::Rebuild)
+            store::prepare_restored(&env, Path::new(DATA), after)
                 .map_err(|error| io::Error::other(error.to_string()))?;
             Ok(disk)
         });
     }
 
-    /// Copies a checkpoint of a node to where it survives the node's disk. A checkpoint that cannot be made is none.
-    fn back_up(&mut self, node: NodeIndex) {
+    /// The files of a checkpoint of a node; `None` where none can be made just now.
+    fn back_up(&mut self, node: NodeIndex) -> Option<Backup> {
         self.show_clocks(node);
         let host = self.host(node);
-        let Some(process) = host.process.as_ref().filter(|_| host.paused.is_none()) else { return };
-        let Ok(checkpoint) = process.store.checkpoint() else { return };
+        let process = host.process.as_ref().filter(|_| host.paused.is_none())?;
+        let checkpoint = process.store.checkpoint().ok()?;
         let inside = |path: PathBuf| Some((path.strip_prefix(&checkpoint.path).ok()?.to_owned(), path));
         let read = |(inside, path): (PathBuf, PathBuf)| {
-            Some((Path::new("/data").join(inside), host.disk.read_file(path).ok()?))
+            Some((Path::new(DATA).join(inside), host.disk.read_file(path).ok()?))
         };
         let files = host.disk.file_names().into_iter().filter_map(inside).filter_map(read).collect();
-        let _kept_until_the_next_start = process.store.remove_checkpoint(&checkpoint.name);
-        self.nemesis.changes.backups.insert(node, files);
+        // One that cannot be removed goes with the next start.
+        let _ = process.store.remove_checkpoint(&checkpoint.name);
+        Some(files)
+    }
+
+    /// Starts a second process of a node on a copy of its directory, at the address of the node or another one, and ends
+    /// it later. The copy is of this moment.
+    pub(super) fn duplicate(&mut self, node: NodeIndex, lasts: Duration) {
+        if self.has_lost_data() || self.host(node).lives == 0 {
+            return self.strike_later();
+        }
+        let takes_address = self.nemesis.rng.chance(0.5);
+        self.trace.note(self.now, || {
+            format!("a second {node:?} starts on a copy of its directory, at its address: {takes_address}")
+        });
+        let disk = self.host(node).disk.kill();
+        self.nemesis.note_change(node);
+        self.start_copy(node, disk, takes_address);
+        self.after(lasts, Event::Mend(Mend::EndCopy(node)));
+    }
+
+    /// Ends the second process of a node, if it is of this one. The node may lack what that has acknowledged.
+    pub(super) fn end_copy_of(&mut self, node: NodeIndex) {
+        if self.member_of(self.copy()) == node {
+            self.end_copy();
+            self.nemesis.note_change(node);
+        }
     }
 
     /// Ends the process of a node and puts another disk in the place of its own.

@@ -4,7 +4,9 @@
 //!   least three nodes, and no other fault of clocks.
 //! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
 //!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
-//! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
+//! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`],
+//!   [`FaultKind::DuplicateMember`]: as a lost disk.
+//! * [`FaultKind::RestoreCluster`]: what was acknowledged after the backups is given up, and nothing is promised of it.
 //! * [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run, and a node that was away for
 //!   half of the grace period does not come back with its data. The run is otherwise one with a short grace period.
 
@@ -46,7 +48,12 @@ impl Scenario {
         match kind {
             FaultKind::ClockStep => self.admit_clock_steps(),
             FaultKind::LoseTwoDisks => self.admit_two_lost_disks(),
-            FaultKind::RollBack | FaultKind::LoseFiles | FaultKind::CutLog | FaultKind::RestoreNode => {
+            FaultKind::RollBack
+            | FaultKind::LoseFiles
+            | FaultKind::CutLog
+            | FaultKind::RestoreNode
+            | FaultKind::RestoreCluster
+            | FaultKind::DuplicateMember => {
                 self.admit_lesser_directories();
             }
             FaultKind::Suspend | FaultKind::LongAbsence => self.admit_absences(),

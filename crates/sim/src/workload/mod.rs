@@ -32,6 +32,11 @@ impl Workload {
         Self { rng, left: 0, ends: Nanos::ZERO, chain: 0 }
     }
 
+    /// True with this probability.
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        self.rng.chance(probability)
+    }
+
     fn next_gap(&mut self, now: Nanos) -> Duration {
         const BURST: f64 = 0.2;
         let mean = (self.ends - now).as_nanos() as u64 / self.left.max(1);
@@ -129,6 +134,7 @@ impl World {
         let key = self.workload.key(&self.scenario, id, asked != Asked::Get);
         let quorum = self.workload.quorum(&self.scenario, asked);
         let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        let node = self.host_for_client(node);
         self.ask(node, asked, key, quorum);
         self.workload.left -= 1;
         let gap = self.workload.next_gap(self.now);

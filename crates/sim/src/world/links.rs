@@ -16,12 +16,13 @@ const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl World {
     pub(super) fn dial(&mut self, place: Place, node: NodeIndex) {
-        let connection = self.network.dial(place, node);
+        let host = self.host_at(place, node);
+        let connection = self.network.dial(place, host);
         let Some(process) = self.process(place) else { return };
         let dialed = process.dialed.insert((place.asker, node), connection);
         assert_eq!(dialed, None, "{place:?} dials {node:?} although it has");
         self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
-        if let Some(at) = self.network.signal(place.node, node, self.now) {
+        if let Some(at) = self.network.signal(place.node, host, self.now) {
             self.at(at, Event::DialArrives(connection));
         }
     }
@@ -41,7 +42,8 @@ impl World {
             return;
         };
         let accepting = self.local(place).expect("it was just found");
-        match Shaken::new(local, accepting, node, &mut self.rngs.machines) {
+        let expected = self.member_of(node);
+        match Shaken::new(local, accepting, expected, &mut self.rngs.machines) {
             Ok((shaken, hello)) => {
                 self.shaken.insert(connection, shaken);
                 let link = self.network.link_mut(connection).expect("it was there");
@@ -135,9 +137,10 @@ impl World {
             return;
         }
         link.dialer_end = EndState::Gone;
-        let (dialer, node) = (link.dialer, link.acceptor.node);
+        let (dialer, host) = (link.dialer, link.acceptor.node);
         self.tell_other_end(connection, Side::Dialer);
         self.network.sweep(connection);
+        let node = self.member_of(host);
         self.forget_dialed(dialer, node);
         self.turn(dialer, Input::Link(LinkEvent::DialFailed { node, reason }));
     }
@@ -154,8 +157,9 @@ impl World {
 
     pub(super) fn end_lost(&mut self, connection: Connection, side: Side) {
         let Some(link) = self.network.link_mut(connection) else { return };
-        let (end, place, peer) = (link.end(side), link.place(side), link.place(side.other()).node);
+        let (end, place, host) = (link.end(side), link.place(side), link.place(side.other()).node);
         link.set_end(side, EndState::Gone);
+        let peer = self.member_of(host);
         self.network.sweep(connection);
         match (end, side) {
             (EndState::Gone, _) => {}
@@ -253,7 +257,8 @@ impl World {
             let place = link.place(side);
             match link.end(side) {
                 EndState::Open => {
-                    let origin = turn::origin(link, connection, side);
+                    let from = self.member_of(link.place(side.other()).node);
+                    let origin = turn::origin(from, connection, side);
                     let wall = self.show_clocks(place.node).wall;
                     self.judge.heard.note(place.node, clock, wall);
                     self.turn(place, Input::Message(origin, message, clock));

@@ -22,11 +22,12 @@ const DRAINED_LOOK: Duration = Duration::from_millis(50);
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
-    pub(super) fn new_host(&self, rng: &mut Rng) -> Host {
+    pub(super) fn new_host(&self, member: NodeIndex, rng: &mut Rng) -> Host {
         let began = Duration::from_nanos(rng.below(1 << 50));
         let skew = self.scenario.skew_max.as_micros() as u64;
         let error_micros = rng.below(2 * skew + 1) as i64 - skew as i64;
         Host {
+            member,
             disk: MemFs::new(),
             faults: DiskFaults::new(rng.fork()),
             clock: HostClock::new(began, error_micros),
@@ -58,8 +59,16 @@ impl World {
         let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
         let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
-        let started =
-            Process::start(Start { life: host.lives, env, now, me: node, layout, names, scenario, rng });
+        let started = Process::start(Start {
+            life: host.lives,
+            env,
+            now,
+            me: host.member,
+            layout,
+            names,
+            scenario,
+            rng,
+        });
         match started {
             Ok(process) => {
                 let was_set_aside = process.was_set_aside;
@@ -71,6 +80,11 @@ impl World {
             }
             Err(error) => {
                 self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
+                if self.is_copy(node) {
+                    // A copy that does not start is of no use to anybody.
+                    return;
+                }
+                let host = &mut self.hosts[node.as_usize()];
                 if host.faults.has_stopped() {
                     host.disk = disk_after(&host.disk, host.at_stop.0, &mut self.rngs.lives);
                 } else if self.is_damaged(node) {

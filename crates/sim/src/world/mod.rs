@@ -7,6 +7,7 @@
 //! machine is given and what it wants done is in `turn`, the disk in `disk`, connections in `links`, the lives
 //! of processes in `lives`.
 
+mod copies;
 mod disk;
 mod event;
 mod links;
@@ -43,7 +44,10 @@ pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) now: Nanos,
     pub(crate) queue: EventQueue,
+    /// One for each node, and one for a copy of a node.
     pub(crate) hosts: Vec<Host>,
+    /// A copy of a node answers at its address.
+    copy_has_address: bool,
     pub(crate) network: Network,
     pub(crate) workload: Workload,
     pub(crate) nemesis: Nemesis,
@@ -75,6 +79,7 @@ impl World {
             now: Nanos::ZERO,
             queue: EventQueue::default(),
             hosts: Vec::new(),
+            copy_has_address: false,
             network: Network::new(scenario.delay_max, scenario.lossy_share, rng.fork()),
             workload: Workload::new(rng.fork()),
             nemesis: Nemesis::new(rng.fork()),
@@ -87,11 +92,13 @@ impl World {
             scenario,
         };
         for node in 0..world.scenario.nodes {
-            let host = world.new_host(&mut rng);
+            let host = world.new_host(NodeIndex(node), &mut rng);
             world.hosts.push(host);
             let after = Duration::from_micros(rng.below(50_000));
             world.at(world.now + after, Event::Start(NodeIndex(node)));
         }
+        let host_of_copies = world.new_host(NodeIndex(0), &mut rng);
+        world.hosts.push(host_of_copies);
         world
     }
 

@@ -7,8 +7,8 @@ use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::packet::Packet;
 use cluster::{
-    Asker, Command, Destination, Effect, Event as Notice, LinkAction, Message, Origin, PeerRequest, Reply,
-    RequestId, StoreId, StoreRequest, StoreResponse,
+    Asker, Command, Destination, Effect, Event as Notice, LinkAction, Message, NodeIndex, Origin,
+    PeerRequest, Reply, RequestId, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,7 +117,8 @@ impl World {
         let plant = self.scenario.plant;
         self.note_issued(place, &request);
         if let StoreRequest::Write { key, cell, .. } = &request {
-            self.judge.stores(place.node, key, &cell.meta);
+            let member = self.member_of(place.node);
+            self.judge.stores(member, key, &cell.meta);
         }
         if let Some(early) = self.host(place.node).planted.store(plant, &mut request) {
             return self.hand_over(Event::Stored(place, id, early));
@@ -227,13 +228,12 @@ impl World {
     }
 }
 
-/// Where a message came from, as the machine at this end of its connection sees it.
+/// Where a message of the member `node` came from, as the machine at this end of its connection sees it.
 pub(super) fn origin(
-    link: &crate::network::Link,
+    node: NodeIndex,
     connection: crate::network::Connection,
     side: crate::network::Side,
 ) -> Origin {
-    let node = link.place(side.other()).node;
     let link = match side {
         crate::network::Side::Dialer => Destination::Dialed(node),
         crate::network::Side::Acceptor => Destination::Accepted(Process::link_of(connection)),

@@ -1,0 +1,59 @@
+//! A second process of a node, started from a copy of its data directory.
+//!
+//! It runs on a host of its own, behind those of the nodes, and stands for the same member of the cluster. Its peers'
+//! messages come to it only where it answers at the node's address.
+
+use super::{Event, World};
+use crate::host::Ending;
+use crate::network::Place;
+use cluster::NodeIndex;
+use env::MemFs;
+
+impl World {
+    /// The member of the cluster that the process of a host stands for.
+    pub(crate) fn member_of(&self, host: NodeIndex) -> NodeIndex {
+        self.hosts[host.as_usize()].member
+    }
+
+    /// Whether this is the host of copies.
+    pub(crate) fn is_copy(&self, host: NodeIndex) -> bool {
+        host == self.copy()
+    }
+
+    /// The host of copies.
+    pub(crate) const fn copy(&self) -> NodeIndex {
+        NodeIndex(self.scenario.nodes)
+    }
+
+    /// The host that answers a dialer at the address of a member. No host dials itself.
+    pub(super) fn host_at(&self, dialer: Place, member: NodeIndex) -> NodeIndex {
+        let is_moved = self.copy_has_address && self.member_of(self.copy()) == member;
+        if is_moved && !self.is_copy(dialer.node) { self.copy() } else { member }
+    }
+
+    /// The host to which a client comes that asks a node: now and then the copy, if there is one of that node.
+    pub(crate) fn host_for_client(&mut self, node: NodeIndex) -> NodeIndex {
+        let copy = self.copy();
+        let is_copied = self.host(copy).process.is_some() && self.member_of(copy) == node;
+        let goes_to_copy = is_copied && (self.copy_has_address || self.workload.chance(0.5));
+        if goes_to_copy { copy } else { node }
+    }
+
+    /// Starts a second process of `node` on this disk.
+    pub(crate) fn start_copy(&mut self, node: NodeIndex, disk: MemFs, takes_address: bool) {
+        let copy = self.copy();
+        let host = self.host(copy);
+        host.member = node;
+        host.disk = disk;
+        host.clock.correct(0);
+        self.copy_has_address = takes_address;
+        self.at(self.now, Event::Start(copy));
+    }
+
+    /// Ends the second process for good; the node's address is its own again.
+    pub(crate) fn end_copy(&mut self) {
+        let copy = self.copy();
+        self.end_process(copy, Ending::Kill, None);
+        self.copy_has_address = false;
+    }
+}
