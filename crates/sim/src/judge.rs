@@ -221,7 +221,9 @@ impl Judge {
 
     /// Takes note of a cell that a node is asked to store.
     pub(crate) fn stores(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
-        if let Err(violation) = replica_sets::check(&self.layout, &self.issue, node, key, meta) {
+        let checked = replica_sets::check(&self.layout, &self.issue, node, key, meta)
+            .and_then(|()| near_time::check(key, meta.version, self.latest_wall));
+        if let Err(violation) = checked {
             self.fail(violation);
         }
     }

@@ -1,5 +1,5 @@
 //! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`,
-//! `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants [COUNT] [--small]`.
+//! `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
 //!
 //! A sweep runs some of its seeds with a flood too. With `--fault`, half of the faults of each run are of that kind:
 //! `--fault clock-step`.
@@ -7,7 +7,7 @@
 use sim::{FaultKind, Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
-const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND]\nsim plants COUNT [--small]";
+const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND]\nsim plants COUNT [--small] [--plant NAME]";
 
 /// A sweep runs one seed in so many with a flood as well.
 const FLOOD_EVERY: u64 = 10;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             None => usage(),
         },
         Some("plants") => match number_after("plants") {
-            Some(count) => plants(count, scale),
+            Some(count) => plants(count, scale, words.iter().skip_while(|word| *word != "--plant").nth(1)),
             None => usage(),
         },
         _ => usage(),
@@ -99,10 +99,11 @@ fn sweep(from: u64, count: u64, kind: Kind) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Puts each bug in, and tells in how many of the seeds it is caught.
-fn plants(count: u64, scale: Scale) -> ExitCode {
+/// Puts each bug in, or the one of this name, and tells in how many of the seeds it is caught.
+fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
     let mut missed = false;
-    for plant in Plant::ALL {
+    let is_wanted = |plant: &Plant| only.is_none_or(|name| format!("{plant:?}") == *name);
+    for plant in Plant::ALL.into_iter().filter(is_wanted) {
         std::panic::set_hook(Box::new(|_| {}));
         let caught: Vec<(u64, String)> = (0..count)
             .filter_map(|seed| {

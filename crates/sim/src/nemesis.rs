@@ -1,11 +1,13 @@
 //! The nemesis: lets things go wrong, as the scenario says, and mends them.
 //!
 //! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
-//! in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`, `directories`, `absence`.
+//! in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`, `directories`,
+//! `future`, `absence`.
 
 mod absence;
 mod clocks;
 mod directories;
+mod future;
 
 use crate::Nanos;
 use crate::check::{room_again, slow_disk::SlowDisk};
@@ -165,6 +167,7 @@ impl World {
             FaultKind::RestoreNode => self.restore_node(node, lasts),
             FaultKind::RestoreCluster => self.restore_cluster(node, lasts),
             FaultKind::DuplicateMember => self.duplicate(node, lasts),
+            FaultKind::FutureCell => self.leave_future_cell(node, lasts),
             FaultKind::Suspend => self.suspend(node),
             FaultKind::LongAbsence => self.be_away(node),
             _ if self.scenario.nodes > 1 => self.strike_network(kind, lasts),

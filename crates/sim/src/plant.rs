@@ -32,6 +32,8 @@ pub enum Plant {
     ReadRepairSkipped,
     /// Each I/O thread has a clock of its own.
     ClockPerThread,
+    /// The clocks that frames carry are not observed.
+    FrameClocksIgnored,
     /// Compaction drops tombstones without waiting for the grace period.
     TombstoneDroppedEarly,
     /// Replicas outside of a write's `from` are written to as well.
@@ -66,7 +68,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -80,6 +82,7 @@ impl Plant {
         Self::RepairSkipped,
         Self::ReadRepairSkipped,
         Self::ClockPerThread,
+        Self::FrameClocksIgnored,
         Self::TombstoneDroppedEarly,
         Self::OneReplicaTooMany,
         Self::ScanChecksIgnored,

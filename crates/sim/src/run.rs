@@ -255,7 +255,8 @@ impl World {
     /// Versions from a clock that was far ahead are refused by others until theirs come near.
     fn let_clocks_catch_up(&mut self) -> Result<(), Violation> {
         let first = NodeIndex(0);
-        while self.show_clocks(first).wall.saturating_add(AHEAD_MAX) < self.judge.latest_wall {
+        let latest = self.judge.latest_wall.max(self.judge.issue.latest());
+        while self.show_clocks(first).wall.saturating_add(AHEAD_MAX) < latest {
             self.go_on(LOOK)?;
         }
         Ok(())

@@ -97,6 +97,8 @@ pub enum FaultKind {
     RestoreCluster,
     /// A second process of a node is started from a copy of its directory, at its address or another.
     DuplicateMember,
+    /// A cell from a clock that is ahead is on two nodes, and a third loses its disk.
+    FutureCell,
     /// A process is suspended for longer than deletes are kept.
     Suspend,
     /// A process is down for longer than deletes are kept.
@@ -131,7 +133,7 @@ impl FaultKind {
 
     /// Kinds of change: a clock, a directory or a process comes back as something else than what it was. A run has one
     /// of them at most.
-    pub const CHANGES: [Self; 10] = [
+    pub const CHANGES: [Self; 11] = [
         Self::ClockStep,
         Self::LoseTwoDisks,
         Self::RollBack,
@@ -140,6 +142,7 @@ impl FaultKind {
         Self::RestoreNode,
         Self::RestoreCluster,
         Self::DuplicateMember,
+        Self::FutureCell,
         Self::Suspend,
         Self::LongAbsence,
     ];
@@ -190,6 +193,7 @@ impl FaultKind {
                 | Self::RestoreNode
                 | Self::RestoreCluster
                 | Self::DuplicateMember
+                | Self::FutureCell
         )
     }
 }

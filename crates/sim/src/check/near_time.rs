@@ -1,5 +1,5 @@
-//! No version is issued from a clock that is far ahead: it would hide every later write of its key, for as long as the
-//! clocks of the others take to come near.
+//! No version is issued from a clock that is far ahead, and none is stored that comes from a peer: it would hide every
+//! later write of its key, for as long as the clocks of the others take to come near.
 
 use super::Violation;
 use cluster::{HybridClock, Key};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use stdx::{Version, WallTime};
 
 /// What clocks may differ by, and what a start reserves past that.
-const AHEAD_MAX: Duration = HybridClock::SKEW_MAX.saturating_add(Duration::from_secs(5));
+pub const AHEAD_MAX: Duration = HybridClock::SKEW_MAX.saturating_add(Duration::from_secs(5));
 
-/// Checks a version that was just issued. `latest_wall` is the greatest that any clock has shown that was not wrong.
+/// Checks a version that was just issued, or is about to be stored. `latest_wall` is the greatest that any clock has shown that was not wrong.
 pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), Violation> {
     let issued = version.hlc.wall();
     if issued <= latest_wall.saturating_add(AHEAD_MAX) {
         return Ok(());
     }
-    let detail = format!("{version} of {key:?} is of {issued:?}, and it was {latest_wall:?}");
+    let detail = format!("{version} of {key:?} is of {issued:?}, and it is {latest_wall:?}");
     Err(Violation::new("near_time", detail))
 }
 

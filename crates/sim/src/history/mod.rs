@@ -194,6 +194,11 @@ impl Issue {
         purged.is_some_and(|wall| self.range(key, version..).any(|(_, issued)| issued.is_dead_at(wall)))
     }
 
+    /// The wall time of the greatest version.
+    pub fn latest(&self) -> WallTime {
+        self.by_version.last_key_value().map_or(WallTime::EPOCH_2020, |(version, _)| version.hlc.wall())
+    }
+
     /// All keys that were written.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.by_key.keys()

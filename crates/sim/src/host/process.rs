@@ -76,6 +76,8 @@ pub(crate) struct Process {
     pub(crate) was_set_aside: bool,
     /// A planted bug: no command is refused for what is under way.
     lets_all_in: bool,
+    /// A planted bug: the clocks of frames are not observed.
+    ignores_frame_clocks: bool,
     /// A planted bug gives up what is damaged at once.
     skips_healing: bool,
 }
@@ -153,6 +155,7 @@ impl Process {
             hints_dropped: 0,
             was_set_aside: set_aside.is_some(),
             lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
+            ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
         })
     }
@@ -169,7 +172,9 @@ impl Process {
         let node = &mut self.node;
         match input {
             Input::Message(origin, message, clock) => {
-                self.member.clock.observe(clock, now.wall);
+                if !self.ignores_frame_clocks {
+                    self.member.clock.observe(clock, now.wall);
+                }
                 node.handle_message(now, origin, message);
             }
             Input::Link(event) => node.handle_link(now, event),
@@ -201,7 +206,9 @@ impl Process {
         let (coordinator, version_clock) = &mut self.coordinators[usize::from(number)];
         match input {
             Input::Message(origin, message, clock) => {
-                version_clock.observe(clock, now.wall);
+                if !self.ignores_frame_clocks {
+                    version_clock.observe(clock, now.wall);
+                }
                 coordinator.handle_message(now, origin, message);
             }
             Input::Link(event) => coordinator.handle_link(now, event),

@@ -6,6 +6,7 @@
 //!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
 //! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`],
 //!   [`FaultKind::DuplicateMember`]: as a lost disk.
+//! * [`FaultKind::FutureCell`]: as a lost disk, with clocks that agree.
 //! * [`FaultKind::RestoreCluster`]: what was acknowledged after the backups is given up, and nothing is promised of it.
 //! * [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run, and a node that was away for
 //!   half of the grace period does not come back with its data. The run is otherwise one with a short grace period.
@@ -15,7 +16,7 @@ use std::time::Duration;
 use stdx::Rng;
 
 /// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
-const DRAWN: [FaultKind; 0] = [];
+const DRAWN: [FaultKind; 3] = [FaultKind::RestoreNode, FaultKind::RestoreCluster, FaultKind::LongAbsence];
 /// The share of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;
 /// Kinds of faults beside the one that is asked for, at most.
@@ -28,7 +29,7 @@ impl Scenario {
     /// what they are.
     pub(super) fn draw_change(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x6368_616e_6765);
-        if DRAWN.is_empty() || !rng.chance(CHANGE_SHARE) {
+        if !rng.chance(CHANGE_SHARE) {
             return;
         }
         self.admit(DRAWN[rng.below(DRAWN.len() as u64) as usize]);
@@ -56,6 +57,7 @@ impl Scenario {
             | FaultKind::DuplicateMember => {
                 self.admit_lesser_directories();
             }
+            FaultKind::FutureCell => self.skew_max = Duration::from_millis(100),
             FaultKind::Suspend | FaultKind::LongAbsence => self.admit_absences(),
             _ => {}
         }
@@ -132,15 +134,18 @@ impl Scenario {
         self.hint_bytes_max = 64 << 20;
         self.outage_max = self.outage_max.min(Duration::from_secs(5));
         self.skew_max = Duration::from_millis(100);
+        self.jump_max = Duration::from_secs(3);
         self.operations_max = 256;
     }
 }
 
 /// Whether a run may have `other` beside a kind that it was asked to have.
 const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
-    use FaultKind::{ClockFreeze, ClockJump, ClockStep, Suspend};
+    use FaultKind::{ClockFreeze, ClockJump, ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
     match kind {
-        ClockStep | Suspend => !matches!(other, ClockFreeze | ClockJump | ClockStep | Suspend),
+        ClockStep | Suspend | FutureCell | RollBack | DuplicateMember => {
+            !matches!(other, ClockFreeze | ClockJump | ClockStep | Suspend)
+        }
         _ => true,
     }
 }

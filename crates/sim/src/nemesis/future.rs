@@ -1,0 +1,79 @@
+//! Cells from a clock that was ahead, which are on disks already.
+//!
+//! Nodes issue no such versions, and refuse those of others. So this puts one into the stores of two nodes, past their
+//! machines, as an earlier release could have left it there; then a third node loses its disk and is filled from them.
+//! The cell is so far ahead that it must be refused for a while, and so near that it is accepted before the run ends.
+
+use crate::check::near_time;
+use crate::history::{Asked, Operation};
+use crate::host::process::Process;
+use crate::network::Place;
+use crate::workload;
+use crate::world::{Event, World};
+use cluster::{Asker, Key, NodeIndex, NodeSet, RequestId, StoreId, StoreRequest};
+use std::time::Duration;
+use stdx::{Cell, Hlc, Version};
+use store::WriteGroup;
+
+/// How far past what is accepted the version of such a cell is, at most.
+const PAST_MAX: Duration = Duration::from_secs(15);
+
+impl World {
+    /// Puts a cell from the future on two nodes, and takes the disk of a third.
+    pub(super) fn leave_future_cell(&mut self, node: NodeIndex, down: Duration) {
+        let nodes = self.scenario.nodes;
+        let others = [1, 2].map(|steps| NodeIndex((node.0 + steps) % nodes));
+        let runs = |world: &mut Self, node| world.host(node).process.is_some();
+        if self.has_lost_data() || !others.into_iter().all(|other| runs(self, other)) {
+            return self.strike_later();
+        }
+        let ahead = near_time::AHEAD_MAX + Duration::from_secs(1) + self.nemesis.up_to(PAST_MAX);
+        let wall = self.judge.latest_wall.saturating_add(ahead);
+        let id = self.judge.history.next_id();
+        let key = Key::new(format!("future-{}", id.0).into()).expect("short and not empty");
+        let tag = self.host(others[0]).process.as_ref().expect("it runs").member.tag;
+        let value = id.0.to_be_bytes().to_vec().into();
+        let cell = Cell::value(Version::new(Hlc::at(wall), tag), self.scenario.default_from, value);
+        self.trace.note(self.now, || format!("{key:?} is on {others:?} as {cell:?}"));
+        self.note_write(id, others[0], &key, &cell);
+        for other in others {
+            self.put_into_store(other, &key, &cell);
+        }
+        self.lose_disk(node, down);
+    }
+
+    /// The judge is told that a client wrote this and had no answer.
+    fn note_write(&mut self, id: RequestId, node: NodeIndex, key: &Key, cell: &Cell) {
+        let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
+        let quorum = workload::quorum(1, from, nodes);
+        let (key, asked) = (key.clone(), Asked::Put { ttl: None });
+        self.judge.begin(Operation {
+            id,
+            node,
+            asked,
+            key: key.clone(),
+            quorum,
+            began: self.now,
+            told: None,
+        });
+        self.judge.end(id, self.now, crate::history::Told::Nothing, None);
+        self.judge.issue.note(&key, cell).expect("no other cell has its version");
+    }
+
+    fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
+        let Some(place) = self.place(node, Asker::Node) else { return };
+        let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
+        let process = self.process(place).expect("it has a place");
+        let mut group: WriteGroup = process.write_group();
+        group.add(StoreId(0), &request);
+        if begin_commit(process, group) {
+            self.at(self.now, Event::Commit(Place { asker: Asker::Node, ..place }));
+        }
+    }
+}
+
+/// Hands a group of writes to the store, the answers to nobody. Returns whether a commit is to begin.
+fn begin_commit(process: &mut Process, group: WriteGroup) -> bool {
+    process.store.submit(group, |_, _| {});
+    !std::mem::replace(&mut process.is_committing, true)
+}
