@@ -1,24 +1,50 @@
 //! The one version clock of a process.
 //!
 //! **Promise.** No value is issued twice, not by two threads and not by two lives of the process, and each is
-//! at least what the wall clock shows. A value issued after another one is greater.
+//! at least the wall time. A value issued after another one is greater. No value is issued from a wall clock that the
+//! peers would not believe, so that no version exists that this node stores and they refuse.
 //!
 //! **Mechanism.** A hybrid logical clock in one atomic: the next value is the wall time or one more than the
 //! last, whichever is greater; the counter of a microsecond carries into the microseconds. Nothing is issued
 //! past a *bound* that is durable before it is raised here, and a restart begins at the durable bound, so it
 //! is past everything that its former life can have issued, whatever the wall clock says by then.
 //!
-//! Clocks of other nodes are *observed*: what is issued after is greater than what they had issued. One that is
-//! more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not, for it would drag all others along.
+//! The wall clock is followed up to a *ceiling*, which the node sets from its peers' wall clocks (`node/wall_clock`).
+//! It is kept as a [`ClockAnchor`], so it advances with the monotonic clock and not with this node's wall clock: a step
+//! of the wall clock shows itself at the first value that is asked for, before any peer is heard again. While the wall
+//! clock is past the ceiling nothing is issued and no bound is wanted. After a step back below it, values are issued
+//! again at once, from where they were: the step has moved nothing.
+//!
+//! Clocks of other nodes are *observed*: values issued later are greater than what those nodes had issued. A clock that
+//! is more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not observed, for it would drag all others
+//! along. For the same reason a cell of a peer with such a version is not stored. These are all the paths by which a
+//! peer's cell comes to this node's store, and where each of them checks its version:
+//!
+//! | path | check |
+//! |---|---|
+//! | writes, hints, read repair and anti-entropy that a peer sends | `replica`, at the request |
+//! | read repair by this node's own coordinator | `coordinator/read_repair`, before it asks its own store |
+//! | anti-entropy that this node asked for | `node/repair/exchange`, at the answer of the peer |
+//! | rebuilding and healing | `node/pull`, at the answer of the source |
+//! | `veche import` | none: entries are written anew, under new versions |
+//! | `veche restore` | none: files are copied as they are; the start of the node looks at them (`store`) |
+//!
+//! A start takes the durable bound, and the newest version on disk only where it is not ahead of the wall clock by more
+//! than [`HybridClock::SKEW_MAX`]: see [`HybridClock::start_of`].
 //!
 //! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. While clocks of a
 //! cluster are ahead of the wall, writes through different nodes are ordered only by what the nodes have heard of
 //! each other; so the reservation is small, a node with peers waits it out before it serves, and does not show
 //! peers what it has merely reserved. After an idle time longer than that, the first write waits for the bound.
+//!
+//! A node without peers, or one that starts while it can reach none of them, goes by its own wall clock. A bound that a
+//! former life made durable under a wrong wall clock stays: versions of one tag never go back. A node with peers then
+//! takes no writes before its wall clock has come near that bound. Filled anew from its peers it has another tag, and so
+//! another bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stdx::{Hlc, WallTime};
+use stdx::{ClockAnchor, Hlc, Instant, Now, WallTime};
 
 /// Issues versions to all threads of a process. See the module.
 #[derive(Debug)]
@@ -26,12 +52,58 @@ pub struct HybridClock {
     start: Hlc,
     issued: AtomicU64,
     bound: AtomicU64,
+    /// A [`WallCeiling`] as bits.
+    ceiling: AtomicU64,
 }
 
-/// The next value lies past the durable bound; nothing was issued.
+/// Up to which time the wall clock of this node is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WallCeiling {
+    /// Any: there are no peers who could refuse a version, or none that can be reached.
+    Unlimited,
+    /// None yet: peers may be reachable, and none of them has told its time.
+    Unheard,
+    /// The time that a clock shows which ran on from this anchor without a step.
+    At(ClockAnchor),
+}
+
+/// Why no value was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the version clock has reached its durable bound")]
-pub struct ClockExhausted;
+pub enum TickError {
+    /// The next value lies past the durable bound.
+    #[error("the version clock has reached its durable bound")]
+    Exhausted,
+    /// No peer has told its time yet, see [`WallCeiling::Unheard`].
+    #[error("no peer has told its time yet")]
+    Unheard,
+    /// The wall clock is past its ceiling: peers would refuse the value.
+    #[error("the wall clock is further ahead than the peers believe")]
+    Ahead,
+}
+
+impl WallCeiling {
+    const UNLIMITED: u64 = u64::MAX;
+    const UNHEARD: u64 = 0;
+
+    fn to_bits(self) -> u64 {
+        match self {
+            Self::Unlimited => Self::UNLIMITED,
+            Self::Unheard => Self::UNHEARD,
+            Self::At(anchor) => anchor.wall_at_zero().micros_since_unix_epoch().clamp(1, Self::UNLIMITED - 1),
+        }
+    }
+
+    const fn from_bits(bits: u64) -> Self {
+        match bits {
+            Self::UNLIMITED => Self::Unlimited,
+            Self::UNHEARD => Self::Unheard,
+            micros => Self::At(ClockAnchor::new(Now {
+                mono: Instant::ZERO,
+                wall: WallTime::from_micros_since_unix_epoch(micros),
+            })),
+        }
+    }
+}
 
 impl HybridClock {
     /// How far ahead the bound is made durable.
@@ -43,25 +115,43 @@ impl HybridClock {
     /// A clock of another node further ahead of this node's wall clock than this is not believed.
     pub const SKEW_MAX: Duration = Duration::from_secs(10);
 
-    /// A clock that counts `start` as issued and may issue nothing until [`HybridClock::raise_bound`].
+    /// A clock that counts `start` as issued and may issue nothing until [`HybridClock::raise_bound`]. It follows any
+    /// wall clock until [`HybridClock::set_ceiling`].
     ///
-    /// `start` is the greater of the durable bound and the newest version found on disk.
+    /// `start` is what [`HybridClock::start_of`] says.
     pub const fn new(start: Hlc) -> Self {
-        Self { start, issued: AtomicU64::new(start.to_bits()), bound: AtomicU64::new(start.to_bits()) }
+        Self {
+            start,
+            issued: AtomicU64::new(start.to_bits()),
+            bound: AtomicU64::new(start.to_bits()),
+            ceiling: AtomicU64::new(WallCeiling::UNLIMITED),
+        }
     }
 
-    /// A value greater than all issued before, and not before `wall`.
+    /// Where the clock of a process begins whose former lives made `bound` durable, and whose disk holds no version
+    /// above `newest`.
+    ///
+    /// The bound alone keeps versions from being issued twice: a former life issued nothing past it. A version on disk
+    /// past the bound is of another node, and is passed so that later writes supersede it. One that is further ahead
+    /// of `wall` than any node's clock may be would drag this clock along, so it is left behind: writes to its key are
+    /// superseded, and all others go on.
+    pub fn start_of(bound: Hlc, newest: Hlc, wall: WallTime) -> Hlc {
+        if Self::is_ahead(newest, wall) { bound } else { bound.max(newest) }
+    }
+
+    /// A value greater than all issued before, and not before the wall time.
     ///
     /// # Errors
-    /// [`ClockExhausted`] when that lies past the bound.
+    /// [`TickError`]; nothing was issued.
     #[inline]
-    pub fn tick(&self, wall: WallTime) -> Result<Hlc, ClockExhausted> {
-        let floor = Hlc::at(wall);
+    pub fn tick(&self, now: Now) -> Result<Hlc, TickError> {
+        self.check_wall(now)?;
+        let floor = Hlc::at(now.wall);
         let mut issued = self.issued();
         loop {
             let bound = self.bound();
             if issued >= bound || floor > bound {
-                return Err(ClockExhausted);
+                return Err(TickError::Exhausted);
             }
             let next = issued.next().max(floor);
             match self.issued.compare_exchange_weak(
@@ -76,15 +166,39 @@ impl HybridClock {
         }
     }
 
-    /// Takes note of a value that another node has issued: values issued from now on are greater. `false`, and
-    /// nothing is noted, when it is too far ahead of `wall`.
+    /// Whether the wall clock may be followed.
+    ///
+    /// # Errors
+    /// [`TickError`]: it may not.
     #[inline]
-    pub fn observe(&self, seen: Hlc, wall: WallTime) -> bool {
-        let believed = !Self::is_ahead(seen, wall);
+    pub fn check_wall(&self, now: Now) -> Result<(), TickError> {
+        match self.ceiling() {
+            WallCeiling::Unlimited => Ok(()),
+            WallCeiling::Unheard => Err(TickError::Unheard),
+            WallCeiling::At(anchor) if now.wall <= anchor.expected_wall(now) => Ok(()),
+            WallCeiling::At(_) => Err(TickError::Ahead),
+        }
+    }
+
+    /// Takes note of a value that another node has issued: values issued from now on are greater. `false`, and
+    /// nothing is noted, when it is too far ahead of the wall clock, or of its ceiling where that is less.
+    #[inline]
+    pub fn observe(&self, seen: Hlc, now: Now) -> bool {
+        let believed = self.believes(seen, now);
         if believed && seen > self.issued() {
             self.issued.fetch_max(seen.to_bits(), Ordering::Relaxed);
         }
         believed
+    }
+
+    /// Whether a version of another node is not too far ahead of the wall clock, or of its ceiling where that is less.
+    #[inline]
+    pub fn believes(&self, seen: Hlc, now: Now) -> bool {
+        let wall = match self.ceiling() {
+            WallCeiling::Unlimited | WallCeiling::Unheard => now.wall,
+            WallCeiling::At(anchor) => now.wall.min(anchor.expected_wall(now)),
+        };
+        !Self::is_ahead(seen, wall)
     }
 
     /// Whether `seen` is further ahead of `wall` than is believed.
@@ -93,15 +207,30 @@ impl HybridClock {
         seen.wall() > wall.saturating_add(Self::SKEW_MAX)
     }
 
+    /// Follows the wall clock up to this ceiling from now on.
+    pub fn set_ceiling(&self, ceiling: WallCeiling) {
+        let bits = ceiling.to_bits();
+        if self.ceiling.load(Ordering::Relaxed) != bits {
+            self.ceiling.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Up to which time the wall clock is followed.
+    pub fn ceiling(&self) -> WallCeiling {
+        WallCeiling::from_bits(self.ceiling.load(Ordering::Relaxed))
+    }
+
     /// Allows values up to `bound`, which is durable now. A lower bound than the present one changes nothing.
     pub fn raise_bound(&self, bound: Hlc) {
         self.bound.fetch_max(bound.to_bits(), Ordering::Relaxed);
     }
 
-    /// The bound to make durable, when less than half of the reservation is left at `wall`.
+    /// The bound to make durable, when less than half of the reservation is left. `None` while the wall clock may
+    /// not be followed: a bound outlives the process, and with it a wrong clock.
     #[inline]
-    pub fn bound_wanted(&self, wall: WallTime) -> Option<Hlc> {
-        let issued = self.issued().wall();
+    pub fn bound_wanted(&self, now: Now) -> Option<Hlc> {
+        self.check_wall(now).ok()?;
+        let (wall, issued) = (now.wall, self.issued().wall());
         let needed = wall
             .saturating_add(Self::RESERVATION / 2)
             .max(issued.saturating_add(Self::RESERVATION_AHEAD / 2));
@@ -143,12 +272,17 @@ mod tests {
         WallTime::EPOCH_2020.saturating_add_micros(micros)
     }
 
+    /// A moment at which both clocks have advanced by this much.
+    fn at(micros: u64) -> Now {
+        Now { mono: Instant::from_nanos(micros * 1_000), wall: wall(micros) }
+    }
+
     /// What the coordinator does, with a disk that never fails.
-    fn tick_raising(clock: &HybridClock, wall: WallTime) -> Hlc {
-        if let Some(bound) = clock.bound_wanted(wall) {
+    fn tick_raising(clock: &HybridClock, now: Now) -> Hlc {
+        if let Some(bound) = clock.bound_wanted(now) {
             clock.raise_bound(bound);
         }
-        clock.tick(wall).expect("the bound was raised")
+        clock.tick(now).expect("the bound was raised")
     }
 
     proptest! {
@@ -157,10 +291,10 @@ mod tests {
             let clock = HybridClock::new(Hlc::ZERO);
             let mut last = Hlc::ZERO;
             for micros in walls {
-                let wall = wall(u64::from(micros));
-                let next = tick_raising(&clock, wall);
+                let now = at(u64::from(micros));
+                let next = tick_raising(&clock, now);
                 prop_assert!(next > last, "{next:?} after {last:?}");
-                prop_assert!(next >= Hlc::at(wall));
+                prop_assert!(next >= Hlc::at(now.wall));
                 last = next;
             }
         }
@@ -172,11 +306,11 @@ mod tests {
             for life in walls.chunks(7) {
                 let clock = HybridClock::new(durable_bound);
                 for &micros in life {
-                    if let Some(bound) = clock.bound_wanted(wall(micros)) {
+                    if let Some(bound) = clock.bound_wanted(at(micros)) {
                         durable_bound = bound;
                         clock.raise_bound(bound);
                     }
-                    let next = clock.tick(wall(micros)).expect("the bound was raised");
+                    let next = clock.tick(at(micros)).expect("the bound was raised");
                     prop_assert!(next > last && next <= durable_bound);
                     last = next;
                 }
@@ -188,23 +322,23 @@ mod tests {
     fn nothing_is_issued_past_the_bound() {
         let start = Hlc::at(wall(1_000));
         let clock = HybridClock::new(start);
-        assert_eq!(clock.tick(wall(0)), Err(ClockExhausted));
+        assert_eq!(clock.tick(at(0)), Err(TickError::Exhausted));
         clock.raise_bound(start.next());
         clock.raise_bound(Hlc::ZERO);
-        assert_eq!(clock.tick(wall(1_001)), Err(ClockExhausted), "the wall is past the bound");
-        assert_eq!(clock.tick(wall(0)), Ok(start.next()));
-        assert_eq!(clock.tick(wall(0)), Err(ClockExhausted));
+        assert_eq!(clock.tick(at(1_001)), Err(TickError::Exhausted), "the wall is past the bound");
+        assert_eq!(clock.tick(at(0)), Ok(start.next()));
+        assert_eq!(clock.tick(at(0)), Err(TickError::Exhausted));
         assert_eq!(clock.issued(), start.next());
     }
 
     #[test]
     fn the_bound_is_wanted_below_half_of_the_reservation() {
         let clock = HybridClock::new(Hlc::ZERO);
-        let bound = clock.bound_wanted(wall(0)).expect("nothing is reserved yet");
+        let bound = clock.bound_wanted(at(0)).expect("nothing is reserved yet");
         assert_eq!(bound, Hlc::at(wall(1_000_000)));
         clock.raise_bound(bound);
-        assert_eq!(clock.bound_wanted(wall(500_000)), None);
-        assert_eq!(clock.bound_wanted(wall(500_001)), Some(Hlc::at(wall(1_500_001))));
+        assert_eq!(clock.bound_wanted(at(500_000)), None);
+        assert_eq!(clock.bound_wanted(at(500_001)), Some(Hlc::at(wall(1_500_001))));
     }
 
     #[test]
@@ -212,10 +346,10 @@ mod tests {
         let mut durable_bound = Hlc::ZERO;
         for life in 0..10 {
             let clock = HybridClock::new(durable_bound);
-            let at = wall(life * 1_000);
-            durable_bound = clock.bound_wanted(at).unwrap_or(durable_bound);
+            let now = at(life * 1_000);
+            durable_bound = clock.bound_wanted(now).unwrap_or(durable_bound);
             clock.raise_bound(durable_bound);
-            clock.tick(at).expect("the bound was raised");
+            clock.tick(now).expect("the bound was raised");
         }
         assert!(durable_bound <= Hlc::at(wall(4_000_000)), "{:?}", durable_bound.wall());
     }
@@ -225,10 +359,10 @@ mod tests {
         let start = Hlc::at(wall(2_000_000));
         let clock = HybridClock::new(start);
         assert_eq!(clock.shown(), Hlc::ZERO);
-        assert!(clock.observe(Hlc::at(wall(1_000_000)), wall(1_000_000)));
+        assert!(clock.observe(Hlc::at(wall(1_000_000)), at(1_000_000)));
         assert_eq!(clock.shown(), Hlc::ZERO, "older than what this node may have issued itself");
         clock.raise_bound(Hlc::at(wall(3_000_000)));
-        assert_eq!(clock.tick(wall(1_000_000)), Ok(start.next()));
+        assert_eq!(clock.tick(at(1_000_000)), Ok(start.next()));
         assert_eq!(clock.shown(), start.next());
     }
 
@@ -236,18 +370,75 @@ mod tests {
     fn what_another_node_issued_is_passed_unless_it_is_far_ahead() {
         let clock = HybridClock::new(Hlc::ZERO);
         let seen = Hlc::at(wall(10_000_000));
-        assert!(clock.observe(seen, wall(0)));
-        clock.raise_bound(clock.bound_wanted(wall(0)).expect("what was seen is past the bound"));
-        assert_eq!(clock.tick(wall(0)), Ok(seen.next()));
-        assert!(!clock.observe(Hlc::at(wall(10_000_001)), wall(0)));
+        assert!(clock.observe(seen, at(0)));
+        clock.raise_bound(clock.bound_wanted(at(0)).expect("what was seen is past the bound"));
+        assert_eq!(clock.tick(at(0)), Ok(seen.next()));
+        assert!(!clock.observe(Hlc::at(wall(10_000_001)), at(0)));
         assert_eq!(clock.issued(), seen.next());
+    }
+
+    /// A clock whose peers showed `wall(0)` when the monotonic clock was at zero, with room in its bound.
+    fn compared() -> HybridClock {
+        let clock = HybridClock::new(Hlc::ZERO);
+        clock.raise_bound(Hlc::at(wall(3_600_000_000_000)));
+        let ceiling = wall(0).saturating_add(HybridClock::SKEW_MAX);
+        clock.set_ceiling(WallCeiling::At(ClockAnchor::new(Now { mono: Instant::ZERO, wall: ceiling })));
+        clock
+    }
+
+    /// The clocks after `micros`, when the wall clock was set forward by an hour meanwhile.
+    fn stepped(micros: u64) -> Now {
+        Now { wall: wall(micros + 3_600_000_000), ..at(micros) }
+    }
+
+    #[test]
+    fn a_step_past_the_ceiling_moves_nothing_and_ends_with_the_step_back() {
+        let clock = compared();
+        let before = clock.tick(at(1_000)).expect("the clock is right");
+        assert_eq!(clock.tick(stepped(2_000)), Err(TickError::Ahead));
+        assert_eq!(clock.bound_wanted(stepped(3_600_000_000)), None);
+        assert!(!clock.observe(Hlc::at(stepped(2_000).wall), stepped(2_000)), "others may have stepped too");
+        assert_eq!(clock.issued(), before);
+        assert_eq!(clock.tick(at(3_000)), Ok(Hlc::at(wall(3_000))));
+    }
+
+    #[test]
+    fn the_ceiling_advances_with_the_monotonic_clock() {
+        let clock = compared();
+        assert_eq!(clock.tick(at(60_000_000)), Ok(Hlc::at(wall(60_000_000))));
+        let ahead = |micros: u64| Now { wall: wall(70_000_000 + micros), ..at(60_000_000) };
+        assert_eq!(clock.tick(ahead(1)), Err(TickError::Ahead));
+        assert_eq!(clock.tick(ahead(0)), Ok(Hlc::at(wall(70_000_000))));
+    }
+
+    #[test]
+    fn nothing_is_issued_before_a_peer_was_heard_and_without_peers_the_wall_clock_is_followed() {
+        let clock = compared();
+        clock.set_ceiling(WallCeiling::Unheard);
+        assert_eq!(clock.tick(at(0)), Err(TickError::Unheard));
+        assert!(clock.observe(Hlc::at(wall(1_000)), at(0)), "peers are judged by the wall clock");
+        clock.set_ceiling(WallCeiling::Unlimited);
+        assert_eq!(clock.tick(stepped(0)), Ok(Hlc::at(stepped(0).wall)));
+    }
+
+    #[test]
+    fn a_version_from_the_future_does_not_drag_the_start_along() {
+        let (bound, now) = (Hlc::at(wall(1_000)), wall(500));
+        assert_eq!(HybridClock::start_of(bound, Hlc::at(wall(2_000)), now), Hlc::at(wall(2_000)));
+        assert_eq!(HybridClock::start_of(bound, Hlc::at(wall(10_000_501)), now), bound);
+        let far = Hlc::at(wall(3_600_000_000));
+        assert_eq!(
+            HybridClock::start_of(far, far.next(), now),
+            far,
+            "this node may have issued up to its bound"
+        );
     }
 
     #[test]
     fn a_full_counter_carries_into_the_microseconds() {
         let clock = HybridClock::new(Hlc::from_bits(Hlc::at(wall(7)).to_bits() + 0xfff));
         clock.raise_bound(Hlc::at(wall(9)));
-        assert_eq!(clock.tick(wall(7)), Ok(Hlc::at(wall(8))));
+        assert_eq!(clock.tick(at(7)), Ok(Hlc::at(wall(8))));
     }
 
     #[test]
@@ -259,7 +450,7 @@ mod tests {
         clock.raise_bound(Hlc::at(wall(1_000_000)));
         let mut values: Vec<Hlc> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
-                .map(|_| scope.spawn(|| (0..TICKS).map(|i| clock.tick(wall(i / 64))).collect::<Vec<_>>()))
+                .map(|_| scope.spawn(|| (0..TICKS).map(|i| clock.tick(at(i / 64))).collect::<Vec<_>>()))
                 .collect();
             threads
                 .into_iter()

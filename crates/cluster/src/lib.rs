@@ -42,7 +42,7 @@ mod store_request;
 mod view;
 mod wait;
 
-pub use clock::{ClockExhausted, HybridClock};
+pub use clock::{HybridClock, TickError, WallCeiling};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, Limits};
 pub use damage::{Damage, LostRange};

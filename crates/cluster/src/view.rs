@@ -1,6 +1,6 @@
 //! What the coordinators of a process are told of the cluster by its node.
 
-use crate::NodeIndex;
+use crate::{NodeIndex, NodeSet};
 
 /// How a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,11 @@ impl PeerView {
 pub struct ClusterView {
     /// All nodes by their index; the entry of this node itself is about itself.
     pub peers: Vec<PeerView>,
-    /// This node's wall clock is so far ahead of most others that they would refuse its versions.
+    /// This node's wall clock is so far ahead of most others, or was set forward so far since they last agreed with it,
+    /// that they would refuse its versions. For operators: coordinators go by the clock's ceiling, which knows at once.
     pub clock_ahead: bool,
+    /// Peers whose wall clocks are so far behind that they would refuse the versions of this node.
+    pub refusing: NodeSet,
 }
 
 impl ClusterView {

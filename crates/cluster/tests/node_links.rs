@@ -317,7 +317,7 @@ fn an_idle_node_leaves_its_disk_alone() {
     assert_eq!(world.hosts[0].asked.len(), asked_before);
     let version = world.version(1);
     let (now, _) = world.node_mut(0);
-    assert!(world.hosts[0].member.clock.observe(version.hlc, now.wall));
+    assert!(world.hosts[0].member.clock.observe(version.hlc, now));
     world.run(SECOND);
     assert!(world.hosts[0].member.clock.bound() > version.hlc);
     world.write_cell(0, &key("k"), &Cell::tombstone(version, 1), &[]);

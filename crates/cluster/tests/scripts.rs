@@ -13,7 +13,8 @@
 //! submit 1 scan 7 [a,c) [limit=2] [ACK/FROM]     scan 7 of this range; without quorum, of this node
 //! submit 2 next 7 | close 7
 //! view n1 up|suspected|unreachable [unbelieved] [full] [draining]
-//! view clock-ahead
+//! view refusing n1                        the clock of n1 is so far behind that it refuses versions
+//! ceiling 10s                             the wall clock is followed up to 10 s, and further as time passes
 //! opened n1 [tag=2] | closed n1 | dial-failed n1       with a tag: with this identity
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
 //! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b. The value `large`
@@ -41,14 +42,14 @@ use cluster::{
     PageRequest, Partition, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState, PeerView,
     Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanLimit, ScanPart,
     ScanRequest, ScanRoles, ScanScope, SnapshotId, Standing, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    StoreResponse, WallCeiling,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
+use stdx::{Cell, CellKind, CellMeta, ClockAnchor, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 const PARTITIONS: u32 = 16;
 const TAG: NodeTag = NodeTag(1);
@@ -89,6 +90,7 @@ fn play(script: &str) -> String {
 
 struct World {
     coordinator: Coordinator,
+    clock: Arc<HybridClock>,
     view: ClusterView,
     now: Now,
     requests: Vec<(StoreId, StoreRequest)>,
@@ -112,10 +114,12 @@ impl World {
             hints: Arc::new(HintLedger::new(hint_bytes_max)),
         };
         let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
-        let view = ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false };
+        let view =
+            ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false, refusing: NodeSet::EMPTY };
+        let clock = Arc::clone(&member.clock);
         let coordinator = Coordinator::new(member, 0, limits, Arc::new(view.clone()), Rng::new(1));
         let now = Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 };
-        Self { coordinator, view, now, requests: Vec::new(), sends: Vec::new() }
+        Self { coordinator, clock, view, now, requests: Vec::new(), sends: Vec::new() }
     }
 
     fn play_step(&mut self, step: &str) -> String {
@@ -171,9 +175,13 @@ impl World {
                 *self = Self::new(nodes.parse().expect("a number"), me, limits, hint_bytes_max);
                 self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
             }
-            ["view", "clock-ahead"] => {
-                self.view.clock_ahead = true;
+            ["view", "refusing", peer] => {
+                self.view.refusing.insert(node(peer));
                 self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
+            }
+            ["ceiling", time] => {
+                let anchor = ClockAnchor::new(Now { wall: wall(time), ..self.now });
+                self.clock.set_ceiling(WallCeiling::At(anchor));
             }
             ["view", peer, ref words @ ..] => {
                 self.view.peers[node(peer).as_usize()] = parse_view(words);

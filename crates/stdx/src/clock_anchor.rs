@@ -11,7 +11,7 @@
 //! believe the wall clock. The monotonic clock of Linux stands still while a machine is suspended: a suspension
 //! appears as a step forward.
 
-use crate::{Now, WallTime, nanos};
+use crate::{Instant, Now, WallTime, nanos};
 
 /// One reading of both clocks, which later readings are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,14 @@ impl ClockAnchor {
         self.at.wall.saturating_add_micros(nanos(now.mono - self.at.mono) / 1_000)
     }
 
+    /// The wall time that a clock without a step showed when the monotonic clock was at zero. It stands for the whole
+    /// anchor, to the microsecond: an anchor at `Instant::ZERO` with this wall time measures the same steps. A wall
+    /// clock that showed less than the monotonic one gives the Unix epoch.
+    pub fn wall_at_zero(&self) -> WallTime {
+        let micros = nanos(self.at.mono - Instant::ZERO) / 1_000;
+        WallTime::from_micros_since_unix_epoch(self.at.wall.micros_since_unix_epoch().saturating_sub(micros))
+    }
+
     /// The step of the wall clock since the anchor was set, in microseconds: positive forward, negative back.
     pub fn step(&self, now: Now) -> i64 {
         let shown = i128::from(now.wall.micros_since_unix_epoch());
@@ -41,7 +49,6 @@ impl ClockAnchor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Instant;
 
     fn at(mono_secs: u64, wall_secs: u64) -> Now {
         Now {
@@ -61,6 +68,16 @@ mod tests {
         assert_eq!(anchor.step(at(6, 4_601)), 3_600_000_000);
         assert_eq!(anchor.step(at(6, 901)), -100_000_000);
         assert_eq!(anchor.expected_wall(at(6, 901)), at(0, 1_001).wall);
+    }
+
+    #[test]
+    fn an_anchor_moved_to_zero_measures_the_same_steps() {
+        let anchor = ClockAnchor::new(at(5, 1_000));
+        let moved = ClockAnchor::new(Now { mono: Instant::ZERO, wall: anchor.wall_at_zero() });
+        for later in [at(5, 1_000), at(6, 4_601), at(60, 901)] {
+            assert_eq!(moved.step(later), anchor.step(later));
+        }
+        assert_eq!(ClockAnchor::new(at(5, 1)).wall_at_zero(), at(0, 0).wall);
     }
 
     #[test]

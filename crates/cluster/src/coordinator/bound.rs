@@ -3,13 +3,13 @@
 //! The process's clock issues versions only up to a durable bound. While writes flow, the bound is raised in time.
 //! Where it was reached (the first write, or the first after an idle time) writes are *parked*, without a version
 //! and with nothing sent or stored, until the store has raised it; each still has its deadline, and a failed raise
-//! fails them all.
+//! fails them all. So does a wall clock that is found past its ceiling while they wait.
 
 use super::number::own_store_id;
-use super::put;
+use super::put::{self, WriteIntent};
 use super::table::OperationId;
 use super::{Coordinator, Work};
-use crate::{Effect, Event, Reply, StoreFault, StoreRequest, StoreResponse, WaitsFor};
+use crate::{Effect, Event, Failure, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitsFor};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -77,11 +77,14 @@ impl Coordinator {
 
     fn resume_parked(&mut self, now: Now) {
         while let Some(&id) = self.bound.parked.front() {
-            let Ok(hlc) = self.context.member.clock.tick(now.wall) else {
-                break;
-            };
-            self.bound.parked.pop_front();
-            self.resume_write(now, id, hlc);
+            match self.context.member.clock.tick(now) {
+                Ok(hlc) => {
+                    self.bound.parked.pop_front();
+                    self.resume_write(now, id, hlc);
+                }
+                Err(TickError::Ahead) => return self.end_parked(put::clock_ahead),
+                Err(TickError::Exhausted | TickError::Unheard) => break,
+            }
         }
         if !self.bound.parked.is_empty() {
             self.raise_bound_in_time(now);
@@ -89,12 +92,16 @@ impl Coordinator {
     }
 
     fn fail_parked(&mut self, fault: &StoreFault) {
+        self.end_parked(|intent| put::unversioned_for(intent, fault));
+    }
+
+    fn end_parked(&mut self, failure_of: impl Fn(&WriteIntent) -> Failure) {
         while let Some(id) = self.bound.parked.pop_front() {
             let mut operation = self.operations.remove(id).expect("parked writes are under way");
             let Work::Parked(intent) = &operation.work else {
                 unreachable!("only parked writes wait for the bound");
             };
-            let failure = put::unversioned_for(intent, fault);
+            let failure = failure_of(intent);
             let wait = operation.wait.take(WaitsFor::ClockBound);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
@@ -104,7 +111,7 @@ impl Coordinator {
         if self.bound.under_way {
             return;
         }
-        if let Some(bound) = self.context.member.clock.bound_wanted(now.wall) {
+        if let Some(bound) = self.context.member.clock.bound_wanted(now) {
             let id = own_store_id(self.bound.started);
             self.bound.started += 1;
             self.bound.under_way = true;

@@ -1,7 +1,7 @@
 //! Operations that come before the links they need.
 //!
 //! **Promise.** An operation fails at once for want of replicas only when those that miss are known to be
-//! unreachable. While a peer lives, and there is no link to it yet, or it has not said yet that its answers count, an
+//! unreachable. So does a write while no peer has told its time yet. While a peer lives, and there is no link to it yet, or it has not said yet that its answers count, an
 //! operation that needs it waits, with nothing sent or stored, up to its deadline.
 //!
 //! **Mechanism.** Only an operation that would fail is looked at, so this costs the others nothing. It is tried
@@ -10,12 +10,12 @@
 use super::context::{Context, ReplyTo, Subject};
 use super::get::{Read, Term};
 use super::peers::Availability;
-use super::put::{Plan, WriteIntent};
+use super::put::{self, Plan, WriteIntent};
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{ClockExhausted, Failure, Quorum, Reply, Shortfall, WaitsFor};
+use crate::{Failure, Quorum, Reply, Shortfall, TickError, WaitsFor};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -94,19 +94,23 @@ impl Coordinator {
     }
 
     fn resume_early_write(&mut self, now: Now, id: OperationId, intent: Box<WriteIntent>) {
-        if let Err(failure) = self.plan(&intent) {
+        if let Err(failure) = self.plan(now, &intent) {
             return self.fail_or_wait_on(id, Early::Write(intent), failure);
         }
         self.tend_bound(now);
         let work = |operations: &mut super::OperationTable<Operation>, work| {
             operations.get_mut(id).expect("it is under way").work = work;
         };
-        match self.context.member.clock.tick(now.wall) {
+        match self.context.member.clock.tick(now) {
             Ok(hlc) => {
                 work(&mut self.operations, Work::Parked(intent));
                 self.resume_write(now, id, hlc);
             }
-            Err(ClockExhausted) => {
+            Err(TickError::Ahead) => {
+                let failure = put::clock_ahead(&intent);
+                self.fail_or_wait_on(id, Early::Write(intent), failure);
+            }
+            Err(TickError::Exhausted | TickError::Unheard) => {
                 work(&mut self.operations, Work::Early(Early::Write(intent)));
                 self.early.0.push_back(id);
             }

@@ -1,7 +1,9 @@
 //! Writes: give the cell a version, hand it to the replicas, count who stored it.
 //!
 //! A write is blind: nothing is read before it. Whether its quorum can be reached is judged before anything is
-//! sent; if not, nothing is. Replicas that cannot be asked, or are suspected, are named as targets of hints in the
+//! sent; if not, nothing is. A replica whose clock is so far behind that it would refuse the version counts as one that
+//! cannot be asked, and while this node's wall clock is past its [ceiling](HybridClock::check_wall) no version is
+//! issued: a write that peers refuse must leave no copy here that wins later. Replicas that cannot be asked, or are suspected, are named as targets of hints in the
 //! write to one replica, the *hint holder*. What is done for the others after the reply is in `straggler`.
 
 use super::context::{Asking, Context, Subject, write_bytes};
@@ -14,8 +16,8 @@ use super::{Coordinator, Operation, Work};
 use crate::places::Places;
 use crate::quorum::Tally;
 use crate::{
-    ClockExhausted, Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest,
-    PeerState, Quorum, Reply, RequestId, Shortfall, StoreFault, WaitsFor,
+    Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState, Quorum,
+    Reply, RequestId, Shortfall, StoreFault, TickError, WaitsFor,
 };
 use bytes::Bytes;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, Now, Version, WallTime};
@@ -62,6 +64,8 @@ pub(super) struct Plan {
     tally: Tally,
     full: Places,
     busy: Places,
+    /// Would refuse the version: its clock is too far behind.
+    ahead: Places,
     /// Can be asked, but is late.
     suspected: Places,
 }
@@ -126,14 +130,14 @@ impl WriteIntent {
 
 impl Coordinator {
     pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent) {
-        let plan = match self.plan(&intent) {
+        let plan = match self.plan(now, &intent) {
             Ok(plan) => plan,
             Err(failure) => {
                 return self.fail_or_wait(now, to.into(), Early::Write(Box::new(intent)), failure);
             }
         };
         let deadline = now.mono + self.context.limits.request_timeout;
-        match self.context.member.clock.tick(now.wall) {
+        match self.context.member.clock.tick(now) {
             Ok(hlc) if self.is_ahead(now, hlc) => self.context.reply(to, Reply::Failed(clock_ahead(&intent))),
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
@@ -142,7 +146,12 @@ impl Coordinator {
                 self.send_write(id, cell);
                 self.watch_clock(now, hlc);
             }
-            Err(ClockExhausted) => {
+            Err(TickError::Unheard) => {
+                let failure = unversioned(&intent);
+                return self.fail_or_wait(now, to.into(), Early::Write(Box::new(intent)), failure);
+            }
+            Err(TickError::Ahead) => self.context.reply(to, Reply::Failed(clock_ahead(&intent))),
+            Err(TickError::Exhausted) => {
                 let work = Work::Parked(Box::new(intent));
                 let id = self.operations.insert(deadline, Operation::new(to.into(), work));
                 self.bound.park(id);
@@ -188,8 +197,8 @@ impl Coordinator {
         write.send(&mut self.context, id, deadline, cell);
     }
 
-    pub(super) fn plan(&self, intent: &WriteIntent) -> Result<Plan, Failure> {
-        if self.context.view.clock_ahead {
+    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<Plan, Failure> {
+        if self.context.member.clock.check_wall(now) == Err(TickError::Ahead) {
             return Err(clock_ahead(intent));
         }
         Plan::of(&self.context, intent.demand())
@@ -205,8 +214,8 @@ pub(super) fn unversioned(intent: &WriteIntent) -> Failure {
     Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
-/// Why a write fails whose version nobody would take.
-fn clock_ahead(intent: &WriteIntent) -> Failure {
+/// Why a write fails whose version too many replicas would refuse.
+pub(super) fn clock_ahead(intent: &WriteIntent) -> Failure {
     Failure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
 }
 
@@ -229,11 +238,12 @@ impl Plan {
     pub(super) fn of(context: &Context, demand: Demand<'_>) -> Result<Self, Failure> {
         let Demand { subject, quorum, bytes, is_value } = demand;
         let (none, tally) = (Places::EMPTY, Tally::new(quorum));
-        let mut plan = Self { tally, full: none, busy: none, suspected: none };
+        let mut plan = Self { tally, full: none, busy: none, ahead: none, suspected: none };
         let is_own_busy = context.is_own_busy(subject, quorum.from());
         for place in Places::first(quorum.from()) {
             let node = context.node(subject, place);
             match context.admits_write(node, bytes, is_value, is_own_busy) {
+                Availability::Ready if context.view.refusing.contains(node) => plan.ahead.insert(place),
                 Availability::Ready => {
                     if context.view.peer(node).state == PeerState::Suspected {
                         plan.suspected.insert(place);
@@ -254,6 +264,8 @@ impl Plan {
             Failure::DiskFull { acks: self.tally.acks(), here: context.is_own_among(subject, self.full) }
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
+        } else if self.tally.would_do_with(self.full.union(self.busy).union(self.ahead)) {
+            Failure::ClockAhead { acks: self.tally.acks(), maybe_stored: false }
         } else {
             self.tally.short(Shortfall::Unreachable)
         }
@@ -262,7 +274,7 @@ impl Plan {
 
 impl Write {
     fn new(plan: Plan, subject: Subject, cell: &Cell) -> Self {
-        let Plan { tally, full, busy, suspected } = plan;
+        let Plan { tally, full, busy, ahead, suspected } = plan;
         Self {
             version: cell.meta.version,
             bytes: write_bytes(&subject.key, cell),
@@ -274,7 +286,7 @@ impl Write {
             keeping: Keeping::default(),
             full,
             busy,
-            ahead: Places::EMPTY,
+            ahead,
             superseded: false,
             may_be_stored: false,
             fault: None,

@@ -19,9 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now};
 
-/// A wall clock that is further ahead of another than this is too far ahead.
-const CLOCK_AHEAD_MAX_MICROS: i64 = crate::HybridClock::SKEW_MAX.as_micros() as i64;
-
 impl Node {
     /// To every peer whose link is open.
     pub(super) fn send_heartbeats(&mut self, now: Now) {
@@ -75,6 +72,8 @@ impl Node {
         peer.round_trip = Some(now.mono - its.sent);
         let micros = |wall: stdx::WallTime| wall.micros_since_unix_epoch() as i64;
         peer.clock_ahead_micros = micros(its.wall).wrapping_sub(micros(now.wall));
+        self.note_wall_clock(now, node, &its);
+        let peer = self.peer_mut(node);
         if its.hints_for_you < peer.hints_there.least {
             peer.hints_there = super::peer::HintsThere { least: its.hints_for_you, since: now.mono };
         }
@@ -119,13 +118,14 @@ impl Node {
     }
 
     /// Tells the coordinators of this process, if there is news.
-    pub(super) fn publish(&mut self) {
-        let clock_ahead = self.is_clock_ahead();
+    pub(super) fn publish(&mut self, now: Now) {
+        let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.refusing(now));
         let is_news = self.view.clock_ahead != clock_ahead
+            || self.view.refusing != refusing
             || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(node));
         if is_news {
             let peers = self.member.layout.nodes().map(|node| self.view_of(node)).collect();
-            self.view = Arc::new(ClusterView { peers, clock_ahead });
+            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing });
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
     }
@@ -154,15 +154,6 @@ impl Node {
             disk_full: vitals.is_some_and(|vitals| vitals.disk_full),
             draining: vitals.is_some_and(|vitals| vitals.draining),
         }
-    }
-
-    /// Whether most clocks, this one counted among them, are so far behind this one that they refuse its versions.
-    /// One peer's word is not enough, unless there is no other.
-    fn is_clock_ahead(&self) -> bool {
-        let heard = || self.peer_nodes().map(|node| self.peer(node)).filter(|peer| peer.is_reachable());
-        let behind = heard().filter(|peer| peer.clock_ahead_micros < -CLOCK_AHEAD_MAX_MICROS).count();
-        let clocks = heard().count() + 1;
-        if self.member.layout.len() == 2 { behind == 1 } else { behind >= 2 && behind * 2 > clocks }
     }
 
     fn vitals_for(&self, now: Now, node: NodeIndex, sent: Instant) -> Vitals {

@@ -34,6 +34,7 @@ mod repair;
 mod standing;
 mod status;
 mod upkeep;
+mod wall_clock;
 
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
@@ -54,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
 use upkeep::ClockBound;
+use wall_clock::WallClock;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long a tombstone is kept at least, unless configured otherwise.
@@ -106,6 +108,7 @@ pub struct Node {
     peers: Vec<Peer>,
     /// When heartbeats are sent next.
     tick_at: Instant,
+    wall_clock: WallClock,
     clock_bound: ClockBound,
     disk_full: bool,
     started: Instant,
@@ -130,6 +133,7 @@ impl Node {
             replica: Replica::new(member.clone()),
             peers: member.layout.nodes().map(|node| Peer::new(now.mono, owed.contains(node))).collect(),
             tick_at: now.mono,
+            wall_clock: WallClock::Unheard,
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             started: now.mono,
@@ -297,11 +301,12 @@ impl Node {
         self.advance_rebuild(now);
         self.advance_healing(now);
         self.advance_repair(now);
+        self.compare_clocks(now);
         self.raise_clock_bound(now);
         self.record.advance(now.mono, &mut self.outbox);
         self.look_whether_ready(now);
         self.advance_drain(now);
-        self.publish();
+        self.publish(now);
     }
 
     fn handle_request(&mut self, now: Now, link: LinkId, demand: Demand, request: PeerRequest) {

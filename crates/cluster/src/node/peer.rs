@@ -4,7 +4,7 @@ use super::handoff::Handoff;
 use crate::dial::Dialer;
 use crate::{LinkId, PeerHello, PeerState, Standing, Vitals};
 use std::time::Duration;
-use stdx::{Instant, NodeTag};
+use stdx::{ClockAnchor, Instant, NodeTag};
 
 /// See the module.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Peer {
     pub(super) word: Option<Option<NodeTag>>,
     /// How far its wall clock is ahead of this node's, as of its last answer.
     pub(super) clock_ahead_micros: i64,
+    /// Its wall clock, as of an answer that came soon.
+    pub(super) clock: Option<ClockAnchor>,
     pub(super) round_trip: Option<Duration>,
     /// What it holds for this node, and since when that has not become less: see `readiness`.
     pub(super) hints_there: HintsThere,
@@ -71,6 +73,7 @@ impl Peer {
             state: PeerState::Unknown,
             word: None,
             clock_ahead_micros: 0,
+            clock: None,
             round_trip: None,
             hints_there: HintsThere { least: u64::MAX, since: now },
             handoff: Handoff::new(now),

@@ -54,7 +54,7 @@ impl Node {
             return;
         }
         let renewed = || bound.is_to_be_renewed.then(|| clock.bound());
-        if let Some(wanted) = clock.bound_wanted(now.wall).or_else(renewed) {
+        if let Some(wanted) = clock.bound_wanted(now).or_else(renewed) {
             bound.under_way = true;
             self.outbox.store(StorePurpose::RaiseClockBound, StoreRequest::RaiseClockBound { bound: wanted });
         }

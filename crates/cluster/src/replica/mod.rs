@@ -19,9 +19,9 @@ mod scan_parts;
 
 use crate::local_writes::LocalWrites;
 use crate::{
-    Destination, Effect, Event, HybridClock, Key, LinkId, Member, Message, MessageId, NodeSet, Origin,
-    PeerAnswer, PeerFault, PeerRequest, RangeDigest, ScanAnswer, ScanPart, StoreId, StoreRequest,
-    StoreResponse, hint_bytes,
+    Destination, Effect, Event, Key, LinkId, Member, Message, MessageId, NodeSet, Origin, PeerAnswer,
+    PeerFault, PeerRequest, RangeDigest, ScanAnswer, ScanPart, StoreId, StoreRequest, StoreResponse,
+    hint_bytes,
 };
 use scan_parts::ScanParts;
 use std::collections::{BTreeMap, VecDeque};
@@ -218,7 +218,7 @@ impl Replica {
             }
             PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),
             PeerRequest::ReadCell { key } => StoreRequest::Read { key },
-            PeerRequest::Write { cell, .. } if HybridClock::is_ahead(cell.meta.version.hlc, now.wall) => {
+            PeerRequest::Write { cell, .. } if !self.member.clock.believes(cell.meta.version.hlc, now) => {
                 effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
                 return Err(PeerAnswer::Failed(PeerFault::ClockAhead { wall: now.wall }));
             }

@@ -126,7 +126,11 @@ impl Cluster {
             hints: Arc::new(HintLedger::new(1 << 40)),
         };
         let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
-        let view = ClusterView { peers: vec![up; usize::from(self.layout.len())], clock_ahead: false };
+        let view = ClusterView {
+            peers: vec![up; usize::from(self.layout.len())],
+            clock_ahead: false,
+            refusing: cluster::NodeSet::EMPTY,
+        };
         let rng = Rng::new(self.seed ^ self.lives);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);
         let links = vec![None; usize::from(self.layout.len())];

@@ -178,7 +178,7 @@ impl<M: Machine> Driver<M> {
             while let Some(came) = incoming {
                 match came {
                     Incoming::Clock(seen) => {
-                        clock.observe(seen, now.wall);
+                        clock.observe(seen, now);
                     }
                     Incoming::Message(message) => {
                         messages += 1;

@@ -173,7 +173,7 @@ impl Process {
         match input {
             Input::Message(origin, message, clock) => {
                 if !self.ignores_frame_clocks {
-                    self.member.clock.observe(clock, now.wall);
+                    self.member.clock.observe(clock, now);
                 }
                 node.handle_message(now, origin, message);
             }
@@ -207,7 +207,7 @@ impl Process {
         match input {
             Input::Message(origin, message, clock) => {
                 if !self.ignores_frame_clocks {
-                    version_clock.observe(clock, now.wall);
+                    version_clock.observe(clock, now);
                 }
                 coordinator.handle_message(now, origin, message);
             }

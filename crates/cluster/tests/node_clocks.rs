@@ -1,0 +1,157 @@
+//! Wall clocks that are wrong: compared by the nodes, and followed only as far as peers believe them.
+
+mod node_support;
+
+use cluster::{HybridClock, TickError, WallCeiling};
+use node_support::{MILLISECOND, SECOND, World};
+use std::time::Duration;
+use stdx::Hlc;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// Issues a version, as a coordinator does whose store raises the bound at once.
+fn tick(world: &World, host: usize) -> Result<Hlc, TickError> {
+    let (clock, now) = (&world.hosts[host].member.clock, world.now_at(host));
+    if let Some(bound) = clock.bound_wanted(now) {
+        clock.raise_bound(bound);
+    }
+    clock.tick(now)
+}
+
+fn is_clock_ahead(world: &World, host: usize) -> bool {
+    world.node(host).view().clock_ahead
+}
+
+/// Whether `host` knows that `peer` refuses its versions.
+fn is_refused_by(world: &World, host: usize, peer: u8) -> bool {
+    world.node(host).view().refusing.contains(cluster::NodeIndex(peer))
+}
+
+/// The greatest version clock that a right node can have made durable by now.
+fn right_bound_max(world: &World) -> Hlc {
+    let right = world.now_at(usize::MAX).wall;
+    Hlc::at(right.saturating_add(HybridClock::RESERVATION))
+}
+
+#[test]
+fn a_step_forward_moves_neither_versions_nor_the_bound_and_ends_with_the_step_back() {
+    for hosts in [2, 3, 5] {
+        let mut world = World::started(hosts, 21);
+        tick(&world, 0).expect("its clock is right");
+        let issued_before = world.hosts[0].member.clock.issued();
+        world.hosts[0].wall_offset_micros = HOUR_MICROS;
+        assert_eq!(tick(&world, 0), Err(TickError::Ahead), "at once, before any peer is heard");
+        world.run(3 * SECOND);
+        assert_eq!(tick(&world, 0), Err(TickError::Ahead));
+        assert!(is_clock_ahead(&world, 0), "a step of its own clock is known, however few peers there are");
+        assert!((1..hosts).all(|peer| !is_clock_ahead(&world, peer)));
+        assert_eq!(world.hosts[0].member.clock.issued(), issued_before);
+        assert!(world.hosts[0].store.bound <= right_bound_max(&world));
+        world.hosts[0].wall_offset_micros = 0;
+        let issued = tick(&world, 0).expect("at once after the step back");
+        assert_eq!(issued.wall(), world.now_at(0).wall);
+        world.run(SECOND);
+        assert!(!is_clock_ahead(&world, 0));
+    }
+}
+
+#[test]
+fn a_step_that_the_peers_make_too_is_followed() {
+    let mut world = World::started(3, 22);
+    world.hosts[0].wall_offset_micros = HOUR_MICROS;
+    world.run(MILLISECOND);
+    assert_eq!(tick(&world, 0), Err(TickError::Ahead));
+    (1..3).for_each(|host| world.hosts[host].wall_offset_micros = HOUR_MICROS);
+    world.run(SECOND);
+    assert!((0..3).all(|host| tick(&world, host).is_ok() && !is_clock_ahead(&world, host)));
+}
+
+#[test]
+fn of_two_nodes_that_disagree_neither_is_taken_to_be_ahead() {
+    let mut world = World::new(2, 23);
+    world.hosts[0].wall_offset_micros = HOUR_MICROS;
+    (0..2).for_each(|host| world.start(host));
+    world.run(3 * SECOND);
+    assert!((0..2).all(|host| !is_clock_ahead(&world, host)));
+    assert!((0..2).all(|host| world.node(host).is_ready()));
+    assert_eq!(tick(&world, 0), Err(TickError::Ahead), "the other one would refuse it");
+    assert!(world.hosts[0].store.bound <= right_bound_max(&world));
+    tick(&world, 1).expect("what it issues is accepted");
+    world.hosts[0].wall_offset_micros = 0;
+    tick(&world, 0).expect("its clock was set");
+}
+
+#[test]
+fn a_node_does_not_follow_the_step_back_of_its_only_peer() {
+    let mut world = World::started(2, 24);
+    world.hosts[1].wall_offset_micros = -HOUR_MICROS;
+    world.run(SECOND);
+    assert!((0..2).all(|host| !is_clock_ahead(&world, host)));
+    tick(&world, 0).expect("its own clock has made no step");
+    assert!(is_refused_by(&world, 0, 1), "no write of it is to rely on the other");
+    assert!(!is_refused_by(&world, 1, 0));
+}
+
+#[test]
+fn one_stray_clock_stops_nobody_else() {
+    for offset in [-HOUR_MICROS, HOUR_MICROS] {
+        let mut world = World::started(3, 25);
+        world.hosts[2].wall_offset_micros = offset;
+        world.run(SECOND);
+        assert!((0..2).all(|host| tick(&world, host).is_ok() && !is_clock_ahead(&world, host)));
+        assert_eq!(is_refused_by(&world, 0, 2), offset < 0);
+        assert_eq!(tick(&world, 2).is_ok(), offset < 0);
+    }
+}
+
+#[test]
+fn a_node_that_starts_hears_its_peers_before_it_issues_anything() {
+    let mut world = World::started(3, 26);
+    world.crash(0);
+    world.hosts[0].wall_offset_micros = HOUR_MICROS;
+    world.start(0);
+    assert_eq!(tick(&world, 0), Err(TickError::Unheard));
+    world.run(SECOND);
+    assert_eq!(tick(&world, 0), Err(TickError::Ahead));
+    assert!(is_clock_ahead(&world, 0));
+    assert!(world.hosts[0].store.bound <= right_bound_max(&world));
+}
+
+#[test]
+fn a_node_that_starts_without_any_peer_goes_by_its_own_clock_until_one_answers() {
+    let mut world = World::new(2, 27);
+    world.hosts[0].wall_offset_micros = HOUR_MICROS;
+    world.start(0);
+    world.run(2 * SECOND);
+    assert_eq!(world.hosts[0].member.clock.ceiling(), WallCeiling::Unlimited);
+    tick(&world, 0).expect("nobody says otherwise");
+    world.start(1);
+    world.run(2 * SECOND);
+    assert_eq!(tick(&world, 0), Err(TickError::Ahead));
+}
+
+#[test]
+fn a_ceiling_outlasts_the_peers_that_it_came_from() {
+    let mut world = World::started(3, 28);
+    (1..3).for_each(|host| world.crash(host));
+    world.run(HOUR / 60);
+    tick(&world, 0).expect("its clock has made no step");
+    world.hosts[0].wall_offset_micros = HOUR_MICROS;
+    world.run(SECOND);
+    assert_eq!(tick(&world, 0), Err(TickError::Ahead));
+    world.hosts[0].wall_offset_micros = 0;
+    tick(&world, 0).expect("it was set back");
+}
+
+#[test]
+fn a_pause_of_the_process_is_no_step() {
+    let mut world = World::started(3, 29);
+    world.stop(0);
+    world.run(30 * SECOND);
+    world.go_on(0);
+    tick(&world, 0).expect("both clocks have advanced alike");
+    world.run(50 * MILLISECOND);
+    tick(&world, 0).expect("answers that lay here say what the time was then");
+    assert!(!is_clock_ahead(&world, 0));
+}
