@@ -7,7 +7,8 @@ use cluster::{Asker, ClusterView, LinkId, Member, NodeStatus, PeerHello, Standin
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::Store;
+use stdx::Hlc;
+use store::{Opened, Store};
 use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
 /// What the threads of a node share once the store is open.
@@ -17,6 +18,8 @@ pub(crate) struct Local {
     pub(crate) reads: ReadPool,
     /// Where the nodes are reached, by their index; this one's entry is not used.
     pub(crate) addresses: Vec<PeerAddress>,
+    /// The newest version on disk at the start, where it was too far ahead for the version clock to begin past it.
+    pub(crate) version_ahead: Option<Hlc>,
     /// What the node says of the cluster, for those that begin; each change is also sent.
     pub(crate) view: Mutex<Arc<ClusterView>>,
     /// What the node said of itself last, for operators and for the handshake.
@@ -38,7 +41,7 @@ impl Local {
         store: Store,
         member: Member,
         reads: ReadPool,
-        first_standing: Standing,
+        opened: &Opened,
         config: &Config,
     ) -> Result<Self, NotAnAddress> {
         let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));
@@ -53,7 +56,8 @@ impl Local {
             ),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
-            first_standing,
+            first_standing: opened.record.standing,
+            version_ahead: opened.version_ahead,
             store,
             member,
             reads,

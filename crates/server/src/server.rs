@@ -391,7 +391,7 @@ pub(crate) fn local_of(
         ReadPool::start(store, read_threads, request_timeout, &process.clock, waits, &process.read_values);
     let reads = reads.map_err(start_error("threads that read from disk"))?;
     let member = member(&process.config, opened)?;
-    Ok(Local::new(store.clone(), member, reads, opened.record.standing, &process.config)?)
+    Ok(Local::new(store.clone(), member, reads, opened, &process.config)?)
 }
 
 /// Tells the memory budget what the store takes, again and again.
@@ -424,6 +424,13 @@ fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
 }
 
 fn say_that_it_serves(process: &Process, opened: &Opened) {
+    if let Some(version) = opened.version_ahead {
+        tracing::warn!(
+            newest = ?version.wall(),
+            "the disk holds versions further ahead than any clock may be: writes to their keys are superseded until \
+             then; `veche verify` lists them, docs/operations.md says what to do"
+        );
+    }
     let config = &process.config;
     tracing::info!(
         listen = %config.listen,

@@ -8,7 +8,7 @@ use api::{NodeStanding, NodeState, NodeStatus};
 use cluster::HybridClock;
 use engine::{DiskRoom, DiskStats, Stats};
 use std::time::Duration;
-use stdx::Now;
+use stdx::{Hlc, Now, WallTime};
 
 /// More copies of a key than this are rarely wanted when nobody asked for them.
 const DEFAULT_FROM_COMMON: u8 = 5;
@@ -26,7 +26,7 @@ pub(crate) fn of(
     now: Now,
 ) -> Vec<String> {
     let mut warnings = of_configuration(process);
-    warnings.extend(of_store(local, stats));
+    warnings.extend(of_store(local, stats, now));
     warnings.extend(of_clocks(&OwnClock::of(local, now), nodes));
     if now.mono.saturating_since(process.started) > STANDING_TIME {
         warnings.extend(of_standing(nodes));
@@ -53,8 +53,9 @@ fn of_configuration(process: &Process) -> Vec<String> {
     warnings
 }
 
-fn of_store(local: Option<&Local>, stats: &Stats) -> Vec<String> {
+fn of_store(local: Option<&Local>, stats: &Stats, now: Now) -> Vec<String> {
     let mut warnings = Vec::new();
+    warnings.extend(local.and_then(|local| local.version_ahead).and_then(|newest| of_future(newest, now)));
     let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
     warnings.extend(of_disk(&stats.disk, checkpoints));
     let damaged = local.map(|local| local.store.engine().damaged_tables()).unwrap_or_default();
@@ -69,10 +70,24 @@ fn of_store(local: Option<&Local>, stats: &Stats) -> Vec<String> {
     warnings
 }
 
+/// Versions on disk that a wrong clock has given out, until their time has come.
+fn of_future(newest: Hlc, now: Now) -> Option<String> {
+    let micros = |wall: WallTime| wall.micros_since_unix_epoch();
+    let ahead = Duration::from_micros(micros(newest.wall()).saturating_sub(micros(now.wall)));
+    (ahead > HybridClock::SKEW_MAX).then(|| {
+        format!(
+            "The disk held versions up to {} s ahead of this node's clock when the node started: a wrong clock gave them \
+             out, and writes to their keys are superseded until then. veche verify lists them; docs/operations.md says \
+             how to get rid of them.",
+            ahead.as_secs()
+        )
+    })
+}
+
 /// What is wrong with this node's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct OwnClock {
-    /// Most others are so far behind it that they refuse its versions.
+    /// Most others are so far behind it that they would refuse its versions.
     is_ahead: bool,
     /// So are the versions that it has given out ahead of itself.
     was_set_back: bool,
@@ -91,8 +106,8 @@ impl OwnClock {
 fn of_clocks(own: &OwnClock, nodes: &[NodeStatus]) -> Vec<String> {
     let peers = || nodes.iter().filter(|node| !node.is_self);
     if own.is_ahead {
-        let told = "This node's clock is more than 10 s ahead of most others: they refuse its versions, so it takes no \
-                    writes. Set the clock.";
+        let told = "This node's clock is more than 10 s ahead of most others, or was set forward since they last agreed \
+                    with it: they would refuse its versions, so it takes no writes. Set the clock.";
         return vec![told.to_owned()];
     }
     let mut warnings = Vec::new();
@@ -119,8 +134,9 @@ fn of_peers_clock(peer: &NodeStatus) -> Option<String> {
              that is wrong."
         ),
         false => format!(
-            "The clock of {url} is {secs} s behind this node's: what is written through this node is refused there. Set \
-             the one that is wrong."
+            "The clock of {url} is {secs} s behind this node's: versions of this node are refused there, so writes that \
+             need that node fail here, and all writes while no other node agrees with this one. Set the one that is \
+             wrong."
         ),
     })
 }
@@ -259,6 +275,16 @@ mod tests {
         let is_ahead = OwnClock { is_ahead: true, ..right };
         let told = told(is_ahead, peer(-61_500, up));
         assert!(told.len() == 1 && told[0].contains("ahead of most others"), "{told:?}");
+    }
+
+    #[test]
+    fn versions_from_the_future_are_told_until_their_time_has_come() {
+        let at = |secs: u64| WallTime::EPOCH_2020.saturating_add(Duration::from_secs(secs));
+        let now = |secs| Now { wall: at(secs), ..Now::default() };
+        let newest = Hlc::at(at(3_600));
+        assert!(of_future(newest, now(0)).expect("told").contains("up to 3600 s ahead"));
+        assert_eq!(of_future(newest, now(3_590)), None);
+        assert_eq!(of_future(newest, now(9_000)), None);
     }
 
     #[test]

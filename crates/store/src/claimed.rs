@@ -11,7 +11,7 @@ use crate::node_record;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
-use cluster::{NodeRecord, NodeSet, Standing};
+use cluster::{HybridClock, NodeRecord, NodeSet, Standing};
 use engine::{Engine, Recovery};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
@@ -63,6 +63,9 @@ pub struct Opened {
     pub set_aside: Option<PathBuf>,
     /// Where the version clock begins: no value up to this one may be issued (again).
     pub clock_start: Hlc,
+    /// The newest version on disk, where it is further ahead of the wall clock than any node's clock may be and the
+    /// version clock does not begin past it. Writes to its key are superseded until the time has come.
+    pub version_ahead: Option<Hlc>,
     /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
     /// set aside and nothing remembered since.
     pub record: NodeRecord,
@@ -165,7 +168,13 @@ impl Claimed {
         let options = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
         let (engine, recovery) = Engine::open(env.clone(), &dir.join(SHARD), options)?;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
-        let clock_start = durable_clock_bound(&engine)?.max(recovery.version_max.hlc);
+        let (bound, newest, wall) =
+            (durable_clock_bound(&engine)?, recovery.version_max.hlc, env.clock.now().wall);
+        // Without peers no version is refused, and passing every one keeps all keys writable.
+        let clock_start = match identity.membership.has_peers() {
+            true => HybridClock::start_of(bound, newest, wall),
+            false => bound.max(newest),
+        };
         let (found, versions) = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
         let mut record = match (found, &alive) {
             (Some(record), _) => record,
@@ -205,7 +214,8 @@ impl Claimed {
             restored::forget(fs, &dir)?;
             tracing::info!(?after, "the copy is a node's data now, as it was decided");
         }
-        Ok((store, Opened { identity, is_new, set_aside, clock_start, record, recovery }))
+        let version_ahead = (newest > clock_start).then_some(newest);
+        Ok((store, Opened { identity, is_new, set_aside, clock_start, version_ahead, record, recovery }))
     }
 }
 

@@ -3,13 +3,13 @@
 mod common;
 
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
-use common::{DATA, commit, env, key, open, read, value, write};
+use common::{DATA, commit, env, key, open, options, read, value, write};
 use env::{FaultFs, FaultPlan, MemFs};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use stdx::{Cell, Hlc, NodeTag, Rng, Version, WallTime};
-use store::ReadNow;
+use store::{Membership, Opened, ReadNow, Store, StoreOptions};
 
 #[test]
 fn a_group_is_answered_write_by_write_and_survives_power_loss() {
@@ -46,6 +46,34 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
             assert_eq!(store.answer_blocking(&request), expected, "seed {seed}");
             assert_eq!(store.try_answer(&request), ReadNow::Done(expected), "seed {seed}");
         }
+    }
+}
+
+/// Opens the directory of a node with a peer.
+fn open_with_peer(disk: MemFs) -> (Store, Opened) {
+    let membership = Membership::of(vec!["http://a:8080".to_owned(), "http://b:8080".to_owned()]);
+    let options = StoreOptions { membership, ..options(1) };
+    Store::open(env(Arc::new(disk)), Path::new(DATA), options).unwrap()
+}
+
+#[test]
+fn a_version_from_the_future_is_named_and_does_not_drag_the_clock_along() {
+    let mut disk = MemFs::new();
+    let (store, opened) = open_with_peer(disk.clone());
+    assert_eq!((opened.clock_start, opened.version_ahead), (Hlc::ZERO, None));
+    let at = |seconds: u64| Hlc::at(WallTime::EPOCH_2020.saturating_add_micros(seconds * 1_000_000));
+    drop(store);
+    let near = (at(5), None);
+    for (seconds, expected) in [(5, near), (3_600, (at(5), Some(at(3_600))))] {
+        let (store, _) = open_with_peer(disk.clone());
+        let mut group = store.write_group();
+        group.add(StoreId(1), &write(key(b"a"), value(at(seconds).to_bits(), b"from elsewhere")));
+        group.add(StoreId(2), &StoreRequest::RaiseClockBound { bound: at(seconds.min(5)) });
+        commit(&store, group);
+        drop(store);
+        disk = disk.kill();
+        let (_, opened) = open_with_peer(disk.clone());
+        assert_eq!((opened.clock_start, opened.version_ahead), expected);
     }
 }
 
