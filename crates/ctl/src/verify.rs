@@ -126,9 +126,12 @@ fn check_blocks(
             let object = mounted.object_at(&path).unwrap_or(&path);
             CtlError::damaged(object, format!("{detail} at byte {offset}, although it is what was copied"))
         }
+        StoreError::Engine(engine::Error::Lost { path, detail }) => {
+            CtlError::damaged(&path, format!("it {detail}, although it is what was copied"))
+        }
         other => CtlError::Store(other),
     };
-    checked.map(|(_, verified)| verified).map_err(|damage| damage.into_iter().map(of_backup).collect())
+    checked.map(|checked| checked.data).map_err(|damage| damage.into_iter().map(of_backup).collect())
 }
 
 /// A file that a manifest names and that is not there is damage like any other.

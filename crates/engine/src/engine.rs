@@ -17,7 +17,7 @@ use crate::speed::Background;
 use crate::sstable::{Table, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
-use crate::wal::{Meter, SegmentId, Spares, Wal};
+use crate::wal::{LogEnd, Meter, SegmentId, Spares, Wal};
 use crate::{Error, Options};
 use arc_swap::ArcSwap;
 use env::{DirLock, Env};
@@ -174,6 +174,13 @@ impl Engine {
     /// When the engine was not opened with [`HorizonSource::Host`](crate::HorizonSource::Host).
     pub fn set_horizon(&self, wall: WallTime) {
         self.shared.horizon.set(wall);
+    }
+
+    /// Where the durable part of the log ends; `None` while a full disk keeps the log from having a segment. Takes no lock
+    /// that is held through I/O. A host that keeps it outside of the directory passes it to the next
+    /// opening as [`Options::log_reaches`], so that a log that was cut is found.
+    pub fn durable_log_end(&self) -> Option<LogEnd> {
+        self.shared.wal_meter.durable_end()
     }
 
     /// Why the engine stopped taking writes for good, if it did. The process should end and recover.

@@ -27,6 +27,15 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// A file that was durable is missing, or shorter than it was known to be: the directory has come back with less
+    /// than it had.
+    #[error("{} {detail}", path.display())]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What of it is missing, as the rest of a sentence that begins with its path.
+        detail: String,
+    },
     /// The disk has no room for writes. Reads go on; writes do again when there is room.
     #[error("the disk is full: {} cannot grow", path.display())]
     Full {
@@ -84,7 +93,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Poisoned { .. } => ErrorKind::Internal,
-            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::Corrupt { .. } | Self::Lost { .. } => ErrorKind::Corrupt,
             Self::Full { .. } => ErrorKind::Full,
             Self::Overloaded { .. } | Self::NoRoom { .. } => ErrorKind::Retry,
             Self::Locked { .. } => ErrorKind::Unavailable,
@@ -111,5 +120,10 @@ impl Error {
     /// Bytes that are not what was written.
     pub(crate) fn corrupt(path: &Path, offset: u64, detail: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), offset, detail: detail.into() }
+    }
+
+    /// A file that is missing or shorter than it was.
+    pub(crate) fn lost(path: &Path, detail: impl Into<String>) -> Self {
+        Self::Lost { path: path.to_owned(), detail: detail.into() }
     }
 }

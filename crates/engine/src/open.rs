@@ -8,6 +8,10 @@
 //! memtables. So the time to open depends on the log still to be replayed, which the memory for memtables
 //! bounds, not on the data.
 //!
+//! What comes back with less than it had is refused with [`Error::Lost`]: a manifest, a live table or a segment of the
+//! log that is missing, a segment that is shorter than the next one says, and, where the host knows an end that the log
+//! has had ([`Options::log_reaches`]), a log that ends before it or a directory that was emptied.
+//!
 //! **Caveats.** A log written under a larger memory budget is replayed whole: memtables may then be over
 //! their part of the budget until they are flushed.
 
@@ -15,14 +19,14 @@ use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
 use crate::disk::DiskGuard;
 use crate::engine::{Engine, Parts, open_table};
-use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::manifest::{Levels, Manifest, Recovered, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
 use crate::sstable::{TableId, TableMeta};
 use crate::view::{LoggedMemtable, View};
 use crate::wal::record::RecordCells;
-use crate::wal::{SegmentId, Wal, WalOptions};
+use crate::wal::{KnownLog, LogEnd, SEGMENT_LEN_MIN, SegmentId, Wal, WalOptions};
 use crate::{Error, Options, Sequence};
 use bytes::Bytes;
 use env::Env;
@@ -75,13 +79,18 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it, [`Error::Corrupt`] when manifest or log are not what was
-    /// written, [`Error::Full`] when there is no room to begin a log, [`Error::Invalid`] for impossible options.
+    /// written, [`Error::Lost`] when the directory has less than it had, [`Error::Full`] when there is no room to begin a log, [`Error::Invalid`] for impossible options.
     pub fn open(env: Env, dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
         options.validate()?;
         let paths = Paths::new(dir);
         make_dirs(&env, &paths)?;
         let lock = lock(&env, &paths)?;
+        if options.log_reaches.is_some() {
+            // It held data: a manifest is not begun again.
+            Manifest::inspect(&env.fs, paths.root())?;
+        }
         let (manifest, recovered) = Manifest::recover(&env.fs, paths.root())?;
+        let known_log = known_log(&recovered, options.log_reaches);
         let orphans = remove_orphans(&env, &paths, &recovered.orphans)?;
 
         let cache = Arc::new(BlockCache::new(options.cache_bytes()));
@@ -106,17 +115,11 @@ impl Engine {
             spares_max: (memtable_bytes / segment_bytes + SPARE_SEGMENTS) as usize,
         };
         let mut replay = Replay::new(memtable_bytes, options.local_end());
-        let (wal, found) =
-            Wal::open(&env, &paths.wal(), &wal_options, recovered.wal_floor, &mut |segment, cells| {
-                replay.record(segment, cells);
-                Ok(())
-            })?;
+        let (wal, found) = Wal::open(&env, &paths.wal(), &wal_options, known_log, &mut |segment, cells| {
+            replay.record(segment, cells);
+            Ok(())
+        })?;
 
-        // The segment of the floor was there when the floor was recorded, and is never removed by itself.
-        if found.segments == 0 && (recovered.wal_floor > SegmentId(0) || !live.added.is_empty()) {
-            let detail = format!("segment {:016x} of the log is missing", recovered.wal_floor.0);
-            return Err(Error::corrupt(&paths.wal(), 0, detail));
-        }
         let recovery = Recovery {
             tables: live.added.len(),
             records: found.records,
@@ -151,6 +154,15 @@ impl Engine {
         let version_max = engine.version_max();
         Ok((engine, Recovery { version_max, ..recovery }))
     }
+}
+
+/// What is known of the log by a manifest, and by the host.
+pub(crate) fn known_log(manifest: &Recovered, reaches: Option<LogEnd>) -> KnownLog {
+    let floor = manifest.wal_floor;
+    // The segment of the floor was there when the floor was recorded, and is never removed by itself.
+    let was_there = floor > SegmentId(0) || !manifest.tables.is_empty();
+    let by_manifest = was_there.then_some(LogEnd { segment: floor, len: SEGMENT_LEN_MIN });
+    KnownLog { floor, reaches: reaches.max(by_manifest) }
 }
 
 /// Memtables that fill as the log is replayed.

@@ -1,5 +1,6 @@
 //! What an operator may choose.
 
+use crate::wal::LogEnd;
 use crate::{Error, HorizonSource};
 use bytes::Bytes;
 use std::time::Duration;
@@ -62,6 +63,10 @@ pub struct Options {
     pub wal_segment_bytes: u64,
     /// All tables are read and checked once in this time. `None`: they are not.
     pub scrub_period: Option<Duration>,
+    /// An end of the log that the host has seen while the directory was last open: see
+    /// [`Engine::durable_log_end`](crate::Engine::durable_log_end). A directory whose log ends before it is not opened.
+    /// `None`: the host knows of none.
+    pub log_reaches: Option<LogEnd>,
 }
 
 impl Default for Options {
@@ -83,6 +88,7 @@ impl Default for Options {
             horizon: HorizonSource::Clock,
             wal_segment_bytes: 32 << 20,
             scrub_period: None,
+            log_reaches: None,
         }
     }
 }

@@ -1,18 +1,21 @@
 //! Checking every byte of a data directory that no process has open.
 //!
 //! **Promise.** When [`verify`] finds nothing wrong, every live table and every record of the log reads back as
-//! it was written. Nothing is changed but the lock, which is held meanwhile and made where it is missing.
+//! it was written, no segment of the log is missing, and the log is not shorter than it was known to be. Nothing is changed but the lock, which is held meanwhile and made where it is missing.
 //!
 //! **Mechanism.** The manifest is read; each table it names is walked, block by block, its order, counts,
 //! filters and description checked; each segment of the log that would be replayed is replayed into nothing.
 //!
-//! **Caveats.** The end of the log may be an interrupted write; that is how a crash leaves it, not damage.
+//! **Caveats.** The end of the log may be an interrupted write; that is how a crash leaves it, not damage, and
+//! [`Verified::log_ending`] says so.
 
 use crate::cache::BlockCache;
 use crate::engine::open_table;
 use crate::manifest::Manifest;
 use crate::obsolete::ObsoleteFiles;
+use crate::open::known_log;
 use crate::paths::Paths;
+use crate::wal::{LogEnd, WalRecovery};
 use crate::{Error, wal};
 use env::{DirLock, Env};
 use std::io;
@@ -42,19 +45,43 @@ pub struct Verified {
     pub cells: u64,
     /// Records in the log that a start would replay.
     pub wal_records: u64,
+    /// Where the log ends; `None` without a segment.
+    pub log_end: Option<LogEnd>,
+    /// How the log ends.
+    pub log_ending: LogEnding,
 }
 
-/// Checks the directory of an engine that is not open.
+/// How a log ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogEnding {
+    /// With a closing record, or without a record: it was closed, or nothing was written for a while.
+    #[default]
+    Closed,
+    /// With a whole group and no closing record: the process or the machine stopped while it wrote.
+    Open,
+    /// With an interrupted, never acknowledged write. A start cuts it.
+    Torn {
+        /// How long that is, in bytes.
+        cut_bytes: u64,
+    },
+}
+
+/// Checks the directory of an engine that is not open. `log_reaches` is what
+/// [`Options::log_reaches`](crate::Options::log_reaches) is for opening it.
 ///
 /// # Errors
-/// All that is wrong, at least one: [`Error::Corrupt`] of each file that is damaged, and where; [`Error::Io`] of each
-/// that cannot be read; [`Error::Locked`] alone when a process has the directory.
+/// All that is wrong, at least one: [`Error::Corrupt`] of each file that is damaged, and where; [`Error::Lost`] of each
+/// that is missing or cut short; [`Error::Io`] of each that cannot be read; [`Error::Locked`] alone when a process has the directory.
 pub fn verify(
     env: &Env,
     dir: &Path,
+    log_reaches: Option<LogEnd>,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<Verified, Vec<Error>> {
     let paths = Paths::new(dir);
+    if !env.fs.exists(dir).map_err(|error| vec![Error::io("look for", dir, error)])? {
+        return Err(vec![Error::lost(dir, "is missing")]);
+    }
     let _lock = lock(env, dir).map_err(|error| vec![error])?;
     let recovered = Manifest::inspect(&env.fs, dir).map_err(|error| vec![error])?;
     let cache = Arc::new(BlockCache::new(CACHE_BYTES));
@@ -76,8 +103,16 @@ pub fn verify(
         bytes_before += meta.file_bytes;
         verified.cells += meta.cells;
     }
-    match wal::verify(&env.fs, &paths.wal(), recovered.wal_floor) {
-        Ok(log) => verified.wal_records = log.records,
+    match wal::verify(&env.fs, &paths.wal(), known_log(&recovered, log_reaches)) {
+        Ok(log) => {
+            verified.wal_records = log.records;
+            verified.log_end = log.end;
+            verified.log_ending = match log {
+                WalRecovery { cut_bytes: 1.., .. } => LogEnding::Torn { cut_bytes: log.cut_bytes },
+                WalRecovery { is_closed: false, segments: 1.., .. } => LogEnding::Open,
+                _ => LogEnding::Closed,
+            };
+        }
         Err(errors) => damage.extend(errors),
     }
     if damage.is_empty() { Ok(verified) } else { Err(damage) }

@@ -133,7 +133,7 @@ fn all_files_that_are_damaged_are_named_once() {
         world.disk.corrupt(&path, at, 3).expect("flip");
         damaged.insert(path);
     }
-    let found = engine::verify(&world.env(), Path::new(DIR), &mut |_| ()).expect_err("much is damaged");
+    let found = engine::verify(&world.env(), Path::new(DIR), None, &mut |_| ()).expect_err("much is damaged");
     let path_of = |error: &Error| match error {
         Error::Corrupt { path, .. } => path.clone(),
         error => panic!("{error}"),

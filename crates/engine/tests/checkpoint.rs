@@ -38,7 +38,7 @@ fn it_equals_its_source_at_its_moment_and_both_go_on() {
         let summary = engine.checkpoint(Path::new(CHECKPOINT)).expect("checkpoint");
         let mut of_checkpoint = world.beside(world.disk.clone());
 
-        let verified = verify(&world.env(), Path::new(CHECKPOINT), &mut |_| ()).expect("verify");
+        let verified = verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect("verify");
         assert_eq!((verified.tables, verified.table_bytes), (summary.tables.len(), summary.bytes));
         assert_eq!((verified.cells, verified.wal_records), (summary.cells, 0));
         for table in &summary.tables {
@@ -72,7 +72,7 @@ fn an_empty_engine_has_an_empty_checkpoint() {
     let engine = world.open(&small_options());
     let summary = engine.checkpoint(Path::new(CHECKPOINT)).expect("checkpoint");
     assert_eq!((summary.tables.len(), summary.bytes, summary.cells), (0, 0, 0));
-    verify(&world.env(), Path::new(CHECKPOINT), &mut |_| ()).expect("verify");
+    verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect("verify");
     assert!(scan(&open_at(world.env(), CHECKPOINT).expect("open")).is_empty());
 }
 
@@ -85,7 +85,7 @@ fn a_real_file_system_has_one_too() {
     let (engine, _) = Engine::open(env.clone(), &source, small_options()).expect("open");
     fill(&mut world, &engine, 100);
     engine.checkpoint(&dir).expect("checkpoint");
-    verify(&env, &dir, &mut |_| ()).expect("verify");
+    verify(&env, &dir, None, &mut |_| ()).expect("verify");
     let (restored, _) = Engine::open(env, &dir, small_options()).expect("open the checkpoint");
     world.check_all(&restored);
     restored.flush().and_then(|()| restored.run_jobs()).expect("jobs");
@@ -144,7 +144,7 @@ fn checkpoint_with(seed: u64, faults: impl FnOnce(u64) -> FaultPlan) -> (World, 
 fn check_if_there(world: &World) -> bool {
     let is_there = world.disk.exists(Path::new(CHECKPOINT)).expect("exists");
     if is_there {
-        verify(&world.env(), Path::new(CHECKPOINT), &mut |_| ()).expect("what is there is whole");
+        verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect("what is there is whole");
         world.check_all(&open_at(world.env(), CHECKPOINT).expect("what is there opens"));
     }
     is_there
@@ -282,7 +282,7 @@ fn a_flipped_bit_of_any_file_is_named() {
             let disk = world.disk.kill();
             disk.corrupt(&path, bit / 8, (bit % 8) as u8).expect("flip");
             let flipped = world.beside(disk);
-            match verify(&flipped.env(), Path::new(CHECKPOINT), &mut |_| ()) {
+            match verify(&flipped.env(), Path::new(CHECKPOINT), None, &mut |_| ()) {
                 Ok(_) => {
                     flipped.check_all(&open_at(flipped.env(), CHECKPOINT).expect("it was verified"));
                     harmless.push(name.clone());

@@ -95,7 +95,7 @@ fn huge_cells_of_all_sorts_come_through_flush_and_compaction() {
             world.check_all(&engine);
             engine.close().expect("close");
             drop(engine);
-            verify(&world.env(), Path::new(DIR), &mut |_| ()).expect("every table is whole");
+            verify(&world.env(), Path::new(DIR), None, &mut |_| ()).expect("every table is whole");
         }
     }
 }

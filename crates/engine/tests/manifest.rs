@@ -302,20 +302,20 @@ fn tables_that_are_not_live_are_told_and_their_ids_not_used_again() {
 }
 
 #[test]
-fn a_live_table_without_a_file_is_corruption() {
+fn a_live_table_without_a_file_is_lost() {
     let disk = disk_with_tables(1..7);
     let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
     run(&fs, 1..4, false, &Live::default());
     disk.remove_file(&table_path(2)).unwrap();
-    let Err(Error::Corrupt { path, .. }) = recover(&disk) else { panic!("it was opened") };
+    let Err(Error::Lost { path, .. }) = recover(&disk) else { panic!("it was opened") };
     assert_eq!(path, table_path(2));
 }
 
 #[test]
-fn data_without_a_manifest_is_corruption_and_not_an_empty_store() {
+fn data_without_a_manifest_is_a_loss_and_not_an_empty_store() {
     let disk = MemFs::new();
     disk.write_file("/data/wal/0000000000000001.wal", b"records").unwrap();
-    let Err(Error::Corrupt { path, .. }) = recover(&disk) else { panic!("it was opened") };
+    let Err(Error::Lost { path, .. }) = recover(&disk) else { panic!("it was opened") };
     assert_eq!(path, Path::new("/data/CURRENT"));
 }
 

@@ -471,7 +471,7 @@ fn close(threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> Resul
     }
     let Open { workers, store, .. } = open;
     workers.stop();
-    store.engine().close().map_err(ServerError::Close)?;
+    store.close().map_err(ServerError::Close)?;
     drop(process);
     if !whole {
         return Err(ServerError::Panicked("an I/O thread"));

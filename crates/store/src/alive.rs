@@ -141,12 +141,15 @@ impl Alive {
         Ok(stale)
     }
 
-    /// What a node remembers that has stored nothing of it yet.
-    pub(crate) fn first_record(&self) -> Result<NodeRecord, StoreError> {
+    /// What a node remembers that has stored nothing of it yet. `is_successor`: the directory had a shard of another
+    /// identity.
+    pub(crate) fn first_record(&self, is_successor: bool) -> Result<NodeRecord, StoreError> {
         let names = self.fs.read_dir(&self.dir).map_err(StoreError::io("list", &self.dir))?;
         let was_set_aside = names.iter().any(|name| name.starts_with(STALE));
-        let standing = if was_set_aside { Standing::Rebuilding } else { Standing::Unsettled };
-        Ok(NodeRecord { standing, ..NodeRecord::default() })
+        Ok(match is_successor || was_set_aside {
+            true => NodeRecord { revision: 1, standing: Standing::Rebuilding, ..NodeRecord::default() },
+            false => NodeRecord::default(),
+        })
     }
 }
 

@@ -7,10 +7,11 @@ use crate::error::StoreError;
 use crate::group::clock_bound_of;
 use crate::identity::{Identity, Membership};
 use crate::keyspace::{self, CLOCK_BOUND};
-use crate::node_record;
+use crate::log_mark::{self, LogMark, Marked};
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
+use crate::{lost, node_record};
 use cluster::{HybridClock, NodeRecord, NodeSet, Standing};
 use engine::{Engine, Recovery};
 use env::{DirLock, Env};
@@ -58,8 +59,8 @@ pub struct Opened {
     pub identity: Identity,
     /// It held no data.
     pub is_new: bool,
-    /// The data that was set aside here because the node was away for too long. It begins as one that lost its
-    /// disk. See [`AfterAbsence::Rebuild`].
+    /// The data that was set aside here because the node was away for too long (see [`AfterAbsence::Rebuild`]) or because
+    /// the directory had less than it had before. The node begins as one that lost its disk.
     pub set_aside: Option<PathBuf>,
     /// Where the version clock begins: no value up to this one may be issued (again).
     pub clock_start: Hlc,
@@ -67,7 +68,7 @@ pub struct Opened {
     /// version clock does not begin past it. Writes to its key are superseded until the time has come.
     pub version_ahead: Option<Hlc>,
     /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
-    /// set aside and nothing remembered since.
+    /// set aside or lost, and nothing remembered since.
     pub record: NodeRecord,
     /// What the engine recovered.
     pub recovery: Recovery,
@@ -79,6 +80,10 @@ pub struct Claimed {
     dir: PathBuf,
     engine: engine::Options,
     identity: Identity,
+    /// The tag of another identity, should one be needed.
+    new_tag: NodeTag,
+    /// What the directory says of its log. Of another tag than that of the identity: the shard of another identity was here.
+    marked: Option<Marked>,
     is_new: bool,
     set_aside: Option<PathBuf>,
     restored: Option<AfterRestore>,
@@ -94,8 +99,8 @@ impl Claimed {
     /// is too old to come back with. Takes no longer however much data there is.
     ///
     /// # Errors
-    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, a copy that nothing was decided for, or
-    /// refused by the operating system.
+    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, a copy that nothing was decided for, emptied
+    /// while it belongs to a node on its own, or refused by the operating system.
     pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
@@ -105,10 +110,18 @@ impl Claimed {
         let now = env.clock.now().wall;
 
         let shard = dir.join(SHARD);
-        let holds_data = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
-        let mut kept = Identity::find(fs, dir, &membership, holds_data)?.filter(|_| holds_data);
+        let holds_data = engine::holds_data(&env.fs, &shard)?;
+        let found = Identity::find(fs, dir, &membership, holds_data)?;
         let restored = restored::find(fs, dir)?;
+        let marked = log_mark::find(fs, dir)?;
         let (mut set_aside, mut missed) = (None, None);
+        if let (Some(identity), false) = (&found, holds_data)
+            && marked.is_some_and(|marked| marked.tag == identity.tag)
+        {
+            let alive = alive.as_ref().ok_or_else(|| lost::refuse_emptied(dir))?;
+            set_aside = lost::set_aside((fs, dir), alive, (identity.tag, now), &lost::emptied(dir))?;
+        }
+        let mut kept = found.filter(|_| holds_data);
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
             let absence = Absence { dir, now, away_max, after_absence, restored };
             (set_aside, missed) = match absence.end(alive, identity.tag)? {
@@ -135,6 +148,8 @@ impl Claimed {
             dir,
             engine,
             identity,
+            new_tag,
+            marked,
             is_new,
             set_aside,
             restored,
@@ -148,13 +163,22 @@ impl Claimed {
     /// Recovers what is in it. Whoever calls starts the engine's workers.
     ///
     /// # Errors
-    /// [`StoreError`]: corrupt, or refused by the operating system.
-    pub fn open(self) -> Result<(Store, Opened), StoreError> {
+    /// [`StoreError`]: corrupt, with less than it had while it belongs to a node on its own, or refused by the operating
+    /// system.
+    pub fn open(mut self) -> Result<(Store, Opened), StoreError> {
+        checkpoints::remove_left(&*self.env.fs, &self.dir)?;
+        let (engine, recovery) = match self.open_engine() {
+            Err(StoreError::Engine(missing @ engine::Error::Lost { .. })) => {
+                self.begin_without(&missing)?;
+                self.open_engine()?
+            }
+            opened => opened?,
+        };
         let Self {
             env,
             dir,
-            engine,
             identity,
+            marked,
             is_new,
             set_aside,
             restored,
@@ -162,11 +186,9 @@ impl Claimed {
             alive,
             missed,
             lock,
+            ..
         } = self;
         let fs = &*env.fs;
-        checkpoints::remove_left(fs, &dir)?;
-        let options = engine::Options { local_keys_end: Some(keyspace::SYSTEM_END.to_vec()), ..engine };
-        let (engine, recovery) = Engine::open(env.clone(), &dir.join(SHARD), options)?;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let (bound, newest, wall) =
             (durable_clock_bound(&engine)?, recovery.version_max.hlc, env.clock.now().wall);
@@ -176,32 +198,37 @@ impl Claimed {
             false => bound.max(newest),
         };
         let (found, versions) = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
+        let is_successor = marked.is_some_and(|marked| marked.tag != identity.tag);
+        let found_or_none = found.clone().unwrap_or_default();
         let mut record = match (found, &alive) {
             (Some(record), _) => record,
-            (None, Some(alive)) => alive.first_record()?,
+            (None, Some(alive)) => alive.first_record(is_successor)?,
             (None, None) => NodeRecord::default(),
         };
+        let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
         let store = Store {
             engine,
             tag: identity.tag,
             record_versions: Arc::new(versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
+            log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
             alive,
             _lock: Arc::from(lock),
         };
         let peers = restored::peers_of(&identity.membership);
         let is_late = missed.is_some_and(|missed| missed > RESTART_MAX);
-        let found = record.clone();
         if let Some(after) = restored {
             record = after.record(record, &identity.membership);
         }
         if is_late && record.standing == Standing::Settled {
             record = owing(record, peers);
         }
-        if record != found {
+        if record != found_or_none {
             store.remember(&record)?;
         }
+        // Before anything is acknowledged, and not before the record says what an older mark said.
+        store.note_log_end()?;
         if let Some(alive) = &store.alive {
             if missed.is_none() {
                 alive.note(env.clock.now().wall)?;
@@ -216,6 +243,35 @@ impl Claimed {
         }
         let version_ahead = (newest > clock_start).then_some(newest);
         Ok((store, Opened { identity, is_new, set_aside, clock_start, version_ahead, record, recovery }))
+    }
+
+    fn open_engine(&self) -> Result<(Engine, Recovery), StoreError> {
+        let options = engine::Options {
+            local_keys_end: Some(keyspace::SYSTEM_END.to_vec()),
+            log_reaches: self.own_mark().map(|marked| marked.end),
+            ..self.engine.clone()
+        };
+        Ok(Engine::open(self.env.clone(), &self.dir.join(SHARD), options)?)
+    }
+
+    /// What the mark says of the shard that is there.
+    fn own_mark(&self) -> Option<Marked> {
+        self.marked.filter(|marked| marked.tag == self.identity.tag)
+    }
+
+    /// Goes on without the data, in which the engine misses something. See [`lost`].
+    fn begin_without(&mut self, missing: &engine::Error) -> Result<(), StoreError> {
+        let Some(alive) = &self.alive else {
+            return Err(lost::refuse(&self.dir, missing, self.own_mark()));
+        };
+        let (fs, now) = (&*self.env.fs, self.env.clock.now().wall);
+        let old = (self.identity.tag, now);
+        self.set_aside = lost::set_aside((fs, &self.dir), alive, old, &missing.to_string())?;
+        self.identity.tag = self.new_tag;
+        self.identity.store(fs, &self.dir)?;
+        alive.note(now)?;
+        (self.is_new, self.missed) = (true, None);
+        Ok(())
     }
 }
 

@@ -42,6 +42,31 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The file that tells how far the log was durable is not what was written.
+    #[error(
+        "{} is corrupt: {detail}; remove it to start without the check that nothing of the log is missing",
+        path.display()
+    )]
+    LogMarkCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The directory of a node on its own has less than it had.
+    #[error(
+        "the data directory {} has less than it had: {detail}. Put back what is missing, or restore the directory from \
+         a backup (veche restore); {way_on}",
+        path.display()
+    )]
+    DataLost {
+        /// The data directory.
+        path: PathBuf,
+        /// What is missing.
+        detail: String,
+        /// How to go on without it.
+        way_on: String,
+    },
     /// The node was away for longer than its peers surely keep what was deleted meanwhile.
     #[error(
         "the node of {} was away for {away_days} days, longer than its peers keep deletes: with its data it could bring \

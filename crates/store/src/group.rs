@@ -215,7 +215,7 @@ pub(crate) fn fault_of(error: &Error) -> StoreFault {
         Error::Overloaded { retry_after } | Error::NoRoom { retry_after } => {
             StoreFault::Overloaded { retry_after: *retry_after }
         }
-        Error::Corrupt { .. } => StoreFault::Corrupt { detail: error.to_string() },
+        Error::Corrupt { .. } | Error::Lost { .. } => StoreFault::Corrupt { detail: error.to_string() },
         Error::Io { .. } | Error::Poisoned { .. } | Error::Locked { .. } | Error::Invalid(_) => {
             StoreFault::Io { detail: error.to_string() }
         }

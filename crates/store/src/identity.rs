@@ -24,7 +24,7 @@ pub const PARTITIONS_DEFAULT: u32 = 4_096;
 /// Which hash maps keys to partitions: 1 is XXH3, 64 bits.
 pub const HASH_VERSION: u32 = 1;
 
-const FILE: &str = "identity";
+pub(crate) const FILE: &str = "identity";
 const HEADER: &str = "veche-identity 1";
 
 /// What all nodes of a cluster have in common, and no start may change.

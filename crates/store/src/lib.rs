@@ -25,6 +25,8 @@ mod error;
 mod group;
 mod identity;
 pub mod keyspace;
+mod log_mark;
+mod lost;
 mod node_record;
 mod pages;
 mod restored;
@@ -43,4 +45,4 @@ pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITI
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{ReadNow, Store};
-pub use verify::verify;
+pub use verify::{VerifiedDirectory, verify};

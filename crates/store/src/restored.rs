@@ -31,6 +31,7 @@ use crate::claimed::AfterAbsence;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
+use crate::log_mark;
 use crate::sealed::{self, field};
 
 use cluster::{NODES_MAX, NodeIndex, NodeRecord, NodeSet, Standing};
@@ -76,6 +77,8 @@ pub fn prepare_restored(env: &Env, dir: &Path, after: AfterRestore) -> Result<Id
     let fs = &*env.fs;
     let identity = load_whole(env, dir)?;
     let _lock = directory::lock(fs, dir)?;
+    // What was copied into the place of a lost shard has another log.
+    log_mark::remove(fs, dir)?;
     if identity.membership.has_peers() {
         mark(fs, dir, Copied::Decided(after))?;
     }

@@ -6,6 +6,7 @@ use crate::claimed::{Claimed, Opened, StoreOptions};
 use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
+use crate::log_mark::LogMark;
 use crate::node_record::{self, RecordVersions};
 use crate::pages::{self, Filled};
 use crate::scan;
@@ -38,6 +39,7 @@ pub struct Store {
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Of a node with peers.
     pub(crate) alive: Option<Arc<Alive>>,
+    pub(crate) log_mark: Arc<LogMark>,
     pub(crate) _lock: Arc<dyn DirLock>,
 }
 
@@ -181,6 +183,35 @@ impl Store {
             (Some(alive), Some((record, _))) => alive.advance(wall, &record),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the durable end of the log has moved since [`Store::note_log_end`]. Does no I/O.
+    pub fn owes_log_mark(&self) -> bool {
+        self.engine.durable_log_end().is_some_and(|end| !self.log_mark.is_at(end))
+    }
+
+    /// Makes durable, beside the data, how far the log is durable: the next start notices a log that was cut before that
+    /// place. To be called about once a second, not by a thread that others wait for; it writes a small file if the
+    /// durable end has moved, and nothing otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: the file cannot be written. What was noted before stays.
+    pub fn note_log_end(&self) -> Result<(), StoreError> {
+        self.log_mark.note(|| self.engine.durable_log_end())
+    }
+
+    /// Commits what waits, closes the log, and notes its exact end. To be called before the process ends, after the
+    /// workers have stopped.
+    ///
+    /// # Errors
+    /// [`engine::Error::Poisoned`]: the log failed now or earlier. The next start recovers from it.
+    pub fn close(&self) -> Result<(), engine::Error> {
+        self.engine.close()?;
+        if let Err(error) = self.note_log_end() {
+            // The older mark stays true.
+            tracing::warn!(%error, "the end of the log could not be noted");
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint of all that was acknowledged before the call: a directory to be copied and then removed. One

@@ -50,7 +50,7 @@ fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
     store.engine().flush().unwrap();
     store.engine().run_jobs().unwrap();
 
-    let (identity, verified) =
+    let store::VerifiedDirectory { identity, data: verified, .. } =
         store::verify(&env(Arc::new(disk.clone())), &checkpoint.path, &mut |_| {}).unwrap();
     assert_eq!(identity.tag, store.tag());
     assert!(verified.tables > 0);
@@ -274,7 +274,7 @@ fn a_copy_that_is_not_whole_is_refused() {
         copy.remove_file(&table(copy)).unwrap();
     }] {
         let refused = prepare(spoil).unwrap_err();
-        assert!(matches!(refused, StoreError::Engine(engine::Error::Corrupt { .. })), "{refused}");
+        assert!(matches!(refused, StoreError::Engine(engine::Error::Lost { .. })), "{refused}");
     }
     let refused = prepare(&|copy| copy.corrupt(data.join("identity"), 20, 1).unwrap()).unwrap_err();
     assert!(matches!(refused, StoreError::IdentityCorrupt { .. }), "{refused}");

@@ -126,6 +126,6 @@ fn verify_reads_what_is_there_and_wants_the_directory_for_itself() {
     let verify = || store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {});
     assert!(matches!(&verify().unwrap_err()[..], [store::StoreError::Locked { .. }]));
     drop(store);
-    let (identity, verified) = verify().unwrap();
+    let store::VerifiedDirectory { identity, data: verified, .. } = verify().unwrap();
     assert_eq!((identity.tag, verified.wal_records), (NodeTag(1), 1));
 }

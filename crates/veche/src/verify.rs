@@ -4,8 +4,11 @@ use crate::output::{print_line, print_note};
 use crate::progress::{Bytes, Count, Display};
 use crate::settings::DATA_DEFAULT;
 use ctl::{Observer, Progress, Repository, RepositoryReport};
+use engine::{LogEnd, LogEnding};
 use env::Env;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use store::VerifiedDirectory;
 
 /// Check every byte of a data directory that no node has open, or of a backup repository.
 #[derive(Debug, clap::Args)]
@@ -32,23 +35,54 @@ fn verify_data(data: &Path) -> Result<(), String> {
         display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
     });
     display.end();
-    let (identity, verified) = result.map_err(|damage| match &damage[..] {
-        [error] => error.to_string(),
-        all => {
-            list(all);
-            format!("{}: {} files cannot be read back as they were written", data.display(), all.len())
-        }
-    })?;
+    let VerifiedDirectory { identity, data: verified, log_mark } =
+        result.map_err(|damage| match &damage[..] {
+            [error] => error.to_string(),
+            all => {
+                list(all);
+                format!("{}: {} files are damaged, missing or cut short", data.display(), all.len())
+            }
+        })?;
     print_line!(
-        "{}: node {:?}, {} of {} with {}, {} in the log: all as written",
+        "{}: node {:?}, {} of {} with {}, {} in the log: all as written\n{}",
         data.display(),
         identity.tag,
         Count(verified.tables as u64, "table"),
         Bytes(verified.table_bytes),
         Count(verified.cells, "cell"),
-        Count(verified.wal_records, "record")
+        Count(verified.wal_records, "record"),
+        LogEnds(verified.log_ending, verified.log_end, log_mark)
     );
     Ok(())
+}
+
+/// How a log ends, where, and by its mark.
+struct LogEnds(LogEnding, Option<LogEnd>, Option<LogEnd>);
+
+impl fmt::Display for LogEnds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ending, end, mark) = *self;
+        let Some(end) = end else { return f.write_str("the log has no segment") };
+        match ending {
+            LogEnding::Closed => f.write_str("the log was closed"),
+            LogEnding::Open => f.write_str("the log was not closed: the process was stopped while it wrote"),
+            LogEnding::Torn { cut_bytes } => write!(
+                f,
+                "the log ends with {} of an interrupted, never acknowledged write, which the next start cuts",
+                Bytes(cut_bytes)
+            ),
+        }?;
+        write!(f, "; its last segment is {:016x}, with {} bytes of whole groups; ", end.segment.0, end.len)?;
+        match mark {
+            None => f.write_str("it has no mark of its durable end yet, which the next start makes"),
+            Some(mark) if mark == end => f.write_str("it ends exactly at the mark of its durable end"),
+            Some(mark) => write!(
+                f,
+                "the mark of its durable end is at byte {} of segment {:016x}",
+                mark.len, mark.segment.0
+            ),
+        }
+    }
 }
 
 fn verify_backups(dir: &Path) -> Result<(), String> {
@@ -75,7 +109,7 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
 }
 
 /// Each file that is damaged.
-fn list(damage: &[impl std::fmt::Display]) {
+fn list(damage: &[impl fmt::Display]) {
     for error in damage {
         print_note!("veche: {error}");
     }

@@ -78,8 +78,8 @@ impl Manifest {
     /// before there is data in the directory: tables are in `tables/` below it, the log in `wal/`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the manifest is damaged, a live table is not there, or there is data without a
-    /// manifest; [`Error::Full`] and [`Error::Io`].
+    /// [`Error::Corrupt`] when the manifest is damaged; [`Error::Lost`] when it or a live table is missing, or there is
+    /// data without a manifest; [`Error::Full`] and [`Error::Io`].
     pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
         let current = read_current(fs, dir)?;
         let replayed = match current {
@@ -131,7 +131,7 @@ impl Manifest {
     /// As [`Manifest::recover`]; also when there is no manifest.
     pub fn inspect(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Recovered, Error> {
         let Some(number) = read_current(fs, dir)? else {
-            return Err(Error::corrupt(&current_path(dir), 0, "it is not there: this is no data directory"));
+            return Err(Error::lost(&current_path(dir), "is missing: without it this is no data directory"));
         };
         let Replayed { mut state, cut_bytes, .. } = read_manifest(fs, dir, number)?;
         let orphans = find_orphans(fs, dir, &mut state)?;
@@ -288,19 +288,37 @@ fn read_manifest(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<Replayed, 
     let path = manifest_path(dir, number);
     match read_file(fs, &path)? {
         Some(bytes) => replay(&bytes, number, &path),
-        None => Err(Error::corrupt(&path, 0, "CURRENT names it, but it is not there")),
+        None => Err(Error::lost(&path, "is missing: CURRENT names it")),
     }
+}
+
+/// Whether `dir` is the directory of an engine in which there is data, or was: it has a manifest, tables or a log. It
+/// need not exist.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn holds_data(fs: &Arc<dyn Fs>, dir: &Path) -> Result<bool, Error> {
+    let current = current_path(dir);
+    let is_begun = fs.exists(&current).map_err(|error| Error::io("look for", &current, error))?;
+    Ok(is_begun || data_in(fs, dir)?.is_some())
 }
 
 /// The state of a directory without `CURRENT`, in which there must be no data.
 fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Replayed, Error> {
+    match data_in(fs, dir)? {
+        Some(data) => Err(Error::lost(&current_path(dir), format!("is missing, but {data}/ holds data"))),
+        None => Ok(Replayed { state: State::empty(), len: 0, cut_bytes: 0 }),
+    }
+}
+
+/// The first of the directories below `dir` that is not empty.
+fn data_in(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<&'static str>, Error> {
     for data in ["tables", "wal"] {
         if !names_in(fs, &dir.join(data))?.is_empty() {
-            let detail = format!("it is not there, but {data}/ holds data");
-            return Err(Error::corrupt(&current_path(dir), 0, detail));
+            return Ok(Some(data));
         }
     }
-    Ok(Replayed { state: State::empty(), len: 0, cut_bytes: 0 })
+    Ok(None)
 }
 
 /// Tables that have a file but are not live. Sees to it that their ids are not given out again.
@@ -316,9 +334,7 @@ fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<T
         }
     }
     match missing.first() {
-        Some(id) => {
-            Err(Error::corrupt(&tables_dir.join(file_name(*id)), 0, "it is a live table, but is not there"))
-        }
+        Some(id) => Err(Error::lost(&tables_dir.join(file_name(*id)), "is missing: it is a live table")),
         None => Ok(orphans),
     }
 }

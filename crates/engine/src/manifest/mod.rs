@@ -21,5 +21,5 @@ mod state;
 
 pub use edit::VersionEdit;
 pub use levels::{Described, LEVELS, Levels};
-pub use log::{Manifest, Recovered};
+pub use log::{Manifest, Recovered, holds_data};
 pub use state::check_bytes;

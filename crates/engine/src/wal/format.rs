@@ -36,6 +36,31 @@ pub struct Link {
     pub len: u64,
 }
 
+/// A place in the log: every byte before it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogEnd {
+    /// The last segment.
+    pub segment: SegmentId,
+    /// The durable length of this segment, in bytes.
+    pub len: u64,
+}
+
+/// What is known of a log before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownLog {
+    /// Segments below this one are not needed.
+    pub floor: SegmentId,
+    /// An end that the log has had. A log that ends before it has lost acknowledged records. `None`: not known.
+    pub reaches: Option<LogEnd>,
+}
+
+impl From<SegmentId> for KnownLog {
+    /// A log of which only the floor is known.
+    fn from(floor: SegmentId) -> Self {
+        Self { floor, reaches: None }
+    }
+}
+
 /// What a segment begins with: one sector of the disk, so that it is written whole or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {

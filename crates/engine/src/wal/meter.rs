@@ -1,6 +1,8 @@
 //! How long the disk takes to make the log durable, and how much is written to it.
 
+use super::format::LogEnd;
 use env::{Clock, File};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +16,8 @@ pub struct Meter {
     written_bytes: AtomicU64,
     /// When the last sync that succeeded began and ended; 0: there was none.
     last_sync: [AtomicU64; 2],
+    /// Where the durable part of the log ends. Locked for a moment only.
+    durable_end: Mutex<Option<LogEnd>>,
 }
 
 impl Meter {
@@ -23,6 +27,7 @@ impl Meter {
             sync_nanos: Histogram::new(),
             written_bytes: AtomicU64::new(0),
             last_sync: Default::default(),
+            durable_end: Mutex::new(None),
         }
     }
 
@@ -35,6 +40,16 @@ impl Meter {
     /// Bytes of groups and of closing records, headers included.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Where the durable part of the log ends, as of the last sync; `None` while there is no segment. It never goes
+    /// back while the log is open.
+    pub fn durable_end(&self) -> Option<LogEnd> {
+        *self.durable_end.lock()
+    }
+
+    pub(super) fn is_durable_to(&self, end: LogEnd) {
+        *self.durable_end.lock() = Some(end);
     }
 
     /// Syncs `file`, and takes the time of it.

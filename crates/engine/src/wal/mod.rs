@@ -23,10 +23,14 @@
 //! When nothing comes for a while, a *closing record* ([`Wal::idle`]) names everything as durable, so that
 //! damage to the last group is found too.
 //!
+//! A file that is cut exactly at the end of a group, or the loss of the newest segment, leaves no trace in the log. So
+//! whoever opens the log may know an end that it has had ([`KnownLog::reaches`], taken from
+//! [`Meter::durable_end`] while it was open): a log that ends before that place is [`Error::Lost`].
+//!
 //! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
 //! first group that did not reach the disk on. Damage to the very last group, before the next group or a
-//! closing record, looks like a torn tail. The loss of the newest segment file, as a whole and without a
-//! trace, looks like a log that ended before it. The format is drawn in `docs/storage-format/wal.md`.
+//! closing record, looks like a torn tail, and the loss of the newest segment file looks like a log that ended before
+//! it, unless an end behind them is known. The format is drawn in `docs/storage-format/wal.md`.
 
 mod checksum;
 mod format;
@@ -38,7 +42,7 @@ pub mod replay;
 mod segment;
 mod spares;
 
-pub use format::{Epoch, Link, SegmentHeader, SegmentId};
+pub use format::{Epoch, KnownLog, Link, LogEnd, SegmentHeader, SegmentId};
 pub use meter::Meter;
 pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
@@ -57,6 +61,9 @@ use stdx::Instant;
 
 /// The least size of a segment, in bytes: room for its header and a small group.
 pub const SEGMENT_BYTES_MIN: u64 = 1024;
+
+/// Length of a segment without groups, in bytes.
+pub(crate) const SEGMENT_LEN_MIN: u64 = format::SEGMENT_HEADER_LEN as u64;
 
 /// Options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +90,10 @@ pub struct WalRecovery {
     /// Bytes that were cut from the last segment: a group that a crash tore, and what was written behind it.
     /// What cannot be told from bytes of an earlier use of the file is not counted.
     pub cut_bytes: u64,
+    /// Whether the log ends with a closing record or a segment without groups, as a clean stop leaves it.
+    pub is_closed: bool,
+    /// Where the last whole group ends; `None` without a segment.
+    pub end: Option<LogEnd>,
 }
 
 /// Takes one replayed record.
@@ -114,12 +125,12 @@ struct Tail {
     last_group: Option<(Epoch, Option<GroupHeader>)>,
 }
 
-/// Reads all that [`Wal::open`] would replay from `floor` on, and changes nothing.
+/// Reads all that [`Wal::open`] would replay, and changes nothing.
 ///
 /// # Errors
 /// As [`Wal::open`], of each segment.
-pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Vec<Error>> {
-    recovery::inspect(&**fs, dir, floor)
+pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, known: KnownLog) -> Result<WalRecovery, Vec<Error>> {
+    recovery::inspect(&**fs, dir, known)
 }
 
 /// Begins a log in `dir`, which is made, for a directory in which there was never one. Returns its only segment,
@@ -137,28 +148,29 @@ pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path) -> Result<SegmentId, Error> {
 }
 
 impl Wal {
-    /// Replays every segment from `floor` on that lies in `dir` (which is made if need be), oldest first, and
+    /// Replays every segment from the floor on that lies in `dir` (which is made if need be), oldest first, and
     /// begins a segment behind them. Segments below the floor are left to [`Spares::step`].
     ///
     /// With a full disk the log opens without a segment: every append is refused until there is room.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when what was durable is damaged or missing; errors of the file system, and of
-    /// `replay`.
+    /// [`Error::Corrupt`] when what was durable is damaged, [`Error::Lost`] when a segment is missing or the log is
+    /// shorter than it was known to be; errors of the file system, and of `replay`.
     pub fn open(
         env: &Env,
         dir: &Path,
         options: &WalOptions,
-        floor: SegmentId,
+        known: KnownLog,
         replay: Replay<'_>,
     ) -> Result<(Self, WalRecovery), Error> {
+        let floor = known.floor;
         if options.segment_bytes < SEGMENT_BYTES_MIN {
             return Err(Error::Invalid(format!("a segment has at least {SEGMENT_BYTES_MIN} bytes")));
         }
         let fs = &env.fs;
         make_dir(&**fs, dir)?;
         let listing = recovery::list(&**fs, dir, floor)?;
-        let (last, recovery) = recovery::recover(&**fs, dir, floor, &listing.live, replay)?;
+        let (last, recovery) = recovery::recover(&**fs, dir, known, &listing.live, replay)?;
         // Whatever the directory shows must stay so: groups may go into what is there already.
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
 
@@ -305,6 +317,7 @@ impl Wal {
     /// again makes no files, else in a new one.
     fn continue_after(&mut self, last: Option<LastSegment>) -> Result<(), Error> {
         if let Some(last) = last {
+            self.meter.is_durable_to(LogEnd { segment: last.id, len: last.len });
             if last.has_no_group {
                 self.sealed.pop_back();
                 return self.begin_again(last);

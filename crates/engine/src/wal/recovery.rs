@@ -12,7 +12,9 @@
 //! **Caveats.** A whole segment is in memory while it is read. The torn tail stays in the file; the header of
 //! the segment that follows keeps it from ever being read.
 
-use super::format::{Epoch, GroupHeader, Link, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
+use super::format::{
+    Epoch, GroupHeader, KnownLog, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId,
+};
 use super::names::{self, Named, SpareNumber, segment_path, spare_path};
 use super::replay::{SegmentContents, SegmentEnd, replay_bytes};
 use super::spares::read_header;
@@ -77,21 +79,24 @@ pub(super) fn list(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<Listing,
 pub(super) fn recover(
     fs: &dyn Fs,
     dir: &Path,
-    floor: SegmentId,
+    known: KnownLog,
     live: &[SegmentId],
     replay: Replay<'_>,
 ) -> Result<(Option<LastSegment>, WalRecovery), Error> {
-    let headers = read_chain(fs, dir, floor, live)?;
+    check_newest(dir, known.reaches, live)?;
+    let headers = read_chain(fs, dir, known.floor, live)?;
     let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
     let mut last = None;
     for (header, end) in with_ends(&headers) {
-        last = recover_segment(fs, dir, header.id, end, &mut recovery, replay)?;
+        let source = Source { dir, id: header.id, end, reaches: known.reaches };
+        last = recover_segment(fs, source, &mut recovery, replay)?;
     }
     Ok((last, recovery))
 }
 
 /// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong.
-pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRecovery, Vec<Error>> {
+pub(super) fn inspect(fs: &dyn Fs, dir: &Path, known: KnownLog) -> Result<WalRecovery, Vec<Error>> {
+    let KnownLog { floor, reaches } = known;
     let names = fs.read_dir(dir).map_err(|error| vec![Error::io("list", dir, error)])?;
     let live = names.iter().filter_map(|name| match names::parse(name) {
         Some(Named::Segment(id)) if id >= floor => Some(id),
@@ -100,7 +105,7 @@ pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRe
     let mut live: Vec<SegmentId> = live.collect();
     live.sort_unstable();
     let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
-    let mut damage = Vec::new();
+    let mut damage: Vec<Error> = check_newest(dir, reaches, &live).err().into_iter().collect();
     let mut headers = Vec::with_capacity(live.len());
     for (i, &id) in live.iter().enumerate() {
         let header = read_live_header(fs, dir, id).map_err(|error| damage.push(error)).ok();
@@ -113,25 +118,69 @@ pub(super) fn inspect(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<WalRe
         if let Some(header) = header {
             // Of the segment before one whose header is damaged, the end is not known.
             let end = end_before(headers.get(i + 1).and_then(Option::as_ref));
-            let inspected = inspect_segment(fs, dir, header.id, end, &mut recovery);
+            let source = Source { dir, id: header.id, end, reaches };
+            let inspected = inspect_segment(fs, source, &mut recovery);
             damage.extend(inspected.err());
         }
     }
     if damage.is_empty() { Ok(recovery) } else { Err(damage) }
 }
 
-fn inspect_segment(
-    fs: &dyn Fs,
-    dir: &Path,
+fn inspect_segment(fs: &dyn Fs, source: Source<'_>, recovery: &mut WalRecovery) -> Result<(), Error> {
+    let path = source.path();
+    let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
+    let bytes = read_up_to(&*file, source.end).map_err(|error| Error::io("read", &path, error))?;
+    recovery.add(&source.contents_of(&bytes)?);
+    Ok(())
+}
+
+/// A segment to be read.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    dir: &'a Path,
     id: SegmentId,
     end: SegmentEnd,
-    recovery: &mut WalRecovery,
-) -> Result<(), Error> {
-    let path = segment_path(dir, id);
-    let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
-    let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
-    recovery.add(&contents_of(&bytes, &path, end)?);
-    Ok(())
+    reaches: Option<LogEnd>,
+}
+
+impl Source<'_> {
+    fn path(&self) -> PathBuf {
+        segment_path(self.dir, self.id)
+    }
+
+    /// The groups in `bytes`, which are all that the file has of them.
+    fn contents_of<'a>(&self, bytes: &'a [u8]) -> Result<SegmentContents<'a>, Error> {
+        if let SegmentEnd::Known(len) = self.end
+            && (bytes.len() as u64) < len
+        {
+            return Err(self.cut_short(bytes.len() as u64, len));
+        }
+        let contents = replay_bytes(bytes, self.end)
+            .map_err(|damage| Error::corrupt(&self.path(), damage.offset, damage.detail))?;
+        match self.reaches {
+            Some(end) if end.segment == self.id && contents.len < end.len => {
+                Err(self.cut_short(contents.len, end.len))
+            }
+            _ => Ok(contents),
+        }
+    }
+
+    fn cut_short(&self, found: u64, expected: u64) -> Error {
+        let detail =
+            format!("is cut short: {expected} bytes of the log were durable there, and {found} are left");
+        Error::lost(&self.path(), detail)
+    }
+}
+
+/// The newest segment is none before the one in which the log is known to have ended.
+fn check_newest(dir: &Path, reaches: Option<LogEnd>, live: &[SegmentId]) -> Result<(), Error> {
+    match reaches {
+        Some(end) if live.last().is_none_or(|newest| *newest < end.segment) => {
+            let detail = format!("is missing: {} bytes of the log were durable there", end.len);
+            Err(Error::lost(&segment_path(dir, end.segment), detail))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A crash in the middle of a rename can leave a spare's name on what is now a live segment.
@@ -166,6 +215,10 @@ fn read_live_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<SegmentHea
     let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
     let mut bytes = [0; SEGMENT_HEADER_LEN];
     let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
+    if len < SEGMENT_HEADER_LEN {
+        // The name of a segment is given to a file whose header is durable.
+        return Err(Error::lost(&path, format!("is cut short: {len} bytes are left, less than its header")));
+    }
     let header = SegmentHeader::decode(&bytes[..len]).map_err(|detail| Error::corrupt(&path, 0, detail))?;
     if header.id != id {
         let detail = format!("the header is that of segment {:016x}", header.id.0);
@@ -188,11 +241,10 @@ fn check_predecessor(
     }
     let id = header.id.0;
     Err(match named {
-        Some(missing) if Some(missing) > expected => Error::corrupt(
-            &segment_path(dir, missing),
-            0,
-            format!("it is missing: segment {id:016x} follows it"),
-        ),
+        Some(missing) if Some(missing) > expected => {
+            let detail = format!("is missing: segment {id:016x} of the log follows it");
+            Error::lost(&segment_path(dir, missing), detail)
+        }
         _ => Error::corrupt(&segment_path(dir, header.id), 0, "it does not follow the segment before it"),
     })
 }
@@ -200,17 +252,15 @@ fn check_predecessor(
 /// Replays one segment; returns it when it is the last.
 fn recover_segment(
     fs: &dyn Fs,
-    dir: &Path,
-    id: SegmentId,
-    end: SegmentEnd,
+    source: Source<'_>,
     recovery: &mut WalRecovery,
     replay: Replay<'_>,
 ) -> Result<Option<LastSegment>, Error> {
-    let path = segment_path(dir, id);
+    let (path, id, end) = (source.path(), source.id, source.end);
     let mode = if end == SegmentEnd::Torn { OpenMode::ReadWrite } else { OpenMode::Read };
     let file = fs.open(&path, mode).map_err(|error| Error::io("open", &path, error))?;
     let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
-    let contents = contents_of(&bytes, &path, end)?;
+    let contents = source.contents_of(&bytes)?;
     for cells in &contents {
         replay(id, cells)?;
     }
@@ -237,10 +287,6 @@ fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader,
 fn end_before(next: Option<&SegmentHeader>) -> SegmentEnd {
     let link = next.and_then(|next| next.previous);
     link.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len))
-}
-
-fn contents_of<'a>(bytes: &'a [u8], path: &Path, end: SegmentEnd) -> Result<SegmentContents<'a>, Error> {
-    replay_bytes(bytes, end).map_err(|damage| Error::corrupt(path, damage.offset, damage.detail))
 }
 
 /// The file, or what of it is needed.
@@ -270,5 +316,7 @@ impl WalRecovery {
         self.cells += contents.cells;
         self.bytes += contents.len;
         self.cut_bytes += contents.cut_bytes;
+        self.is_closed = contents.last_group.is_none_or(|group| group.records == 0);
+        self.end = Some(LogEnd { segment: contents.header.id, len: contents.len });
     }
 }

@@ -4,7 +4,7 @@
 //! behind it. What [`Segment::append`] returned for is durable when `durable` has reached its end.
 
 use super::checksum::Digest;
-use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, SEGMENT_HEADER_LEN, SegmentId};
+use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentId};
 use super::meter::Meter;
 use super::record::Record;
 use crate::{Durability, Error, ErrorKind};
@@ -43,6 +43,7 @@ impl Segment {
         meter: Arc<Meter>,
     ) -> Self {
         let position = SEGMENT_HEADER_LEN as u64;
+        meter.is_durable_to(LogEnd { segment: id, len: position });
         Self {
             id,
             epoch,
@@ -103,9 +104,14 @@ impl Segment {
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         if self.durable < self.position {
             self.meter.sync(&*self.file).map_err(|error| Error::io("sync", &self.path, error))?;
-            self.durable = self.position;
+            self.is_durable_to(self.position);
         }
         Ok(())
+    }
+
+    fn is_durable_to(&mut self, len: u64) {
+        self.durable = len;
+        self.meter.is_durable_to(LogEnd { segment: self.id, len });
     }
 
     /// What a next segment has to say of this one.
@@ -168,7 +174,7 @@ impl Segment {
             source: error.into(),
         })?;
         self.position = position;
-        self.durable = position;
+        self.is_durable_to(position);
         self.written_back = self.written_back.min(position);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! was killed or power was lost.
 
 use crate::support::{OPTIONS, new_disk, open, record, settle_spares, tolerate_full};
-use engine::wal::{SegmentId, Wal, WalOptions};
+use engine::wal::{KnownLog, LogEnd, SegmentId, Wal, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
 use std::io;
@@ -35,6 +35,8 @@ struct Promises {
     /// The group of an append that did not return: all of it may be there, or nothing.
     in_flight: Vec<u64>,
     floor: SegmentId,
+    /// The durable end that the log has told last.
+    reaches: Option<LogEnd>,
     /// Whether power was lost since the log last opened.
     power_lost: bool,
     next_number: u64,
@@ -61,6 +63,16 @@ impl Promises {
         self.power_lost = false;
     }
 
+    fn known(&self) -> KnownLog {
+        KnownLog { floor: self.floor, reaches: self.reaches }
+    }
+
+    fn note_end(&mut self, wal: &Wal) {
+        let end = wal.meter().durable_end();
+        assert!(end >= self.reaches, "the durable end went back: {end:?} after {:?}", self.reaches);
+        self.reaches = end;
+    }
+
     fn release(&mut self, floor: SegmentId) {
         self.floor = self.floor.max(floor);
         let before = self.acknowledged.len();
@@ -71,14 +83,17 @@ impl Promises {
 
 /// Lives until `fs` stops or all steps are done. True when they were.
 fn live(fs: &FaultFs, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> bool {
-    let opened = match open(fs.clone(), options, promises.floor) {
+    let opened = match open(fs.clone(), options, promises.known()) {
         Ok(opened) => opened,
         Err(error) => return stopped(&error),
     };
     promises.check(opened.replayed);
     let mut wal = opened.wal;
+    promises.note_end(&wal);
     for _ in 0..STEPS {
-        if let Err(error) = step(&mut wal, options, promises, rng) {
+        let stepped = step(&mut wal, options, promises, rng);
+        promises.note_end(&wal);
+        if let Err(error) = stepped {
             return stopped(&error);
         }
     }
@@ -182,7 +197,7 @@ fn lives(options: &WalOptions, room: Room, stop: u64, seed: u64) -> bool {
         stop = (life < 2).then(|| rng.below(150));
         disk = die(&disk, &mut promises, &mut rng);
     }
-    let last = open(disk, options, promises.floor).expect("nothing stops the last life");
+    let last = open(disk, options, promises.known()).expect("nothing stops the last life");
     promises.check(last.replayed);
     ended_early
 }

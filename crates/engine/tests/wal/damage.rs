@@ -2,7 +2,7 @@
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path};
 use engine::wal::replay::{SegmentEnd, replay_bytes};
-use engine::wal::{self, SegmentId, WalOptions};
+use engine::wal::{self, KnownLog, LogEnd, SegmentId, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fs, MemFs, OpenMode};
 use proptest::prelude::*;
@@ -191,16 +191,17 @@ fn all_that_is_damaged_is_found_at_once() {
     }
     let path = |id| segment_path(SegmentId(id));
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());
-    let verified = wal::verify(&fs, dir(), SegmentId(0)).unwrap();
+    let verified = wal::verify(&fs, dir(), SegmentId(0).into()).unwrap();
     assert_eq!(verified.segments, 7);
     disk.corrupt(path(1), 0, 3).unwrap();
     disk.corrupt(path(3), 600, 3).unwrap();
     disk.remove_file(&path(5)).unwrap();
-    let damage = wal::verify(&fs, dir(), SegmentId(0)).unwrap_err();
+    let damage = wal::verify(&fs, dir(), SegmentId(0).into()).unwrap_err();
     let places: Vec<_> = damage
         .into_iter()
         .map(|error| match error {
             Error::Corrupt { path, offset, .. } => (path, offset),
+            Error::Lost { path, .. } => (path, 0),
             error => panic!("{error}"),
         })
         .collect();
@@ -268,4 +269,63 @@ proptest! {
             prop_assert!(expected.starts_with(&replayed));
         }
     }
+}
+
+/// A log of several segments, and its durable end after each group of the last one.
+fn log_with_ends() -> (MemFs, Vec<LogEnd>) {
+    let disk = new_disk();
+    let mut log = open_mem(&disk);
+    let mut ends = Vec::new();
+    for number in 0..40 {
+        append(&mut log.wal, number, 100).unwrap();
+        ends.push(log.wal.meter().durable_end().expect("there is a segment"));
+    }
+    let last = ends[ends.len() - 1].segment;
+    assert!(last > SegmentId(1));
+    ends.retain(|end| end.segment == last);
+    assert!(ends.len() > 1);
+    (disk, ends)
+}
+
+fn opens_with(disk: &MemFs, end: LogEnd) -> Result<(), Error> {
+    let known = KnownLog { floor: SegmentId(0), reaches: Some(end) };
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let verified = wal::verify(&fs, dir(), known).map(drop);
+    let opened = open(disk.clone(), &OPTIONS, known).map(drop);
+    assert_eq!(verified.is_ok(), opened.is_ok(), "{verified:?}, {opened:?}");
+    opened
+}
+
+#[test]
+fn a_log_that_was_cut_before_its_known_end_is_lost_also_at_the_end_of_a_group() {
+    let (disk, ends) = log_with_ends();
+    let end = *ends.last().unwrap();
+    let path = segment_path(end.segment);
+    for len in 0..=end.len {
+        let disk = disk.kill();
+        disk.open(&path, OpenMode::ReadWrite).unwrap().set_len(len).unwrap();
+        match opens_with(&disk, end) {
+            Ok(()) => assert_eq!(len, end.len),
+            Err(Error::Lost { path: named, detail }) => {
+                assert!(len < end.len);
+                assert_eq!(named, path);
+                let of_group = ends.iter().any(|end| end.len == len);
+                assert!(!of_group || detail.contains(&format!("{} bytes", end.len)), "{detail}");
+                assert!(!of_group || detail.contains(&format!("{len} are left")), "{detail}");
+            }
+            Err(error) => panic!("{len} bytes: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_log_that_lacks_its_newest_segments_is_lost() {
+    let (disk, ends) = log_with_ends();
+    let end = ends[0];
+    opens_with(&disk.kill(), end).unwrap();
+    disk.remove_file(&segment_path(end.segment)).unwrap();
+    let Err(Error::Lost { path, .. }) = opens_with(&disk.kill(), end) else { panic!("it was opened") };
+    assert_eq!(path, segment_path(end.segment));
+    let before = LogEnd { segment: SegmentId(end.segment.0 - 1), len: 512 };
+    opens_with(&disk, before).expect("an end in a segment that is there");
 }

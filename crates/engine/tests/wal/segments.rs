@@ -34,7 +34,7 @@ fn a_group_of_more_records_than_one_system_call_takes_is_one_group() {
     for _ in 0..2 {
         let count = &mut replayed;
         let (mut wal, recovery) =
-            engine::wal::Wal::open(&env, directory.path(), &OPTIONS, SegmentId(0), &mut |_, cells| {
+            engine::wal::Wal::open(&env, directory.path(), &OPTIONS, SegmentId(0).into(), &mut |_, cells| {
                 *count += cells.len();
                 Ok(())
             })

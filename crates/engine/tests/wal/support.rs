@@ -1,7 +1,7 @@
 //! A log in memory whose records are numbers.
 
 use engine::wal::record::RecordBuilder;
-use engine::wal::{Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
+use engine::wal::{KnownLog, Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
 use engine::{Durability, Error, ErrorKind};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};
@@ -43,10 +43,14 @@ impl Opened {
     }
 }
 
-pub(crate) fn open(fs: impl Fs + 'static, options: &WalOptions, floor: SegmentId) -> Result<Opened, Error> {
+pub(crate) fn open(
+    fs: impl Fs + 'static,
+    options: &WalOptions,
+    known: impl Into<KnownLog>,
+) -> Result<Opened, Error> {
     let env = Env { fs: Arc::new(fs), clock: Arc::new(ManualClock::new(WallTime::EPOCH_2020)) };
     let mut replayed = Vec::new();
-    let (wal, recovery) = Wal::open(&env, dir(), options, floor, &mut |id, cells| {
+    let (wal, recovery) = Wal::open(&env, dir(), options, known.into(), &mut |id, cells| {
         replayed.push((id, number_of(cells)));
         Ok(())
     })?;

@@ -34,6 +34,8 @@ const LINKING_PAUSE: Duration = Duration::from_millis(20);
 const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// How often snapshots that ranges have kept for too long are looked for.
 const EXPIRE_SNAPSHOTS_EVERY: Duration = Duration::from_secs(1);
+/// How often it is noted how far the log is durable, while that moves.
+const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 /// The node's account of itself, for operators, is no older than this and what happened last.
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
 /// What other threads may have left for the control thread.
@@ -100,6 +102,7 @@ impl Driver<Presiding> {
         let driver = Self::start(Arc::clone(process), Arc::clone(local), Asker::Node, machine, counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
+        tokio::task::spawn_local(Rc::clone(&driver).note_log_end());
         if has_peers {
             tokio::task::spawn_local(Rc::clone(&driver).note_alive());
         }
@@ -182,6 +185,27 @@ impl Driver<Presiding> {
                 let store = self.local.store.clone();
                 // The last to let go of a table removes its file. A panic there is told by its own thread.
                 let _ = tokio::task::spawn_blocking(move || store.expire_snapshots()).await;
+            }
+        }
+    }
+
+    /// Has the store note how far its log is durable, if that has moved: a node without writes writes nothing.
+    async fn note_log_end(self: Rc<Self>) {
+        let mut is_failing = false;
+        loop {
+            tokio::time::sleep(NOTE_LOG_END_EVERY).await;
+            if !self.local.store.owes_log_mark() {
+                continue;
+            }
+            let store = self.local.store.clone();
+            match tokio::task::spawn_blocking(move || store.note_log_end()).await {
+                Ok(Err(error)) if !is_failing => {
+                    is_failing = true;
+                    tracing::warn!(%error, "it could not be noted how far the log is durable; it will be tried again");
+                }
+                // A panic there is told by its own thread.
+                Ok(Err(_)) | Err(_) => {}
+                Ok(Ok(())) => is_failing = false,
             }
         }
     }

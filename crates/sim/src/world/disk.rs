@@ -199,7 +199,7 @@ impl World {
     }
 
     /// A process that has come to where its disk stops it, or whose engine has stopped, ends here.
-    fn ends_if_stopped(&mut self, place: Place) -> bool {
+    pub(super) fn ends_if_stopped(&mut self, place: Place) -> bool {
         let host = self.host(place.node);
         if host.faults.has_stopped() {
             let (ending, down) = host.at_stop;

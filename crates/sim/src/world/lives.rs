@@ -160,6 +160,11 @@ impl World {
             // As the server does; a failure leaves what was noted before.
             let _ = process.store.note_alive(now.wall);
         }
+        // A failure leaves the older mark, which stays true.
+        let _ = process.store.note_log_end();
+        if self.ends_if_stopped(place) {
+            return;
+        }
         self.after(EXPIRE_EVERY, Event::Expire(place));
     }
 
@@ -181,7 +186,7 @@ impl World {
             return self.after(DRAINED_LOOK, Event::Drained(place));
         }
         // Its failure would end the process as well.
-        let _ = process.store.engine().close();
+        let _ = process.store.close();
         self.end_process(place.node, Ending::Kill, Some(down));
     }
 }

@@ -1,0 +1,345 @@
+//! A data directory that comes back with less than it had is not taken for one that has all it acknowledged.
+
+mod common;
+
+use cluster::{NodeRecord, Standing, StoreRequest};
+use common::{DATA, carry_out, env, key, options, read, value, version, write};
+use env::{FaultFs, FaultPlan, Fs, MemFs, OpenMode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::{NodeTag, Rng};
+use store::{Membership, Opened, Store, StoreError, StoreOptions};
+
+const SEEDS: u64 = 16;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(DATA).join(name)
+}
+
+fn alone() -> Membership {
+    Membership::of(Vec::new())
+}
+
+fn peers() -> Membership {
+    let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
+    Membership::of(nodes.to_vec()).seen_by("http://b:1")
+}
+
+fn open(fs: impl Fs + 'static, tag: u64, membership: &Membership) -> Result<(Store, Opened), StoreError> {
+    let options = StoreOptions { membership: membership.clone(), ..options(tag) };
+    Store::open(env(Arc::new(fs)), Path::new(DATA), options)
+}
+
+fn settle(store: &Store, opened: &Opened) {
+    let revision = opened.record.revision + 1;
+    let record = NodeRecord { revision, standing: Standing::Settled, ..NodeRecord::default() };
+    carry_out(store, &StoreRequest::Remember { record });
+}
+
+/// The directory of the node of tag 1 after a clean stop, with a key `a` in a table and a key `b` in the log.
+fn stopped(membership: &Membership) -> MemFs {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), 1, membership).unwrap();
+    settle(&store, &opened);
+    carry_out(&store, &write(key(b"a"), value(1, b"in a table")));
+    store.engine().flush().unwrap();
+    carry_out(&store, &write(key(b"b"), value(2, b"in the log")));
+    store.close().unwrap();
+    drop(store);
+    disk.kill()
+}
+
+fn names(disk: &MemFs, dir: &str) -> Vec<PathBuf> {
+    let names = disk.read_dir(&data(dir)).unwrap();
+    names.into_iter().map(|name| data(dir).join(name)).collect()
+}
+
+fn newest_segment(disk: &MemFs) -> PathBuf {
+    let segments = names(disk, "shard-000/wal");
+    segments.into_iter().rfind(|path| path.extension().is_some_and(|it| it == "wal")).expect("a segment")
+}
+
+fn cut(disk: &MemFs, path: &Path, len: u64) {
+    let file = disk.open(path, OpenMode::ReadWrite).unwrap();
+    file.set_len(len).and_then(|()| file.sync_data()).unwrap();
+}
+
+/// Makes durable which names there are.
+fn sync_names(disk: &MemFs) {
+    for dir in ["", "shard-000", "shard-000/tables", "shard-000/wal"] {
+        let _may_be_missing = disk.sync_dir(&data(dir));
+    }
+}
+
+fn remove_all(disk: &MemFs, path: &Path) {
+    (disk as &dyn Fs).remove_dir_all(path).unwrap();
+}
+
+/// Where the last group of the newest segment begins that is not a closing record.
+fn last_group(disk: &MemFs) -> u64 {
+    let bytes = disk.read_file(newest_segment(disk)).unwrap();
+    let groups = places_of(&bytes, b"vGRP");
+    groups[groups.len() - 2]
+}
+
+fn places_of(bytes: &[u8], needle: &[u8]) -> Vec<u64> {
+    (0..bytes.len()).filter(|at| bytes[*at..].starts_with(needle)).map(|at| at as u64).collect()
+}
+
+/// A way to lose a part of a directory.
+type Harm = (&'static str, fn(&MemFs));
+
+const HARMS: [Harm; 8] = [
+    ("the shard is removed", |disk| remove_all(disk, &data("shard-000"))),
+    ("the shard is emptied", |disk| {
+        remove_all(disk, &data("shard-000"));
+        disk.create_dir_all(&data("shard-000")).unwrap();
+    }),
+    ("the files of the shard are removed", |disk| {
+        for dir in ["shard-000/tables", "shard-000/wal", "shard-000"] {
+            for path in names(disk, dir) {
+                let _directories_stay = disk.remove_file(&path);
+            }
+        }
+    }),
+    ("CURRENT is removed", |disk| disk.remove_file(&data("shard-000/CURRENT")).unwrap()),
+    ("a table is removed", |disk| disk.remove_file(&names(disk, "shard-000/tables")[0]).unwrap()),
+    ("the log is removed", |disk| remove_all(disk, &data("shard-000/wal"))),
+    ("the newest segment is removed", |disk| disk.remove_file(&newest_segment(disk)).unwrap()),
+    ("the log is cut at the end of a group", |disk| cut(disk, &newest_segment(disk), last_group(disk))),
+];
+
+#[test]
+fn in_a_cluster_what_was_lost_is_a_lost_disk() {
+    for (harm, lose) in HARMS {
+        let disk = stopped(&peers());
+        lose(&disk);
+        let (store, opened) = open(disk.clone(), 2, &peers()).expect(harm);
+        assert_eq!((opened.identity.tag, store.tag()), (NodeTag(2), NodeTag(2)), "{harm}");
+        assert_eq!((opened.is_new, opened.record.standing), (true, Standing::Rebuilding), "{harm}");
+        assert!(read(&store, &key(b"a")).is_none(), "{harm}: it begins empty");
+        drop(store);
+        let (_, opened) = open(disk.kill(), 3, &peers()).expect(harm);
+        assert_eq!(opened.identity.tag, NodeTag(2), "{harm}: once is enough");
+        assert_eq!((opened.is_new, opened.record.standing), (false, Standing::Rebuilding), "{harm}");
+    }
+}
+
+#[test]
+fn a_node_on_its_own_refuses_to_start_and_says_what_is_missing_and_what_to_do() {
+    for (harm, lose) in HARMS {
+        let disk = stopped(&alone());
+        lose(&disk);
+        for _ in 0..2 {
+            let refused = open(disk.clone(), 2, &alone()).map(drop).expect_err(harm);
+            assert!(matches!(refused, StoreError::DataLost { .. }), "{harm}: {refused}");
+            let sentence = refused.to_string();
+            assert!(sentence.contains("restore the directory from a backup"), "{harm}: {sentence}");
+            assert!(sentence.contains("shard-000"), "{harm}: {sentence}");
+        }
+        let found = store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {});
+        assert!(found.is_err(), "{harm}: verify finds it too");
+    }
+}
+
+#[test]
+fn what_the_refusal_advises_helps() {
+    let disk = stopped(&alone());
+    remove_all(&disk, &data("shard-000"));
+    disk.create_dir_all(&data("shard-000")).unwrap();
+    let refused = open(disk.clone(), 2, &alone()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains(&format!("to start empty, remove {}", data("identity").display())), "{refused}");
+    disk.remove_file(&data("identity")).unwrap();
+    let (_, opened) = open(disk, 2, &alone()).unwrap();
+    assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
+
+    let disk = stopped(&alone());
+    let (segment, left) = (newest_segment(&disk), last_group(&disk));
+    let whole = disk.read_file(&segment).unwrap().len() as u64;
+    cut(&disk, &segment, left);
+    let refused = open(disk.clone(), 2, &alone()).map(drop).unwrap_err().to_string();
+    for part in [
+        segment.display().to_string(),
+        format!("{whole} bytes of the log were durable there, and {left} are left"),
+        format!("remove {}", data("log-mark").display()),
+    ] {
+        assert!(refused.contains(&part), "{part}: {refused}");
+    }
+    disk.remove_file(&data("log-mark")).unwrap();
+    let (store, opened) = open(disk, 2, &alone()).unwrap();
+    assert_eq!(opened.identity.tag, NodeTag(1));
+    assert!(read(&store, &key(b"a")).is_some() && read(&store, &key(b"b")).is_none());
+}
+
+#[test]
+fn what_is_left_is_kept_aside() {
+    let disk = stopped(&peers());
+    let segment = newest_segment(&disk);
+    cut(&disk, &segment, last_group(&disk));
+    let (store, opened) = open(disk.clone(), 2, &peers()).unwrap();
+    drop(store);
+    let stale = opened.set_aside.expect("it says where");
+    let (engine, _) = engine::Engine::open(env(Arc::new(disk)), &stale, options(1).engine).unwrap();
+    assert!(engine.get(b"\x01a").unwrap().is_some(), "what was not lost");
+}
+
+#[test]
+fn a_directory_without_a_mark_opens_and_gets_one() {
+    for membership in [alone(), peers()] {
+        let disk = stopped(&membership);
+        disk.remove_file(&data("log-mark")).unwrap();
+        let (store, opened) = open(disk.clone(), 2, &membership).unwrap();
+        assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(1), false));
+        assert!(read(&store, &key(b"b")).is_some());
+        drop(store);
+        assert!(disk.kill().read_file(data("log-mark")).is_ok());
+    }
+}
+
+#[test]
+fn an_unreadable_mark_is_named() {
+    let disk = stopped(&alone());
+    disk.corrupt(data("log-mark"), 20, 3).unwrap();
+    let refused = open(disk, 2, &alone()).map(drop).expect_err("a bit is wrong");
+    assert!(matches!(refused, StoreError::LogMarkCorrupt { .. }), "{refused}");
+}
+
+#[test]
+fn the_mark_is_written_only_when_the_durable_end_has_moved() {
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), 1, &alone()).unwrap();
+    let syncs = || disk.counters().counts().syncs;
+    let before = syncs();
+    assert!(!store.owes_log_mark(), "the start has written it");
+    store.note_log_end().unwrap();
+    assert_eq!(syncs(), before, "an idle node writes nothing");
+    carry_out(&store, &write(key(b"a"), value(1, b"a")));
+    assert_eq!(syncs(), before + 1, "the group alone");
+    assert!(store.owes_log_mark());
+    store.note_log_end().unwrap();
+    assert_eq!(syncs(), before + 3, "one small file, and its name");
+    assert!(!store.owes_log_mark());
+}
+
+#[test]
+fn without_syncs_only_what_was_synced_is_marked() {
+    let disk = MemFs::new();
+    let mut unsynced = options(1);
+    unsynced.engine.durability = engine::Durability::Os;
+    let (store, _) = Store::open(env(Arc::new(disk.clone())), Path::new(DATA), unsynced.clone()).unwrap();
+    let mark = || disk.read_file(data("log-mark")).unwrap();
+    let at_start = mark();
+    carry_out(&store, &write(key(b"a"), value(1, b"a")));
+    store.note_log_end().unwrap();
+    assert_eq!(mark(), at_start, "nothing of the group is durable");
+    for seed in 0..SEEDS {
+        let crashed = disk.crash(&mut Rng::new(seed));
+        Store::open(env(Arc::new(crashed)), Path::new(DATA), unsynced.clone()).expect("no loss");
+    }
+    store.close().unwrap();
+    assert_ne!(mark(), at_start, "a clean stop has synced it");
+}
+
+/// Opens, writes, marks and closes until the file system stops. Returns whether the key `written` was acknowledged.
+fn life(fs: FaultFs, tag: u64, membership: &Membership) -> Option<u64> {
+    let (store, opened) = open(fs, tag, membership).ok()?;
+    settle(&store, &opened);
+    let mut acknowledged = None;
+    for number in 0..6_u64 {
+        let answer = carry_out(&store, &write(key(&[number as u8]), value(number + 1, b"v")));
+        if !matches!(answer, cluster::StoreResponse::Written { .. }) {
+            return acknowledged;
+        }
+        acknowledged = Some(number);
+        if number == 2 {
+            let _may_be_stopped = store.engine().flush();
+        }
+        if number % 2 == 1 {
+            let _may_be_stopped = store.note_log_end();
+        }
+    }
+    let _may_be_stopped = store.close();
+    acknowledged
+}
+
+#[test]
+fn no_crash_is_taken_for_a_loss() {
+    for membership in [alone(), peers()] {
+        let operations = {
+            let faults = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
+            assert_eq!(life(faults.clone(), 1, &membership), Some(5));
+            faults.operations()
+        };
+        for stop in 0..=operations {
+            for seed in 0..SEEDS {
+                let place = format!("{} nodes, stop {stop}, seed {seed}", membership.nodes.len());
+                let disk = MemFs::new();
+                let mut rng = Rng::new(seed << 32 | stop);
+                let plan = FaultPlan::stop_after(stop).tear_last_write();
+                let acknowledged = life(FaultFs::new(Arc::new(disk.clone()), plan), 1, &membership);
+                let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
+                // A second life, which is stopped too while it opens or later.
+                let plan = FaultPlan::stop_after(rng.below(60)).tear_last_write();
+                let again = life(FaultFs::new(Arc::new(disk.clone()), plan), 2, &membership);
+                let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
+                let (store, opened) = open(disk, 3, &membership).expect(&place);
+                assert_eq!(opened.set_aside, None, "{place}");
+                assert_ne!(opened.record.standing, Standing::Rebuilding, "{place}");
+                if acknowledged.is_some() {
+                    assert_eq!(opened.identity.tag, NodeTag(1), "{place}");
+                }
+                for number in 0..acknowledged.max(again).map_or(0, |last| last + 1) {
+                    assert!(read(&store, &key(&[number as u8])).is_some(), "{place}: {number}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_of_beginning_anew_never_makes_it_an_empty_node_that_is_believed() {
+    for (harm, lose) in HARMS {
+        let lossy = stopped(&peers());
+        lose(&lossy);
+        sync_names(&lossy);
+        let operations = {
+            let faults = FaultFs::new(Arc::new(lossy.kill()), FaultPlan::none());
+            open(faults.clone(), 2, &peers()).map(drop).expect(harm);
+            faults.operations()
+        };
+        for stop in 0..=operations {
+            for seed in 0..SEEDS {
+                let place = format!("{harm}, stop {stop}, seed {seed}");
+                let disk = lossy.kill();
+                let plan = FaultPlan::stop_after(stop).tear_last_write();
+                drop(open(FaultFs::new(Arc::new(disk.clone()), plan), 2, &peers()));
+                let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut Rng::new(seed)) };
+                let (_, opened) = open(disk.clone(), 3, &peers()).expect(&place);
+                assert_ne!(opened.identity.tag, NodeTag(1), "{place}");
+                assert_eq!(opened.record.standing, Standing::Rebuilding, "{place}");
+                let (_, again) = open(disk.crash(&mut Rng::new(seed)), 4, &peers()).expect(&place);
+                assert_eq!(again.identity.tag, opened.identity.tag, "{place}: once is enough");
+                assert_eq!(again.record.standing, Standing::Rebuilding, "{place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_mark_of_a_lost_shard_says_nothing_of_a_copy_in_its_place() {
+    let disk = stopped(&alone());
+    let (store, _) = open(disk.clone(), 2, &alone()).unwrap();
+    let checkpoint = store.checkpoint().unwrap();
+    for number in 0..50 {
+        carry_out(&store, &write(key(b"b"), value(10 + number, b"later")));
+    }
+    store.close().unwrap();
+    drop(store);
+    let mark = disk.read_file(data("log-mark")).unwrap();
+    let copy = common::copy_of(&disk, &checkpoint.path);
+    copy.write_file(data("log-mark"), &mark).unwrap();
+    store::prepare_restored(&env(Arc::new(copy.clone())), Path::new(DATA), store::AfterRestore::Keep)
+        .unwrap();
+    let (store, _) = open(copy, 3, &alone()).expect("what was restored is taken as it is");
+    assert_eq!(read(&store, &key(b"b")).unwrap().meta.version, version(2));
+}
