@@ -356,7 +356,7 @@ fn status_and_verify_tell_by_their_exit_code() {
     let lines: Vec<_> = err.lines().collect();
     assert!(lines.len() == 3 && lines.iter().all(|line| line.starts_with("veche: ")), "{err}");
     assert!(lines[0].contains("identity") && lines[1].contains(&damaged), "{err}");
-    assert!(lines[2].contains("2 files cannot be read back"), "{err}");
+    assert!(lines[2].contains("2 files are damaged, missing or cut short"), "{err}");
 }
 
 /// Flips a bit in the value that the log holds. The name of the file.

@@ -3,6 +3,8 @@
 use crate::common::eventually;
 use crate::common::http::{get, put};
 use crate::harness::{Cluster, version};
+use std::fs;
+use std::path::Path;
 use stdx::Version;
 
 const LOST: usize = 2;
@@ -128,5 +130,46 @@ fn a_node_that_lost_its_data_while_the_others_serve_misses_nothing() {
     cluster.kill(LOST);
     for ((key, version), copy) in keys.iter().zip(&versions).zip(cluster.copies(LOST, &keys)) {
         assert_eq!(copy.map(|cell| cell.meta.version), Some(*version), "{key}");
+    }
+}
+
+/// Where the first group of a segment of the log begins.
+const SEGMENT_HEADER_BYTES: u64 = 512;
+
+fn empty_shard(data: &Path) {
+    fs::remove_dir_all(data.join("shard-000")).unwrap();
+    fs::create_dir(data.join("shard-000")).unwrap();
+}
+
+fn cut_log(data: &Path) {
+    let segments = fs::read_dir(data.join("shard-000/wal")).unwrap().map(|entry| entry.unwrap().path());
+    let newest = segments.filter(|path| path.extension().is_some_and(|it| it == "wal")).max().unwrap();
+    fs::OpenOptions::new().write(true).open(newest).unwrap().set_len(SEGMENT_HEADER_BYTES).unwrap();
+}
+
+#[test]
+fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_there() {
+    for lose in [empty_shard, cut_log] {
+        let mut cluster = Cluster::start(3);
+        cluster.kill(0);
+        let keys = keys("endangered");
+        write(&cluster, &[1, LOST], &keys);
+        cluster.kill(1);
+        // A clean stop: the mark of the log is exact.
+        cluster.stop(LOST);
+        lose(cluster.data(LOST));
+        // Only node 0, which missed all of it, and the one that lost it: two of three, and yet no quorum.
+        cluster.spawn(0);
+        cluster.spawn(LOST);
+        for node in [0, LOST] {
+            eventually("the node serves", || cluster.serves(node));
+            assert_never_missed(&cluster, node, &keys);
+        }
+        assert_eq!(cluster.standing(LOST), "rebuilding");
+        assert!(cluster.log(LOST).contains("less than it had"), "{}", cluster.log(LOST));
+        cluster.spawn(1);
+        eventually("it is rebuilt", || cluster.standing(LOST) == "settled");
+        cluster.wait_until_up();
+        assert_found(&cluster, &[0, 1, LOST], &keys);
     }
 }
