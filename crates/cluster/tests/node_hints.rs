@@ -53,13 +53,30 @@ fn hints_survive_their_keeper() {
 }
 
 #[test]
-fn a_cell_is_not_brought_to_nodes_that_are_not_to_hold_it() {
+fn a_target_that_was_owed_an_older_version_is_brought_the_newest_though_that_is_for_fewer_nodes() {
     let mut world = World::started(3, 3);
     world.crash(2);
     let name = world.name_where("k", 2, |replicas| !replicas.contains(&NodeIndex(2)));
     world.write(0, &name, 3, &[2]);
     // Its newest write is for the first two only.
-    world.write(0, &name, 2, &[]);
+    let version = world.write(0, &name, 2, &[]);
+    world.start(2);
+    world.run(3 * SECOND);
+    assert_eq!(world.version_at(2, &name), Some(version));
+    assert_eq!(
+        world.hosts[2].store.cells[&key(&name)].meta.from,
+        3,
+        "it is one of three replicas from now on"
+    );
+    assert_eq!((world.hosts[0].store.hints_for(2), writes(&world, 0, 2)), (0, 1));
+}
+
+#[test]
+fn a_cell_is_not_brought_to_nodes_that_are_not_to_hold_it() {
+    let mut world = World::started(3, 3);
+    world.crash(2);
+    let name = world.name_where("k", 2, |replicas| !replicas.contains(&NodeIndex(2)));
+    world.write(0, &name, 2, &[2]);
     world.start(2);
     world.run(3 * SECOND);
     assert_eq!(world.version_at(2, &name), None);

@@ -435,6 +435,44 @@ fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back()
 }
 
 #[test]
+fn a_rebuilt_replica_gets_a_newer_version_for_fewer_nodes_where_it_had_held_an_older_one() {
+    for (seed, lost_place) in [(27, 1), (28, 2)] {
+        let mut world = World::started(3, seed);
+        place(&mut world, "k", 3);
+        let replicas: Vec<usize> =
+            world.layout.replicas(&key("k"), 3).iter().map(|node| node.as_usize()).collect();
+        let version = world.write(replicas[0], "k", 1, &[]);
+        world.run(3 * SECOND);
+        repair(&mut world, replicas[0]);
+        world.run(10 * SECOND);
+        let lost = replicas[lost_place];
+        world.crash(lost);
+        world.lose_disk(lost);
+        world.start(lost);
+        world.run_until(30 * SECOND, "it is settled", |world| world.standing(lost) == Standing::Settled);
+        assert_eq!(world.version_at(lost, "k"), Some(version), "place {lost_place}");
+    }
+}
+
+#[test]
+fn a_version_for_fewer_nodes_that_nobody_held_an_older_one_of_stays_where_it_was_written() {
+    let mut world = World::started(3, 29);
+    let replicas: Vec<usize> =
+        world.layout.replicas(&key("k"), 3).iter().map(|node| node.as_usize()).collect();
+    world.write(replicas[0], "k", 1, &[]);
+    world.write(replicas[0], "k", 1, &[]);
+    world.run(3 * SECOND);
+    repair(&mut world, replicas[0]);
+    world.run(10 * SECOND);
+    world.crash(replicas[1]);
+    world.lose_disk(replicas[1]);
+    world.start(replicas[1]);
+    world.run(30 * SECOND);
+    assert_eq!(world.standing(replicas[1]), Standing::Settled);
+    assert!(replicas[1..].iter().all(|&host| world.version_at(host, "k").is_none()));
+}
+
+#[test]
 fn one_that_holds_an_older_copy_learns_of_a_delete_elsewhere_by_its_own_pass() {
     let mut world = World::started(3, 11);
     place(&mut world, "k", 3);

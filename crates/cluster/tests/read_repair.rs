@@ -181,3 +181,25 @@ fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
         assert!(!matches!(reply, Reply::Found { cell, .. } if *cell == older), "{reply:?}");
     }
 }
+
+#[test]
+fn what_replaces_an_older_version_takes_over_its_replicas() {
+    let mut cluster = cluster(3, 0);
+    let key = key("k");
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
+    let newest = Cell::value(version(2), 1, Bytes::from_static(b"newest"));
+    let older = Cell::value(version(1), 3, Bytes::from_static(b"older"));
+    for (host, cell) in hosts.into_iter().zip([&newest, &older, &older]) {
+        cluster.hosts[host].cells.insert(key.clone(), cell.clone());
+    }
+    let of_three = newest.with_from_of_at_least(3);
+    for _ in 0..2 {
+        let id = get(&mut cluster, hosts[0], &key, 3, 3);
+        deliver(&mut cluster, |_| true);
+        let reply = &cluster.replies[&id];
+        assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");
+    }
+    for host in hosts {
+        assert_eq!(cluster.hosts[host].cells[&key], of_three, "at {host}");
+    }
+}

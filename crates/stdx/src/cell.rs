@@ -107,6 +107,13 @@ impl Cell {
         Self { meta: CellMeta::tombstone(version, from), value: Bytes::new() }
     }
 
+    /// This cell, for the greater of its own `from` and this one.
+    #[must_use]
+    pub fn with_from_of_at_least(mut self, from: u8) -> Self {
+        self.meta.from = self.meta.from.max(from);
+        self
+    }
+
     /// This cell, borrowed.
     pub fn as_ref(&self) -> CellRef<'_> {
         CellRef { meta: self.meta, value: &self.value }

@@ -18,6 +18,8 @@ pub(super) struct Answers {
     holders: Places,
     older: Places,
     without: Places,
+    /// The greatest `from` of all that was answered.
+    greatest_from: u8,
 }
 
 impl Answers {
@@ -37,6 +39,7 @@ impl Answers {
             self.without.insert(place);
             return false;
         };
+        self.greatest_from = self.greatest_from.max(meta.from);
         let order = self.newest.map_or(Ordering::Greater, |newest| order(&meta, &newest, wall));
         match order {
             Ordering::Less => {
@@ -82,6 +85,11 @@ impl Answers {
     /// Who is to be sent the newest: those that are to hold it and do not, and whoever holds something older.
     pub(super) fn lacking(&self) -> Places {
         self.older.union(self.without.intersection(self.within()))
+    }
+
+    /// The greatest `from` of all versions that were answered. What replaces one of them is for as many nodes.
+    pub(super) const fn greatest_from(&self) -> u8 {
+        self.greatest_from
     }
 
     /// The replicas that are to hold the newest.

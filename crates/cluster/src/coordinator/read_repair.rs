@@ -2,7 +2,8 @@
 //!
 //! **Promise.** Before a read replies with a cell that not all of its first answers had, `min(ack, from of the
 //! cell)` of the replicas that the read is of hold it: a later read of overlapping quorum cannot miss it. A cell goes
-//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else. So a cell
+//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else. It takes
+//! over the greatest `from` of these, for a replica of an older version is one of the newest too. So a cell
 //! whose `from` is smaller than the read's may have nobody left to go to: then those of its replicas that cannot be
 //! reached are trusted to hold it, as they do if its write was acknowledged by a quorum that overlaps with the read's.
 //! Of the replicas that have answered none is trusted.
@@ -263,6 +264,7 @@ impl Read {
         self.repair.bytes = bytes;
         let step = Step::Write { round: self.repair.round };
         let (key, cell) = (self.subject.key.clone(), cell.clone());
+        let cell = cell.with_from_of_at_least(self.answers.greatest_from());
         let request = PeerRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
         context.ask(Asking { operation: id, step, node, deadline: None }, request, bytes);
         true

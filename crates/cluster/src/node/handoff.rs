@@ -1,7 +1,8 @@
 //! Hinted handoff: what peers missed is brought to them when they are back.
 //!
 //! **Promise.** A hint is forgotten only after its target said that it has the newest cell of the key durably, or
-//! when the target is not to hold that cell, or when the hint is dropped: kept for too long, or without its cell.
+//! when the target is not to hold that cell, or when the hint is dropped: kept for too long, or without its cell. A
+//! target that was owed an older version than the newest is a replica of the newest too, whatever its `from`.
 //! A dropped one is counted in the ledger, from where it makes a repair owed. A hint that came meanwhile for a
 //! newer version stays. A peer is told that nothing is left for it only when a count or a pass found nothing.
 //!
@@ -24,7 +25,7 @@ use crate::{
     ScanLimit, StoreRequest, StoreResponse, hint_bytes,
 };
 use std::time::Duration;
-use stdx::{Instant, Now, Version};
+use stdx::{Cell, Instant, Now, Version};
 
 /// What is read, sent and forgotten at once for one target.
 const CHUNK: ScanLimit = ScanLimit { entries: 64, bytes: 1 << 20 };
@@ -249,6 +250,12 @@ impl Node {
     fn deliver(&mut self, now: Now, node: NodeIndex, hint: Hint) {
         let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < now.wall;
         let cell = hint.cell.filter(|cell| cell.meta.version >= hint.version);
+        let from_owed = self.place_of(node, &hint.key) + 1;
+        let owe = |cell: Cell| match cell.meta.version > hint.version {
+            true => cell.with_from_of_at_least(from_owed),
+            false => cell,
+        };
+        let cell = cell.map(owe);
         let is_reachable = self.is_usable(node);
         let pass = &mut self.peers[node.as_usize()].handoff.pass;
         match cell {
@@ -268,6 +275,13 @@ impl Node {
                 self.outbox.event(Event::HintDropped { target: node });
             }
         }
+    }
+
+    /// Where a node stands in the preference list of a key.
+    fn place_of(&self, node: NodeIndex, key: &Key) -> u8 {
+        let layout = &self.member.layout;
+        let list = layout.preference_list(layout.partition_of(key));
+        list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
     fn end_chunk(&mut self, now: Now, node: NodeIndex) {

@@ -29,6 +29,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_that_takes_over_the_from_of_an_older_version_is_the_same_cell() {
+        let mut issue = Issue::default();
+        let of = |from| Cell::value(version(2), from, "a".into());
+        check(&mut issue, &key(), &of(1)).unwrap();
+        assert!(check(&mut issue, &key(), &of(3)).is_err(), "no older version is for three");
+        check(&mut issue, &key(), &Cell::value(version(1), 3, "older".into())).unwrap();
+        assert!(check(&mut issue, &key(), &of(3)).is_ok());
+        assert!(check(&mut issue, &key(), &of(4)).is_err());
+    }
+
+    #[test]
     fn what_compaction_makes_of_an_expired_value_is_the_same_cell() {
         let mut issue = Issue::default();
         let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };

@@ -162,6 +162,9 @@ impl Issue {
         let cells = self.by_key.entry(key.clone()).or_default();
         match cells.get(&version) {
             Some(first) if *first == issued || is_buried(first, &cell.meta) => Ok(false),
+            Some(first) if is_widened(first, &issued, cells.range(..version).map(|(_, older)| older)) => {
+                Ok(false)
+            }
             Some(first) => {
                 Err(format!("version {version} of {key:?} was issued for {first:?} and for {issued:?}"))
             }
@@ -203,6 +206,12 @@ impl Issue {
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.by_key.keys()
     }
+}
+
+/// Whether a cell has taken over the greater `from` of an older version of its key.
+fn is_widened<'a>(first: &Issued, cell: &Issued, mut older: impl Iterator<Item = &'a Issued>) -> bool {
+    let of_first = Issued { from: first.from, ..cell.clone() };
+    *first == of_first && cell.from > first.from && older.any(|older| older.from >= cell.from)
 }
 
 /// Whether `meta` is what compaction makes of `first` when it has expired.

@@ -1,7 +1,9 @@
 //! What differs between this node and a peer is exchanged, a few cells at once.
 //!
 //! A key that the peer does not tell of it may hold all the same: newer, and for fewer nodes than this node's older
-//! cell, which that one must then replace. So the peer is asked first. A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
+//! cell, which that one must then replace. So the peer is asked first. A cell that replaces an older version takes over
+//! the greater `from` of the two, and cells of one version take over the greatest: a replica that held or was owed the
+//! older version is one of the newer from then on, also when its disk is lost. A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
 //! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
 //! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
 
@@ -9,7 +11,7 @@ use super::{Chunk, Node, Pass, Progress, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
-use stdx::{Cell, CellMeta, Now, Version};
+use stdx::{Cell, CellMeta, Now};
 
 /// Cells that are exchanged at once; each is in memory.
 const UNDER_WAY_MAX: usize = 16;
@@ -24,6 +26,8 @@ pub(in crate::node) struct Transfer {
     pub(in crate::node) way: Way,
     /// The receiver holds an older cell, which this one may replace wherever it is.
     pub(in crate::node) replaces: bool,
+    /// The greatest `from` of the versions that were compared. The cell goes with at least this one.
+    pub(in crate::node) from: u8,
     tries: u8,
 }
 
@@ -31,7 +35,7 @@ pub(in crate::node) struct Transfer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Way {
     /// To the peer, unless it holds something newer than this.
-    Offer(Version),
+    Offer(CellMeta),
     Push,
     Pull,
 }
@@ -51,25 +55,32 @@ impl Node {
             |key: &Key| after.is_none_or(|after| key > after) && until.is_none_or(|until| key <= until);
         let theirs: BTreeMap<Key, CellMeta> = entries.into_iter().filter(|(key, _)| is_within(key)).collect();
         let Some(Pass { cutoff, stage: Stage::Comparing(chunk), .. }) = &self.repair.pass else { return };
-        let transfer =
-            |key: &Key, way, replaces| Transfer { node, key: key.clone(), way, replaces, tries: 0 };
+        let transfer = |key: &Key, way, replaces, from| Transfer {
+            node,
+            key: key.clone(),
+            way,
+            replaces,
+            from,
+            tries: 0,
+        };
         let mut transfers = Vec::new();
         for (key, own) in chunk.own.iter().filter(|(key, _)| is_within(key)) {
             match theirs.get(key) {
-                Some(its) if its.version < own.version && own.version.hlc <= *cutoff => {
-                    transfers.push(transfer(key, Way::Push, true));
+                Some(its) if own.version.hlc <= *cutoff && is_behind(its, own) => {
+                    transfers.push(transfer(key, Way::Push, true, own.from.max(its.from)));
                 }
                 None if self.is_exchanged(now, node, key, own, *cutoff) => {
-                    transfers.push(transfer(key, Way::Offer(own.version), false));
+                    transfers.push(transfer(key, Way::Offer(*own), false, own.from));
                 }
                 _ => {}
             }
         }
         for (key, its) in &theirs {
             let own = chunk.own.get(key);
-            let is_ours = self.member.layout.is_replica(self.member.me, key, its.from);
-            if is_ours && own.is_none_or(|own| own.version < its.version) {
-                transfers.push(transfer(key, Way::Pull, own.is_some()));
+            let from = own.map_or(its.from, |own| own.from.max(its.from));
+            let is_ours = self.member.layout.is_replica(self.member.me, key, from);
+            if is_ours && own.is_none_or(|own| is_behind(own, its)) {
+                transfers.push(transfer(key, Way::Pull, own.is_some(), from));
             }
         }
         if let Some(chunk) = self.repair.chunk(number) {
@@ -120,9 +131,13 @@ impl Node {
             return self.transferred(number, transfer, false);
         };
         let transfer = match its {
-            Some(its) if its.version > own => Transfer { way: Way::Pull, replaces: true, ..transfer },
-            Some(its) if its.version == own => return self.dropped(number),
-            Some(_) => Transfer { way: Way::Push, replaces: true, ..transfer },
+            Some(its) if is_behind(&own, its) => {
+                Transfer { way: Way::Pull, replaces: true, from: own.from.max(its.from), ..transfer }
+            }
+            Some(its) if is_behind(its, &own) => {
+                Transfer { way: Way::Push, replaces: true, from: own.from.max(its.from), ..transfer }
+            }
+            Some(_) => return self.dropped(number),
             None => Transfer { way: Way::Push, ..transfer },
         };
         if let Some(chunk) = self.repair.chunk(number) {
@@ -142,6 +157,7 @@ impl Node {
         let node = transfer.node;
         match response {
             StoreResponse::Cell(Some(cell)) if self.may_go(node, &transfer, &cell) => {
+                let cell = cell.with_from_of_at_least(transfer.from);
                 if !self.is_usable(node) {
                     return self.transferred(number, transfer, false);
                 }
@@ -176,6 +192,7 @@ impl Node {
     ) {
         match answer {
             Some(PeerAnswer::Cell(Some(cell))) if self.may_go(self.member.me, &transfer, &cell) => {
+                let cell = cell.with_from_of_at_least(transfer.from);
                 let request = StoreRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
                 self.outbox.store(StorePurpose::StoreLearned { pass: number, transfer }, request);
             }
@@ -219,7 +236,8 @@ impl Node {
 
     /// Whether a cell that may have been overwritten since it was compared is still to go to `node`.
     fn may_go(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
-        transfer.replaces || self.member.layout.is_replica(node, &transfer.key, cell.meta.from)
+        let from = cell.meta.from.max(transfer.from);
+        transfer.replaces || self.member.layout.is_replica(node, &transfer.key, from)
     }
 
     /// A transfer has ended, or is to be tried again, or is left for the next pass.
@@ -247,4 +265,10 @@ impl Node {
             chunk.under_way -= 1;
         }
     }
+}
+
+/// Whether one cell of a key is to be replaced by another: by a greater version, or by the same one with a greater `from`.
+fn is_behind(cell: &CellMeta, other: &CellMeta) -> bool {
+    let is_same = (cell.version, cell.kind) == (other.version, other.kind);
+    cell.version < other.version || is_same && cell.from < other.from
 }
