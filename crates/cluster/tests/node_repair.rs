@@ -4,12 +4,12 @@ mod node_support;
 
 use bytes::Bytes;
 use cluster::{
-    Event, Key, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest, Standing,
+    Event, Key, LostRange, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest, Standing,
     StoreRequest, hint_bytes,
 };
 use node_support::{MILLISECOND, Net, SECOND, World, key};
 use std::collections::BTreeMap;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version};
+use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version, WallTime};
 
 const KEYS: usize = 3_000;
 
@@ -656,4 +656,43 @@ fn a_pass_tells_how_far_it_is() {
         !world.hosts[0].events.iter().any(|event| matches!(event, Event::Repaired { .. })),
         "all was equal"
     );
+}
+
+/// A range in the middle of all keys that two hosts hold, and that the one named here cannot read for good.
+fn with_damage_that_stays(world: &mut World, host: usize) -> Vec<(String, Version)> {
+    let range = LostRange { after: Some(key("k1300")), until: Some(key("k1310")) };
+    world.hosts[host].store.damage(7, range, |_| false);
+    // Older than the grace period: such damage waits for the operator.
+    world.hosts[host].store.damage[0].dead_from = Some(WallTime::EPOCH_2020);
+    let write = |i| {
+        let name = format!("k{i:04}");
+        let version = world.write(i % 2, &name, 2, &[]);
+        (name, version)
+    };
+    (0..KEYS).map(write).collect()
+}
+
+#[test]
+fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
+    for host in [0, 1] {
+        let mut world = World::started(2, 30);
+        let placed = with_damage_that_stays(&mut world, host);
+        world.run(3 * SECOND);
+        repair(&mut world, 0);
+        world.run_until(300 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
+        let is_missing = |name: &String| (0..2).any(|host| world.version_at(host, name).is_none());
+        let left: Vec<&String> =
+            placed.iter().map(|(name, _)| name).filter(|name| is_missing(name)).collect();
+        let is_near = |name: &&String| *name.as_str() > *"k1290" && *name.as_str() < *"k1320";
+        assert!(left.iter().all(is_near), "damage at {host}: {left:?}");
+        let repaired_at = world.hosts[0].store.record.repaired_at;
+        assert!(repaired_at.is_none_or(|at| at < placed[0].1.hlc.wall()), "a part is not repaired");
+
+        world.hosts[host].store.damage.clear();
+        world.run_until(900 * SECOND, "it was tried again", |world| {
+            let is_at =
+                |host, (name, version): &(String, Version)| world.version_at(host, name) == Some(*version);
+            placed.iter().all(|placed| is_at(0, placed) && is_at(1, placed))
+        });
+    }
 }

@@ -22,7 +22,7 @@ use super::pull::Pulled;
 use super::purpose::StorePurpose;
 use super::rebuild::SETTLE_TIMEOUTS;
 use super::{Node, RepairKind};
-use crate::{Damage, RepairStatus, Standing, StoreRequest, StoreResponse};
+use crate::{Damage, LostRange, RepairStatus, Standing, StoreRequest, StoreResponse};
 use stdx::{Instant, Now, WallTime};
 
 /// By this part of the grace period others may forget deletes earlier than by this node's clock, and by then all is done.
@@ -54,6 +54,13 @@ enum Stage {
     Remembering { revision: u64 },
     /// The store has been told.
     GivenUp,
+}
+
+impl Healing {
+    /// What the store cannot read back, as it said last.
+    pub(super) fn damaged_ranges(&self) -> impl Iterator<Item = &LostRange> {
+        self.told.iter().flat_map(|damage| &damage.ranges)
+    }
 }
 
 impl Node {

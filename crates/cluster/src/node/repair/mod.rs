@@ -15,6 +15,10 @@
 //! exchanged. A *round* makes all peers due: when a third of the grace period has passed since the last,
 //! or when asked for. It has ended when nobody is due any more.
 //!
+//! What cannot be read is passed over: a range that a damaged table of this node has lost, and on a peer that cannot read
+//! what it is asked for, a few keys of this node around that, found by halving. The rest of the keys is compared. The
+//! pass counts as incomplete with the peers concerned, so they stay due.
+//!
 //! **Caveats.** A pass reads all keys of this node. Peers that are not up and believed stay due until they are. Where
 //! a key was written for fewer and fewer nodes, one that is not to hold what it holds may keep that, though there
 //! is something newer; nobody asks it for the key unless for as many nodes as had held it at first.
@@ -25,8 +29,8 @@ use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
 use super::{Node, RepairKind};
 use crate::{
-    Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, RangeAnswer, RangeDigest, RangeRequest,
-    RepairStatus, StoreRequest, StoreResponse,
+    Key, LostRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState, RangeAnswer,
+    RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
 };
 pub(super) use exchange::Transfer;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +49,12 @@ const PAUSE_SHARE_OF_GRACE: u32 = 20;
 const REST_MAX: Duration = Duration::from_secs(5);
 /// How often one thing is tried in a pass.
 const TRIES_MAX: u8 = 3;
+/// How often a scan of the own store is tried in a pass. Within this time the store knows what is damaged.
+const SCANS_MAX: u8 = 10;
+/// Between a failed scan of the own store and the next one.
+const SCAN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A range that a peer cannot read is halved until it holds at most this many keys of this node; these are passed over.
+const PASSED_OVER_MAX: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -77,13 +87,21 @@ struct Pass {
     stage: Stage,
     /// The chunk is gone through again, since this node had to learn something from it.
     is_second_look: bool,
+    /// Scans in a row that the store has failed.
+    failed_scans: u8,
     cells: u64,
 }
 
 #[derive(Debug)]
 enum Stage {
-    Resting { until: Instant },
-    Scanning { begun_at: Instant },
+    Resting {
+        until: Instant,
+    },
+    /// `bound`: the start of the damaged range ahead, where the scan ends.
+    Scanning {
+        begun_at: Instant,
+        bound: Option<Key>,
+    },
     Comparing(Chunk),
 }
 
@@ -105,6 +123,8 @@ struct Chunk {
 #[derive(Debug)]
 struct Progress {
     after: Option<Key>,
+    /// Only what is up to this key is asked for, as the peer could not read all.
+    narrowed: Option<Key>,
     tries: u8,
     /// It has answered for a part, and is to be asked for the rest.
     is_to_go_on: bool,
@@ -112,7 +132,7 @@ struct Progress {
 
 impl Progress {
     const fn behind(after: Option<Key>) -> Self {
-        Self { after, tries: 0, is_to_go_on: false }
+        Self { after, narrowed: None, tries: 0, is_to_go_on: false }
     }
 }
 
@@ -139,6 +159,22 @@ impl Repair {
         match &mut self.pass(number)?.stage {
             Stage::Comparing(chunk) => Some(chunk),
             Stage::Resting { .. } | Stage::Scanning { .. } => None,
+        }
+    }
+}
+
+impl Chunk {
+    /// The end of what a peer was asked for.
+    fn asked_until(&self, progress: &Progress) -> Option<Key> {
+        progress.narrowed.clone().or_else(|| self.until.clone())
+    }
+
+    /// A peer is through with the chunk up to this key; `None`: to the last of all.
+    fn pass_peer(&mut self, node: NodeIndex, end: Option<Key>) {
+        if end.is_none() || end == self.until {
+            self.open.remove(&node);
+        } else {
+            self.open.insert(node, Progress { is_to_go_on: true, ..Progress::behind(end) });
         }
     }
 }
@@ -194,15 +230,17 @@ impl Node {
 
     /// The store has scanned a chunk.
     pub(super) fn chunk_scanned(&mut self, now: Now, number: u64, response: StoreResponse) {
-        let (entries, until) = match response {
-            StoreResponse::Scanned { entries, until } => (entries, until),
-            StoreResponse::Failed(_) => return self.end_pass(now, number, false),
-            response => unreachable!("the store answered Scan with {response:?}"),
-        };
         let Some(pass) = self.repair.pass(number) else { return };
-        let Stage::Scanning { begun_at } = pass.stage else {
+        let Stage::Scanning { begun_at, bound } = &mut pass.stage else {
             unreachable!("a pass scans one chunk at a time");
         };
+        let (begun_at, bound) = (*begun_at, bound.take());
+        let (entries, until) = match response {
+            StoreResponse::Scanned { entries, until } => (entries, until.or(bound)),
+            StoreResponse::Failed(_) => return self.scan_again(now),
+            response => unreachable!("the store answered Scan with {response:?}"),
+        };
+        pass.failed_scans = 0;
         let with = pass.with;
         let open = with.iter().map(|node| (node, Progress::behind(pass.after.clone())));
         pass.stage = Stage::Comparing(Chunk {
@@ -229,25 +267,57 @@ impl Node {
         let Some(progress) = chunk.open.get_mut(&node) else { return };
         match answer {
             Some(PeerAnswer::Range(RangeAnswer::Same)) => {
-                chunk.open.remove(&node);
+                let end = progress.narrowed.take().or_else(|| chunk.until.clone());
+                chunk.pass_peer(node, end);
             }
             Some(PeerAnswer::Range(RangeAnswer::Versions { entries, until }))
                 if until.is_none() || until > progress.after =>
             {
-                let is_short = until.is_some() && (chunk.until.is_none() || until < chunk.until);
-                let next = Progress { is_to_go_on: is_short, ..Progress::behind(until.clone()) };
-                let after = std::mem::replace(progress, next).after;
-                let until = if is_short { until } else { chunk.until.clone() };
-                self.compare(now, number, node, after.as_ref(), until.as_ref(), entries);
-                if !is_short && let Some(chunk) = self.repair.chunk(number) {
-                    chunk.open.remove(&node);
-                }
+                let asked_until = progress.narrowed.take().or_else(|| chunk.until.clone());
+                let is_short = until.is_some() && (asked_until.is_none() || until < asked_until);
+                let end = if is_short { until } else { asked_until };
+                let after = progress.after.take();
+                chunk.pass_peer(node, end.clone());
+                self.compare(now, number, node, after.as_ref(), end.as_ref(), entries);
+            }
+            Some(PeerAnswer::Failed(PeerFault::Store(StoreFault::Corrupt { .. }))) => {
+                self.pass_over(now, number, node);
             }
             _ => {
                 progress.tries += 1;
                 self.ask_range(now, number, node);
             }
         }
+    }
+
+    /// A peer cannot read what it was asked for. It is asked for the first half of that; where that is little, for what
+    /// is behind it.
+    fn pass_over(&mut self, now: Now, number: u64, node: NodeIndex) {
+        let Some(Pass { incomplete, stage: Stage::Comparing(chunk), .. }) = self.repair.pass(number) else {
+            return;
+        };
+        let progress = &chunk.open[&node];
+        let (after, until) = (progress.after.clone(), chunk.asked_until(progress));
+        let keys: Vec<&Key> =
+            chunk.own.keys().filter(|key| is_between(key, after.as_ref(), until.as_ref())).collect();
+        if keys.len() > PASSED_OVER_MAX {
+            let narrowed = Some(keys[keys.len() / 2 - 1].clone());
+            chunk.open.insert(node, Progress { narrowed, ..Progress::behind(after) });
+            return self.ask_range(now, number, node);
+        }
+        incomplete.insert(node);
+        chunk.pass_peer(node, until);
+    }
+
+    /// The store has failed to scan a chunk. Soon it can, or knows what is damaged.
+    fn scan_again(&mut self, now: Now) {
+        let pass = self.repair.pass.as_mut().expect("a pass is under way");
+        pass.failed_scans += 1;
+        if pass.failed_scans == SCANS_MAX {
+            let number = pass.number;
+            return self.end_pass(now, number, false);
+        }
+        pass.stage = Stage::Resting { until: now.mono + SCAN_AGAIN_AFTER };
     }
 
     /// For operators.
@@ -288,6 +358,7 @@ impl Node {
             after: None,
             stage: Stage::Resting { until: now.mono + WRITES_SETTLE },
             is_second_look: false,
+            failed_scans: 0,
             cells: 0,
         });
     }
@@ -299,12 +370,30 @@ impl Node {
         is_up && has_room && peer.standing().is_believed()
     }
 
+    /// Scans the next chunk: it begins behind the damaged ranges that the pass has come to, and ends before the next one.
     fn scan_chunk(&mut self, now: Now) {
         let pass = self.repair.pass.as_mut().expect("a pass is under way");
-        pass.stage = Stage::Scanning { begun_at: now.mono };
-        let purpose = StorePurpose::ScanChunk { pass: pass.number };
+        let number = pass.number;
+        let healing = &self.healing;
+        let end_of_next = |after: Option<&Key>| {
+            let next = healing.damaged_ranges().find(|range| has_come_to(after, range));
+            next.map(|range| range.until.clone())
+        };
+        let mut is_over = false;
+        while let Some(until) = end_of_next(pass.after.as_ref()).filter(|_| !is_over) {
+            pass.incomplete = pass.incomplete.union(pass.with);
+            is_over = until.is_none();
+            pass.after = until;
+        }
+        if is_over {
+            return self.end_pass(now, number, true);
+        }
+        let starts = self.healing.damaged_ranges().filter_map(|range| range.after.clone());
+        let bound = starts.filter(|start| is_between(start, pass.after.as_ref(), None)).min();
+        pass.stage = Stage::Scanning { begun_at: now.mono, bound: bound.clone() };
         let after = pass.after.clone();
-        self.outbox.store(purpose, StoreRequest::Scan { after, until: None, limit: CHUNK, values: false });
+        let request = StoreRequest::Scan { after, until: bound, limit: CHUNK, values: false };
+        self.outbox.store(StorePurpose::ScanChunk { pass: number }, request);
     }
 
     /// Asks a peer whether it holds the same in what is left of the chunk.
@@ -315,14 +404,14 @@ impl Node {
         if !is_usable || progress.tries == TRIES_MAX {
             return self.leave_out(node);
         }
-        let after = progress.after.clone();
-        let is_in_rest = |key: &Key| after.as_ref().is_none_or(|after| key > after);
+        let (after, until) = (progress.after.clone(), chunk.asked_until(progress));
+        let is_in_rest = |key: &Key| is_between(key, after.as_ref(), until.as_ref());
         let rest = chunk
             .own
             .iter()
             .filter(|(key, meta)| is_in_rest(key) && self.is_exchanged(now, node, key, meta, *cutoff));
         let digest = Some(RangeDigest::of(rest.map(|(key, meta)| (key.as_bytes(), meta.version))));
-        let (cutoff, until) = (*cutoff, chunk.until.clone());
+        let cutoff = *cutoff;
         let request = PeerRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
         self.outbox.ask(now.mono, node, AskPurpose::CompareRange { pass: number }, request);
     }
@@ -380,4 +469,16 @@ impl Node {
             }
         }
     }
+}
+
+/// Whether a key is behind `after`, and not behind `until`.
+fn is_between(key: &Key, after: Option<&Key>, until: Option<&Key>) -> bool {
+    after.is_none_or(|after| key > after) && until.is_none_or(|until| key <= until)
+}
+
+/// Whether what is right behind `after` lies in a range.
+fn has_come_to(after: Option<&Key>, range: &LostRange) -> bool {
+    let has_begun = range.after.as_ref().is_none_or(|start| after.is_some_and(|after| start <= after));
+    let is_passed = after.is_some_and(|after| range.until.as_ref().is_some_and(|until| until <= after));
+    has_begun && !is_passed
 }
