@@ -288,3 +288,19 @@ fn an_answer_that_nobody_waits_for_is_ignored() {
     }
     world.run(Duration::from_secs(1));
 }
+
+#[test]
+fn hints_for_large_values_arrive_over_a_slow_link_each_once() {
+    let mut world = World::started(3, 40);
+    world.bytes_per_second = Some(1 << 20);
+    world.crash(2);
+    for name in ["a", "b", "c"] {
+        let version = world.version(0);
+        let cell = Cell::value(version, 3, vec![7; 6 << 20].into());
+        world.write_cell(0, &key(name), &cell, &[2]);
+        world.run(SECOND);
+    }
+    world.start(2);
+    world.run_until(40 * SECOND, "all are delivered", |world| world.hosts[0].store.hints_for(2) == 0);
+    assert_eq!(writes(&world, 0, 2), 3, "each once");
+}

@@ -696,3 +696,38 @@ fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
         });
     }
 }
+
+/// Large values on all of three hosts, and the last host emptied or not.
+fn with_large_values(seed: u64) -> World {
+    let mut world = World::started(3, seed);
+    for name in ["a", "b", "c"] {
+        let version = world.version(0);
+        let cell = Cell::value(version, 3, vec![7; 6 << 20].into());
+        (0..3).for_each(|host| world.write_cell(host, &key(name), &cell, &[]));
+        world.run(SECOND);
+    }
+    world.bytes_per_second = Some(1 << 20);
+    world
+}
+
+#[test]
+fn a_node_with_large_values_is_rebuilt_over_slow_links() {
+    let mut world = with_large_values(41);
+    world.crash(2);
+    world.lose_disk(2);
+    world.start(2);
+    world.run_until(300 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    assert_eq!(world.hosts[2].store.cells.len(), 3);
+}
+
+#[test]
+fn large_values_are_exchanged_over_slow_links() {
+    let mut world = with_large_values(42);
+    world.hosts[2].store.cells.remove(&key("b"));
+    world.hosts[0].store.cells.remove(&key("c"));
+    world.run(3 * SECOND);
+    repair(&mut world, 0);
+    world.run_until(300 * SECOND, "all have all", |world| {
+        world.hosts.iter().all(|host| host.store.cells.len() == 3)
+    });
+}

@@ -327,7 +327,7 @@ impl Node {
         let Some(number) = self.outbox.number_of(id) else { return };
         if let PeerAnswer::Heartbeat(vitals) = answer {
             self.heartbeat_answered(now, node, number, vitals);
-        } else if let Some(purpose) = self.outbox.answered(node, number) {
+        } else if let Some(purpose) = self.outbox.answered(now.mono, node, number) {
             self.answered(now, node, purpose, Some(answer));
         }
     }

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key,
     Layout, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin,
-    PeerHello, PeerState, PeerView, Standing, StoreId, StoreRequest, hint_bytes,
+    PeerAnswer, PeerHello, PeerRequest, PeerState, PeerView, RangeAnswer, Standing, StoreId, StoreRequest,
+    hint_bytes,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,6 +68,10 @@ pub(crate) struct World {
     pub(crate) hint_bytes_max: u64,
     /// Cells that came to a node that is not to hold them, and held no older one of the key.
     pub(crate) strays: Vec<(usize, Key)>,
+    /// What each link carries in a second, in bytes of values; `None`: anything. Heartbeats go past what waits.
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Until when each link has something to carry.
+    busy_until: BTreeMap<(usize, usize), Instant>,
     happenings: BTreeMap<(Instant, u64), Happening>,
     happened: u64,
     connections: BTreeMap<LinkId, Connection>,
@@ -107,6 +112,8 @@ impl World {
             clock_start: Hlc::ZERO,
             hint_bytes_max: 1 << 20,
             strays: Vec::new(),
+            bytes_per_second: None,
+            busy_until: BTreeMap::new(),
             happenings: BTreeMap::new(),
             happened: 0,
             connections: BTreeMap::new(),
@@ -493,14 +500,28 @@ impl World {
         let node = NodeIndex(from as u8);
         let destination = if is_dialer { Destination::Accepted(link) } else { Destination::Dialed(node) };
         let origin = Origin { node, link: destination };
+        let arrives = self.now.max(self.carry(from, to, message));
         for _ in 0..copies {
             let late = self.net.jitter.mul_f64(self.rng.unit());
             let message = message.clone();
             self.at(
-                self.now + self.net.latency + late,
+                arrives + self.net.latency + late,
                 Happening::Message { host: to, life, link, origin, message },
             );
         }
+    }
+
+    /// When a link has carried a message behind those before it.
+    fn carry(&mut self, from: usize, to: usize, message: &Message) -> Instant {
+        let Some(rate) = self.bytes_per_second else { return self.now };
+        let bytes = value_bytes(message);
+        if bytes == 0 {
+            return self.now;
+        }
+        let begins = self.busy_until.get(&(from, to)).copied().unwrap_or(self.now).max(self.now);
+        let ends = begins + Duration::from_millis(bytes * 1_000 / rate);
+        self.busy_until.insert((from, to), ends);
+        ends
     }
 
     fn at(&mut self, at: Instant, happening: Happening) {
@@ -536,6 +557,18 @@ impl World {
         let links = self.connections.iter();
         links.filter(move |(_, link)| link.dialer == host || link.acceptor == host).map(|(&link, _)| link)
     }
+}
+
+fn value_bytes(message: &Message) -> u64 {
+    let bytes = match message {
+        Message::Request { request: PeerRequest::Write { cell, .. }, .. } => cell.value.len(),
+        Message::Answer { answer: PeerAnswer::Cell(Some(cell)), .. } => cell.value.len(),
+        Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Cells { entries, .. }), .. } => {
+            entries.iter().map(|(_, cell)| cell.value.len()).sum()
+        }
+        _ => 0,
+    };
+    bytes as u64
 }
 
 pub(crate) fn key(name: &str) -> Key {

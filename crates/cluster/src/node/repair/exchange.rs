@@ -7,7 +7,7 @@
 //! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
 //! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
 
-use super::{Chunk, Node, Pass, Progress, Stage, TRIES_MAX};
+use super::{Chunk, Node, Pass, Progress, Repair, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
@@ -15,6 +15,12 @@ use stdx::{Cell, CellMeta, Now};
 
 /// Cells that are exchanged at once; each is in memory.
 const UNDER_WAY_MAX: usize = 16;
+/// The bytes of cells that are exchanged at once, by the size of recent ones. One cell alone always goes.
+const UNDER_WAY_BYTES: usize = 4 << 20;
+/// The size of a cell before one has been seen.
+pub(super) const CELL_BYTES_FIRST: usize = 1 << 20;
+/// After a smaller cell, the size that is expected falls by this part.
+const FORGOTTEN_PART: usize = 8;
 /// While more than this wait, peers are not asked for the rest of a range; each may add what one answer holds.
 const WAITING_MAX: usize = 1_024;
 
@@ -38,6 +44,13 @@ pub(in crate::node) enum Way {
     Offer(CellMeta),
     Push,
     Pull,
+}
+
+impl Repair {
+    /// Takes note of the size of a cell that is exchanged, in bytes.
+    fn expect_cells_of(&mut self, bytes: usize) {
+        self.cell_bytes = bytes.max(self.cell_bytes - self.cell_bytes / FORGOTTEN_PART);
+    }
 }
 
 impl Node {
@@ -158,6 +171,7 @@ impl Node {
         match response {
             StoreResponse::Cell(Some(cell)) if self.may_go(node, &transfer, &cell) => {
                 let cell = cell.with_from_of_at_least(transfer.from);
+                self.repair.expect_cells_of(cell.value.len());
                 if !self.is_usable(node) {
                     return self.transferred(number, transfer, false);
                 }
@@ -193,6 +207,7 @@ impl Node {
         match answer {
             Some(PeerAnswer::Cell(Some(cell))) if self.may_go(self.member.me, &transfer, &cell) => {
                 let cell = cell.with_from_of_at_least(transfer.from);
+                self.repair.expect_cells_of(cell.value.len());
                 let request = StoreRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
                 self.outbox.store(StorePurpose::StoreLearned { pass: number, transfer }, request);
             }
@@ -224,9 +239,10 @@ impl Node {
     }
 
     fn next_transfer(&mut self) -> Option<(u64, Transfer)> {
+        let window = (UNDER_WAY_BYTES / self.repair.cell_bytes.max(1)).clamp(1, UNDER_WAY_MAX);
         let pass = self.repair.pass.as_mut()?;
         let Stage::Comparing(chunk) = &mut pass.stage else { return None };
-        if chunk.under_way == UNDER_WAY_MAX {
+        if chunk.under_way >= window {
             return None;
         }
         let transfer = chunk.transfers.pop_front()?;

@@ -71,6 +71,8 @@ pub(super) struct Repair {
     pause: Duration,
     passes: u64,
     pass: Option<Pass>,
+    /// The size that is expected of cells that are exchanged, in bytes: near the largest of recent ones.
+    cell_bytes: usize,
 }
 
 /// One way through all keys.
@@ -148,6 +150,7 @@ impl Repair {
             pause: PAUSE_MIN,
             passes: 0,
             pass: None,
+            cell_bytes: exchange::CELL_BYTES_FIRST,
         }
     }
 
