@@ -2,10 +2,11 @@
 
 use crate::check::facts::{Facts, Rule};
 use crate::check::heard_versions::Heard;
+use crate::check::later_writes::LaterWrites;
 use crate::check::slow_disk::SlowDisk;
 use crate::check::{
-    Violation, deadlines, expiry, monotonic_reads, near_time, no_resurrection, nothing_stored, one_reply,
-    one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
+    Violation, acks, deadlines, expiry, monotonic_reads, near_time, no_resurrection, nothing_stored,
+    one_reply, one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
 };
 use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
 use crate::{Nanos, Scenario};
@@ -24,7 +25,9 @@ pub(crate) struct Judge {
     pub(crate) issue: Issue,
     pub(crate) stored: Stored,
     pub(crate) heard: Heard,
-    facts: Facts,
+    pub(crate) facts: Facts,
+    ledger: acks::Ledger,
+    later_writes: LaterWrites,
     snapshot_age: Duration,
     layout: Arc<Layout>,
     /// The greatest that any wall clock has shown that was not wrong.
@@ -75,6 +78,8 @@ impl Judge {
             stored: Stored::default(),
             heard: Heard::default(),
             facts: Facts::new(Rule::of(scenario)),
+            ledger: acks::Ledger::default(),
+            later_writes: LaterWrites::default(),
             snapshot_age: scenario.snapshot_age,
             layout,
             latest_wall: WallTime::EPOCH_2020,
@@ -91,6 +96,7 @@ impl Judge {
     /// Takes note of a command that begins.
     pub(crate) fn begin(&mut self, operation: Operation) {
         self.under_way.entry(operation.node).or_default().insert(operation.id);
+        self.later_writes.begin(&operation);
         self.history.begin(operation);
     }
 
@@ -102,6 +108,9 @@ impl Judge {
         }
         let operation = ended.expect("it was checked").clone();
         self.under_way.entry(operation.node).or_default().remove(&id);
+        if let Err(violation) = self.later_writes.end(&operation) {
+            return self.fail(violation);
+        }
         if operation.asked == Asked::Get
             && let Err(violation) = self.check_read(&operation, wall)
         {
@@ -120,6 +129,27 @@ impl Judge {
     /// where it is wrong.
     fn latest_for(&self, wall: Option<WallTime>) -> WallTime {
         wall.map_or(self.latest_wall, |wall| wall.max(self.latest_wall))
+    }
+
+    /// Takes note of the reply to a command that is about to leave.
+    pub(crate) fn reply(&mut self, to: RequestId, reply: &Reply) {
+        let checked = (self.history.get(to))
+            .map_or(Ok(()), |operation| acks::check(&self.layout, operation, reply, &self.ledger));
+        if let Err(violation) = checked {
+            self.fail(violation);
+        }
+    }
+
+    /// A node has said that it made a version of a key durable.
+    pub(crate) fn has_stored(&mut self, node: NodeIndex, key: Key, at: Nanos, version: Version) {
+        self.ledger.note_durable(node, version);
+        self.stored.note(node, key, at, version);
+    }
+
+    /// A node has lost its data directory.
+    pub(crate) fn lost_directory(&mut self, node: NodeIndex) {
+        self.stored.forget(node);
+        self.later_writes.forget(node);
     }
 
     /// Takes note of the reply to a command for a page: the scan, if it goes on.
@@ -221,6 +251,7 @@ impl Judge {
 
     /// Takes note of a cell that a node is asked to store.
     pub(crate) fn stores(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
+        self.ledger.give(node, key, meta.version);
         let checked = replica_sets::check(&self.layout, &self.issue, node, key, meta)
             .and_then(|()| near_time::check(key, meta.version, self.latest_wall));
         if let Err(violation) = checked {
@@ -259,8 +290,15 @@ impl Judge {
     }
 
     /// Whether a process of the node has ended within these times.
-    pub(crate) fn has_ended(&self, node: NodeIndex, from: Nanos, until: Nanos) -> bool {
+    fn has_ended(&self, node: NodeIndex, from: Nanos, until: Nanos) -> bool {
         self.endings.get(&node).is_some_and(|endings| endings.iter().any(|at| (from..=until).contains(at)))
+    }
+
+    /// Whether the process of this node did not end from the begin of a write until `long` after the client's last
+    /// word of it. A process that was paused takes a command long after the client gave it, and answers later still.
+    pub(crate) fn lived_on(&self, node: NodeIndex, write: &Operation, long: Duration) -> bool {
+        let last_word = write.told.as_ref().map_or(write.began, |(at, _)| *at);
+        !self.has_ended(node, write.began, last_word + long)
     }
 
     /// Commands that a node has not answered.

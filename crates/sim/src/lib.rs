@@ -6,7 +6,8 @@
 //! invariant that did not hold, or in none. A run with a flood is 9 seconds in which clients ask for far more than
 //! disks bear, and has no fault.
 //!
-//! **Mechanism.** A [`Scenario`] is drawn from the seed. Hosts stand in a world with one queue of events; each
+//! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which are traits of the world
+//! beside faults. Hosts stand in a world with one queue of events; each
 //! has a disk in memory that loses what was not synced, clocks that err, and a process that lives and dies
 //! (`world`, `host`, [`network`]). Clients ask for keys and read ranges (`workload`), the nemesis strikes
 //! (`nemesis`), and a judge keeps the [`history`] and has the invariants of [`check`] looked at, one a file.
@@ -40,6 +41,6 @@ mod world;
 
 pub use plant::Plant;
 pub use run::{Report, run};
-pub use scenario::{FaultKind, FloodLoad, QuorumStyle, Scale, Scenario};
+pub use scenario::{Dimension, Dimensions, FaultKind, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario};
 pub use time::Nanos;
 pub use trace::Trace;

@@ -2,12 +2,13 @@
 //! `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
 //!
 //! A sweep runs some of its seeds with a flood too. With `--fault`, half of the faults of each run are of that kind:
-//! `--fault clock-step`.
+//! `--fault clock-step`. With `--with`, each run has this dimension of the world, whether its seed draws it or not:
+//! `--with narrow-links`.
 
-use sim::{FaultKind, Plant, Report, Scale, Scenario};
+use sim::{Dimension, FaultKind, Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
-const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND]\nsim plants COUNT [--small] [--plant NAME]";
+const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
 
 /// A sweep runs one seed in so many with a flood as well.
 const FLOOD_EVERY: u64 = 10;
@@ -18,14 +19,20 @@ struct Kind {
     scale: Scale,
     is_flood: bool,
     fault: Option<FaultKind>,
+    /// A dimension that the run has whether it is drawn or not.
+    with: Option<Dimension>,
 }
 
 impl Kind {
     fn draw(self, seed: u64) -> Scenario {
-        match self.fault {
+        let scenario = match self.fault {
             Some(kind) => Scenario::draw_with(seed, self.scale, kind),
             None if self.is_flood => Scenario::draw_flood(seed, self.scale),
             None => Scenario::draw(seed, self.scale, None),
+        };
+        match self.with {
+            Some(dimension) => scenario.with(dimension),
+            None => scenario,
         }
     }
 }
@@ -45,15 +52,25 @@ fn main() -> ExitCode {
         eprintln!("kinds of faults: {}", all.map(FaultKind::name).collect::<Vec<_>>().join(" "));
         return usage();
     }
+    let with_name = words.iter().skip_while(|word| *word != "--with").nth(1);
+    let with = with_name.and_then(|name| Dimension::named(name));
+    if has("--with") && with.is_none() {
+        eprintln!("dimensions: {}", Dimension::ALL.map(Dimension::name).join(" "));
+        return usage();
+    }
     match words.first().map(String::as_str) {
         Some("run") => match number_after("--seed") {
-            Some(seed) => run_one(seed, Kind { scale, is_flood: has("--flood"), fault }, has("--trace")),
+            Some(seed) => {
+                run_one(seed, Kind { scale, is_flood: has("--flood"), fault, with }, has("--trace"))
+            }
             None => usage(),
         },
         Some("sweep") => match number_after("sweep") {
-            Some(count) => {
-                sweep(number_after("--from").unwrap_or(0), count, Kind { scale, is_flood: false, fault })
-            }
+            Some(count) => sweep(
+                number_after("--from").unwrap_or(0),
+                count,
+                Kind { scale, is_flood: false, fault, with },
+            ),
             None => usage(),
         },
         Some("plants") => match number_after("plants") {
@@ -144,5 +161,6 @@ fn replay(seed: u64, kind: Kind) -> String {
     let small = if kind.scale == Scale::SMALL { " --small" } else { "" };
     let flood = if kind.is_flood { " --flood" } else { "" };
     let fault = kind.fault.map_or_else(String::new, |kind| format!(" --fault {}", kind.name()));
-    format!("replay: cargo xtask sim --seed {seed}{small}{flood}{fault}")
+    let with = kind.with.map_or_else(String::new, |dimension| format!(" --with {}", dimension.name()));
+    format!("replay: cargo xtask sim --seed {seed}{small}{flood}{fault}{with}")
 }

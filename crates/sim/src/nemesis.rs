@@ -85,6 +85,11 @@ impl Nemesis {
         }
     }
 
+    /// Whether everything was mended for good.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     fn up_to(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(1 + self.rng.below(most.as_nanos() as u64))
     }
@@ -233,6 +238,7 @@ impl World {
         self.end_copy();
         self.network.heal();
         self.release_held();
+        self.pump_all();
         for node in self.nodes() {
             self.resume(node);
             for mend in [Mend::FastDisk(node), Mend::GoodReads(node), Mend::RoomOnDisk(node)] {
@@ -309,7 +315,7 @@ impl World {
         self.host(node).disk = MemFs::new();
         // The damaged file went with the old disk; the new one may come to have another of this name.
         self.nemesis.damaged.take_if(|(damaged, _)| *damaged == node);
-        self.judge.stored.forget(node);
+        self.judge.lost_directory(node);
         self.nemesis.disks_lost += 1;
         self.nemesis.emptied.insert(node);
     }

@@ -242,6 +242,19 @@ impl Network {
         passes.then(|| now + self.delay() + path.slowness)
     }
 
+    /// How long the next byte of a stream takes from one node to another; `None`: nothing gets there for now, and
+    /// the stream waits.
+    pub fn stream_delay(&mut self, from: NodeIndex, to: NodeIndex) -> Option<Duration> {
+        let path = self.path(from, to);
+        let passes = path.cuts == 0 && path.clogs == 0;
+        passes.then(|| self.delay() + path.slowness)
+    }
+
+    /// A random number less than `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.rng.below(bound)
+    }
+
     /// Keeps a packet until the path is clear.
     pub fn hold(&mut self, connection: Connection, toward: Side, packet: Packet) {
         let Some(link) = self.links.get(&connection) else { return };

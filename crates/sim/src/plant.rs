@@ -64,11 +64,13 @@ pub enum Plant {
     FloodLetIn,
     /// Who was too busy once is too busy for good.
     BusyForGood,
+    /// Of the other replicas that a read must write a version back to, it writes to one only.
+    WriteBackTooSmall,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -98,5 +100,6 @@ impl Plant {
         Self::SlowReplicaAwaited,
         Self::FloodLetIn,
         Self::BusyForGood,
+        Self::WriteBackTooSmall,
     ];
 }

@@ -1,4 +1,5 @@
-//! What a run is like: everything that is chosen once, drawn from the seed.
+//! What a run is like: everything that is chosen once, drawn from the seed. Traits of the world beside faults are in
+//! [`Dimension`].
 //!
 //! **Mechanism.** Swarm testing (Groce et al., "Swarm testing", 2012): a run has some kinds of faults and not
 //! others, some sizes and not others, so that what one of them would hide is seen in a run without it.
@@ -13,6 +14,9 @@
 //! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little.
 
 mod change;
+mod dimension;
+
+pub use dimension::{Dimension, Dimensions, NarrowLinks};
 
 use crate::Plant;
 use std::time::Duration;
@@ -209,6 +213,8 @@ pub enum QuorumStyle {
     EveryReplicaWrites,
     /// Anything that is a quorum.
     Any,
+    /// Half of the commands as [`QuorumStyle::Majority`], the others as [`QuorumStyle::Any`].
+    Mixed,
 }
 
 /// What a run is like.
@@ -286,6 +292,8 @@ pub struct Scenario {
     pub one_slow_disk: bool,
     /// Clients ask for more than disks bear, and nothing else goes wrong.
     pub flood: Option<FloodLoad>,
+    /// Traits of the world beside faults.
+    pub dimensions: Dimensions,
 }
 
 /// What disks bear, and what clients ask for; commands are for each second.
@@ -318,7 +326,10 @@ impl Scenario {
         let mut scenario = Self::draw_any(seed, scale, plant);
         match plant {
             Some(plant) => scenario.bring_out(plant),
-            None => scenario.draw_change(),
+            None => {
+                scenario.draw_change();
+                scenario.draw_dimensions();
+            }
         }
         scenario
     }
@@ -401,6 +412,7 @@ impl Scenario {
             page_bytes_max: [256, 1 << 10, 8 << 10, 128 << 10][rng.below(4) as usize],
             one_slow_disk: false,
             flood: None,
+            dimensions: Dimensions::default(),
         }
     }
 
@@ -417,6 +429,7 @@ impl Scenario {
             }
             Plant::HealingSkipped | Plant::ScrubSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
+            Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
             Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
@@ -452,6 +465,22 @@ impl Scenario {
         self.hint_bytes_max = 200;
         self.cold_share = 0.3;
         self.delete_share = 0.0;
+    }
+
+    /// Reads that may have to write back to several replicas, and writes that reach few of them.
+    fn bring_out_write_backs(&mut self) {
+        self.fault_kinds = vec![FaultKind::Partition];
+        self.nodes = 5;
+        self.default_from = 5;
+        self.quorums = QuorumStyle::AtLeastMajorityWrites;
+        self.faults = 2 * self.scale.duration.as_secs();
+        self.outage_max = Duration::from_millis(1_500);
+        self.keys = 3;
+        self.cold_share = 0.0;
+        self.read_share = 0.7;
+        self.ttl_share = 0.0;
+        self.value_bytes_max = 64;
+        self.hint_bytes_max = 1;
     }
 
     /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.
@@ -555,7 +584,7 @@ impl Scenario {
 
     /// Whether tombstones are purged within the run.
     pub fn has_short_grace(&self) -> bool {
-        self.grace < GRACE_LONG
+        self.grace <= GRACE_SHORT
     }
 
     /// Whether a node that was away for some seconds does not come back with its data.

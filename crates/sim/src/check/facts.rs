@@ -7,7 +7,7 @@
 //! established has seen something dead and at least as new; the least such cell that was issued counts.
 //!
 //! A read, or a scan, is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`,
-//! the larger of the two `from`.
+//! the larger `from` of the two operations. The `from` of the version itself does not count.
 
 use crate::history::{Asked, Issue, Operation, Told};
 use crate::{Nanos, Scenario};
@@ -53,8 +53,9 @@ impl Rule {
         Self { survives_with }
     }
 
-    fn counts(self, fact: &Fact) -> bool {
-        self.survives_with.is_none_or(|(holders, from)| fact.holders >= holders && fact.from == from)
+    /// Whether what so many of the first `from` replicas hold is not lost in this run.
+    pub fn survives(self, holders: u8, from: u8) -> bool {
+        self.survives_with.is_none_or(|(needed, of)| holders >= needed && from == of)
     }
 }
 
@@ -69,6 +70,11 @@ impl Facts {
     /// No facts yet.
     pub const fn new(rule: Rule) -> Self {
         Self { rule, by_key: BTreeMap::new() }
+    }
+
+    /// Whether a write that was acknowledged with this quorum is not lost in this run.
+    pub fn survives(&self, write: Quorum) -> bool {
+        self.rule.survives(write.ack(), write.from())
     }
 
     /// The newest version that a read must respect by facts of the kind that `counts` names.
@@ -93,21 +99,14 @@ impl Facts {
             }
             Told::Found { version, .. } => {
                 let stored_on = issue.get(&operation.key, *version).map_or(1, |issued| issued.from);
-                let holders = seen_on(operation.quorum, stored_on);
-                Some(Fact {
-                    by: By::Read,
-                    since: *since,
-                    version: *version,
-                    holders,
-                    from: from.max(stored_on),
-                })
+                Some(seen(operation.quorum, *since, *version, stored_on))
             }
             Told::Missing if operation.asked == Asked::Get => {
                 self.seen_dead(operation, *since, issue, latest_wall)
             }
             Told::Missing | Told::Failed { .. } | Told::Nothing => None,
         };
-        if let Some(fact) = fact.filter(|fact| self.rule.counts(fact)) {
+        if let Some(fact) = fact.filter(|fact| self.rule.survives(fact.holders, fact.from)) {
             self.by_key.entry(operation.key.clone()).or_default().push(fact);
         }
     }
@@ -130,17 +129,15 @@ impl Facts {
         let mut dead =
             issue.range(&read.key, floor..).filter(|(_, issued)| issued.is_dead_at(latest_wall)).peekable();
         let &(version, _) = dead.peek()?;
-        let (least, most) = dead
-            .fold((u8::MAX, 0), |(least, most), (_, issued)| (least.min(issued.from), most.max(issued.from)));
-        let holders = seen_on(read.quorum, least);
-        let fact = Fact { by: By::Read, since, version, holders, from: read.quorum.from().max(most) };
-        (version > floor).then_some(fact)
+        let stored_on = dead.map(|(_, issued)| issued.from).min().unwrap_or(0);
+        (version > floor).then(|| seen(read.quorum, since, version, stored_on))
     }
 }
 
-/// How many replicas hold for certain what a read has returned that is for so many.
-fn seen_on(quorum: Quorum, from: u8) -> u8 {
-    if from < quorum.from() { 1 } else { quorum.ack() }
+/// What a read has established by seeing a version that is for `stored_on` replicas.
+const fn seen(quorum: Quorum, since: Nanos, version: Version, stored_on: u8) -> Fact {
+    let holders = if stored_on < quorum.from() { 1 } else { quorum.ack() };
+    Fact { by: By::Read, since, version, holders, from: quorum.from() }
 }
 
 /// The newest version that binds a read which began then, with this quorum.

@@ -1,6 +1,7 @@
 //! What must hold, one invariant a file. Each is a pure function of histories, so that each has a test which
 //! feeds it a violation.
 
+pub mod acks;
 pub mod convergence;
 pub mod deadlines;
 pub mod durability;
@@ -9,6 +10,7 @@ pub mod facts;
 pub mod floods;
 pub mod handed_over;
 pub mod heard_versions;
+pub mod later_writes;
 pub mod monotonic_reads;
 pub mod near_time;
 pub mod no_resurrection;

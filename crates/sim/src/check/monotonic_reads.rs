@@ -32,6 +32,25 @@ mod tests {
         assert!(check(&missing((2, 3), 11..20), &facts, &issue, NOW).is_err());
         assert!(check(&found(2, (2, 3), 11..20), &facts, &issue, NOW).is_ok());
         assert!(check(&found(1, (1, 3), 11..20), &facts, &issue, NOW).is_ok(), "no overlap");
+        assert!(
+            check(&found(1, (2, 4), 11..20), &facts, &issue, NOW).is_ok(),
+            "2 of 3 and 2 of 4 need not meet"
+        );
+        assert!(
+            check(&found(1, (3, 5), 11..20), &facts, &issue, NOW).is_ok(),
+            "2 of 3 and 3 of 5 need not meet"
+        );
+        assert!(check(&found(1, (4, 5), 11..20), &facts, &issue, NOW).is_err());
+    }
+
+    #[test]
+    fn a_version_of_more_copies_binds_reads_of_fewer_replicas() {
+        let mut issue = issue(&[1], &[]);
+        let five_copies = stdx::Cell::value(super::super::testing::version(2), 5, "2".into());
+        issue.note(&super::super::testing::key(), &five_copies).unwrap();
+        let mut facts = Facts::new(Rule { survives_with: None });
+        facts.learn(&found(2, (2, 3), 0..10), &issue, NOW);
+        assert!(check(&found(1, (2, 3), 11..20), &facts, &issue, NOW).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where planted bugs are made: between the shipped machines and the world.
 
 use crate::Plant;
+use crate::history::Operation;
 use cluster::{
     Asker, Command, Cut, Effect, Failure, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder,
     PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply, ScanAnswer,
@@ -9,7 +10,7 @@ use cluster::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag};
+use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag, Version};
 
 /// What a planted bug keeps on a host, for one life of its process.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Planted {
     was_full: bool,
     /// A command was refused.
     was_busy: bool,
+    /// Versions that reads have written back to another replica.
+    written_back: BTreeSet<Version>,
 }
 
 /// The command that a planted bug makes of one.
@@ -47,6 +50,22 @@ pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Comm
         }
         (_, command) => command,
     }
+}
+
+/// The reply that a planted bug makes of one: a client is told that as many replicas answered as it asked for.
+pub(crate) fn reply<'a>(
+    plant: Option<Plant>,
+    reply: &'a Reply,
+    asked: Option<&Operation>,
+) -> std::borrow::Cow<'a, Reply> {
+    let mut told = std::borrow::Cow::Borrowed(reply);
+    if let (Some(Plant::ReadOfOne | Plant::QuorumOffByOne), Some(asked)) = (plant, asked)
+        && let Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } =
+            told.to_mut()
+    {
+        acks.got = acks.got.max(asked.quorum.ack());
+    }
+    told
 }
 
 fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
@@ -86,6 +105,22 @@ impl Planted {
         {
             part.range.from = Some(behind_next(cut));
         }
+    }
+
+    /// The answer that a planted bug gives in place of the peer that a read writes back to.
+    pub(crate) fn write_back(
+        &mut self,
+        plant: Option<Plant>,
+        asker: Asker,
+        message: &Message,
+        tag: NodeTag,
+    ) -> Option<PeerAnswer> {
+        let Message::Request { request: PeerRequest::Write { cell, .. }, .. } = message else { return None };
+        let version = cell.meta.version;
+        let is_write_back = asker != Asker::Node && version.tag != tag;
+        let is_too_small = plant == Some(Plant::WriteBackTooSmall) && is_write_back;
+        (is_too_small && !self.written_back.insert(version))
+            .then_some(PeerAnswer::Written { superseded: false })
     }
 
     /// Has a planted bug change a request to write, or answer it at once.

@@ -60,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) dialed: BTreeMap<(Asker, NodeIndex), Connection>,
     /// When each machine is woken next.
     pub(crate) wakes: BTreeMap<Asker, Nanos>,
+    /// When the last writes of each machine were or will be handed to the store, where threads are busy.
+    pub(crate) submits: BTreeMap<Asker, Nanos>,
     /// The writes that its store has not answered.
     pub(crate) writes: BTreeMap<(Asker, StoreId), (Key, Version)>,
     /// A commit is on its way.
@@ -119,7 +121,7 @@ impl Process {
             clock: Arc::new(HybridClock::new(clock_start)),
             hints: Arc::new(HintLedger::new(scenario.hint_bytes_max)),
         };
-        let node = Node::new(now, member.clone(), record, node_limits(scenario), rng.fork());
+        let node = Node::new(now, member.clone(), record, node_limits(scenario, me), rng.fork());
         let view = Arc::clone(node.view());
         let coordinators = (0..scenario.coordinators)
             .map(|number| {
@@ -147,6 +149,7 @@ impl Process {
             answers: Arc::default(),
             dialed: BTreeMap::new(),
             wakes: BTreeMap::new(),
+            submits: BTreeMap::new(),
             writes: BTreeMap::new(),
             is_committing: false,
             jobs_chain: 0,
@@ -300,11 +303,11 @@ fn engine_options(scenario: &Scenario) -> engine::Options {
     }
 }
 
-fn node_limits(scenario: &Scenario) -> NodeLimits {
+fn node_limits(scenario: &Scenario, me: NodeIndex) -> NodeLimits {
     NodeLimits {
         hint_age_max: scenario.hint_age_max,
         grace: scenario.grace,
-        default_from: scenario.default_from,
+        default_from: scenario.default_from_of(me.as_usize()),
         request_timeout: REQUEST_TIMEOUT,
         ..NodeLimits::default()
     }

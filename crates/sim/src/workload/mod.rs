@@ -7,12 +7,13 @@
 mod ranges;
 
 use crate::history::{Asked, Operation, Told};
-use crate::scenario::QuorumStyle;
+use crate::scenario::{Dimension, QuorumStyle};
 use crate::world::{Event, World};
 use crate::{Nanos, Scenario};
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, NodeIndex, Quorum, QuorumChoice, RequestId};
 use std::num::NonZeroU8;
+use std::ops::Range;
 use std::time::Duration;
 use stdx::Rng;
 
@@ -23,13 +24,20 @@ pub(crate) struct Workload {
     /// Commands still to be asked.
     left: u64,
     ends: Nanos,
+    /// Bytes of large values still to be written.
+    large_left: u64,
     /// Clients that ask are of one workload: those of an earlier one ask no more.
     chain: u64,
 }
 
+/// The lengths of large values, in bytes: from what travels in two fragments to more than a chunk of anti-entropy.
+const LARGE: Range<u64> = 60 << 10..2 << 20;
+/// Bytes of all large values of a run, at most, so that runs stay fast.
+const LARGE_BYTES_MAX: u64 = 8 << 20;
+
 impl Workload {
     pub(crate) const fn new(rng: Rng) -> Self {
-        Self { rng, left: 0, ends: Nanos::ZERO, chain: 0 }
+        Self { rng, left: 0, ends: Nanos::ZERO, large_left: LARGE_BYTES_MAX, chain: 0 }
     }
 
     /// True with this probability.
@@ -71,23 +79,52 @@ impl Workload {
 
     fn quorum(&mut self, scenario: &Scenario, asked: Asked) -> Quorum {
         let (majority, from, nodes) = (scenario.majority(), scenario.default_from, scenario.nodes);
+        let style = match scenario.quorums {
+            QuorumStyle::Mixed if self.rng.chance(0.5) => QuorumStyle::Majority,
+            QuorumStyle::Mixed => QuorumStyle::Any,
+            style => style,
+        };
         let mut between = |least: u8, most: u8| least + self.rng.below(u64::from(most - least) + 1) as u8;
-        let (ack, from) = match scenario.quorums {
+        let (ack, from) = match style {
             QuorumStyle::Majority => (majority, from),
             QuorumStyle::AtLeastMajorityWrites if asked == Asked::Get => (between(1, from), from),
             QuorumStyle::AtLeastMajorityWrites => (between(majority, from), from),
             QuorumStyle::EveryReplicaWrites if asked == Asked::Get => (between(1, from), from),
             QuorumStyle::EveryReplicaWrites => (from, from),
-            QuorumStyle::Any => {
-                let from = between(1, nodes);
+            QuorumStyle::Any | QuorumStyle::Mixed => {
+                let from = between(scenario.from_min(asked), nodes);
                 (between(1, from), from)
             }
         };
         quorum(ack, from, nodes)
     }
 
+    /// The length of a value that is large, in bytes, if the next one is.
+    fn large_len(&mut self, scenario: &Scenario) -> Option<usize> {
+        const SHARE: f64 = 0.02;
+        let is_large = scenario.dimensions.has(Dimension::LargeValues) && self.rng.chance(SHARE);
+        let len = is_large.then(|| LARGE.start + self.rng.below(LARGE.end - LARGE.start))?;
+        self.large_left = self.large_left.checked_sub(len)?;
+        Some(len as usize)
+    }
+
+    /// The quorum of a command to this node. Where nodes have defaults of their own, most clients leave the quorum to
+    /// the node.
+    fn quorum_of(&mut self, scenario: &Scenario, node: NodeIndex, chosen: Quorum) -> Quorum {
+        const DEFAULTED: f64 = 0.7;
+        let has_own = scenario.dimensions.has(Dimension::MixedDefaults);
+        if !has_own || !self.rng.chance(DEFAULTED) {
+            return chosen;
+        }
+        let from = scenario.default_from_of(node.as_usize());
+        quorum(from / 2 + 1, from, scenario.nodes)
+    }
+
     fn value(&mut self, scenario: &Scenario, id: RequestId) -> Bytes {
         const SMALL: u64 = 64;
+        if let Some(len) = self.large_len(scenario) {
+            return large_value(id, len);
+        }
         let most =
             if self.rng.chance(0.9) { scenario.value_bytes_max.min(SMALL) } else { scenario.value_bytes_max };
         let mut value = vec![0; 8 + self.rng.below(most) as usize];
@@ -95,6 +132,14 @@ impl Workload {
         value[..8].copy_from_slice(&id.0.to_be_bytes());
         value.into()
     }
+}
+
+/// A value of this length that names the command which wrote it. All but its first bytes repeat: random ones would take
+/// longer to make than to store.
+fn large_value(id: RequestId, len: usize) -> Bytes {
+    let mut value = vec![id.0 as u8; len];
+    value[..8].copy_from_slice(&id.0.to_be_bytes());
+    value.into()
 }
 
 /// `ack` of `from`.
@@ -134,6 +179,7 @@ impl World {
         let key = self.workload.key(&self.scenario, id, asked != Asked::Get);
         let quorum = self.workload.quorum(&self.scenario, asked);
         let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        let quorum = self.workload.quorum_of(&self.scenario, node, quorum);
         let node = self.host_for_client(node);
         self.ask(node, asked, key, quorum);
         self.workload.left -= 1;

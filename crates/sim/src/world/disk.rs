@@ -10,6 +10,7 @@
 use super::{Event, World};
 use crate::Plant;
 use crate::network::Place;
+use crate::scenario::Dimension;
 use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
 use std::time::Duration;
@@ -20,6 +21,12 @@ use store::{ReadNow, WriteGroup};
 const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
 /// The same while it owes nothing.
 const JOBS_IDLE: Duration = Duration::from_millis(700);
+/// From a turn to the hand-over of its writes, at most, where threads are busy.
+const HAND_OVER_MAX: Duration = Duration::from_millis(5);
+/// The share of turns whose writes wait for longer there.
+const STALL_SHARE: f64 = 0.01;
+/// How long they wait, at most.
+const STALL_MAX: Duration = Duration::from_millis(1_500);
 /// Between two looks whether there is something to scrub, at most.
 const SCRUB_LOOK: Duration = Duration::from_secs(1);
 
@@ -74,12 +81,41 @@ impl World {
         self.hand_over(Event::Stored(place, id, response));
     }
 
-    pub(super) fn submit_group(&mut self, place: Place, group: WriteGroup) {
+    /// Hands the writes of a turn to the store. As in a server, none of them is done when nobody waits for any of
+    /// them any more.
+    pub(super) fn submit_group(&mut self, place: Place, group: WriteGroup, deadline: Instant) {
         if group.is_empty() {
             return;
         }
+        if !self.scenario.dimensions.has(Dimension::BusyThreads) {
+            return self.submit_late(place, group.into(), deadline);
+        }
+        let stalls = self.rngs.disk.chance(STALL_SHARE);
+        let most = if stalls { STALL_MAX } else { HAND_OVER_MAX };
+        let delay = Duration::from_nanos(self.rngs.disk.below(most.as_nanos() as u64));
+        let now = self.now;
         let Some(process) = self.process(place) else { return };
-        process.submit(place.asker, group);
+        // The groups of one machine stay in their order.
+        let last = process.submits.entry(place.asker).or_insert(now);
+        *last = (*last).max(now + delay);
+        let at = *last;
+        self.at(at, Event::Submit(place, group.into(), deadline));
+    }
+
+    pub(super) fn submit_late(&mut self, place: Place, group: Box<WriteGroup>, deadline: Instant) {
+        let now = self.show_clocks(place.node);
+        let Some(process) = self.process(place) else { return };
+        if deadline <= now.mono {
+            let responses = group.failed(&StoreFault::Expired);
+            responses.iter().for_each(|(id, _)| {
+                process.writes.remove(&(place.asker, *id));
+            });
+            for (id, response) in responses {
+                self.hand_over(Event::Stored(place, id, response));
+            }
+            return;
+        }
+        process.submit(place.asker, *group);
         let begins = !std::mem::replace(&mut process.is_committing, true);
         self.wake_jobs(place);
         self.bring_answers(place);
@@ -194,7 +230,7 @@ impl World {
         let process = self.host(node).process.as_mut();
         let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
         if matches!(response, StoreResponse::Written { .. }) {
-            self.judge.stored.note(node, key, self.now, version);
+            self.judge.has_stored(node, key, self.now, version);
         }
     }
 

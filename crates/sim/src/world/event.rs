@@ -10,6 +10,7 @@ use cluster::{
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use stdx::Instant;
+use store::WriteGroup;
 
 /// Something that happens at some time.
 #[derive(Debug)]
@@ -62,6 +63,12 @@ pub(crate) enum Event {
     Mend(Mend),
     /// A node has had room on its disk for a while, in this life.
     RoomDue(NodeIndex, u64),
+    /// Bytes of a stream reach this end of a connection.
+    Bytes(Connection, Side, Vec<u8>),
+    /// The send buffer towards this end of a connection may have room.
+    PipeHasRoom(Connection, Side),
+    /// A thread hands a group of writes to the store; after this time nobody waits for any of them.
+    Submit(Place, Box<WriteGroup>, Instant),
 }
 
 impl Event {
@@ -92,6 +99,9 @@ impl Event {
             Self::ScanLeft(..) => 20,
             Self::Expire(_) => 21,
             Self::Scrub(_) => 23,
+            Self::Bytes(..) => 24,
+            Self::PipeHasRoom(..) => 25,
+            Self::Submit(..) => 26,
         }
     }
 
@@ -111,12 +121,16 @@ impl Event {
             | Self::ScanLeft(place, _)
             | Self::Expire(place)
             | Self::Scrub(place)
+            | Self::Submit(place, ..)
             | Self::Drained(place) => Some(place.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
                 at(connection, Side::Dialer)
             }
-            Self::EndLost(connection, side) | Self::Packet(connection, side, _) => at(connection, *side),
+            Self::EndLost(connection, side)
+            | Self::Packet(connection, side, _)
+            | Self::Bytes(connection, side, _) => at(connection, *side),
+            Self::PipeHasRoom(connection, toward) => at(connection, toward.other()),
             Self::Start(_)
             | Self::Client(_)
             | Self::ScanBegins

@@ -9,6 +9,7 @@ use crate::packet::Packet;
 use cluster::{Asker, Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use stdx::Hlc;
 use wire::handshake::Local;
 
 /// How long a dialer waits for everything up to the end of the handshake.
@@ -230,7 +231,12 @@ impl World {
                 Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
             };
             let clock = process.member.clock.shown();
-            if self.network.link(connection).is_some_and(|link| link.end(side) == EndState::Open) {
+            if self.network.link(connection).is_none_or(|link| link.end(side) != EndState::Open) {
+                continue;
+            }
+            if let Some(limits) = self.scenario.dimensions.narrow_links() {
+                self.push_messages(connection, side.other(), &messages, limits);
+            } else {
                 self.deliver(connection, side.other(), Packet::of(clock, &messages));
             }
         }
@@ -252,6 +258,16 @@ impl World {
 
     pub(super) fn packet(&mut self, connection: Connection, side: Side, packet: &Packet) {
         let messages = packet.open().expect("frames arrive as they were sent, or not at all");
+        self.take_messages(connection, side, messages);
+    }
+
+    /// Gives messages that have arrived to the machine at this end, each with the sender's clock.
+    pub(super) fn take_messages(
+        &mut self,
+        connection: Connection,
+        side: Side,
+        messages: Vec<(Hlc, Message)>,
+    ) {
         for (clock, message) in messages {
             let Some(link) = self.network.link(connection) else { return };
             let place = link.place(side);

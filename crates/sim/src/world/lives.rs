@@ -1,11 +1,12 @@
 //! Processes: started, ended, stopped and let go on.
 
-use super::{Event, World};
+use super::{Event, World, resume};
 use crate::host::disk::DiskFaults;
 use crate::host::planted::Planted;
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT, Start};
 use crate::host::{Ending, Host, clock::HostClock};
 use crate::network::Place;
+use crate::scenario::Dimension;
 use crate::{Nanos, Plant};
 use cluster::{Asker, NodeIndex};
 use env::{Env, FaultFs, MemFs};
@@ -74,7 +75,7 @@ impl World {
                 let was_set_aside = process.was_set_aside;
                 host.process = Some(process);
                 if was_set_aside {
-                    self.judge.stored.forget(node);
+                    self.judge.lost_directory(node);
                 }
                 self.begin_life(node);
             }
@@ -141,11 +142,16 @@ impl World {
         let host = self.host(node);
         host.resumed = now;
         let was_suspended = host.clock.wake(now);
-        for event in host.paused.take().into_iter().flatten() {
+        let mut missed = host.paused.take().unwrap_or_default();
+        if self.scenario.dimensions.has(Dimension::ShuffledResume) {
+            missed = resume::shuffled(missed, &mut self.rngs.lives);
+        }
+        for event in missed {
             // By its own clock the process has the time left that it had when it was suspended.
             let is_later = was_suspended && matches!(event, Event::ReplyDue(..));
             self.at(if is_later { now + REQUEST_TIMEOUT } else { now }, event);
         }
+        self.pump_all();
     }
 
     pub(super) fn expire(&mut self, place: Place) {

@@ -12,6 +12,8 @@ mod disk;
 mod event;
 mod links;
 mod lives;
+mod pipes;
+mod resume;
 mod turn;
 
 pub(crate) use event::Event;
@@ -22,12 +24,13 @@ use crate::host::process::Process;
 use crate::host::shake::Shaken;
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
-use crate::network::{Connection, Network, Place};
+use crate::network::{Connection, Network, Place, Side};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::{Nanos, Scenario};
 use cluster::{Asker, Layout, NodeIndex, RequestId};
 use event::EventQueue;
+use pipes::Pipe;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +60,8 @@ pub(crate) struct World {
     names: Vec<String>,
     /// Handshakes that wait for the acceptor's node.
     shaken: BTreeMap<Connection, Shaken>,
+    /// In a run with narrow links: the directions of connections, by the end that they go towards.
+    pipes: BTreeMap<(Connection, Side), Pipe>,
     rngs: Rngs,
 }
 
@@ -88,6 +93,7 @@ impl World {
             layout,
             names,
             shaken: BTreeMap::new(),
+            pipes: BTreeMap::new(),
             rngs: Rngs { disk: rng.fork(), machines: rng.fork(), lives: rng.fork() },
             scenario,
         };
@@ -173,7 +179,13 @@ impl World {
             Event::PullPage(place, id) => self.pull_page(place, id),
             Event::ScanLeft(place, id) => self.leave_scan(place, id),
             Event::Fault => self.strike(),
-            Event::Mend(mend) => self.mend(mend),
+            Event::Mend(mend) => {
+                self.mend(mend);
+                self.pump_all();
+            }
+            Event::Bytes(connection, side, bytes) => self.bytes(connection, side, &bytes),
+            Event::PipeHasRoom(connection, toward) => self.pipe_has_room(connection, toward),
+            Event::Submit(place, group, deadline) => self.submit_late(place, group, deadline),
             Event::RoomDue(node, life) => self.room_due(node, life),
         }
     }

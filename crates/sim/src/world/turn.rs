@@ -12,6 +12,7 @@ use cluster::{
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
+use stdx::Instant;
 use store::WriteGroup;
 
 /// A reply may be so late past its deadline.
@@ -19,10 +20,15 @@ const REPLY_SLACK: Duration = Duration::from_millis(50);
 /// Between threads of a process, at most.
 const HAND_OVER_MAX_NANOS: u64 = 200_000;
 
+/// The deadline of a write that is to be done whenever.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
 /// What one turn of a machine gathers.
 struct Turn {
     place: Place,
     group: WriteGroup,
+    /// When nobody waits for any write of the group any more.
+    group_deadline: Instant,
     sent: BTreeMap<Destination, Vec<Message>>,
 }
 
@@ -39,12 +45,13 @@ impl World {
         self.trace.note(self.now, || format!("  {place:?} <- {input:?}"));
         let Some(process) = self.process(place) else { return };
         let effects = process.handle(now, place.asker, input);
-        let mut turn = Turn { place, group: process.write_group(), sent: BTreeMap::new() };
+        let (group, sent) = (process.write_group(), BTreeMap::new());
+        let mut turn = Turn { place, group, group_deadline: Instant::ZERO, sent };
         for effect in effects {
             self.trace.note(self.now, || format!("  {place:?} -> {effect:?}"));
             self.carry_out(&mut turn, effect);
         }
-        self.submit_group(place, turn.group);
+        self.submit_group(place, turn.group, turn.group_deadline);
         self.send_packets(place, turn.sent);
         self.arm(place);
     }
@@ -103,7 +110,10 @@ impl World {
             Effect::Store { id, request, deadline } if request.is_read() => {
                 self.ask_to_read(place, id, request, deadline);
             }
-            Effect::Store { id, request, .. } => self.ask_to_write(turn, id, request),
+            Effect::Store { id, request, deadline } => {
+                turn.group_deadline = turn.group_deadline.max(deadline.unwrap_or(NEVER));
+                self.ask_to_write(turn, id, request);
+            }
             Effect::Send { to, message } => self.send(turn, to, message),
             Effect::Reply { to, reply, .. } => self.reply(place, to, &reply),
             Effect::Link(action) => self.link_action(place, action),
@@ -159,6 +169,9 @@ impl World {
         }
         let Some(process) = self.process(place) else { return };
         let tag = process.member.tag;
+        if let Some(answer) = self.host(place.node).planted.write_back(plant, place.asker, &message, tag) {
+            return self.answer_instead(place, to, &message, answer);
+        }
         let effect = Effect::Send { to, message };
         let sent = planted::send(plant, &effect, tag, &self.layout);
         let Effect::Send { message, .. } = effect else { unreachable!("just made") };
@@ -196,7 +209,11 @@ impl World {
         for _ in 0..times {
             match Scans::asked(to) {
                 true => self.page_came(place, to, reply),
-                false => self.judge.end(to, self.now, Told::of(reply), Some(wall)),
+                false => {
+                    let reply = planted::reply(plant, reply, self.judge.history.get(to));
+                    self.judge.reply(to, &reply);
+                    self.judge.end(to, self.now, Told::of(&reply), Some(wall));
+                }
             }
         }
     }

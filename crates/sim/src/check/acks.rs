@@ -1,0 +1,162 @@
+//! `Veche-Acks` and `Veche-Superseded` are right.
+//!
+//! The replicas counted by the reply to a write hold it durably. The reply to a command counts no more replicas than the
+//! command is for; a success counts at least `ack` of them, and a write that failed counts fewer. A write is reported as
+//! superseded only if some replica was given a greater version of the key before the reply.
+
+use super::Violation;
+use crate::history::Operation;
+use cluster::{Acks, Failure, Key, Layout, NodeIndex, NodeSet, Reply, Shortfall};
+use std::collections::BTreeMap;
+use stdx::Version;
+
+/// What the stores of all nodes were given, and have made durable.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// By version: the nodes whose store has said that it is durable.
+    durable: BTreeMap<Version, NodeSet>,
+    /// By node and key: the greatest version that its store was given.
+    greatest: BTreeMap<NodeIndex, BTreeMap<Key, Version>>,
+}
+
+impl Ledger {
+    /// The store of a node is given a version of a key.
+    pub fn give(&mut self, node: NodeIndex, key: &Key, version: Version) {
+        let versions = self.greatest.entry(node).or_default();
+        match versions.get_mut(key) {
+            Some(greatest) => *greatest = (*greatest).max(version),
+            None => {
+                versions.insert(key.clone(), version);
+            }
+        }
+    }
+
+    /// The store of a node has made a version durable.
+    pub fn note_durable(&mut self, node: NodeIndex, version: Version) {
+        self.durable.entry(version).or_insert(NodeSet::EMPTY).insert(node);
+    }
+
+    fn holders(&self, version: Version) -> NodeSet {
+        self.durable.get(&version).copied().unwrap_or(NodeSet::EMPTY)
+    }
+
+    fn has_greater(&self, node: NodeIndex, key: &Key, version: Version) -> bool {
+        let greatest = self.greatest.get(&node).and_then(|versions| versions.get(key));
+        greatest.is_some_and(|greatest| *greatest > version)
+    }
+}
+
+/// Checks the reply to a command when it leaves.
+pub fn check(
+    layout: &Layout,
+    operation: &Operation,
+    reply: &Reply,
+    ledger: &Ledger,
+) -> Result<(), Violation> {
+    let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
+    let wrong = |what: &str| {
+        let detail = format!("{what}: {reply:?} to {operation:?}");
+        Err(Violation::new("acks", detail))
+    };
+    let Some((acks, is_success)) = acks_of(reply) else { return Ok(()) };
+    if acks.from != from || acks.got > from {
+        return wrong("it is of other replicas");
+    }
+    if is_success == Some(true) && acks.got < ack || is_success == Some(false) && acks.got >= ack {
+        return wrong("so many replicas mean the contrary");
+    }
+    let Reply::Written { version, superseded, .. } = reply else { return Ok(()) };
+    let replicas = layout.replicas(&operation.key, from);
+    let holders = ledger.holders(*version);
+    let held = replicas.iter().filter(|replica| holders.contains(**replica)).count();
+    if held < usize::from(acks.got) {
+        return wrong(&format!("only {held} replicas hold it durably"));
+    }
+    let has_greater = |replica: &NodeIndex| ledger.has_greater(*replica, &operation.key, *version);
+    if *superseded && !replicas.iter().any(has_greater) {
+        return wrong("no replica was given a greater version");
+    }
+    Ok(())
+}
+
+/// The count of a reply, and whether it is a success; `None` where more replicas than `ack` may have answered a failure.
+fn acks_of(reply: &Reply) -> Option<(Acks, Option<bool>)> {
+    match reply {
+        Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } => {
+            Some((*acks, Some(true)))
+        }
+        Reply::Failed(Failure::NotEnoughReplicas { acks, shortfall, .. }) => {
+            let enough_answered = matches!(shortfall, Shortfall::NotSpread | Shortfall::NotFetched);
+            Some((*acks, (!enough_answered).then_some(false)))
+        }
+        Reply::Failed(Failure::ClockAhead { acks, .. } | Failure::DiskFull { acks, .. }) => {
+            Some((*acks, Some(false)))
+        }
+        Reply::Page { .. } | Reply::Failed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{key, missing, version, write};
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new((0..5).map(|node| format!("node-{node}")).collect(), 16).unwrap()
+    }
+
+    /// The reply to a write of version 2 to three replicas, of which so many hold it durably, and a ledger in which the
+    /// first of them was given this version of the key too.
+    fn holds(got: u8, superseded: bool, durable: usize, given: u64) -> bool {
+        let layout = layout();
+        let mut ledger = Ledger::default();
+        let replicas = layout.replicas(&key(), 3);
+        replicas[..durable].iter().for_each(|node| ledger.note_durable(*node, version(2)));
+        ledger.give(replicas[0], &key(), version(given));
+        let acks = Acks { got, from: 3 };
+        let reply = Reply::Written { version: version(2), superseded, acks };
+        check(&layout, &write(2, (2, 3), 0..1), &reply, &ledger).is_ok()
+    }
+
+    #[test]
+    fn acks_of_replicas_that_do_not_hold_the_write_are_caught() {
+        assert!(holds(2, false, 2, 2) && holds(2, false, 3, 2) && holds(3, false, 3, 2));
+        assert!(!holds(2, false, 1, 2));
+        assert!(!holds(3, false, 2, 2));
+        assert!(!holds(1, false, 3, 2), "fewer than were asked for");
+        assert!(!holds(4, false, 3, 2), "more than there are");
+    }
+
+    #[test]
+    fn a_holder_outside_of_the_replicas_does_not_count() {
+        let layout = layout();
+        let mut ledger = Ledger::default();
+        let replicas = layout.replicas(&key(), 4);
+        [replicas[0], replicas[3]].iter().for_each(|node| ledger.note_durable(*node, version(2)));
+        let reply = Reply::Written { version: version(2), superseded: false, acks: Acks { got: 2, from: 3 } };
+        assert!(check(&layout, &write(2, (2, 3), 0..1), &reply, &ledger).is_err());
+    }
+
+    #[test]
+    fn superseded_without_a_greater_version_is_caught() {
+        assert!(holds(2, true, 2, 3));
+        assert!(!holds(2, true, 2, 2) && !holds(2, true, 2, 1));
+        assert!(holds(2, false, 2, 3), "its absence tells nothing");
+    }
+
+    #[test]
+    fn a_failure_that_counts_enough_and_a_read_that_counts_too_few_are_caught() {
+        let failed = |got, shortfall| {
+            let acks = Acks { got, from: 3 };
+            let reply = Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 2, shortfall });
+            check(&layout(), &write(2, (2, 3), 0..1), &reply, &Ledger::default()).is_ok()
+        };
+        assert!(failed(1, Shortfall::MaybeStored) && !failed(2, Shortfall::MaybeStored));
+        assert!(failed(2, Shortfall::NotSpread));
+        let read = |got, from| {
+            let reply = Reply::Missing { acks: Acks { got, from } };
+            check(&layout(), &missing((2, 3), 0..1), &reply, &Ledger::default()).is_ok()
+        };
+        assert!(read(2, 3) && read(3, 3) && !read(1, 3) && !read(2, 5));
+    }
+}

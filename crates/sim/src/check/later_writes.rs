@@ -1,0 +1,85 @@
+//! A write that begins after another write through the same node was acknowledged has a greater version, as long as the
+//! node keeps its data directory.
+
+use super::Violation;
+use crate::history::{Operation, Told};
+use cluster::{NodeIndex, RequestId};
+use std::collections::BTreeMap;
+use stdx::Version;
+
+/// The versions that writes under way must exceed.
+#[derive(Debug, Default)]
+pub struct LaterWrites {
+    /// The greatest version that each node has acknowledged to a client.
+    acknowledged: BTreeMap<NodeIndex, Version>,
+    /// The same when a command began, by command.
+    floors: BTreeMap<RequestId, Version>,
+}
+
+impl LaterWrites {
+    /// Takes note of a command that begins.
+    pub fn begin(&mut self, operation: &Operation) {
+        if let Some(floor) = self.acknowledged.get(&operation.node) {
+            self.floors.insert(operation.id, *floor);
+        }
+    }
+
+    /// Takes note of a command that has ended, and checks its version if it is an acknowledged write.
+    pub fn end(&mut self, operation: &Operation) -> Result<(), Violation> {
+        let floor = self.floors.remove(&operation.id);
+        let Some((_, Told::Written { version })) = operation.told else { return Ok(()) };
+        let greatest = self.acknowledged.entry(operation.node).or_insert(version);
+        *greatest = (*greatest).max(version);
+        match floor {
+            Some(floor) if version <= floor => {
+                let detail =
+                    format!("{floor} was acknowledged by the same node before this began: {operation:?}");
+                Err(Violation::new("later_writes", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A node has lost its data directory: it has another identity, and may know nothing of its earlier versions.
+    pub fn forget(&mut self, node: NodeIndex) {
+        self.acknowledged.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::write;
+    use super::*;
+
+    fn numbered(id: u64, version: u64, node: u8) -> Operation {
+        Operation { id: RequestId(id), node: NodeIndex(node), ..write(version, (2, 3), 0..1) }
+    }
+
+    #[test]
+    fn a_later_write_with_a_lesser_version_is_caught() {
+        let mut writes = LaterWrites::default();
+        let [first, later, elsewhere] = [numbered(0, 5, 0), numbered(1, 4, 0), numbered(2, 3, 1)];
+        writes.begin(&first);
+        assert!(writes.end(&first).is_ok());
+        writes.begin(&later);
+        writes.begin(&elsewhere);
+        assert!(writes.end(&elsewhere).is_ok(), "another node");
+        assert!(writes.end(&later).is_err());
+        let same = numbered(3, 5, 0);
+        writes.begin(&same);
+        assert!(writes.end(&same).is_err(), "the same version twice");
+    }
+
+    #[test]
+    fn concurrent_writes_and_those_of_a_new_directory_are_free() {
+        let mut writes = LaterWrites::default();
+        let [first, concurrent, anew] = [numbered(0, 5, 0), numbered(1, 4, 0), numbered(2, 3, 0)];
+        writes.begin(&first);
+        writes.begin(&concurrent);
+        assert!(writes.end(&first).is_ok());
+        assert!(writes.end(&concurrent).is_ok());
+        writes.forget(NodeIndex(0));
+        writes.begin(&anew);
+        assert!(writes.end(&anew).is_ok());
+    }
+}

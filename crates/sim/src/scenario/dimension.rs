@@ -1,0 +1,258 @@
+//! Dimensions of the world: traits of a run beside its faults.
+//!
+//! **Mechanism.** As with faults, a run has some dimensions and lacks others. They are drawn from a generator of their
+//! own, so that a run without any of them is the run that the seed has always meant. Runs for a planted bug, for slow
+//! disks and for floods have none, unless they are asked for.
+//!
+//! **Bounds.** A run keeps within what is promised:
+//!
+//! * [`Dimension::MixedQuorums`] needs a grace period longer than the run: a node outside of the `from` of a delete may
+//!   hold an older cell. In a run that loses data the checkers judge only writes that survive the loss of a disk, and no
+//!   write has a smaller `from` than the default: see [`Dimension::SmallerWrites`].
+//! * [`Dimension::MixedDefaults`] needs disks that keep their data: a rebuild counts majorities of the node's own default.
+//! * [`Dimension::NarrowLinks`] has no lossy network: its connections are streams of bytes, and a stream that lost some
+//!   cannot go on.
+//! * A run with a kind of change ([`FaultKind::CHANGES`]) chooses its quorums and times itself. So it has neither of those two,
+//!   nor [`Dimension::HeavyLoad`] or [`Dimension::UnforcedRepair`].
+//! * [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every third of it. The grace
+//!   period is still longer than the run.
+
+use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario};
+use crate::history::Asked;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use stdx::Rng;
+
+/// A trait of the world of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dimension {
+    /// Clients choose `ack` and `from` anew for each command, also of the same key.
+    MixedQuorums,
+    /// As [`Dimension::MixedQuorums`], and in a run that loses data a write may have a smaller `from` than the default. It
+    /// is not drawn: a rebuild takes no cell with a smaller `from`, and so may lack a key of which such a cell has
+    /// superseded one that the lost disk had acknowledged.
+    SmallerWrites,
+    /// The nodes of the cluster have different values of `default_from`.
+    MixedDefaults,
+    /// The events that a paused process missed come in another order than the one in which they happened.
+    ShuffledResume,
+    /// Connections have a bounded rate, a send buffer, and an outbox that may be full; long messages travel in fragments.
+    NarrowLinks,
+    /// A few values are as long as a megabyte or more.
+    LargeValues,
+    /// Writes reach the store some time after the turn that made them, now and then after their deadline.
+    BusyThreads,
+    /// Ten times as many commands in each second.
+    HeavyLoad,
+    /// At the end of the run no operator asks for a repair: nodes converge by their own schedule.
+    UnforcedRepair,
+}
+
+impl Dimension {
+    /// All dimensions.
+    pub const ALL: [Self; 9] = [
+        Self::MixedQuorums,
+        Self::SmallerWrites,
+        Self::MixedDefaults,
+        Self::ShuffledResume,
+        Self::NarrowLinks,
+        Self::LargeValues,
+        Self::BusyThreads,
+        Self::HeavyLoad,
+        Self::UnforcedRepair,
+    ];
+
+    /// Dimensions that are drawn, each with the share of runs that have it. The others are reached with
+    /// [`Scenario::with`] only.
+    const DRAWN: [(Self, f64); 8] = [
+        (Self::MixedQuorums, 0.25),
+        (Self::MixedDefaults, 0.25),
+        (Self::ShuffledResume, 0.5),
+        (Self::NarrowLinks, 0.15),
+        (Self::LargeValues, 0.1),
+        (Self::BusyThreads, 0.2),
+        (Self::HeavyLoad, 0.06),
+        (Self::UnforcedRepair, 0.5),
+    ];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MixedQuorums => "mixed-quorums",
+            Self::SmallerWrites => "smaller-writes",
+            Self::MixedDefaults => "mixed-defaults",
+            Self::ShuffledResume => "shuffled-resume",
+            Self::NarrowLinks => "narrow-links",
+            Self::LargeValues => "large-values",
+            Self::BusyThreads => "busy-threads",
+            Self::HeavyLoad => "heavy-load",
+            Self::UnforcedRepair => "unforced-repair",
+        }
+    }
+
+    /// The dimension of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dimension| dimension.name() == name)
+    }
+}
+
+/// The rate and the buffers of each direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NarrowLinks {
+    /// Bytes a second that a connection carries.
+    pub bytes_per_second: u64,
+    /// Bytes that the system takes from a process before they have left.
+    pub send_buffer_bytes: usize,
+    /// Bytes of messages that wait for room in the send buffer, at most.
+    pub outbox_bytes: usize,
+}
+
+/// The dimensions of a run, with their parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dimensions {
+    all: BTreeSet<Dimension>,
+    /// By node, where nodes differ.
+    default_froms: Vec<u8>,
+    narrow_links: Option<NarrowLinks>,
+}
+
+/// Longer than a run, and short enough for a third of it to be waited for.
+const GRACE_UNFORCED: Duration = Duration::from_secs(240);
+/// A run under heavy load is shorter by this factor, and has this many commands times half of it.
+const LOAD_SHORTER: u32 = 5;
+
+impl Dimensions {
+    /// Whether the run has this dimension.
+    pub fn has(&self, dimension: Dimension) -> bool {
+        self.all.contains(&dimension)
+    }
+
+    /// The bounds of connections, where they have some.
+    pub const fn narrow_links(&self) -> Option<NarrowLinks> {
+        self.narrow_links
+    }
+}
+
+impl Scenario {
+    /// The same run with this dimension, as far as it allows it.
+    #[must_use]
+    pub fn with(mut self, dimension: Dimension) -> Self {
+        let mut rng = Rng::new(self.seed ^ (0x7769_7468 + dimension as u64));
+        self.take_on(dimension, &mut rng);
+        self
+    }
+
+    /// The replicas of a key when nobody says otherwise, by the options of this node.
+    pub fn default_from_of(&self, node: usize) -> u8 {
+        self.dimensions.default_froms.get(node).copied().unwrap_or(self.default_from)
+    }
+
+    /// The least `from` that a client chooses for a command of this kind.
+    pub fn from_min(&self, asked: Asked) -> u8 {
+        let has_all = asked == Asked::Get || !self.loses_data();
+        if has_all || self.dimensions.has(Dimension::SmallerWrites) { 1 } else { self.default_from }
+    }
+
+    /// Whether nodes converge without being asked to.
+    pub fn repairs_unforced(&self) -> bool {
+        self.dimensions.has(Dimension::UnforcedRepair)
+    }
+
+    pub(super) fn draw_dimensions(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x776f_726c_6400);
+        for (dimension, share) in Dimension::DRAWN {
+            let is_drawn = rng.chance(share);
+            let mut own = rng.fork();
+            if is_drawn {
+                self.take_on(dimension, &mut own);
+            }
+        }
+    }
+
+    fn take_on(&mut self, dimension: Dimension, rng: &mut Rng) {
+        if !self.allows(dimension) {
+            return;
+        }
+        match dimension {
+            Dimension::MixedQuorums | Dimension::SmallerWrites => self.quorums = QuorumStyle::Mixed,
+            Dimension::MixedDefaults => {
+                let mut draw = |_| 1 + rng.below(u64::from(self.nodes)) as u8;
+                self.dimensions.default_froms = (0..self.nodes).map(&mut draw).collect();
+            }
+            Dimension::NarrowLinks => {
+                self.fault_kinds.retain(|kind| *kind != FaultKind::LossyNetwork);
+                if self.fault_kinds.is_empty() {
+                    self.fault_kinds.push(FaultKind::Kill);
+                }
+                self.dimensions.narrow_links = Some(NarrowLinks {
+                    bytes_per_second: [64 << 10, 512 << 10, 4 << 20][rng.below(3) as usize],
+                    send_buffer_bytes: [16 << 10, 64 << 10, 256 << 10][rng.below(3) as usize],
+                    outbox_bytes: [32 << 10, 256 << 10, 4 << 20][rng.below(3) as usize],
+                });
+            }
+            Dimension::HeavyLoad => {
+                self.scale.operations *= 2;
+                self.scale.duration /= LOAD_SHORTER;
+                self.outage_max = self.outage_max.min(self.scale.duration / 4);
+            }
+            Dimension::UnforcedRepair if self.grace == GRACE_LONG => self.grace = GRACE_UNFORCED,
+            Dimension::UnforcedRepair
+            | Dimension::ShuffledResume
+            | Dimension::LargeValues
+            | Dimension::BusyThreads => {}
+        }
+        self.dimensions.all.insert(dimension);
+    }
+
+    fn has_change(&self) -> bool {
+        FaultKind::CHANGES.iter().any(|kind| self.fault_kinds.contains(kind))
+    }
+
+    fn allows(&self, dimension: Dimension) -> bool {
+        match dimension {
+            _ if self.flood.is_some() || self.one_slow_disk || self.dimensions.has(dimension) => false,
+            Dimension::MixedQuorums | Dimension::SmallerWrites => {
+                self.nodes > 1 && !self.has_short_grace() && !self.has_change()
+            }
+            Dimension::MixedDefaults => {
+                self.nodes > 1 && !self.has_short_grace() && !self.has_change() && !self.loses_data()
+            }
+            Dimension::NarrowLinks => self.nodes > 1,
+            Dimension::HeavyLoad | Dimension::UnforcedRepair => !self.has_change(),
+            Dimension::ShuffledResume | Dimension::LargeValues | Dimension::BusyThreads => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scale;
+    use super::*;
+
+    #[test]
+    fn every_dimension_is_drawn_and_has_a_name_of_its_own() {
+        for dimension in Dimension::ALL {
+            assert_eq!(Dimension::named(dimension.name()), Some(dimension));
+        }
+        for (dimension, _) in Dimension::DRAWN {
+            let has = |seed| Scenario::draw(seed, Scale::FULL, None).dimensions.has(dimension);
+            assert!((0..300).any(has) && !(0..300).all(has), "{dimension:?}");
+        }
+    }
+
+    #[test]
+    fn every_run_with_a_dimension_is_within_what_is_promised() {
+        for dimension in Dimension::ALL {
+            for seed in 0..300 {
+                let scenario = Scenario::draw(seed, Scale::FULL, None).with(dimension);
+                let has = |dimension| scenario.dimensions.has(dimension);
+                assert!(!scenario.fault_kinds.is_empty(), "{dimension:?}, seed {seed}");
+                assert!(!has(Dimension::MixedQuorums) || !scenario.has_short_grace(), "seed {seed}");
+                assert!(!has(Dimension::MixedDefaults) || !scenario.loses_data(), "seed {seed}");
+                let is_lossy = scenario.fault_kinds.contains(&FaultKind::LossyNetwork);
+                assert!(!has(Dimension::NarrowLinks) || !is_lossy, "seed {seed}");
+                assert!(scenario.outage_max <= scenario.scale.duration / 4, "seed {seed}");
+            }
+        }
+    }
+}

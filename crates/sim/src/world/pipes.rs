@@ -1,0 +1,157 @@
+//! Connections as streams of bytes: a bounded rate, a send buffer, and an outbox that may be full.
+//!
+//! **Promise.** In a run with narrow links, what a machine sends goes through the shipped [`Outbox`] and [`Inbox`] of its
+//! connection, so long messages leave in fragments between others. A message for which the outbox has no room is dropped,
+//! as the server does.
+//!
+//! **Mechanism.** A *pipe* is one direction of a connection. While less than the send buffer has not left, frames move
+//! from the outbox to the buffer, which drains at the rate of the connection. They arrive in two pieces each. While the path is
+//! cut or clogged nothing moves, and the outbox fills; when the path is clear again the stream goes on, as TCP does.
+//!
+//! **Caveats.** Each connection has a rate of its own: connections between two nodes do not share one.
+
+use super::{Event, World};
+use crate::Nanos;
+use crate::network::{Connection, EndState, Side};
+use crate::scenario::NarrowLinks;
+use cluster::Message;
+use std::time::Duration;
+use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits};
+
+/// Bytes moved from the outbox to the send buffer at once, at most; one frame more may be.
+const MOVED_BYTES: usize = 64 << 10;
+/// What is longer arrives in two pieces.
+const PIECE_BYTES_MIN: usize = 256;
+
+/// One direction of a connection.
+pub(super) struct Pipe {
+    outbox: Outbox,
+    inbox: Inbox,
+    /// When the send buffer is empty.
+    empty_at: Nanos,
+    /// When the last byte so far arrives.
+    last_arrival: Nanos,
+    /// It is looked at again when the buffer has room.
+    waits: bool,
+}
+
+impl Pipe {
+    fn new(limits: NarrowLinks) -> Self {
+        Self {
+            outbox: Outbox::new(OutboxLimits { bytes_max: limits.outbox_bytes }),
+            inbox: Inbox::new(InboxLimits::default()),
+            empty_at: Nanos::ZERO,
+            last_arrival: Nanos::ZERO,
+            waits: false,
+        }
+    }
+}
+
+fn transmission(limits: NarrowLinks, bytes: usize) -> Duration {
+    Duration::from_nanos(bytes as u64 * 1_000_000_000 / limits.bytes_per_second)
+}
+
+impl World {
+    /// Puts messages into the outbox towards this end, as far as there is room.
+    pub(super) fn push_messages(
+        &mut self,
+        connection: Connection,
+        toward: Side,
+        messages: &[Message],
+        limits: NarrowLinks,
+    ) {
+        let pipe = self.pipes.entry((connection, toward)).or_insert_with(|| Pipe::new(limits));
+        let mut dropped = 0;
+        for message in messages {
+            dropped += u64::from(pipe.outbox.push(message).is_err());
+        }
+        if dropped > 0 {
+            self.trace.note(self.now, || format!("  {connection:?}: no room for {dropped} messages"));
+        }
+        self.pump(connection, toward);
+    }
+
+    /// The send buffer of this direction may have room again.
+    pub(super) fn pipe_has_room(&mut self, connection: Connection, toward: Side) {
+        if let Some(pipe) = self.pipes.get_mut(&(connection, toward)) {
+            pipe.waits = false;
+            self.pump(connection, toward);
+        }
+    }
+
+    /// A path may be clear again.
+    pub(crate) fn pump_all(&mut self) {
+        let network = &self.network;
+        self.pipes.retain(|(connection, _), _| network.link(*connection).is_some());
+        let all: Vec<(Connection, Side)> = self.pipes.keys().copied().collect();
+        for (connection, toward) in all {
+            self.pump(connection, toward);
+        }
+    }
+
+    /// Moves frames from the outbox to the send buffer, as far as there is room.
+    fn pump(&mut self, connection: Connection, toward: Side) {
+        let Some(limits) = self.scenario.dimensions.narrow_links() else { return };
+        let limits = if self.nemesis.is_over() { limits.widened() } else { limits };
+        let Some(link) = self.network.link(connection) else {
+            self.pipes.remove(&(connection, toward));
+            return;
+        };
+        let (sender, receiver) = (link.place(toward.other()), link.place(toward));
+        let is_open =
+            link.end(toward.other()) == EndState::Open && self.hosts[sender.node.as_usize()].paused.is_none();
+        let Some(clock) =
+            self.process(sender).filter(|_| is_open).map(|process| process.member.clock.shown())
+        else {
+            return;
+        };
+        while let Some(delay) = self.network.stream_delay(sender.node, receiver.node) {
+            let now = self.now;
+            let Some(pipe) = self.pipes.get_mut(&(connection, toward)) else { return };
+            if pipe.outbox.is_empty() || pipe.waits {
+                return;
+            }
+            let buffered = pipe.empty_at.max(now) - now;
+            let room_at = transmission(limits, limits.send_buffer_bytes);
+            if buffered >= room_at {
+                pipe.waits = true;
+                return self.after(buffered - room_at / 2, Event::PipeHasRoom(connection, toward));
+            }
+            let mut bytes = Vec::new();
+            pipe.outbox.fill(clock, &mut bytes, MOVED_BYTES.min(limits.send_buffer_bytes));
+            pipe.empty_at = pipe.empty_at.max(now) + transmission(limits, bytes.len());
+            let first = pipe.last_arrival.max(now);
+            let last = first.max(pipe.empty_at + delay);
+            pipe.last_arrival = last;
+            if bytes.len() >= PIECE_BYTES_MIN {
+                let cut = self.network.below(bytes.len() as u64) as usize;
+                let rest = bytes.split_off(cut);
+                self.at(first, Event::Bytes(connection, toward, bytes));
+                self.at(last, Event::Bytes(connection, toward, rest));
+            } else {
+                self.at(last, Event::Bytes(connection, toward, bytes));
+            }
+        }
+    }
+
+    /// Bytes arrive at this end of a connection.
+    pub(super) fn bytes(&mut self, connection: Connection, side: Side, bytes: &[u8]) {
+        let Some(pipe) = self.pipes.get_mut(&(connection, side)) else { return };
+        pipe.inbox.feed(bytes);
+        let (mut messages, mut clock) = (Vec::new(), stdx::Hlc::ZERO);
+        while let Some(incoming) = pipe.inbox.next().expect("bytes arrive as they were sent") {
+            match incoming {
+                Incoming::Clock(shown) => clock = shown,
+                Incoming::Message(message) => messages.push((clock, message)),
+            }
+        }
+        self.take_messages(connection, side, messages);
+    }
+}
+
+impl NarrowLinks {
+    /// Once all is well, links are wide.
+    const fn widened(self) -> Self {
+        Self { bytes_per_second: 64 << 20, ..self }
+    }
+}

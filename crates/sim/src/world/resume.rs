@@ -1,0 +1,170 @@
+//! The order in which a process sees what it missed while it stood still.
+//!
+//! When a process goes on, its timers have expired and its sockets are full, and the order in which it looks at them is
+//! open. Only events of one source keep their order: of one connection, of the clients of one machine, of one kind of
+//! work for one machine. Dues of the judge come last, since what they wait for is among the rest.
+
+use super::Event;
+use crate::network::{Connection, Place};
+use std::collections::{BTreeMap, VecDeque};
+use stdx::Rng;
+
+/// Which events come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// Messages and answers of the store.
+    Answers,
+    /// Timeouts.
+    Timeouts,
+    /// Neither: at each step any source may be next.
+    Any,
+}
+
+/// What keeps the order of its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Connection(Connection),
+    /// Clients, timers, the store or its jobs, by the kind of their events.
+    Machine(Place, u64),
+    /// Events that happen to no process.
+    World,
+}
+
+/// The missed events in an order in which the process may see them.
+pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
+    let first = [First::Answers, First::Timeouts, First::Any][rng.below(3) as usize];
+    let (dues, events): (Vec<Event>, Vec<Event>) =
+        missed.into_iter().partition(|event| matches!(event, Event::ReplyDue(..)));
+    let mut ranks: BTreeMap<u8, Vec<Event>> = BTreeMap::new();
+    for event in events {
+        ranks.entry(rank(first, &event)).or_default().push(event);
+    }
+    let interleaved = ranks.into_values().flat_map(|events| interleaved(events, rng));
+    let mut order: Vec<Event> = interleaved.collect();
+    order.extend(dues);
+    order
+}
+
+/// Names what clients want among the sources of a machine; no kind of event has this number.
+const CLIENTS: u64 = u64::MAX;
+
+const fn rank(first: First, event: &Event) -> u8 {
+    let is_timeout = matches!(event, Event::Wake(_));
+    match first {
+        First::Answers => is_timeout as u8,
+        First::Timeouts => !is_timeout as u8,
+        First::Any => 0,
+    }
+}
+
+/// At each step the next event of any source.
+fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
+    let mut sources: BTreeMap<Source, VecDeque<Event>> = BTreeMap::new();
+    for event in events {
+        sources.entry(source(&event)).or_default().push_back(event);
+    }
+    let mut sources: Vec<_> = sources.into_values().collect();
+    let mut order = Vec::new();
+    while !sources.is_empty() {
+        let chosen = rng.below(sources.len() as u64) as usize;
+        order.extend(sources[chosen].pop_front());
+        if sources[chosen].is_empty() {
+            sources.swap_remove(chosen);
+        }
+    }
+    order
+}
+
+const fn source(event: &Event) -> Source {
+    match event {
+        Event::Command(place, ..) | Event::PullPage(place, _) | Event::ScanLeft(place, _) => {
+            Source::Machine(*place, CLIENTS)
+        }
+        Event::Wake(place)
+        | Event::ReplyDue(place, _)
+        | Event::Stored(place, ..)
+        | Event::Read(place, ..)
+        | Event::View(place)
+        | Event::Commit(place)
+        | Event::Jobs(place, _)
+        | Event::Expire(place)
+        | Event::Scrub(place)
+        | Event::Submit(place, ..)
+        | Event::Drained(place) => Source::Machine(*place, event.kind()),
+        Event::DialArrives(connection)
+        | Event::DialAnswered(connection, _)
+        | Event::DialFailed(connection, _)
+        | Event::EndLost(connection, _)
+        | Event::Packet(connection, ..)
+        | Event::Bytes(connection, ..)
+        | Event::PipeHasRoom(connection, _) => Source::Connection(*connection),
+        Event::Start(_)
+        | Event::Client(_)
+        | Event::ScanBegins
+        | Event::Fault
+        | Event::Mend(_)
+        | Event::RoomDue(..) => Source::World,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Side;
+    use crate::packet::Packet;
+    use cluster::{Asker, NodeIndex, RequestId, ScanId};
+
+    const PLACE: Place = Place { node: NodeIndex(0), life: 1, asker: Asker::Coordinator(0) };
+
+    /// A packet of each of two connections, two clients, a timeout and a due.
+    fn missed() -> Vec<Event> {
+        let packet = |connection| {
+            Event::Packet(Connection(connection), Side::Dialer, Packet::of(stdx::Hlc::ZERO, &[]))
+        };
+        let lost = |connection| Event::EndLost(Connection(connection), Side::Dialer);
+        vec![
+            Event::ReplyDue(PLACE, RequestId(0)),
+            packet(1),
+            Event::PullPage(PLACE, ScanId(1)),
+            packet(2),
+            Event::Wake(PLACE),
+            lost(1),
+            Event::ScanLeft(PLACE, ScanId(1)),
+            lost(2),
+        ]
+    }
+
+    fn kinds(events: &[Event]) -> Vec<u64> {
+        events.iter().map(Event::kind).collect()
+    }
+
+    #[test]
+    fn each_source_keeps_its_order_and_dues_come_last() {
+        for seed in 0..50 {
+            let order = shuffled(missed(), &mut Rng::new(seed));
+            assert_eq!(order.len(), missed().len());
+            assert!(matches!(order.last(), Some(Event::ReplyDue(..))), "seed {seed}");
+            let at = |wanted: &dyn Fn(&Event) -> bool| order.iter().position(wanted).unwrap();
+            for number in [1, 2] {
+                let is_of = |connection: &Connection| connection.0 == number;
+                let packet = at(&|event| matches!(event, Event::Packet(c, ..) if is_of(c)));
+                assert!(packet < at(&|event| matches!(event, Event::EndLost(c, _) if is_of(c))));
+            }
+            let pulls = at(&|event| matches!(event, Event::PullPage(..)));
+            assert!(pulls < at(&|event| matches!(event, Event::ScanLeft(..))), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn timeouts_come_first_or_last_or_between() {
+        let wakes: Vec<usize> = (0..50)
+            .map(|seed| shuffled(missed(), &mut Rng::new(seed)))
+            .map(|order| order.iter().position(|event| matches!(event, Event::Wake(_))).unwrap())
+            .collect();
+        for at in [0, 3, missed().len() - 2] {
+            assert!(wakes.contains(&at), "{at}");
+        }
+        let first = kinds(&shuffled(missed(), &mut Rng::new(1)));
+        assert_eq!(first, kinds(&shuffled(missed(), &mut Rng::new(1))));
+    }
+}
