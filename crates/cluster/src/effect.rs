@@ -71,6 +71,12 @@ pub enum Event {
         /// Whose version it is.
         node: NodeIndex,
     },
+    /// A cell that this node asked a peer for was not stored because its version is too far ahead of this node's clock.
+    /// Told again whenever it is asked for again.
+    CellRefused {
+        /// Who holds it.
+        node: NodeIndex,
+    },
     /// A read asked one more replica because an answer was late.
     Hedged,
     /// Replicas that answered a read differed, and the older were sent the newest cell.

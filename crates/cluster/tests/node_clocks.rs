@@ -2,10 +2,11 @@
 
 mod node_support;
 
-use cluster::{HybridClock, TickError, WallCeiling};
-use node_support::{MILLISECOND, SECOND, World};
+use bytes::Bytes;
+use cluster::{Event, HybridClock, LostRange, NodeIndex, Standing, TickError, WallCeiling};
+use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
-use stdx::Hlc;
+use stdx::{Cell, Hlc, Version};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const HOUR_MICROS: i64 = 3_600_000_000;
@@ -25,7 +26,7 @@ fn is_clock_ahead(world: &World, host: usize) -> bool {
 
 /// Whether `host` knows that `peer` refuses its versions.
 fn is_refused_by(world: &World, host: usize, peer: u8) -> bool {
-    world.node(host).view().refusing.contains(cluster::NodeIndex(peer))
+    world.node(host).view().refusing.contains(NodeIndex(peer))
 }
 
 /// The greatest version clock that a right node can have made durable by now.
@@ -154,4 +155,74 @@ fn a_pause_of_the_process_is_no_step() {
     world.run(50 * MILLISECOND);
     tick(&world, 0).expect("answers that lay here say what the time was then");
     assert!(!is_clock_ahead(&world, 0));
+}
+
+/// A value for `name` on these hosts, whose version is so far ahead of the right time.
+fn place_ahead(world: &mut World, name: &str, hosts: &[usize], ahead: Duration) -> Version {
+    let right = world.version(hosts[0]);
+    let version = Version::new(Hlc::at(right.hlc.wall().saturating_add(ahead)), right.tag);
+    let cell = Cell::value(version, 3, Bytes::from_static(b"from a wrong clock"));
+    hosts.iter().for_each(|&host| world.write_cell(host, &key(name), &cell, &[]));
+    version
+}
+
+fn refused_cells(world: &World, host: usize) -> usize {
+    let is_refusal = |event: &&Event| matches!(event, Event::CellRefused { .. });
+    world.hosts[host].events.iter().filter(is_refusal).count()
+}
+
+#[test]
+fn a_rebuild_goes_on_past_a_cell_of_the_future_and_ends_when_it_can_be_stored() {
+    let mut world = World::started(3, 30);
+    let names: Vec<String> = (0..3_000).map(|i| format!("k{i:04}")).collect();
+    for name in &names {
+        let version = world.write(1, name, 3, &[]);
+        let cell = world.hosts[1].store.cells[&key(name)].clone();
+        world.write_cell(2, &key(name), &cell, &[]);
+        assert_eq!(cell.meta.version, version);
+    }
+    let ahead = 60 * SECOND;
+    let version = place_ahead(&mut world, "k0100x", &[1, 2], ahead);
+    world.crash(0);
+    world.lose_disk(0);
+    world.start(0);
+    world.run(20 * SECOND);
+    assert!(names.iter().all(|name| world.version_at(0, name).is_some()), "it goes on with the others");
+    assert_eq!(world.version_at(0, "k0100x"), None, "it would hide later writes");
+    assert!(refused_cells(&world, 0) >= 2, "it is tried again");
+    assert_eq!(world.standing(0), Standing::Rebuilding, "it does not know the newest state of this key");
+    let asked = world.hosts[0].asked.len();
+    world.run(20 * SECOND);
+    assert!(world.hosts[0].asked.len() - asked < 8_000, "only the range with the cell is read again");
+    world.run(30 * SECOND);
+    assert_eq!(world.version_at(0, "k0100x"), Some(version), "its time has come");
+    assert_eq!(world.standing(0), Standing::Settled);
+}
+
+#[test]
+fn healing_waits_for_a_cell_of_the_future() {
+    let mut world = World::started(3, 31);
+    let ahead = 60 * SECOND;
+    let version = place_ahead(&mut world, "k", &[1, 2], ahead);
+    let range = LostRange { after: Some(key("a")), until: Some(key("z")) };
+    world.hosts[0].store.damage(1, range, |_| true);
+    world.run(30 * SECOND);
+    assert_eq!(world.version_at(0, "k"), None);
+    assert!(world.hosts[0].store.is_unreadable(&key("k")), "never a miss");
+    world.run(60 * SECOND);
+    assert_eq!(world.version_at(0, "k"), Some(version));
+    assert!(!world.hosts[0].store.is_unreadable(&key("k")));
+}
+
+#[test]
+fn anti_entropy_does_not_fetch_a_cell_of_the_future() {
+    let mut world = World::started(3, 32);
+    let older = world.write(0, "k", 3, &[]);
+    place_ahead(&mut world, "k", &[1], HOUR);
+    let (now, node) = world.node_mut(0);
+    node.begin_repair(now);
+    world.settle(0);
+    world.run(30 * SECOND);
+    assert_eq!(world.version_at(0, "k"), Some(older));
+    assert!(refused_cells(&world, 0) > 0);
 }

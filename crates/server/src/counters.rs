@@ -101,6 +101,8 @@ pub(crate) struct PeerEvents {
     pub(crate) repaired: Counter,
     /// Writes of the peer that were refused, because its clock is too far ahead.
     pub(crate) clock_ahead: Counter,
+    /// Cells of the peer that this node asked for and did not store, because their versions are too far ahead.
+    pub(crate) cells_refused: Counter,
 }
 
 impl Counters {
@@ -127,6 +129,7 @@ impl Counters {
             Event::DeadlinePassed => self.deadlines_passed.count(),
             Event::Expired => self.expired.count(),
             Event::ClockAhead { node } => self.peer(node).clock_ahead.count(),
+            Event::CellRefused { node } => self.peer(node).cells_refused.count(),
             Event::Hedged => self.hedged.count(),
             Event::ReadRepaired { blocking: true } => self.repaired_before_reply.count(),
             Event::ReadRepaired { blocking: false } => self.repaired_after_reply.count(),

@@ -428,7 +428,7 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
         tracing::warn!(
             newest = ?version.wall(),
             "the disk holds versions further ahead than any clock may be: writes to their keys are superseded until \
-             then; `veche verify` lists them, docs/operations.md says what to do"
+             then; docs/operations.md says what to do"
         );
     }
     let config = &process.config;

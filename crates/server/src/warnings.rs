@@ -77,8 +77,7 @@ fn of_future(newest: Hlc, now: Now) -> Option<String> {
     (ahead > HybridClock::SKEW_MAX).then(|| {
         format!(
             "The disk held versions up to {} s ahead of this node's clock when the node started: a wrong clock gave them \
-             out, and writes to their keys are superseded until then. veche verify lists them; docs/operations.md says \
-             how to get rid of them.",
+             out, and writes to their keys are superseded until then. docs/operations.md says how to get rid of them.",
             ahead.as_secs()
         )
     })

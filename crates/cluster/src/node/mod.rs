@@ -342,7 +342,7 @@ impl Node {
             AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
             AskPurpose::OfferCell { pass, transfer } => self.cell_offered(pass, transfer, answer.as_ref()),
             AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer.as_ref()),
-            AskPurpose::PullCell { pass, transfer } => self.cell_pulled(pass, transfer, answer),
+            AskPurpose::PullCell { pass, transfer } => self.cell_pulled(now, pass, transfer, answer),
         }
     }
 

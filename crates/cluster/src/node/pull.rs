@@ -8,17 +8,23 @@
 //! half of the time. A source that goes away and comes back is read on where it was left; one that comes back with
 //! another identity from the start. What is written to this node meanwhile arrives as everywhere.
 //!
+//! A cell whose version is further ahead than this node [believes](crate::HybridClock::believes) is not stored: it would
+//! hide later writes. Then the newest state of its key is not known here, so the range that holds it is not read: the
+//! source goes on with its other ranges, and gives this one again every [`REFUSED_AGAIN_AFTER`] until it can be stored,
+//! or the source does not hold the cell any more. Until then the pull is not over, so reads of the key stay failures.
+//!
 //! Sources that are rebuilding themselves are read as well, but a node that has lost its data does not wait for them to
 //! be complete: they have lost what they held, and would wait for this node in turn.
 //!
 //! **Caveats.** Progress is not durable. A key written for more or fewer nodes than the default, of which only a
-//! source has a copy that could not be reached or read, is complete only after the pass of anti-entropy that follows.
+//! source has a copy that could not be reached or read, is complete only after the pass of anti-entropy that follows. One
+//! cell of the far future holds up the whole pull. The way out is in `docs/operations.md`.
 
 use super::Node;
 use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::{
-    Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
+    Event, Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
     Standing, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -31,6 +37,10 @@ const SOURCES_MAX: usize = 4;
 const STORING_MAX: usize = 16;
 /// Between a failure of a source or of the store and the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Between the end of a source and the next look at its ranges with cells that were refused.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Ranges of a source with cells that were refused. Past this, all behind the last of them is read again.
+const REFUSED_RANGES_MAX: usize = 64;
 /// The longest rest between two ranges.
 const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -66,8 +76,10 @@ struct Source {
     was_believed: bool,
     /// It has not given the range that it was last asked for.
     falters: bool,
-    /// What was read ends with this key.
-    after: Option<Key>,
+    /// What is to be read still, in key order; answers come for the first of them.
+    ranges: VecDeque<LostRange>,
+    /// What was read and holds cells that were refused, in key order; at most [`REFUSED_RANGES_MAX`].
+    refused: VecDeque<LostRange>,
     /// Not before this.
     next_at: Instant,
     /// When the range under way was asked for.
@@ -83,21 +95,61 @@ enum Stage {
         waiting: VecDeque<(Key, Cell)>,
         under_way: usize,
         until: Option<Key>,
+        /// The answer held cells that were not stored, since their versions are too far ahead.
+        has_refused: bool,
     },
     /// Read from end to end.
     Done,
 }
 
 impl Source {
-    const fn new(now: Instant, after: Option<Key>) -> Self {
+    fn new(now: Instant, range: LostRange) -> Self {
         Self {
             stage: Stage::Idle,
             tag: None,
             was_believed: false,
             falters: false,
-            after,
+            ranges: VecDeque::from([range]),
+            refused: VecDeque::new(),
             next_at: now,
             asked_at: now,
+        }
+    }
+
+    /// Up to which key the present range was read.
+    fn after(&self) -> Option<&Key> {
+        self.ranges.front()?.after.as_ref()
+    }
+
+    /// The answer up to `until` was stored, but for what was refused.
+    fn end_answer(&mut self, now: Instant, until: Option<Key>, has_refused: bool) {
+        let mut range = self.ranges.pop_front().expect("it was asked for");
+        if has_refused {
+            let end = until.clone().or_else(|| range.until.clone());
+            self.read_again(LostRange { after: range.after.take(), until: end });
+        }
+        if until.is_some() {
+            range.after = until;
+            self.ranges.push_front(range);
+        }
+        self.stage = Stage::Idle;
+        self.next_at = now + (now - self.asked_at).min(REST_MAX);
+        if self.ranges.is_empty() {
+            std::mem::swap(&mut self.ranges, &mut self.refused);
+            match self.ranges.is_empty() {
+                true => self.stage = Stage::Done,
+                false => self.next_at = now + REFUSED_AGAIN_AFTER,
+            }
+        }
+    }
+
+    fn read_again(&mut self, range: LostRange) {
+        let is_full = self.refused.len() == REFUSED_RANGES_MAX;
+        match self.refused.back_mut() {
+            Some(last) if is_full || last.until == range.after => {
+                last.until = range.until;
+            }
+            _ => self.refused.push_back(range),
         }
     }
 
@@ -121,7 +173,7 @@ impl Node {
     pub(super) fn begin_pull(&mut self, now: Now, what: Pulled, range: LostRange) {
         self.pulls += 1;
         let number = self.pulls;
-        let source = |_| Source::new(now.mono, range.after.clone());
+        let source = |_| Source::new(now.mono, range.clone());
         let sources = self.member.layout.nodes().map(source).collect();
         let others = self.other_replicas();
         self.pull = Some(Pull { number, what, range, sources, others, cells: 0 });
@@ -170,7 +222,7 @@ impl Node {
         let source = &mut pull.sources[node.as_usize()];
         match answer {
             Some(PeerAnswer::Range(RangeAnswer::Cells { entries, until }))
-                if until.is_none() || until > source.after =>
+                if until.is_none() || until.as_ref() > source.after() =>
             {
                 self.store_pulled(now, node, entries, until);
             }
@@ -206,8 +258,8 @@ impl Node {
     pub(super) fn pull_progress(&self) -> Option<(u16, u64)> {
         let pull = self.pull.as_ref()?;
         let reading = self.peer_nodes().map(|node| &pull.sources[node.as_usize()]);
-        let furthest_behind = reading.filter(|source| !source.is_done()).map(|source| &source.after).min();
-        Some((furthest_behind.map_or(1_000, |after| permille(after.as_ref())), pull.cells))
+        let furthest_behind = reading.filter(|source| !source.is_done()).map(Source::after).min();
+        Some((furthest_behind.map_or(1_000, permille), pull.cells))
     }
 
     /// Whether enough was read of enough sources.
@@ -247,7 +299,7 @@ impl Node {
         let is_another = tag.is_some() && source.tag.is_some() && tag != source.tag;
         let is_complete_now = source.is_done() && !source.was_believed && is_believed;
         if !source.is_under_way() && (is_another || is_complete_now) {
-            *source = Source::new(now.mono, pull.range.after.clone());
+            *source = Source::new(now.mono, pull.range.clone());
         }
     }
 
@@ -261,7 +313,7 @@ impl Node {
         if source.tag.is_none() {
             (source.tag, source.was_believed) = (tag, is_believed);
         }
-        let (after, until) = (source.after.clone(), pull.range.until.clone());
+        let LostRange { after, until } = source.ranges.front().expect("a source that is not done").clone();
         let purpose = AskPurpose::PullRange { pull: pull.number };
         let request = RangeRequest { after, until, cutoff: Hlc::MAX, digest: None, cells: true };
         self.outbox.ask(now.mono, node, purpose, PeerRequest::Range(request));
@@ -270,11 +322,14 @@ impl Node {
     fn store_pulled(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
         let (layout, me) = (&self.member.layout, self.member.me);
         let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
-        let waiting = entries.into_iter().filter(is_own).collect();
+        let (waiting, refused): (Vec<_>, Vec<_>) = (entries.into_iter().filter(is_own))
+            .partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
+        refused.iter().for_each(|_| self.outbox.event(Event::CellRefused { node }));
         let pull = self.pull.as_mut().expect("there is a source");
         let source = &mut pull.sources[node.as_usize()];
         source.falters = false;
-        source.stage = Stage::Storing { waiting, under_way: 0, until };
+        source.stage =
+            Stage::Storing { waiting: waiting.into(), under_way: 0, until, has_refused: !refused.is_empty() };
         source.next_at = now.mono;
     }
 
@@ -282,7 +337,7 @@ impl Node {
     fn store_waiting(&mut self, now: Now, node: NodeIndex) {
         let pull = self.pull.as_mut().expect("a pull is under way");
         let source = &mut pull.sources[node.as_usize()];
-        let Stage::Storing { waiting, under_way, until } = &mut source.stage else { return };
+        let Stage::Storing { waiting, under_way, until, has_refused } = &mut source.stage else { return };
         while source.next_at <= now.mono
             && *under_way < STORING_MAX
             && let Some((key, cell)) = waiting.pop_front()
@@ -293,10 +348,8 @@ impl Node {
             self.outbox.store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
         }
         if *under_way == 0 && waiting.is_empty() {
-            let until = until.take();
-            source.stage = if until.is_none() { Stage::Done } else { Stage::Idle };
-            source.after = until;
-            source.next_at = now.mono + (now.mono - source.asked_at).min(REST_MAX);
+            let (until, has_refused) = (until.take(), *has_refused);
+            source.end_answer(now.mono, until, has_refused);
         }
     }
 

@@ -165,6 +165,11 @@ fn clocks(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
     each(&mut out.counter("veche_clock_refusals_total", help), peers, |peer| {
         counters.peer(peer.node).clock_ahead.get()
     });
+    let help =
+        "Cells of a peer that were asked for and not stored, because their versions are too far ahead.";
+    each(&mut out.counter("veche_future_cells_refused_total", help), peers, |peer| {
+        counters.peer(peer.node).cells_refused.get()
+    });
     let ahead = |hlc: fn(&HybridClock) -> Hlc| {
         let of = |wall: WallTime| wall.micros_since_unix_epoch();
         let micros = |hlc: Hlc| of(hlc.wall()).saturating_sub(of(scene.now.wall));

@@ -6,6 +6,8 @@
 //! older version is one of the newer from then on, also when its disk is lost. A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
 //! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
 //! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
+//!
+//! A cell of a peer whose version is further ahead than this node believes is not stored: it would hide later writes.
 
 use super::{Chunk, Node, Pass, Progress, Repair, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
@@ -200,11 +202,17 @@ impl Node {
     /// A peer has sent a cell that this node lacks, or has not.
     pub(in crate::node) fn cell_pulled(
         &mut self,
+        now: Now,
         number: u64,
         transfer: Transfer,
         answer: Option<PeerAnswer>,
     ) {
         match answer {
+            // As if it were past the cutoff, which leaves such cells out wherever they are told of.
+            Some(PeerAnswer::Cell(Some(cell))) if !self.member.clock.believes(cell.meta.version.hlc, now) => {
+                self.outbox.event(Event::CellRefused { node: transfer.node });
+                self.dropped(number);
+            }
             Some(PeerAnswer::Cell(Some(cell))) if self.may_go(self.member.me, &transfer, &cell) => {
                 let cell = cell.with_from_of_at_least(transfer.from);
                 self.repair.expect_cells_of(cell.value.len());
