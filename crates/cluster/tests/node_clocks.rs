@@ -126,6 +126,7 @@ fn a_node_that_starts_without_any_peer_goes_by_its_own_clock_until_one_answers()
     world.start(0);
     world.run(2 * SECOND);
     assert_eq!(world.hosts[0].member.clock.ceiling(), WallCeiling::Unlimited);
+    assert_eq!(world.hosts[0].store.bound, Hlc::ZERO, "only a write makes a bound durable");
     tick(&world, 0).expect("nobody says otherwise");
     world.start(1);
     world.run(2 * SECOND);

@@ -2,11 +2,12 @@
 //!
 //! A write that finds the clock at its bound waits for the store. So the bound is raised at the start, and kept
 //! ahead for a while after the clock last issued or observed anything. A node that is idle for longer leaves its
-//! disk alone; the first write after that waits for one sync.
+//! disk alone; the first write after that waits for one sync. So does the first write of a node that has peers and can
+//! reach none of them: its clock may be wrong, and a bound is not made durable for nothing but a wrong clock.
 
 use super::Node;
 use super::purpose::StorePurpose;
-use crate::{StoreRequest, StoreResponse};
+use crate::{StoreRequest, StoreResponse, WallCeiling};
 use std::time::Duration;
 use stdx::{Hlc, Instant, Now};
 
@@ -50,7 +51,9 @@ impl Node {
             bound.moved_at = now.mono;
         }
         let is_idle = now.mono - bound.moved_at > IDLE_AFTER && !bound.is_to_be_renewed;
-        if is_idle || bound.under_way || now.mono < bound.retry_at {
+        let is_unchecked = self.peers.len() > 1 && clock.ceiling() == WallCeiling::Unlimited;
+        if is_idle || is_unchecked && !bound.is_to_be_renewed || bound.under_way || now.mono < bound.retry_at
+        {
             return;
         }
         let renewed = || bound.is_to_be_renewed.then(|| clock.bound());
