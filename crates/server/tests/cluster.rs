@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::Membership;
 
 /// A cluster whose nodes run or not.
@@ -39,7 +39,7 @@ impl Cluster {
             addresses: (0..nodes).map(|_| free_address()).collect(),
             disks: (0..nodes).map(|_| MemFs::new()).collect(),
             servers: (0..nodes).map(|_| None).collect(),
-            request_timeout: Duration::from_secs(20),
+            request_timeout: Duration::from_secs(600),
         }
     }
 
@@ -181,13 +181,13 @@ fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
 
     cluster.stop(1);
     cluster.wait_until_seen(0, 1, "unreachable");
-    let started = Instant::now();
+    // The deadline is longer than a client of this test waits: what is answered is answered without it.
+    assert!(cluster.request_timeout > PATIENCE);
     for request in [put("k", "never"), get("k").into_bytes(), delete("k").into_bytes()] {
         let refused = cluster.exchange(0, request);
         refused.assert_problem(504, "");
         assert_eq!(refused.reason, "Not Enough Replicas");
     }
-    assert!(started.elapsed() < cluster.request_timeout, "the deadline was waited for");
     assert_eq!(cluster.exchange(0, get("k&ack=1&from=3")).text(), "new", "nothing was stored");
 
     for node in [1, 2] {

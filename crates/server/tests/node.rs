@@ -35,7 +35,7 @@ fn config() -> Config {
             ..engine::Options::default()
         },
         threads: 2,
-        request_timeout: Duration::from_secs(5),
+        request_timeout: Duration::from_secs(60),
         slow_request: Duration::ZERO,
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,

@@ -43,7 +43,7 @@ fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
             ..engine::Options::default()
         },
         threads: 1,
-        request_timeout: Duration::from_secs(20),
+        request_timeout: Duration::from_secs(60),
         slow_request: SLOW,
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
@@ -78,6 +78,14 @@ struct Slow {
 }
 
 impl Slow {
+    /// Whether at least 95 % of its time has a name. A loaded machine can take a thread from the processor between two
+    /// stages, so a test looks for one request of which this is so.
+    fn is_named(&self) -> bool {
+        let took = self.request["took_us"].as_u64().expect("a number");
+        let unnamed = self.stages.iter().find(|(stage, _)| stage == "other").map_or(0, |(_, took)| *took);
+        unnamed * 100 <= took * 5
+    }
+
     /// The stage in which it was longest.
     fn longest(&self) -> &str {
         let longest = self.stages.iter().max_by_key(|(_, took)| *took);
@@ -85,7 +93,7 @@ impl Slow {
     }
 }
 
-/// The slow requests of this operation. Of each at least 95 % has a name, and the stages are the whole.
+/// The slow requests of this operation. Of each the stages are the whole.
 #[track_caller]
 fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
     let answer = exchange(address, bare("GET", "/v0/slow"));
@@ -103,9 +111,7 @@ fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
             .collect();
         let took = request["took_us"].as_u64().expect("a number");
         let sum: u64 = stages.iter().map(|(_, took)| took).sum();
-        let unnamed = stages.iter().find(|(stage, _)| stage == "other").map_or(0, |(_, took)| *took);
         assert!(sum <= took && took - sum <= stages.len() as u64, "the stages are the whole: {request}");
-        assert!(unnamed * 100 <= took * 5, "more than 5 % has no name: {request}");
         Slow { request: request.clone(), stages }
     });
     slow.collect()
@@ -118,14 +124,20 @@ fn a_slow_disk_is_seen_as_sync() {
     let address = server.address();
     wait_until_serving(address);
     assert_eq!(exchange(address, put("early", "v")).status, 201);
-    fs.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
-    assert_eq!(exchange(address, put("k%001", "v")).status, 201);
-    fs.set_plan(FaultPlan::none());
-    assert_eq!(exchange(address, get("k%001")).status, 200);
-    let slow = slow_requests(address, "put");
-    let written = slow.iter().find(|slow| slow.request["key"] == "k\\x001").expect("it was slow");
-    assert_eq!((&written.request["status"], &written.request["key_bytes"]), (&201.into(), &3.into()));
-    assert_eq!(written.longest(), "sync", "{}", written.request);
+    let mut slow = Vec::new();
+    eventually("a request is slow because of the disk alone", || {
+        fs.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
+        assert_eq!(exchange(address, put("k%001", "v")).status, 201);
+        fs.set_plan(FaultPlan::none());
+        assert_eq!(exchange(address, get("k%001")).status, 200);
+        slow = slow_requests(address, "put");
+        let mut written = slow.iter().filter(|slow| slow.request["key"] == "k\\x001").peekable();
+        assert!(written.peek().is_some(), "it was slow");
+        written.any(|written| {
+            assert_eq!((&written.request["status"], &written.request["key_bytes"]), (&201.into(), &3.into()));
+            written.is_named() && written.longest() == "sync"
+        })
+    });
     let metrics = exchange(address, bare("GET", "/metrics")).text();
     let counted = format!("veche_slow_requests_total{{operation=\"put\"}} {}", slow.len());
     assert!(metrics.contains(&counted), "{counted}");
@@ -155,18 +167,18 @@ fn a_full_read_pool_is_seen_as_its_queue() {
     disk.set_cold(true);
     fs.set_plan(delayed(OperationKind::Read, DELAY));
     let mut connections: Vec<_> = (0..12).map(|_| Connection::open(address)).collect();
-    for (i, connection) in connections.iter_mut().enumerate() {
-        connection.send(get(&format!("k{i}")));
-    }
-    for connection in &mut connections {
-        assert_eq!(connection.response().status, 200);
-    }
-    fs.set_plan(FaultPlan::none());
-    let slow = slow_requests(address, "get");
-    let longest = |stage: &str| slow.iter().filter(|slow| slow.longest() == stage).count();
-    assert!(longest("read pool queue") > 0 && longest("disk read") > 0, "{:?}", {
-        slow.iter().map(|slow| slow.request.to_string()).collect::<Vec<_>>()
+    eventually("reads are slow because of the pool's queue and because of the disk", || {
+        for (i, connection) in connections.iter_mut().enumerate() {
+            connection.send(get(&format!("k{i}")));
+        }
+        for connection in &mut connections {
+            assert_eq!(connection.response().status, 200);
+        }
+        let slow = slow_requests(address, "get");
+        let is_longest = |stage: &str| slow.iter().any(|slow| slow.is_named() && slow.longest() == stage);
+        is_longest("read pool queue") && is_longest("disk read")
     });
+    fs.set_plan(FaultPlan::none());
     server.stop().unwrap();
 }
 
@@ -180,12 +192,15 @@ fn a_slow_peer_is_seen_by_its_number() {
         [start(config(nodes[0], &nodes), MemFs::new()), start(config(nodes[1], &nodes), peer.clone())];
     nodes.iter().for_each(|node| wait_until_serving(*node));
     assert_eq!(exchange(nodes[0], put("early", "v")).status, 201);
-    peer.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
-    assert_eq!(exchange(nodes[0], put("k", "v")).status, 201);
-    peer.set_plan(FaultPlan::none());
-    let slow = slow_requests(nodes[0], "put");
-    let written = slow.iter().find(|slow| slow.request["key"] == "k").expect("it was slow");
-    assert_eq!(written.longest(), "peer 1", "{}", written.request);
+    eventually("a request is slow because of the peer alone", || {
+        peer.set_plan(delayed(OperationKind::SyncData, LONG_DELAY));
+        assert_eq!(exchange(nodes[0], put("k", "v")).status, 201);
+        peer.set_plan(FaultPlan::none());
+        let slow = slow_requests(nodes[0], "put");
+        let mut written = slow.iter().filter(|slow| slow.request["key"] == "k").peekable();
+        assert!(written.peek().is_some(), "it was slow");
+        written.any(|written| written.is_named() && written.longest() == "peer 1")
+    });
     for server in servers {
         server.stop().unwrap();
     }

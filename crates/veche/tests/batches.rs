@@ -336,7 +336,6 @@ fn a_stalled_batch_is_not_in_the_way_of_a_stop() {
     connection.send(head(NDJSON, "Transfer-Encoding: chunked"));
     connection.send("1c\r\n{\"key\":\"k\",\"value\":\"value\"}\n\r\n");
     assert_head(&connection.head(), NDJSON);
-    let started = std::time::Instant::now();
     node.stop();
-    assert!(started.elapsed() < Duration::from_secs(10), "it ends within ten seconds");
+    assert!(connection.chunk().is_err(), "a batch that was cut off lacks its last chunk");
 }

@@ -67,33 +67,42 @@ fn weight_of(capture: &Capture, is_it: impl Fn(&str) -> bool) -> u64 {
 fn a_node_under_load_tells_where_its_time_goes() {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
-    let output = under_load(&node, || profile(node.address, "cpu", dir.path()));
-    let capture = read(&output, "cpu", dir.path());
-    assert!(capture.slices() >= 20 && capture.slice_ms() == 50, "{output:?}");
-    let of_server = weight_of(&capture, |name| name.starts_with("server::"));
-    assert!(of_server * 4 > capture.total() && of_server > 10, "{of_server}: {capture:?}");
-    assert!(weight_of(&capture, |name| name.starts_with("engine::")) > 0, "{capture:?}");
-    let roots = capture.stacks().iter().filter_map(|stack| capture.names_of(stack).next());
-    assert!(roots.into_iter().any(|root| root.starts_with("veche-io")), "{capture:?}");
+    // A loaded machine may give the node little of the processor in one second.
+    common::eventually("the node's work is seen where it is done", || {
+        let output = under_load(&node, || profile(node.address, "cpu", dir.path()));
+        let capture = read(&output, "cpu", dir.path());
+        assert!(capture.slices() >= 20 && capture.slice_ms() == 50, "{output:?}");
+        let of_server = weight_of(&capture, |name| name.starts_with("server::"));
+        let of_engine = weight_of(&capture, |name| name.starts_with("engine::"));
+        let mut roots = capture.stacks().iter().filter_map(|stack| capture.names_of(stack).next());
+        of_server * 4 > capture.total()
+            && of_server > 10
+            && of_engine > 0
+            && roots.any(|root| root.starts_with("veche-io"))
+    });
 }
 
 #[test]
 fn a_node_under_load_tells_who_allocates() {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
-    let output = under_load(&node, || profile(node.address, "alloc", dir.path()));
-    let capture = read(&output, "alloc", dir.path());
-    assert!(capture.total() > 1 << 20, "{capture:?}");
-    assert!(weight_of(&capture, |name| name.starts_with("server::")) * 2 > capture.total(), "{capture:?}");
+    common::eventually("what the node's work allocates is seen", || {
+        let output = under_load(&node, || profile(node.address, "alloc", dir.path()));
+        let capture = read(&output, "alloc", dir.path());
+        let of_server = weight_of(&capture, |name| name.starts_with("server::"));
+        capture.total() > 1 << 20 && of_server * 2 > capture.total()
+    });
 }
 
 #[test]
 fn a_node_under_load_tells_what_requests_wait_for() {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
-    let output = under_load(&node, || profile(node.address, "wait", dir.path()));
-    let capture = read(&output, "wait", dir.path());
-    assert!(weight_of(&capture, |name| name == "put") > 0, "{capture:?}");
+    common::eventually("what its requests wait for is seen", || {
+        let output = under_load(&node, || profile(node.address, "wait", dir.path()));
+        let capture = read(&output, "wait", dir.path());
+        weight_of(&capture, |name| name == "put") > 0
+    });
 }
 
 #[test]

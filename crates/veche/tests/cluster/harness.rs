@@ -1,7 +1,7 @@
 //! A cluster of processes.
 
 use crate::common::http::{Connection, Response, bare, exchange};
-use crate::common::{eventually, veche};
+use crate::common::{REQUEST_TIMEOUT, eventually, veche};
 use bytes::Bytes;
 use cluster::{Key, StoreRequest, StoreResponse};
 use env::Env;
@@ -19,9 +19,9 @@ use stdx::{Cell, NodeTag, Version};
 use store::{Membership, Store, StoreOptions};
 
 /// A process that does not end in this time after `SIGTERM` has failed the test.
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_PATIENCE: Duration = Duration::from_secs(120);
 /// A client gives up a node that is silent for so long.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
 /// Ports that the system does not hand out by itself.
 const PORTS: std::ops::Range<u32> = 20_000..32_000;
 
@@ -113,8 +113,10 @@ impl Cluster {
     pub(crate) fn command_with_list(&self, node: usize, list: &str) -> Command {
         let member = &self.nodes[node];
         let mut command = veche();
-        // Little of everything, so that the tests can run side by side; flags win over it.
+        // Little of everything, so that the tests can run side by side, and deadlines that a loaded machine keeps. Flags
+        // win.
         command.env("VECHE_MEMORY", "32MiB").env("VECHE_THREADS", "2");
+        command.env("VECHE_REQUEST_TIMEOUT", REQUEST_TIMEOUT);
         command.args(["serve", "--listen", &member.address.to_string(), "--cluster", list, "--data"]);
         command.arg(&member.data).args(&self.flags);
         command

@@ -45,7 +45,7 @@ struct Client<'a> {
 #[test]
 fn keys_are_last_write_wins_registers_while_nodes_are_killed_hung_and_emptied() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mut cluster = Cluster::start(NODES);
+    let mut cluster = Cluster::start_with(NODES, &["--request-timeout", "1s"]);
     let shared = Shared {
         epoch: Instant::now(),
         ended: AtomicBool::new(false),

@@ -12,7 +12,7 @@ const NODES: usize = 3;
 const KEYS: u64 = 20;
 /// Operations of each client between two restarts.
 const BETWEEN_RESTARTS: u64 = 60;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What clients and the operator know of each other.
 #[derive(Default)]

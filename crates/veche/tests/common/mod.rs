@@ -15,7 +15,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A process that does nothing for so long has failed the test.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The deadline of requests where a test is about something else: no machine is so slow.
+pub(crate) const REQUEST_TIMEOUT: &str = "60s";
 /// Between two looks at something that will be so.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -44,8 +46,8 @@ impl Node {
     /// As [`Node::start`], with more flags.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut command = veche();
-        // Little memory, so that the tests can run side by side; flags win over it.
-        command.env("VECHE_MEMORY", "64MiB");
+        // Little memory, so that the tests can run side by side, and deadlines that a loaded machine keeps. Flags win.
+        command.env("VECHE_MEMORY", "64MiB").env("VECHE_REQUEST_TIMEOUT", REQUEST_TIMEOUT);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
         Self::spawn(command)
     }
