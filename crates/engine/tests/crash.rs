@@ -2,12 +2,15 @@
 //!
 //! Afterwards every acknowledged write is there, a batch is there whole or not at all, nothing that was read is
 //! gone, and the engine goes on. Each run is one seed; what it did and where it was stopped is printed.
+//!
+//! The environment variable `SEED` names the first seed: `SEED=7 cargo test -p engine --test crash`.
 
 mod support;
 
 use engine::{Engine, Error, Options};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,6 +160,14 @@ fn check_recovered(ended: &mut Ended, disk: &MemFs) {
     world.check_all(&engine);
 }
 
+/// The seeds `from..to`, counted from the first seed, which the environment names. They are printed with the line that
+/// repeats them.
+fn seeds(range: Range<u64>) -> Range<u64> {
+    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok()).unwrap_or(0);
+    println!("replay: SEED={first} cargo test -p engine --test crash");
+    first + range.start..first + range.end
+}
+
 /// How many file operations the run of `seed` takes when nothing fails.
 fn operations_of(seed: u64) -> u64 {
     run(seed, FaultPlan::none()).operations
@@ -164,7 +175,7 @@ fn operations_of(seed: u64) -> u64 {
 
 #[test]
 fn a_stop_at_any_operation_loses_nothing_acknowledged() {
-    for seed in 0..3 {
+    for seed in seeds(0..3) {
         for operation in 0..operations_of(seed) {
             let mut ended = run(seed, FaultPlan::stop_after(operation));
             let how = (seed + operation) % 4;
@@ -183,7 +194,7 @@ fn a_stop_at_any_operation_loses_nothing_acknowledged() {
 
 #[test]
 fn a_write_torn_at_any_operation_loses_nothing_acknowledged() {
-    for seed in 10..12 {
+    for seed in seeds(10..12) {
         for operation in 0..operations_of(seed) {
             let mut ended = run(seed, FaultPlan::stop_after(operation).tear_last_write());
             println!("seed {seed}, torn at operation {operation}");
@@ -196,7 +207,7 @@ fn a_write_torn_at_any_operation_loses_nothing_acknowledged() {
 
 #[test]
 fn a_crash_during_recovery_loses_nothing_either() {
-    for seed in 20..23 {
+    for seed in seeds(20..23) {
         let total = operations_of(seed);
         let ended = run(seed, FaultPlan::stop_after(total * 2 / 3));
         let crashed = ended.world.disk.crash(&mut Rng::new(seed));
@@ -237,7 +248,7 @@ fn fill_disk(seed: u64, calls: u64, check: impl Fn(&Ended)) {
 
 #[test]
 fn a_full_disk_at_any_operation_refuses_and_goes_on() {
-    for seed in 30..32 {
+    for seed in seeds(30..32) {
         fill_disk(seed, 1, |ended| {
             assert!(ended.in_doubt.is_empty(), "a full disk leaves no write in doubt");
         });
@@ -247,14 +258,15 @@ fn a_full_disk_at_any_operation_refuses_and_goes_on() {
 /// When a group can neither be finished nor taken back, the engine stops; that loses nothing either.
 #[test]
 fn a_disk_that_stays_full_loses_nothing_acknowledged() {
-    fill_disk(32, 3, |_| {});
-    fill_disk(33, 20, |_| {});
+    for (seed, calls) in seeds(32..34).zip([3, 20]) {
+        fill_disk(seed, calls, |_| {});
+    }
 }
 
 #[test]
 fn a_failed_sync_stops_the_engine_and_loses_nothing_acknowledged() {
     let mut stopped = 0;
-    for seed in 40..42 {
+    for seed in seeds(40..42) {
         for nth in 0..60 {
             let plan =
                 FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).after(nth), Fault::DeviceError);

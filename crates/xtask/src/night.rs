@@ -1,0 +1,114 @@
+//! `cargo xtask night`: everything that takes long.
+//!
+//! It takes what is ignored in `cargo test` too: tests of memory that need more files and the right to make control
+//! groups, and the cluster whose cables are cut, which needs root. A step that fails does not end the run: those that
+//! failed are named at the end, each by the line that repeats it.
+
+use crate::ci;
+use crate::seed;
+use crate::steps::{Step, run_all};
+use std::process::ExitCode;
+
+/// Arguments, for the list of chores.
+pub(crate) const USAGE: &str =
+    "[--sweeps SEEDS] [--plants SEEDS] [--crashes ROUNDS] [--minutes OF-SOAK] [--seed N]";
+
+/// How much of each is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    sweeps: u32,
+    plants: u32,
+    crashes: u32,
+    minutes: u32,
+    seed: u64,
+}
+
+impl Plan {
+    /// # Errors
+    /// A sentence: an argument that is none of [`USAGE`], or no number.
+    fn parse(arguments: impl Iterator<Item = String>, seed: u64) -> Result<Self, String> {
+        let mut plan = Self { sweeps: 5_000, plants: 200, crashes: 50, minutes: 60, seed };
+        let mut arguments = arguments;
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{name} needs a number"))?;
+            let number: u64 = value.parse().map_err(|_| format!("{name}: {value} is not a number"))?;
+            let count = u32::try_from(number).map_err(|_| format!("{name}: {value} is too large"));
+            match name.as_str() {
+                "--sweeps" => plan.sweeps = count?,
+                "--plants" => plan.plants = count?,
+                "--crashes" => plan.crashes = count?,
+                "--minutes" => plan.minutes = count?,
+                "--seed" => plan.seed = number,
+                _ => return Err(format!("{name} is unknown")),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn steps(self) -> Vec<Step> {
+        /// Crash tests of one round run over this many seeds from the first one.
+        const SEEDS_OF_ROUND: u64 = 100;
+        let Self { sweeps, plants, crashes, minutes, seed } = self;
+        let mut steps = vec![ci::tests().with(seed::VARIABLE, seed.to_string()), ci::sweep(sweeps, seed)];
+        steps.push(Step::new(format!(
+            "cargo run --quiet --locked --profile sim --package sim -- plants {plants}"
+        )));
+        for round in 1..=u64::from(crashes) {
+            let from = seed + round * SEEDS_OF_ROUND;
+            let crash = Step::new("cargo test --release --locked --package engine --test crash");
+            steps.push(crash.with(seed::VARIABLE, from.to_string()));
+            let clients = "cargo test --locked --package veche --test cluster linearizability";
+            steps.push(Step::new(clients).with(seed::VARIABLE, from.to_string()));
+        }
+        let disk = Step::new("cargo test --locked --package veche --test full_disk");
+        steps.push(disk.with("VECHE_FULL_DISK_CYCLES", "100"));
+        steps.push(Step::new("cargo test --workspace --locked --no-fail-fast -- --ignored"));
+        steps.push(Step::new("cargo xtask netns"));
+        steps.push(Step::new(format!("bench/run soak --minutes {minutes} --seed {seed}")));
+        steps
+    }
+}
+
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    match Plan::parse(arguments, seed::of_time()) {
+        Ok(plan) => {
+            let Plan { sweeps, plants, crashes, minutes, seed } = plan;
+            eprintln!(
+                "the first seed is {seed}; to repeat this run: cargo xtask night --sweeps {sweeps} \
+                 --plants {plants} --crashes {crashes} --minutes {minutes} --seed {seed}"
+            );
+            run_all(&plan.steps())
+        }
+        Err(error) => {
+            eprintln!("{error}\ncargo xtask night {USAGE}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Plan, String> {
+        Plan::parse(line.split_whitespace().map(str::to_owned), 7)
+    }
+
+    #[test]
+    fn numbers_are_taken_by_their_names_and_anything_else_is_refused() {
+        let plan = parse("--sweeps 10 --seed 3 --minutes 1").expect("all are known");
+        assert_eq!((plan.sweeps, plan.seed, plan.minutes), (10, 3, 1));
+        assert_eq!(parse("").expect("none is needed").seed, 7);
+        for line in ["--sweeps", "--sweeps many", "--plants -1", "--sweeps 4294967296", "ten"] {
+            assert!(parse(line).is_err(), "{line:?} is taken");
+        }
+    }
+
+    #[test]
+    fn every_step_with_a_seed_is_repeated_by_the_same_seed() {
+        let steps = |seed| parse(&format!("--crashes 2 --seed {seed}")).expect("known").steps();
+        let text = |seed| format!("{:?}", steps(seed));
+        assert_eq!(text(11), text(11));
+        assert_ne!(text(11), text(12));
+    }
+}
