@@ -11,8 +11,7 @@ use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
     Layout, Lifetime, Limits, LinkAction, LinkEvent, Member, Message, NodeIndex, NodeSet, Origin, PeerAnswer,
-    PeerHello, PeerRequest, PeerState, PeerView, QuorumChoice, RequestId, Standing, StoreRequest,
-    StoreResponse,
+    PeerHello, PeerRequest, PeerView, QuorumChoice, RequestId, Standing, StoreRequest, StoreResponse,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
@@ -64,9 +63,13 @@ impl Bench {
             clock: Arc::new(HybridClock::new(Hlc::ZERO)),
             hints: Arc::new(HintLedger::new(0)),
         };
-        let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
-        let view =
-            ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false, refusing: NodeSet::EMPTY };
+        let up = PeerView::UP;
+        let view = ClusterView {
+            peers: vec![up; usize::from(nodes)],
+            clock_ahead: false,
+            refusing: NodeSet::EMPTY,
+            holds_writes: false,
+        };
         let now =
             Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020.saturating_add(Duration::from_secs(1)) };
         let version = Version::new(Hlc::at(now.wall), NodeTag(1));

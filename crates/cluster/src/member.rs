@@ -27,6 +27,6 @@ impl Member {
     pub fn first_view(&self) -> Arc<ClusterView> {
         let mut peers = vec![PeerView::UNKNOWN; usize::from(self.layout.len())];
         peers[self.me.as_usize()].believed = self.layout.len() == 1;
-        Arc::new(ClusterView { peers, clock_ahead: false, refusing: NodeSet::EMPTY })
+        Arc::new(ClusterView { peers, clock_ahead: false, refusing: NodeSet::EMPTY, holds_writes: false })
     }
 }

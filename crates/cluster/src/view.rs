@@ -20,8 +20,13 @@ pub enum PeerState {
 pub struct PeerView {
     /// How it is.
     pub state: PeerState,
+    /// A link with it is open in one direction at least, and the other direction is being dialed. It is
+    /// [`Unreachable`](PeerState::Unreachable) or [`Unknown`](PeerState::Unknown) for a moment only: operations wait for it.
+    pub linking: bool,
     /// Its answers to reads count.
     pub believed: bool,
+    /// It is being filled from other replicas: its answers to reads will not count soon, and no read waits for that.
+    pub rebuilding: bool,
     /// It has no room for values.
     pub disk_full: bool,
     /// It is about to end: not read from while others will do.
@@ -30,8 +35,16 @@ pub struct PeerView {
 
 impl PeerView {
     /// A peer of which nothing has been heard yet.
-    pub const UNKNOWN: Self =
-        Self { state: PeerState::Unknown, believed: false, disk_full: false, draining: false };
+    pub const UNKNOWN: Self = Self {
+        state: PeerState::Unknown,
+        linking: false,
+        believed: false,
+        rebuilding: false,
+        disk_full: false,
+        draining: false,
+    };
+    /// A peer that answers, and whose answers count.
+    pub const UP: Self = Self { state: PeerState::Up, believed: true, ..Self::UNKNOWN };
 }
 
 /// What the coordinators of a process are told of the cluster by its node. Each view replaces the one before.
@@ -44,6 +57,10 @@ pub struct ClusterView {
     pub clock_ahead: bool,
     /// Peers whose wall clocks are so far behind that they would refuse the versions of this node.
     pub refusing: NodeSet,
+    /// The version clock is ahead of the wall clock, for a moment, by what a former life of this node had reserved, and a
+    /// peer can be reached: writes through this node wait, so that they hide none that is made through another node
+    /// later.
+    pub holds_writes: bool,
 }
 
 impl ClusterView {

@@ -255,6 +255,102 @@ fn what_a_former_life_reserved_is_waited_out_and_not_shown() {
     assert!(world.node(0).is_ready());
 }
 
+/// Hosts that were killed, and whose former lives had reserved versions of the next second.
+fn killed_with_a_reservation(seed: u64) -> World {
+    let mut world = World::started(3, seed);
+    (0..3).for_each(|host| world.crash(host));
+    world.run(10 * MILLISECOND);
+    world.clock_start = Hlc::at(world.now_at(0).wall.saturating_add(HybridClock::RESERVATION));
+    world
+}
+
+#[test]
+fn a_killed_node_whose_peers_refuse_the_connection_is_ready_at_once() {
+    let mut world = killed_with_a_reservation(17);
+    world.start(0);
+    world.run(10 * MILLISECOND);
+    assert!(world.node(0).is_ready() && !world.node(0).view().holds_writes);
+}
+
+#[test]
+fn peers_that_come_back_within_the_reserved_second_are_met_with_writes_held() {
+    let mut world = killed_with_a_reservation(18);
+    world.start(0);
+    world.run(10 * MILLISECOND);
+    world.start(1);
+    world.run_until(200 * MILLISECOND, "they have linked", |world| world.state(0, 1) == PeerState::Up);
+    assert!(world.node(0).is_ready(), "once ready, a node stays so");
+    assert!(world.node(0).view().holds_writes, "a later write through host 1 would be hidden");
+    assert!(!world.node(1).is_ready(), "it has a peer that it would hide writes of");
+    let reserved_until = world.clock_start.wall();
+    world.run_until(2 * SECOND, "writes are taken", |world| !world.node(0).view().holds_writes);
+    assert!(world.now_at(0).wall >= reserved_until);
+    world.run(200 * MILLISECOND);
+    assert!((0..2).all(|host| world.node(host).is_ready() && !world.node(host).view().holds_writes));
+}
+
+#[test]
+fn writes_are_not_held_for_a_wall_clock_that_was_set_back() {
+    let mut world = World::started(2, 19);
+    world.crash(0);
+    world.clock_start = Hlc::at(world.now_at(0).wall.saturating_add(3_600 * SECOND));
+    world.start(0);
+    world.run(3 * SECOND);
+    assert!(world.node(0).is_ready() && !world.node(0).view().holds_writes);
+}
+
+#[test]
+fn a_peer_whose_link_is_open_is_waited_for_while_it_is_dialed() {
+    for healed_after in 0..40 {
+        let mut world = World::started(2, 20 + healed_after);
+        world.cut_off(0, 1);
+        world.run(3 * SECOND + healed_after as u32 * 37 * MILLISECOND);
+        let is_waited_for = |world: &World, host: usize, peer: usize| {
+            let seen = world.seen(host, peer);
+            seen.linking || seen.state == PeerState::Up
+        };
+        assert!(!is_waited_for(&world, 0, 1) && !is_waited_for(&world, 1, 0), "nothing has come for long");
+        world.heal();
+        for _ in 0..3_000 {
+            world.run(MILLISECOND);
+            for (host, peer) in [(0, 1), (1, 0)] {
+                let is_open = world.state(peer, host) == PeerState::Up;
+                assert!(!is_open || is_waited_for(&world, host, peer), "healed after {healed_after}");
+            }
+        }
+        assert!(
+            (0..2)
+                .all(|host| world.state(host, 1 - host) == PeerState::Up
+                    && !world.seen(host, 1 - host).linking)
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_links_and_cannot_be_dialed_is_unreachable() {
+    let mut world = World::started(2, 21);
+    world.refuses_dials = Some(1);
+    world.drop_dialed(0, 1);
+    world.run(SECOND);
+    assert_eq!(world.state(1, 0), PeerState::Up);
+    let seen = world.seen(0, 1);
+    assert!(seen.state == PeerState::Unreachable && !seen.linking, "{seen:?}");
+}
+
+#[test]
+fn a_peer_that_is_being_filled_is_told_from_one_that_does_not_know_yet() {
+    let mut world = World::started(3, 22);
+    world.crash(1);
+    world.crash(2);
+    world.lose_disk(2);
+    world.start(2);
+    world.run_until(SECOND, "it rebuilds", |world| world.standing(2) == Standing::Rebuilding);
+    world.run(200 * MILLISECOND);
+    let (by_peer, by_itself) = (world.seen(0, 2), world.seen(2, 2));
+    assert!(by_peer.rebuilding && !by_peer.believed && by_itself.rebuilding && !by_itself.believed);
+    assert!(!world.seen(2, 0).rebuilding && !world.seen(0, 0).rebuilding);
+}
+
 #[test]
 fn of_two_links_of_a_peer_the_newer_is_kept() {
     let mut world = World::started(2, 14);

@@ -12,8 +12,9 @@
 //! submit 1 get k | put k=v [ttl=1s] | delete k, each with [ACK/FROM]
 //! submit 1 scan 7 [a,c) [limit=2] [ACK/FROM]     scan 7 of this range; without quorum, of this node
 //! submit 2 next 7 | close 7
-//! view n1 up|suspected|unreachable [unbelieved] [full] [draining]
+//! view n1 up|suspected|unreachable [unbelieved] [rebuilding] [linking] [full] [draining]
 //! view refusing n1                        the clock of n1 is so far behind that it refuses versions
+//! view holds-writes | takes-writes
 //! ceiling 10s                             the wall clock is followed up to 10 s, and further as time passes
 //! opened n1 [tag=2] | closed n1 | dial-failed n1       with a tag: with this identity
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
@@ -113,9 +114,13 @@ impl World {
             clock: Arc::new(HybridClock::new(Hlc::ZERO)),
             hints: Arc::new(HintLedger::new(hint_bytes_max)),
         };
-        let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
-        let view =
-            ClusterView { peers: vec![up; usize::from(nodes)], clock_ahead: false, refusing: NodeSet::EMPTY };
+        let up = PeerView::UP;
+        let view = ClusterView {
+            peers: vec![up; usize::from(nodes)],
+            clock_ahead: false,
+            refusing: NodeSet::EMPTY,
+            holds_writes: false,
+        };
         let clock = Arc::clone(&member.clock);
         let coordinator = Coordinator::new(member, 0, limits, Arc::new(view.clone()), Rng::new(1));
         let now = Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 };
@@ -182,6 +187,10 @@ impl World {
             ["ceiling", time] => {
                 let anchor = ClockAnchor::new(Now { wall: wall(time), ..self.now });
                 self.clock.set_ceiling(WallCeiling::At(anchor));
+            }
+            ["view", word @ ("holds-writes" | "takes-writes")] => {
+                self.view.holds_writes = word == "holds-writes";
+                self.coordinator.handle_view(self.now, Arc::new(self.view.clone()));
             }
             ["view", peer, ref words @ ..] => {
                 self.view.peers[node(peer).as_usize()] = parse_view(words);
@@ -269,7 +278,14 @@ fn parse_view(words: &[&str]) -> PeerView {
         state => panic!("not a state: {state}"),
     };
     let says = |word| words[1..].contains(&word);
-    PeerView { state, believed: !says("unbelieved"), disk_full: says("full"), draining: says("draining") }
+    PeerView {
+        state,
+        linking: says("linking"),
+        believed: !says("unbelieved") && !says("rebuilding"),
+        rebuilding: says("rebuilding"),
+        disk_full: says("full"),
+        draining: says("draining"),
+    }
 }
 
 fn parse_command(words: &[&str], nodes: u8) -> Command {

@@ -4,6 +4,8 @@
 //! Where it was reached (the first write, or the first after an idle time) writes are *parked*, without a version
 //! and with nothing sent or stored, until the store has raised it; each still has its deadline, and a failed raise
 //! fails them all. So does a wall clock that is found past its ceiling while they wait.
+//!
+//! Writes are parked too while the node *holds writes* (`node::readiness`): they wait until a view takes that back.
 
 use super::number::own_store_id;
 use super::put::{self, WriteIntent};
@@ -66,6 +68,14 @@ impl Coordinator {
         }
     }
 
+    /// The next version, unless the clock has reached its bound or the node holds writes.
+    pub(super) fn tick(&self, now: Now) -> Result<Hlc, TickError> {
+        match self.context.member.clock.check_wall(now) {
+            Ok(()) if self.context.view.holds_writes => Err(TickError::Exhausted),
+            _ => self.context.member.clock.tick(now),
+        }
+    }
+
     /// Says once when the wall clock was set back.
     pub(super) fn watch_clock(&mut self, now: Now, issued: Hlc) {
         let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
@@ -75,9 +85,9 @@ impl Coordinator {
         self.bound.is_behind = is_behind;
     }
 
-    fn resume_parked(&mut self, now: Now) {
+    pub(super) fn resume_parked(&mut self, now: Now) {
         while let Some(&id) = self.bound.parked.front() {
-            match self.context.member.clock.tick(now) {
+            match self.tick(now) {
                 Ok(hlc) => {
                     self.bound.parked.pop_front();
                     self.resume_write(now, id, hlc);

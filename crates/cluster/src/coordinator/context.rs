@@ -160,10 +160,16 @@ impl Context {
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
     }
 
-    /// Whether a node that cannot be asked now lives, so that it may be soon: there will be a link to it, or it will
-    /// know that its answers count.
+    /// Whether a node that cannot be asked now lives, so that it may be soon: there will be a link to it.
     pub(super) fn is_expected(&self, node: NodeIndex) -> bool {
-        matches!(self.view.peer(node).state, PeerState::Up | PeerState::Suspected)
+        let view = self.view.peer(node);
+        view.linking || matches!(view.state, PeerState::Up | PeerState::Suspected)
+    }
+
+    /// Whether a node that cannot be asked what it holds may be soon: there will be a link to it, or it will know that
+    /// its answers count. One that is being filled takes longer than any read waits.
+    pub(super) fn is_expected_to_answer(&self, node: NodeIndex) -> bool {
+        self.is_expected(node) && !self.view.peer(node).rebuilding
     }
 
     /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk

@@ -1,8 +1,9 @@
 //! Operations that come before the links they need.
 //!
-//! **Promise.** An operation fails at once for want of replicas only when those that miss are known to be
-//! unreachable. So does a write while no peer has told its time yet. While a peer lives, and there is no link to it yet, or it has not said yet that its answers count, an
-//! operation that needs it waits, with nothing sent or stored, up to its deadline.
+//! **Promise.** An operation fails at once for want of replicas when those that miss are known to be unreachable or, if
+//! it is a read, to be filled from others; and only then. While a peer lives, and there is no link to it yet, or it does not
+//! know yet whether its answers count, an operation that needs it waits, with nothing sent or stored, up to its deadline.
+//! So does a write while no peer has told its time yet.
 //!
 //! **Mechanism.** Only an operation that would fail is looked at, so this costs the others nothing. It is tried
 //! again at each change of the view, of a link, or of the clock's bound.
@@ -101,7 +102,7 @@ impl Coordinator {
         let work = |operations: &mut super::OperationTable<Operation>, work| {
             operations.get_mut(id).expect("it is under way").work = work;
         };
-        match self.context.member.clock.tick(now) {
+        match self.tick(now) {
             Ok(hlc) => {
                 work(&mut self.operations, Work::Parked(intent));
                 self.resume_write(now, id, hlc);
@@ -133,11 +134,11 @@ impl Coordinator {
         let (subject, quorum) = early.parts();
         let can_ask = |place: &u8| {
             let node = self.context.node(subject, *place);
-            let availability = match early {
-                Early::Read { .. } => self.context.can_read(node),
-                Early::Write(_) => self.context.can_write(node, 0, false),
+            let (availability, is_expected) = match early {
+                Early::Read { .. } => (self.context.can_read(node), self.context.is_expected_to_answer(node)),
+                Early::Write(_) => (self.context.can_write(node, 0, false), self.context.is_expected(node)),
             };
-            availability != Availability::Gone || self.context.is_expected(node)
+            availability != Availability::Gone || is_expected
         };
         let soon = Places::first(quorum.from()).filter(can_ask).count();
         matches!(failure, Failure::NotEnoughReplicas { .. }) && soon >= usize::from(quorum.ack())

@@ -29,6 +29,7 @@ impl Coordinator {
         }
         self.lose_unbelieved(now);
         self.dial(now);
+        self.resume_parked(now);
         self.resume_early(now);
         self.resume_scans(now);
         self.tend(now);

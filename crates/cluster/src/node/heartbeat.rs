@@ -13,7 +13,8 @@
 
 use super::Node;
 use crate::{
-    ClusterView, Effect, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState, PeerView, Vitals,
+    ClusterView, Effect, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState, PeerView,
+    Standing, Vitals,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,7 @@ impl Node {
         let is_news = accepted.sent.is_none_or(|sent| sent < its.sent);
         if is_news {
             accepted.sent = Some(its.sent);
+            accepted.heard_at = now.mono;
             let tag = accepted.hello.tag;
             self.meet(node, tag, its.standing);
             self.take_word(node, &its);
@@ -120,21 +122,24 @@ impl Node {
     /// Tells the coordinators of this process, if there is news.
     pub(super) fn publish(&mut self, now: Now) {
         let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.refusing(now));
-        let is_news = self.view.clock_ahead != clock_ahead
+        let holds_writes = self.holds_writes(now);
+        let is_news = (self.view.clock_ahead, self.view.holds_writes) != (clock_ahead, holds_writes)
             || self.view.refusing != refusing
-            || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(node));
+            || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(now, node));
         if is_news {
-            let peers = self.member.layout.nodes().map(|node| self.view_of(node)).collect();
-            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing });
+            let peers = self.member.layout.nodes().map(|node| self.view_of(now, node)).collect();
+            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing, holds_writes });
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
     }
 
-    fn view_of(&self, node: NodeIndex) -> PeerView {
+    fn view_of(&self, now: Now, node: NodeIndex) -> PeerView {
         if node == self.member.me {
             return PeerView {
                 state: PeerState::Up,
+                linking: false,
                 believed: self.is_believed(),
+                rebuilding: !self.is_believed() && self.record.durable().standing == Standing::Rebuilding,
                 disk_full: self.disk_full,
                 draining: self.drain.is_some(),
             };
@@ -150,6 +155,8 @@ impl Node {
         let is_reachable = matches!(state, PeerState::Up | PeerState::Suspected);
         PeerView {
             state,
+            linking: !is_reachable && self.is_linking(now, node),
+            rebuilding: is_reachable && peer.standing() == Standing::Rebuilding,
             believed: is_reachable && peer.standing().is_believed(),
             disk_full: vitals.is_some_and(|vitals| vitals.disk_full),
             draining: vitals.is_some_and(|vitals| vitals.draining),

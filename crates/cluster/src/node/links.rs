@@ -10,6 +10,11 @@
 //! hear of its loss is let in, for its heartbeats bring it the answer. A second process that goes by a peer's name
 //! is not, as long as the one at the peer's address answers. One accepted link of a peer's `Node` is
 //! kept, the newest. Links of coordinators are let in if the identity is remembered, and belong to their threads.
+//!
+//! A peer is *linking* while it is not up yet and one direction is open: its link has been let in and brings heartbeats, or
+//! what was dialed to it is open and no heartbeat has been answered yet. Operations wait for such a peer instead of failing.
+//! A dial that was under way when the peer's link came may have been lost with the partition that has just ended, so
+//! one more is awaited. When a dial that began later fails too, the peer counts as one that cannot be dialed.
 
 use super::Node;
 use super::peer::{AcceptedLink, DialedLink};
@@ -23,12 +28,15 @@ impl Node {
             LinkEvent::DialFailed { node, .. }
                 if self.is_peer(node) && self.peer(node).dialer.is_dialing() =>
             {
+                let peer = self.peer_mut(node);
+                peer.dials_awaited = peer.dials_awaited.saturating_sub(1);
                 self.link_ended(now, node);
             }
             LinkEvent::Closed { node } if self.is_peer(node) && self.peer(node).dialer.is_open() => {
+                self.peer_mut(node).dials_awaited = 1;
                 self.link_ended(now, node);
             }
-            LinkEvent::Arrived { link, hello } => self.link_arrived(link, hello),
+            LinkEvent::Arrived { link, hello } => self.link_arrived(now, link, hello),
             LinkEvent::Left { link } => self.link_left(link),
             // Of a link that was given up meanwhile.
             LinkEvent::DialFailed { .. } | LinkEvent::Closed { .. } => {}
@@ -47,7 +55,17 @@ impl Node {
     /// Closes what was dialed to a peer that is silent.
     pub(super) fn hang_up(&mut self, now: Now, node: NodeIndex) {
         self.outbox.link(LinkAction::HangUp(node));
+        self.peer_mut(node).dials_awaited = 0;
         self.link_ended(now, node);
+    }
+
+    /// Whether a peer that is not up yet will be in a moment: see the module.
+    pub(super) fn is_linking(&self, now: Now, node: NodeIndex) -> bool {
+        let peer = self.peer(node);
+        let wanted = self.record.wanted().peers.get(&node);
+        let has_dialed = peer.dialed.as_ref().is_some_and(|dialed| wanted == Some(&dialed.hello.tag));
+        let is_heard = |accepted: &AcceptedLink| now.mono - accepted.heard_at < self.limits.unreachable_after;
+        has_dialed || peer.dials_awaited > 0 && peer.accepted.as_ref().is_some_and(is_heard)
     }
 
     /// Lets in what waited for the record to be durable.
@@ -107,7 +125,7 @@ impl Node {
         }
     }
 
-    fn link_arrived(&mut self, link: LinkId, hello: PeerHello) {
+    fn link_arrived(&mut self, now: Now, link: LinkId, hello: PeerHello) {
         if !self.is_peer(hello.node) {
             return self.outbox.link(LinkAction::Refuse(link));
         }
@@ -115,7 +133,7 @@ impl Node {
         if self.is_impostor(&hello) {
             return self.outbox.link(LinkAction::Refuse(link));
         }
-        let accepted = AcceptedLink { link, hello, sent: None };
+        let accepted = AcceptedLink { link, hello, sent: None, heard_at: now.mono };
         match hello.asker {
             Asker::Coordinator(_) if self.remembers(hello.node, hello.tag) => {
                 self.outbox.link(LinkAction::Admit(link));
@@ -153,6 +171,8 @@ impl Node {
     }
 
     fn admit(&mut self, accepted: AcceptedLink) {
+        let peer = self.peer_mut(accepted.hello.node);
+        peer.dials_awaited = 1 + u8::from(peer.dialer.is_dialing());
         if let Some(older) = self.peer_mut(accepted.hello.node).accepted.replace(accepted) {
             self.replica.link_left(older.link);
             self.outbox.link(LinkAction::Refuse(older.link));

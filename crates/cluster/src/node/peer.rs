@@ -16,6 +16,8 @@ pub(super) struct Peer {
     pub(super) accepted: Option<AcceptedLink>,
     /// A link of its `Node` that waits until its identity is remembered. A newer one takes its place.
     pub(super) waiting: Option<AcceptedLink>,
+    /// How many dials may still fail before a peer that has linked with this node counts as one that cannot be dialed.
+    pub(super) dials_awaited: u8,
     /// What the failure detector says.
     pub(super) state: PeerState,
     /// What it has last said it remembers of this node, in this node's life.
@@ -54,6 +56,8 @@ pub(super) struct AcceptedLink {
     pub(super) hello: PeerHello,
     /// When the newest heartbeat that came over it was sent, by the peer's clock.
     pub(super) sent: Option<Instant>,
+    /// When that heartbeat came; before the first one, when the link came.
+    pub(super) heard_at: Instant,
 }
 
 /// The hints that a peer holds for this node.
@@ -70,6 +74,7 @@ impl Peer {
             dialed: None,
             accepted: None,
             waiting: None,
+            dials_awaited: 0,
             state: PeerState::Unknown,
             word: None,
             clock_ahead_micros: 0,

@@ -2,8 +2,21 @@
 //!
 //! **Promise.** A node is ready once each peer has been linked with or is unreachable, the hints that reachable
 //! peers hold for it are applied, and it knows whether it stands for a lost node as far as reachable peers can
-//! tell, and its version clock is no longer ahead of the wall for what its former life had reserved. A peer that makes no progress for [`PROGRESS_WITHIN`] is not waited for, so that no peer can keep a node
+//! tell. A peer that makes no progress for [`PROGRESS_WITHIN`] is not waited for, so that no peer can keep a node
 //! from serving. Once ready, it stays so.
+//!
+//! No write through this node hides a write that is made later through a peer that this node can reach, although
+//! its version clock may start ahead of the wall clock by what a former life had reserved.
+//!
+//! **Mechanism.** While the version clock is ahead of the wall clock for that reason and a peer can be reached, the node
+//! *holds writes*. A node that starts is not ready meanwhile. If no peer can be reached, it is ready at once: no write
+//! through it is acknowledged by another node. When a peer links with such a node within the reserved second, the view
+//! tells the coordinators to hold writes until the wall clock has caught up; reads go on. After a clean stop nothing is
+//! reserved, and nothing is held.
+//!
+//! **Caveats.** A node that was killed, and whose peers run but refuse the connection (a firewall that rejects), may
+//! acknowledge writes with `ack=1` in that second. Such a write has a version up to [`HybridClock::RESERVATION`] ahead, and hides
+//! a write of the same key that is made through another node later in that second.
 
 use super::Node;
 use crate::{HybridClock, NodeIndex, PeerState, Standing};
@@ -20,15 +33,16 @@ impl Node {
         if !self.ready {
             let knows_standing = !self.is_standing_open(now);
             self.ready = knows_standing
-                && !self.waits_out_reserved(now)
+                && !self.holds_writes(now)
                 && self.peer_nodes().all(|node| !self.is_waited_for(now, node));
         }
     }
 
-    /// Until then, a write through this node could hide one that is made through another a moment later.
-    fn waits_out_reserved(&self, now: Now) -> bool {
+    /// Whether a write through this node could hide one that is made through a peer a moment later.
+    pub(super) fn holds_writes(&self, now: Now) -> bool {
         let is_ahead = self.member.clock.start().wall() > now.wall;
-        self.peers_count() > 0 && is_ahead && now.mono - self.started < RESERVED_WAIT_MAX
+        let can_reach = |node| self.peer(node).state != PeerState::Unreachable || self.is_linking(now, node);
+        is_ahead && now.mono - self.started < RESERVED_WAIT_MAX && self.peer_nodes().any(can_reach)
     }
 
     fn is_waited_for(&self, now: Now, node: NodeIndex) -> bool {

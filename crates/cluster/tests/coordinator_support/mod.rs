@@ -11,8 +11,8 @@ use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
     Layout, Limits, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
-    PeerRequest, PeerState, PeerView, Quorum, QuorumChoice, Reply, RequestId, ScanId, Standing, StoreFault,
-    StoreId, StoreRequest, StoreResponse, Wait,
+    PeerRequest, PeerView, Quorum, QuorumChoice, Reply, RequestId, ScanId, Standing, StoreFault, StoreId,
+    StoreRequest, StoreResponse, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -125,10 +125,11 @@ impl Cluster {
             clock: Arc::new(HybridClock::new(bound)),
             hints: Arc::new(HintLedger::new(1 << 40)),
         };
-        let up = PeerView { state: PeerState::Up, believed: true, disk_full: false, draining: false };
+        let up = PeerView::UP;
         let view = ClusterView {
             peers: vec![up; usize::from(self.layout.len())],
             clock_ahead: false,
+            holds_writes: false,
             refusing: cluster::NodeSet::EMPTY,
         };
         let rng = Rng::new(self.seed ^ self.lives);

@@ -65,6 +65,8 @@ pub(crate) struct World {
     pub(crate) sent: Vec<(usize, usize, Message)>,
     /// What a process that starts finds reserved by its former life.
     pub(crate) clock_start: Hlc,
+    /// Dials to this host are refused.
+    pub(crate) refuses_dials: Option<usize>,
     pub(crate) hint_bytes_max: u64,
     /// Cells that came to a node that is not to hold them, and held no older one of the key.
     pub(crate) strays: Vec<(usize, Key)>,
@@ -110,6 +112,7 @@ impl World {
             cut: BTreeSet::new(),
             sent: Vec::new(),
             clock_start: Hlc::ZERO,
+            refuses_dials: None,
             hint_bytes_max: 1 << 20,
             strays: Vec::new(),
             bytes_per_second: None,
@@ -206,6 +209,12 @@ impl World {
         for happening in std::mem::take(&mut self.hosts[host].held) {
             self.at(self.now, happening);
         }
+    }
+
+    /// What `dialer` has dialed to `acceptor` breaks.
+    pub(crate) fn drop_dialed(&mut self, dialer: usize, acceptor: usize) {
+        let link = self.link_between(dialer, acceptor).expect("there is a link");
+        self.close(link, None);
     }
 
     /// No message passes between these two.
@@ -455,7 +464,7 @@ impl World {
         if self.is_cut(dialer, acceptor) || self.hosts[acceptor].stopped {
             return self.at(self.now + DIAL_TIMEOUT, fail(DialFailure::TimedOut));
         }
-        if is_gone {
+        if is_gone || self.refuses_dials == Some(acceptor) {
             return self.at(self.now + self.net.latency, fail(DialFailure::Refused));
         }
         if self.hosts[dialer].life != dialer_life || self.hosts[dialer].node.is_none() {

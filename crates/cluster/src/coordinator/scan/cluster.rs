@@ -252,7 +252,7 @@ impl ClusterScan {
         if would_do(&is_had) {
             return Err(Failure::Overloaded { retry_after: context.retry_after() });
         }
-        if would_do(&|node| is_had(node) || context.is_expected(node)) {
+        if would_do(&|node| is_had(node) || context.is_expected_to_answer(node)) {
             return Ok(());
         }
         Err(self.failure(too_few))
