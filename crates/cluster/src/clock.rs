@@ -34,8 +34,9 @@
 //!
 //! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. While clocks of a
 //! cluster are ahead of the wall, writes through different nodes are ordered only by what the nodes have heard of
-//! each other; so the reservation is small, a node with peers waits it out before it serves, and does not show
-//! peers what it has merely reserved. After an idle time longer than that, the first write waits for the bound.
+//! each other; so the reservation is small, a node holds writes meanwhile if it can reach a peer (`node::readiness`), and
+//! does not show peers what it has merely reserved. A clean stop records the greatest value issued, and a start after it
+//! begins there. After an idle time longer than that, the first write waits for the bound.
 //!
 //! A node without peers, or one that starts while it can reach none of them, goes by its own wall clock. A bound that a
 //! former life made durable under a wrong wall clock stays: versions of one tag never go back. A node with peers then

@@ -85,11 +85,15 @@ pub enum Failure {
         acks: Acks,
         /// This node's own disk is among them.
         here: bool,
+        /// Another replica may have stored it all the same.
+        maybe_stored: bool,
     },
     /// As [`Failure::DiskFull`] with the own disk among them, in the words of a host that knows its figures.
     DiskFullHere {
         /// Who stored it.
         acks: Acks,
+        /// Another replica may have stored it all the same.
+        maybe_stored: bool,
         /// What is free on it, in bytes.
         available_bytes: u64,
         /// With less than this, values are refused.
@@ -134,7 +138,9 @@ impl From<StoreFault> for Failure {
     /// The failure of a command whose only replica failed like this.
     fn from(fault: StoreFault) -> Self {
         match fault {
-            StoreFault::Full => Self::DiskFull { acks: Acks { got: 0, from: 1 }, here: true },
+            StoreFault::Full => {
+                Self::DiskFull { acks: Acks { got: 0, from: 1 }, here: true, maybe_stored: false }
+            }
             StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
             StoreFault::Expired => Self::Overloaded { retry_after: Duration::ZERO },
             StoreFault::Corrupt { detail } => Self::Corrupt { detail },

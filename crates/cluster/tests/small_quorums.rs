@@ -76,7 +76,8 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     raise_bound(cluster);
     let id = cluster.submit(0, put(quorum));
     let down = (0..replicas.len()).filter(|&place| is_down(place)).count() as u8;
-    let mut expected = Expected::new(quorum, down);
+    let asks_peers = (0..replicas.len()).any(|place| !is_down(place) && replicas[place] != NodeIndex(0));
+    let mut expected = Expected { asks_peers, ..Expected::new(quorum, down) };
     if let Some(failure) = expected.at_once() {
         assert_eq!(cluster.replies.remove(&id), Some(Reply::Failed(failure)));
         assert!(cluster.on_the_way.is_empty(), "sent or stored although refused");
@@ -172,6 +173,8 @@ struct Expected {
     is_late: bool,
     is_replied: bool,
     only_fault: bool,
+    /// The write was sent to another node.
+    asks_peers: bool,
 }
 
 impl Expected {
@@ -185,6 +188,7 @@ impl Expected {
             is_late: false,
             is_replied: false,
             only_fault: false,
+            asks_peers: false,
         }
     }
 
@@ -218,7 +222,11 @@ impl Expected {
             return Some(Reply::Failed(if self.only_fault {
                 Failure::Storage { detail: String::new() }
             } else if is_for_room {
-                Failure::DiskFull { acks: self.acks(), here: self.is_own_full }
+                Failure::DiskFull {
+                    acks: self.acks(),
+                    here: self.is_own_full,
+                    maybe_stored: self.asks_peers || self.stored > 0,
+                }
             } else {
                 self.not_enough(Shortfall::MaybeStored)
             }));

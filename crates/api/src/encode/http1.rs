@@ -161,7 +161,11 @@ mod tests {
                 let shortfall = cluster::Shortfall::MaybeStored;
                 Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, shortfall })
             }),
-            Just(Reply::Failed(Failure::DiskFull { acks: Acks { got: 1, from: 3 }, here: false })),
+            Just(Reply::Failed(Failure::DiskFull {
+                acks: Acks { got: 1, from: 3 },
+                here: false,
+                maybe_stored: true
+            })),
         ]
     }
 

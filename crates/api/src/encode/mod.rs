@@ -243,13 +243,16 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail).with_acks(acks)
         }
-        Failure::DiskFull { acks, .. } => Problem::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "Too many of the key's replicas have a full disk. Nothing was stored on those. \
-             Make room; reads and deletes go on meanwhile.",
-        )
-        .with_acks(acks),
-        Failure::DiskFullHere { acks, available_bytes, reserve_bytes, reopen_bytes } => {
+        Failure::DiskFull { acks, maybe_stored, .. } => {
+            let outcome = stored_where_room_is(maybe_stored);
+            let detail = format!(
+                "Too many of the key's replicas have a full disk. {outcome} \
+                 Make room; reads and deletes go on meanwhile."
+            );
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail).with_acks(acks)
+        }
+        Failure::DiskFullHere { acks, maybe_stored, available_bytes, reserve_bytes, reopen_bytes } => {
+            let outcome = stored_where_room_is(maybe_stored);
             // A job that failed for lack of room may have given back what it took; or there is a quota, which the
             // figures do not show.
             let advice = match available_bytes >= reopen_bytes {
@@ -258,7 +261,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             };
             let [available, reserve, reopen] = [available_bytes, reserve_bytes, reopen_bytes].map(Mib);
             let detail = format!(
-                "Too many of the key's replicas have a full disk. Nothing was stored on those. This node's is one: \
+                "Too many of the key's replicas have a full disk. {outcome} This node's is one: \
                  {available} are free, and {reserve} are kept for deletes and for making room. {advice}: \
                  from {reopen} on values are taken again; reads and deletes go on meanwhile."
             );
@@ -291,6 +294,16 @@ impl fmt::Display for Mib {
 
 const MAYBE_STORED: &str =
     "The write may have been stored on some replicas: repeat it, or read the key to find out.";
+
+/// What became of a write for which too few replicas had room.
+const fn stored_where_room_is(maybe_stored: bool) -> &'static str {
+    if maybe_stored {
+        "Nothing was stored on those, but the write may have been stored on another replica: repeat it, or read the key \
+         to find out."
+    } else {
+        "Nothing was stored."
+    }
+}
 
 /// What the store says is the answer only where nobody else holds the key. A range may be of one node alone.
 fn of_only_replica(problem: Problem, operation: Operation) -> Problem {
@@ -347,7 +360,7 @@ mod tests {
         for reply in [
             found(),
             Reply::Missing { acks: ACKS },
-            Reply::Failed(Failure::DiskFull { acks: ACKS, here: false }),
+            Reply::Failed(Failure::DiskFull { acks: ACKS, here: false, maybe_stored: false }),
         ] {
             let get = encode(reply.clone(), &asked(Action::Get)).response;
             let head = encode(reply, &asked(Action::Head)).response;
@@ -407,10 +420,20 @@ mod tests {
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
             (Failure::ClockAhead { acks, maybe_stored: false }, 503, "are refused. Nothing was stored"),
-            (Failure::DiskFull { acks, here: false }, 507, "Nothing was stored"),
+            (
+                Failure::DiskFull { acks, here: false, maybe_stored: false },
+                507,
+                "disk. Nothing was stored. Make",
+            ),
+            (
+                Failure::DiskFull { acks, here: false, maybe_stored: true },
+                507,
+                "may have been stored on another replica",
+            ),
             (
                 Failure::DiskFullHere {
                     acks,
+                    maybe_stored: true,
                     available_bytes: 3 << 19,
                     reserve_bytes: 2 << 20,
                     reopen_bytes: 5 << 19,

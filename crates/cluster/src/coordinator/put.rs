@@ -222,7 +222,9 @@ pub(super) fn clock_ahead(intent: &WriteIntent) -> Failure {
 /// Why a write fails that has waited for a version, when this node's store has failed to make durable what that takes.
 pub(super) fn unversioned_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
     match fault {
-        StoreFault::Full => Failure::DiskFull { acks: Tally::new(intent.quorum).acks(), here: true },
+        StoreFault::Full => {
+            Failure::DiskFull { acks: Tally::new(intent.quorum).acks(), here: true, maybe_stored: false }
+        }
         fault => fault.clone().into(),
     }
 }
@@ -261,7 +263,11 @@ impl Plan {
 
     fn failure(&self, context: &Context, subject: &Subject) -> Failure {
         if self.tally.would_do_with(self.full) {
-            Failure::DiskFull { acks: self.tally.acks(), here: context.is_own_among(subject, self.full) }
+            Failure::DiskFull {
+                acks: self.tally.acks(),
+                here: context.is_own_among(subject, self.full),
+                maybe_stored: false,
+            }
         } else if self.tally.would_do_with(self.full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
         } else if self.tally.would_do_with(self.full.union(self.busy).union(self.ahead)) {
@@ -363,7 +369,7 @@ impl Write {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.would_do_with(self.full) {
             let here = context.is_own_among(&self.subject, self.full);
-            return Failure::DiskFull { acks: self.tally.acks(), here };
+            return Failure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
         }
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().from() == 1

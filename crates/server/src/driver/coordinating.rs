@@ -223,10 +223,11 @@ impl Machine for Coordinating {
 
 /// A full disk is told with figures where it is this node's own.
 fn with_figures(reply: Reply, store: &Store) -> Reply {
-    let Reply::Failed(Failure::DiskFull { acks, here: true }) = reply else { return reply };
+    let Reply::Failed(Failure::DiskFull { acks, here: true, maybe_stored }) = reply else { return reply };
     let disk = store.engine().disk_stats();
     Reply::Failed(Failure::DiskFullHere {
         acks,
+        maybe_stored,
         available_bytes: disk.available_bytes,
         reserve_bytes: disk.reserve_bytes,
         reopen_bytes: disk.reopen_bytes,

@@ -164,7 +164,11 @@ mod tests {
             [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
         );
         assert_eq!(
-            QuorumKind::of(&Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false })),
+            QuorumKind::of(&Reply::Failed(Failure::DiskFull {
+                acks: Acks { got: 0, from: 1 },
+                here: false,
+                maybe_stored: false
+            })),
             None
         );
     }
@@ -195,8 +199,16 @@ mod tests {
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
         for reply in [
             missing,
-            Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false }),
-            Reply::Failed(Failure::DiskFull { acks: Acks { got: 0, from: 1 }, here: false }),
+            Reply::Failed(Failure::DiskFull {
+                acks: Acks { got: 0, from: 1 },
+                here: false,
+                maybe_stored: false,
+            }),
+            Reply::Failed(Failure::DiskFull {
+                acks: Acks { got: 0, from: 1 },
+                here: false,
+                maybe_stored: false,
+            }),
         ] {
             recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
         }
