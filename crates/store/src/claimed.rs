@@ -2,11 +2,11 @@
 
 use crate::alive::{Alive, RESTART_MAX};
 use crate::checkpoints::{self, Checkpoints};
+use crate::clock_seal;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
-use crate::group::clock_bound_of;
 use crate::identity::{Identity, Membership};
-use crate::keyspace::{self, CLOCK_BOUND};
+use crate::keyspace;
 use crate::log_mark::{self, LogMark, Marked};
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
@@ -191,7 +191,7 @@ impl Claimed {
         let fs = &*env.fs;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let (bound, newest, wall) =
-            (durable_clock_bound(&engine)?, recovery.version_max.hlc, env.clock.now().wall);
+            (clock_seal::begin(&engine, identity.tag)?, recovery.version_max.hlc, env.clock.now().wall);
         // Without peers no version is refused, and passing every one keeps all keys writable.
         let clock_start = match identity.membership.has_peers() {
             true => HybridClock::start_of(bound, newest, wall),
@@ -323,13 +323,5 @@ impl Absence<'_> {
                 Ok(Back::Without(stale))
             }
         }
-    }
-}
-
-/// Where a former life of the node may have issued versions up to.
-fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
-    match engine.get(CLOCK_BOUND)? {
-        None => Ok(Hlc::ZERO),
-        Some(cell) => clock_bound_of(&cell).ok_or(StoreError::ClockBound { len: cell.value.len() }),
     }
 }

@@ -1,11 +1,12 @@
 //! The writes of one turn of an I/O thread.
 
+use crate::error::StoreError;
 use crate::keyspace::{self, CLOCK_BOUND, NODE_RECORD};
 use crate::node_record::{self, RecordVersions};
 use cluster::{
     HybridClock, Key, NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{Batch, Committed, Error};
+use engine::{Batch, Committed, Engine, Error};
 use std::sync::Arc;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
@@ -229,8 +230,16 @@ fn clock_bound_version(bound: Hlc, tag: NodeTag) -> Version {
     Version::new(Hlc::at(bound.wall().saturating_sub(HybridClock::RESERVATION)), tag)
 }
 
+/// Where a former life of the node may have issued versions up to.
+pub(crate) fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
+    match engine.get(CLOCK_BOUND)? {
+        None => Ok(Hlc::ZERO),
+        Some(cell) => clock_bound_of(&cell).ok_or(StoreError::ClockBound { len: cell.value.len() }),
+    }
+}
+
 /// The bound in a cell of [`CLOCK_BOUND`]; `None` when it is something else.
-pub(crate) fn clock_bound_of(cell: &Cell) -> Option<Hlc> {
+fn clock_bound_of(cell: &Cell) -> Option<Hlc> {
     let bytes = <[u8; 8]>::try_from(&cell.value[..]).ok()?;
     Some(Hlc::from_bits(u64::from_be_bytes(bytes)))
 }

@@ -24,7 +24,8 @@ pub const PARTITIONS_DEFAULT: u32 = 4_096;
 /// Which hash maps keys to partitions: 1 is XXH3, 64 bits.
 pub const HASH_VERSION: u32 = 1;
 
-pub(crate) const FILE: &str = "identity";
+/// The file of a data directory that says whose it is. It keeps its name and its bytes while a node runs.
+pub const IDENTITY_FILE: &str = "identity";
 const HEADER: &str = "veche-identity 1";
 
 /// What all nodes of a cluster have in common, and no start may change.
@@ -169,7 +170,7 @@ impl Identity {
         membership: &Membership,
         holds_data: bool,
     ) -> Result<Option<Self>, StoreError> {
-        let path = dir.join(FILE);
+        let path = dir.join(IDENTITY_FILE);
         if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
             let identity = Self::load(fs, dir)?;
             identity
@@ -185,14 +186,14 @@ impl Identity {
     /// # Errors
     /// [`StoreError::IdentityCorrupt`], [`StoreError::Io`].
     pub fn load(fs: &dyn Fs, dir: &Path) -> Result<Self, StoreError> {
-        let path = dir.join(FILE);
+        let path = dir.join(IDENTITY_FILE);
         let bytes = sealed::read(fs, &path)?;
         Self::decode(&bytes).map_err(|detail| StoreError::IdentityCorrupt { path, detail })
     }
 
     /// Makes this the identity of `dir`.
     pub(crate) fn store(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
-        sealed::replace(fs, dir, FILE, &self.text())
+        sealed::replace(fs, dir, IDENTITY_FILE, &self.text())
     }
 
     fn check(&self, asked: &Membership) -> Result<(), IdentityMismatch> {
@@ -245,7 +246,7 @@ impl Identity {
 
 /// Takes the identity away from `dir`, durably: it is no data directory any more.
 pub(crate) fn remove(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
-    let path = dir.join(FILE);
+    let path = dir.join(IDENTITY_FILE);
     match fs.remove_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.and_then(|()| fs.sync_dir(dir)).map_err(StoreError::io("remove", &path)),

@@ -2,7 +2,7 @@
 //!
 //! | first byte | space | the rest of the key |
 //! |---|---|---|
-//! | `0x00` | system | a name, see [`CLOCK_BOUND`], [`NODE_RECORD`] and [`HINTS`] |
+//! | `0x00` | system | a name, see [`CLOCK_BOUND`], [`CLOCK_SEAL`], [`NODE_RECORD`] and [`HINTS`] |
 //! | `0x01` | entities | the user's key, as it is |
 //!
 //! The user's keys keep their order among themselves, and no user's key can name a cell of the system. What is in
@@ -18,6 +18,8 @@ pub const ENTITIES: u8 = 0x01;
 pub const SYSTEM_END: &[u8] = &[ENTITIES];
 /// The bound of the version clock: its value is the bound's 64 bits, big-endian.
 pub const CLOCK_BOUND: &[u8] = b"\0clock-bound";
+/// What a clean stop knows of the version clock: see `clock_seal`.
+pub const CLOCK_SEAL: &[u8] = b"\0clock-seal";
 /// What the node remembers: see `node_record`.
 pub const NODE_RECORD: &[u8] = b"\0node-record";
 /// Begins the keys of hints: behind it stand the index of the node that lacks something, one byte, and the user's

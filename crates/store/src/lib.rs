@@ -19,6 +19,7 @@
 mod alive;
 mod checkpoints;
 mod claimed;
+mod clock_seal;
 mod damage;
 mod directory;
 mod error;
@@ -41,7 +42,7 @@ pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint};
 pub use claimed::{AfterAbsence, Claimed, Opened, StoreOptions};
 pub use error::StoreError;
 pub use group::WriteGroup;
-pub use identity::{HASH_VERSION, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
+pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, IdentityMismatch, Membership, PARTITIONS_DEFAULT};
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{ReadNow, Store};

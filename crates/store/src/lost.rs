@@ -55,7 +55,7 @@ pub(crate) fn set_aside(
 
 /// The refusal of a node on its own whose shard was emptied.
 pub(crate) fn refuse_emptied(data: &Path) -> StoreError {
-    let identity = data.join(crate::identity::FILE);
+    let identity = data.join(crate::identity::IDENTITY_FILE);
     StoreError::DataLost {
         path: data.to_owned(),
         detail: emptied(data),

@@ -3,6 +3,7 @@
 use crate::alive::Alive;
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::claimed::{Claimed, Opened, StoreOptions};
+use crate::clock_seal;
 use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
@@ -18,7 +19,7 @@ use engine::{CommitTimes, Committed, Engine, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
-use stdx::{NodeTag, WallTime};
+use stdx::{Hlc, NodeTag, WallTime};
 
 /// The answer to a read that must not wait for the disk.
 #[derive(Debug, PartialEq, Eq)]
@@ -263,6 +264,15 @@ impl Store {
             self.engine.write(batch)?;
         }
         Ok(())
+    }
+
+    /// Makes durable that no version greater than `issued` was issued, so that the next start begins with it. The last write
+    /// of a process: no version may be issued any more.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`]: the next start begins with what was reserved.
+    pub fn seal_clock(&self, issued: Hlc) -> Result<(), StoreError> {
+        clock_seal::seal(&self.engine, self.tag, issued)
     }
 
     /// 64 random bits that tell this node's versions from others'.

@@ -1,0 +1,79 @@
+//! What a clean stop knows of the version clock.
+//!
+//! **Promise.** A node that starts after a clean stop begins with the greatest version that its former life issued or
+//! heard of, not with the bound that this life had reserved. A node that starts after any other end begins with the
+//! bound. No version is issued twice.
+//!
+//! **Mechanism.** The last thing that a process writes is a *seal*: the durable bound, and the greatest version it
+//! issued. A start that finds a seal for the bound that is durable begins with that version. Before it does, it breaks
+//! the seal durably: whatever this life issues, the next one begins with the bound unless this life seals the clock again.
+//!
+//! **Caveats.** If the seal cannot be broken, as on a full disk, the start begins with the bound.
+
+use crate::error::StoreError;
+use crate::group::durable_clock_bound;
+use crate::keyspace::CLOCK_SEAL;
+use engine::{Batch, Engine};
+use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
+
+/// Bytes of a seal: the bound and the version issued last, each big-endian.
+const SEAL_BYTES: usize = 16;
+
+/// Where the clock begins. Breaks the seal, if there is one.
+pub(crate) fn begin(engine: &Engine, tag: NodeTag) -> Result<Hlc, StoreError> {
+    let bound = durable_clock_bound(engine)?;
+    let Some(cell) = engine.get(CLOCK_SEAL)? else { return Ok(bound) };
+    let Some((sealed, issued)) = decode(&cell.value) else { return Ok(bound) };
+    if sealed != bound {
+        return Ok(bound);
+    }
+    match put(engine, tag, cell.meta.version.hlc.next(), &[]) {
+        Ok(()) => Ok(issued),
+        Err(error) => {
+            tracing::warn!(%error, "the version clock begins with what was reserved");
+            Ok(bound)
+        }
+    }
+}
+
+/// Seals the clock. Nothing may be issued any more.
+pub(crate) fn seal(engine: &Engine, tag: NodeTag, issued: Hlc) -> Result<(), StoreError> {
+    let bound = durable_clock_bound(engine)?;
+    if issued >= bound {
+        return Ok(());
+    }
+    let before = engine.get(CLOCK_SEAL)?.map_or(Hlc::ZERO, |cell| cell.meta.version.hlc.next());
+    put(engine, tag, issued.max(before), &encode(bound, issued))
+}
+
+fn put(engine: &Engine, tag: NodeTag, hlc: Hlc, value: &[u8]) -> Result<(), StoreError> {
+    let meta = CellMeta::value(Version::new(hlc, tag), 1);
+    let mut batch = Batch::new();
+    batch.put_within_reserve(CLOCK_SEAL, CellRef { meta, value });
+    engine.write(batch)?;
+    Ok(())
+}
+
+fn encode(bound: Hlc, issued: Hlc) -> [u8; SEAL_BYTES] {
+    (u128::from(bound.to_bits()) << 64 | u128::from(issued.to_bits())).to_be_bytes()
+}
+
+/// The bound and the version issued last; `None` of a seal that was broken.
+fn decode(value: &[u8]) -> Option<(Hlc, Hlc)> {
+    let bits = u128::from_be_bytes(<[u8; SEAL_BYTES]>::try_from(value).ok()?);
+    Some((Hlc::from_bits((bits >> 64) as u64), Hlc::from_bits(bits as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_reads_back_and_a_broken_one_does_not() {
+        let (bound, issued) = (Hlc::from_bits(0x0102_0304_0506_0708), Hlc::from_bits(u64::MAX));
+        let bytes = encode(bound, issued);
+        assert_eq!(bytes[..8], [1, 2, 3, 4, 5, 6, 7, 8], "big-endian, the bound first");
+        assert_eq!(decode(&bytes), Some((bound, issued)));
+        assert_eq!(decode(&[]), None);
+    }
+}
