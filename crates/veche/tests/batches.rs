@@ -8,7 +8,6 @@ use cluster::{Key, Lifetime};
 use common::http::{Connection, Response, get};
 use common::{Node, data_dir, eventually};
 use serde_json::Value;
-use std::time::Duration;
 
 const NDJSON: &str = "application/x-ndjson";
 const BINARY: &str = "application/vnd.veche.entries";

@@ -39,6 +39,9 @@ fn damage(cluster: &Cluster) -> usize {
     tables.len()
 }
 
+/// A table heals after writes that were under way have ended: twice this time.
+const REQUEST_TIMEOUT: &str = "5s";
+
 /// Every key is found through the node whatever its own disk says.
 fn assert_found(cluster: &Cluster, quorum: &str) {
     let mut connection = cluster.connect(DAMAGED);
@@ -65,7 +68,7 @@ fn fill(cluster: &Cluster) {
 
 #[test]
 fn damage_that_nobody_reads_is_found_and_heals() {
-    let cluster = Cluster::start_with(3, &["--scrub-period", "1s"]);
+    let cluster = Cluster::start_with(3, &["--scrub-period", "1s", "--request-timeout", REQUEST_TIMEOUT]);
     fill(&cluster);
     assert!(damage(&cluster) > 0);
     eventually("scrubbing has found it", || measured(&cluster, "veche_scrub_damaged_tables_total ") >= 1.0);
@@ -79,7 +82,7 @@ fn damage_that_nobody_reads_is_found_and_heals() {
 
 #[test]
 fn what_a_damaged_table_has_lost_comes_back_from_the_others() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::start_with(3, &["--request-timeout", REQUEST_TIMEOUT]);
     fill(&cluster);
     let damaged = damage(&cluster);
     assert!(damaged > 0);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A process that does nothing for so long has failed the test.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The deadline of requests where a test is about something else: no machine is so slow.
-pub(crate) const REQUEST_TIMEOUT: &str = "60s";
+pub(crate) const REQUEST_TIMEOUT: &str = "30s";
 /// Between two looks at something that will be so.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
