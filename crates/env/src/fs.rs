@@ -39,6 +39,12 @@ pub trait Fs: Send + Sync {
     /// Whether something is there by this name.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
+    /// A number that tells the file of this name from any other file that is open or has a name, where the platform has
+    /// such numbers. An error of the kind [`NotFound`](io::ErrorKind::NotFound) where no file has the name.
+    fn file_number(&self, path: &Path) -> io::Result<u64> {
+        if self.exists(path)? { Ok(0) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     /// Renames a file over another, atomically for readers, or a directory to a name that is not taken. Durable,
     /// old name gone and new name there, after [`Fs::sync_dir`] of the directories; before that, power loss may
     /// undo it, also out of order with other renames.

@@ -4,6 +4,7 @@ use crate::links::NotAnAddress;
 use engine::ErrorKind;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use store::StoreError;
 
 /// Why a node could not start, or ended other than by being told to.
@@ -47,6 +48,16 @@ pub enum ServerError {
     Poisoned {
         /// The failure.
         reason: String,
+    },
+    /// The data directory is not this node's any more, though the node ran on it.
+    #[error(
+        "the data directory {} was removed or replaced while the node ran on it, so the node has stopped: what it would have \
+         acknowledged would be lost. Move the directory back, or start the node again: in a cluster it is filled from the \
+         others then", .path.display()
+    )]
+    DirectoryLost {
+        /// Which one.
+        path: PathBuf,
     },
     /// The data could not be brought to rest; a restart recovers it from the log.
     #[error("cannot close the store: {0}")]

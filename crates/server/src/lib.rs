@@ -20,6 +20,7 @@ mod config;
 mod connection;
 mod counters;
 mod date;
+mod directory_watch;
 mod driver;
 mod error;
 mod gauges;

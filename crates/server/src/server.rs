@@ -11,6 +11,7 @@
 //! `Node`, and takes the process from state to state; I/O threads do the rest.
 
 use crate::config::Config;
+use crate::directory_watch;
 use crate::driver::Driver;
 use crate::driver::presiding::{FromThreads, Presiding};
 use crate::error::ServerError;
@@ -42,8 +43,8 @@ const READ_THREADS_MIN: usize = 4;
 const READ_THREADS_MAX: usize = 32;
 /// I/O threads, at most: a machine's number in messages between nodes is a byte.
 const THREADS_MAX: usize = 255;
-/// How long users wait at the start for peers that are not there yet.
-const START_TIME: Duration = Duration::from_secs(1);
+/// How long users wait at the start for peers that have linked and do not know yet whether their answers count.
+const START_TIME: Duration = Duration::from_millis(150);
 /// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
 /// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
@@ -268,19 +269,20 @@ async fn live(
         biased;
         () = drained => return Ok(Ended::Drained(open)),
         poisoned = open.poison.happened() => poisoned,
+        path = directory_watch::lost(Arc::clone(process)) => ServerError::DirectoryLost { path },
         () = serving => unreachable!("it serves until it is stopped"),
     };
     Err(abandon(poisoned, (open, Arc::clone(process))))
 }
 
 /// Waits until users may be served: the node knows how its peers are, and operations can reach those that are
-/// up. Peers that are starting too are given a moment to come up, so that a cluster whose nodes start together
-/// is whole when it begins to serve.
+/// up. Peers that are starting too are given a moment to find out whether their answers count. Peers that cannot be
+/// reached are not waited for.
 async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
-    let (start_ends, complete) = (tokio::time::sleep(START_TIME), node.until_complete());
+    let (start_ends, known) = (tokio::time::sleep(START_TIME), node.until_peers_are_known());
     node.until_ready().await;
     tokio::select! {
-        () = complete => {}
+        () = known => {}
         () = start_ends => {}
     }
     let linked = async {
@@ -470,6 +472,7 @@ fn close(threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> Resul
         whole &= thread.stop();
     }
     let Open { workers, store, .. } = open;
+    seal_clock(&process, &store);
     workers.stop();
     store.close().map_err(ServerError::Close)?;
     drop(process);
@@ -478,6 +481,15 @@ fn close(threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> Resul
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// So that the next start need not wait for versions that were reserved and never issued. The threads that issue versions
+/// have ended.
+fn seal_clock(process: &Process, store: &Store) {
+    let issued = process.local.get().map(|local| local.member.clock.issued());
+    if let Some(Err(error)) = issued.map(|issued| store.seal_clock(issued)) {
+        tracing::warn!(%error, "the next start waits for versions that were reserved");
+    }
 }
 
 /// Leaves everything as it is: with a failing disk any of it could wait for ever.

@@ -402,6 +402,18 @@ fn a_request_that_does_not_end_is_cut_when_the_node_stops() {
 }
 
 #[test]
+fn a_node_whose_identity_is_lost_ends_with_an_error() {
+    let disk = MemFs::new();
+    let server = start(config(), disk.clone());
+    assert_eq!(exchange(&server, put("k", "v")).status, 201);
+    disk.remove_file(std::path::Path::new("/data/identity")).unwrap();
+    let address = server.address();
+    eventually("the node does not listen any more", || Connection::try_open(address).is_err());
+    let error = server.stop().unwrap_err().to_string();
+    assert!(error.contains("removed or replaced"), "{error}");
+}
+
+#[test]
 fn one_connection_too_many_is_told_so() {
     let limits = Limits { connections_max: 3, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());

@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::http::{Connection, bare, get, put};
+use common::http::{Connection, Response, bare, get, put};
 use common::{Node, data_dir, eventually, run, veche};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+use stdx::{Version, WallTime};
 
 #[test]
 fn a_restart_keeps_the_data() {
@@ -28,6 +30,71 @@ fn a_restart_keeps_the_data() {
     assert_eq!(node.get("k1").header("etag").map(str::to_owned), version);
     let newer = node.put("k1", "w");
     assert!(newer.header("etag") > version.as_deref(), "versions rise over restarts");
+}
+
+/// The version of an answer, as a time.
+fn version_wall(answer: &Response) -> WallTime {
+    let version: Version =
+        answer.header("etag").expect("a version").trim_matches('"').parse().expect("a version");
+    version.hlc.wall()
+}
+
+fn wall_now() -> WallTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock that was set");
+    WallTime::from_micros_since_unix_epoch(since.as_micros() as u64)
+}
+
+#[test]
+fn versions_after_a_clean_stop_are_not_ahead_of_the_clock() {
+    let (_dir, data) = data_dir();
+    for _ in 0..3 {
+        let node = Node::start(&data);
+        let written = node.put("k", "v");
+        assert!(version_wall(&written) <= wall_now(), "{written:?}");
+        node.stop();
+    }
+}
+
+/// The process ends by itself, and its last line says why.
+fn assert_ends_for_want_of_its_directory(node: Node) {
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(1), "{log}");
+    let last = log.lines().last().expect("a line");
+    assert!(last.starts_with("veche: the data directory ") && last.contains("removed or replaced"), "{log}");
+}
+
+#[test]
+fn a_node_whose_directory_is_removed_ends() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    // The node may make files meanwhile, of which the directory is not empty then.
+    eventually("the directory is removed", || match std::fs::remove_dir_all(&data) {
+        Ok(()) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    });
+    assert_ends_for_want_of_its_directory(node);
+}
+
+#[test]
+fn a_node_whose_directory_is_moved_away_ends() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    std::fs::rename(&data, dir.path().join("moved")).unwrap();
+    assert_ends_for_want_of_its_directory(node);
+    assert!(!data.exists(), "nothing is made in its place");
+}
+
+#[test]
+fn a_node_whose_identity_is_replaced_ends() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let copy = dir.path().join("identity");
+    std::fs::copy(data.join("identity"), &copy).unwrap();
+    std::fs::rename(&copy, data.join("identity")).unwrap();
+    assert_ends_for_want_of_its_directory(node);
+    let node = Node::start(&data);
+    node.stop();
 }
 
 /// What the writers know: for each key the number that was acknowledged last, and the one sent last.

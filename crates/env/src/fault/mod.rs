@@ -103,6 +103,11 @@ impl Fs for FaultFs {
         self.inner.exists(path)
     }
 
+    fn file_number(&self, path: &Path) -> io::Result<u64> {
+        self.check(OperationKind::Exists, path)?;
+        self.inner.file_number(path)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.faults.check_pair(OperationKind::Rename, from, to)?;
         self.inner.rename(from, to)

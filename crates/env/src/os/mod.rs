@@ -63,6 +63,10 @@ impl Fs for OsFs {
         path.try_exists()
     }
 
+    fn file_number(&self, path: &Path) -> io::Result<u64> {
+        std::fs::metadata(path).map(|metadata| metadata.ino())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }

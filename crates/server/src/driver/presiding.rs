@@ -114,15 +114,19 @@ impl Driver<Presiding> {
         self.until(|machine| machine.node.is_ready()).await;
     }
 
-    /// Waits until every peer is there and its answers count.
-    pub(crate) async fn until_complete(&self) {
+    /// Waits until of every peer that can be reached it is known whether its answers count.
+    pub(crate) async fn until_peers_are_known(&self) {
         let me = self.local.member.me;
-        let is_complete = || {
+        let are_known = || {
             let view = self.local.view.lock();
             let mut peers = (0..).map(NodeIndex).zip(&view.peers).filter(|(node, _)| *node != me);
-            peers.all(|(_, peer)| peer.state == PeerState::Up && peer.believed)
+            peers.all(|(_, peer)| match peer.state {
+                PeerState::Up => peer.believed || peer.rebuilding,
+                PeerState::Unreachable => !peer.linking,
+                PeerState::Unknown | PeerState::Suspected => false,
+            })
         };
-        self.until(|_| is_complete()).await;
+        self.until(|_| are_known()).await;
     }
 
     /// Waits until the coordinators of every peer that is up have linked with this node, and no more have come

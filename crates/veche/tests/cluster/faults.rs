@@ -106,6 +106,30 @@ fn a_start_does_not_wait_for_a_hung_peer() {
     cluster.wait_until_up();
 }
 
+/// A node that was killed and finds none of its peers serves without them, and waits for them again when they come.
+#[test]
+fn a_killed_node_whose_peers_refuse_serves_and_goes_on_when_they_come() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.exchange(0, put("k&ack=3", "before")).status, 201);
+    (0..3).for_each(|node| cluster.kill(node));
+    cluster.spawn(0);
+    eventually("the node serves", || cluster.serves(0));
+    for peer in [1, 2] {
+        assert_eq!(cluster.status_of(0, peer)["state"], "unreachable");
+    }
+    assert_eq!(cluster.exchange(0, get("k&ack=1")).text(), "before");
+    cluster.exchange(0, put("k", "never")).assert_problem(504, "nothing was stored");
+    assert_eq!(cluster.exchange(0, put("k&ack=1", "alone")).status, 201);
+    cluster.spawn(1);
+    cluster.start_node(2);
+    for node in [1, 2, 0] {
+        // Each is the newest, whichever clock began ahead.
+        let value = format!("through {node}");
+        assert_eq!(cluster.exchange(node, put("k", &value)).status, 201);
+        assert_eq!(cluster.exchange((node + 1) % 3, get("k")).text(), value);
+    }
+}
+
 /// Nodes that say that they serve need no more time: neither to link, nor to believe each other.
 #[test]
 fn nodes_that_serve_serve_at_once() {
