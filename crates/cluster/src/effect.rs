@@ -2,7 +2,7 @@
 
 use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest, Wait};
 use std::sync::Arc;
-use stdx::{Hlc, Instant};
+use stdx::{Hlc, Instant, WallTime};
 
 /// Names a submitted command; chosen by whoever submits, unique among those without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +93,12 @@ pub enum Event {
     HintDelivered {
         /// Who.
         target: NodeIndex,
+    },
+    /// The last round of anti-entropy is recorded with a time in the future, by a clock that was wrong. The time is
+    /// ignored, and a round begins.
+    RoundInFuture {
+        /// The recorded time.
+        at: WallTime,
     },
     /// A cell was exchanged by anti-entropy.
     Repaired {

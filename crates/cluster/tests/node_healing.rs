@@ -205,3 +205,21 @@ fn a_table_that_cannot_heal_is_in_no_others_way() {
     world.run_until(30 * SECOND, "the others are healed", |world| world.hosts[0].store.damage.len() == 1);
     assert_eq!(world.hosts[0].store.damage[0].ranges, [range("a", "b")]);
 }
+
+#[test]
+fn whether_deletes_may_be_forgotten_is_not_judged_by_a_clock_that_is_wrong() {
+    let day = Duration::from_secs(24 * 3_600);
+    let grace = World::new(3, 12).limits.grace;
+    for (dead_ago, offset_days, heals) in
+        [(grace / 2, 30, true), (grace / 2, -30, true), (grace, 3, false), (grace, -3, false)]
+    {
+        let mut world = World::started(3, 12);
+        let dead_from = world.now_at(0).wall.saturating_sub(dead_ago);
+        world.hosts[0].wall_offset_micros = i64::from(offset_days) * day.as_micros() as i64;
+        world.run(SECOND);
+        damage(&mut world, range("k", "l"));
+        world.hosts[0].store.damage[0].dead_from = Some(dead_from);
+        world.run(60 * SECOND);
+        assert_eq!(is_healed(&world), heals, "dead for {dead_ago:?}, the clock is {offset_days} days ahead");
+    }
+}

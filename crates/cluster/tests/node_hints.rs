@@ -304,3 +304,15 @@ fn hints_for_large_values_arrive_over_a_slow_link_each_once() {
     world.run_until(40 * SECOND, "all are delivered", |world| world.hosts[0].store.hints_for(2) == 0);
     assert_eq!(writes(&world, 0, 2), 3, "each once");
 }
+
+#[test]
+fn a_forward_step_of_the_clock_drops_no_hint() {
+    let mut world = World::started(3, 41);
+    world.crash(2);
+    let version = world.write(0, "k", 3, &[2]);
+    world.hosts[0].wall_offset_micros = (world.limits.hint_age_max * 2).as_micros() as i64;
+    world.run(SECOND);
+    world.start(2);
+    world.run(3 * SECOND);
+    assert_eq!((world.version_at(2, "k"), dropped(&world, 0)), (Some(version), 0));
+}

@@ -9,9 +9,11 @@ use cluster::{
 };
 use node_support::{MILLISECOND, Net, SECOND, World, key};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version, WallTime};
 
 const KEYS: usize = 3_000;
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// A value on all of its replicas.
 fn place(world: &mut World, name: &str, from: u8) -> Version {
@@ -730,4 +732,67 @@ fn large_values_are_exchanged_over_slow_links() {
     world.run_until(300 * SECOND, "all have all", |world| {
         world.hosts.iter().all(|host| host.store.cells.len() == 3)
     });
+}
+
+/// A time of the last round that a clock recorded which was `ahead`.
+fn with_round_ahead(seed: u64, ahead: Duration) -> World {
+    let mut world = World::started(3, seed);
+    world.write(1, "k", 3, &[]);
+    let wall = world.now_at(0).wall;
+    world.hosts[0].store.record.repaired_at = Some(wall.saturating_add(ahead));
+    world.restart(0);
+    world.run(30 * SECOND);
+    world
+}
+
+fn rounds_in_future(world: &World, host: usize) -> usize {
+    world.hosts[host].events.iter().filter(|event| matches!(event, Event::RoundInFuture { .. })).count()
+}
+
+#[test]
+fn a_time_of_the_last_round_in_the_future_is_told_and_ignored() {
+    let world = with_round_ahead(31, 365 * DAY);
+    assert!(world.version_at(0, "k").is_some(), "a round has begun at once");
+    assert_eq!(rounds_in_future(&world, 0), 1, "it is told once");
+    assert!(world.hosts[0].store.record.repaired_at <= Some(world.now_at(0).wall));
+
+    let world = with_round_ahead(31, SECOND);
+    assert_eq!(
+        (world.version_at(0, "k"), rounds_in_future(&world, 0)),
+        (None, 0),
+        "clocks differ by so much"
+    );
+}
+
+#[test]
+fn a_forward_step_that_was_taken_back_does_not_stop_rounds() {
+    let mut world = World::new(3, 32);
+    world.limits.grace = 300 * SECOND;
+    (0..3).for_each(|host| world.start(host));
+    world.run(10 * SECOND);
+    world.hosts[0].wall_offset_micros = (365 * DAY).as_micros() as i64;
+    world.run(60 * SECOND);
+    assert!(
+        world.hosts[0].store.record.repaired_at > Some(world.now_at(1).wall),
+        "a round was recorded meanwhile"
+    );
+    world.hosts[0].wall_offset_micros = 0;
+    world.write(1, "k", 3, &[]);
+    world.run(110 * SECOND);
+    assert!(world.version_at(0, "k").is_some(), "a round began in a third of the grace period");
+    assert!(world.hosts[0].store.record.repaired_at <= Some(world.now_at(0).wall));
+}
+
+#[test]
+fn a_clock_that_is_ahead_leaves_no_delete_out_of_a_pass() {
+    let mut world = World::started(3, 33);
+    let delete = Cell::tombstone(world.version(0), 3);
+    world.write_cell(0, &key("k"), &delete, &[]);
+    world.hosts[0].wall_offset_micros = (20 * DAY).as_micros() as i64;
+    world.run(3 * SECOND);
+    repair(&mut world, 0);
+    world.run(10 * SECOND);
+    for host in 0..3 {
+        assert_eq!(world.version_at(host, "k"), Some(delete.meta.version), "at {host}");
+    }
 }

@@ -137,6 +137,13 @@ impl Counters {
             Event::Repaired { node } => self.peer(node).repaired.count(),
             // Refusals are counted by their replies, dropped hints by the ledger of hints.
             Event::Refused | Event::HintDropped { .. } => {}
+            Event::RoundInFuture { at } => {
+                tracing::warn!(
+                    recorded = ?at,
+                    "the last pass over all keys is recorded with a time in the future, by a clock that was wrong: \
+                     the time is ignored, and a pass begins"
+                );
+            }
             Event::ClockBehind { issued } => {
                 tracing::warn!(
                     newest_version = ?issued.wall(),

@@ -14,6 +14,10 @@ use stdx::{Hlc, Now, WallTime};
 const DEFAULT_FROM_COMMON: u8 = 5;
 /// A node that starts is given so long before it is said that its answers do not count.
 const STANDING_TIME: Duration = Duration::from_secs(10);
+/// A node that starts is given this time before the lag of its horizon is reported.
+const HORIZON_TIME: Duration = Duration::from_secs(60);
+/// A horizon that is further behind the wall clock than this is reported: it is behind for longer than a step is held.
+const HORIZON_LAG_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// So many links that failed are told; the log tells all.
 const COMPLAINTS_MAX: usize = 8;
 
@@ -28,6 +32,11 @@ pub(crate) fn of(
     let mut warnings = of_configuration(process);
     warnings.extend(of_store(local, stats, now));
     warnings.extend(of_clocks(&OwnClock::of(local, now), nodes));
+    if now.mono.saturating_since(process.started) > HORIZON_TIME {
+        warnings.extend(of_horizon(stats.horizon, now));
+    }
+    let account = local.and_then(|local| local.account.lock().clone());
+    warnings.extend(account.and_then(|account| of_last_round(&account, now)));
     if now.mono.saturating_since(process.started) > STANDING_TIME {
         warnings.extend(of_standing(nodes));
     }
@@ -140,6 +149,32 @@ fn of_peers_clock(peer: &NodeStatus) -> Option<String> {
     })
 }
 
+/// A horizon that is far behind: what is dead stays on the disk.
+fn of_horizon(horizon: WallTime, now: Now) -> Option<String> {
+    let lag = now.wall.micros_since_unix_epoch().saturating_sub(horizon.micros_since_unix_epoch());
+    let lag = Duration::from_micros(lag);
+    let kept = "Compaction keeps what was deleted or has expired";
+    let act = "Compare the clocks of the nodes, and start those that are down.";
+    match horizon {
+        _ if lag <= HORIZON_LAG_MAX => None,
+        horizon if horizon == WallTime::default() => {
+            Some(format!("{kept}: this node has not heard the clocks of most nodes since it started. {act}"))
+        }
+        _ => Some(format!(
+            "{kept} in the last {} s: a clock was stepped or is behind, or most nodes are not heard. {act}",
+            lag.as_secs()
+        )),
+    }
+}
+
+/// A wrong clock recorded the time of the last pass over all keys.
+fn of_last_round(account: &cluster::NodeStatus, now: Now) -> Option<String> {
+    account.is_repaired_in_future(now.wall).then(|| {
+        "The last pass over all keys is recorded with a time in the future, by a clock that was wrong. The time is          ignored, and a pass is under way or due."
+            .to_owned()
+    })
+}
+
 /// How much room there is, and what takes it without need.
 fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
@@ -248,6 +283,19 @@ mod tests {
         );
         let told = of_peer(&peer(NodeState::Up, 0, 3));
         assert!(told.len() == 1 && told[0].starts_with("3 writes that b missed"), "{told:?}");
+    }
+
+    #[test]
+    fn a_horizon_that_is_far_behind_is_told_with_its_lag() {
+        let hours = |hours: u64| WallTime::EPOCH_2020.saturating_add(Duration::from_secs(hours * 3_600));
+        let now = Now { wall: hours(10), ..Now::default() };
+        assert_eq!(of_horizon(hours(10), now), None);
+        assert_eq!(of_horizon(hours(8), now), None);
+        assert_eq!(of_horizon(hours(11), now), None);
+        let told = of_horizon(hours(7), now).expect("told");
+        assert!(told.contains("in the last 10800 s"), "{told}");
+        let told = of_horizon(WallTime::default(), now).expect("told");
+        assert!(told.contains("has not heard the clocks of most nodes"), "{told}");
     }
 
     #[test]

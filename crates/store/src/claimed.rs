@@ -13,7 +13,7 @@ use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::{lost, node_record};
 use cluster::{HybridClock, NodeRecord, NodeSet, Standing};
-use engine::{Engine, Recovery};
+use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -246,8 +246,13 @@ impl Claimed {
     }
 
     fn open_engine(&self) -> Result<(Engine, Recovery), StoreError> {
+        let horizon = match self.identity.membership.has_peers() {
+            true => HorizonSource::Host,
+            false => HorizonSource::Clock,
+        };
         let options = engine::Options {
             local_keys_end: Some(keyspace::SYSTEM_END.to_vec()),
+            horizon,
             log_reaches: self.own_mark().map(|marked| marked.end),
             ..self.engine.clone()
         };

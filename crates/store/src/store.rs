@@ -15,7 +15,7 @@ use crate::snapshots::Snapshots;
 use cluster::{
     Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{CommitTimes, Committed, Engine, TryGet};
+use engine::{CommitTimes, Committed, Engine, HorizonSource, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
@@ -166,6 +166,15 @@ impl Store {
     /// stalls holds back is given free by nothing else.
     pub fn expire_snapshots(&self) {
         self.snapshots.expire(&self.engine);
+    }
+
+    /// Sets the horizon: the time by which compaction may delete what has expired, or was deleted a grace period
+    /// before. Called regularly for a node with peers; until the first call nothing is deleted. A node on its own
+    /// judges by its own clock, and the call does nothing.
+    pub fn set_horizon(&self, wall: WallTime) {
+        if self.engine.options().horizon == HorizonSource::Host {
+            self.engine.set_horizon(wall);
+        }
     }
 
     /// How many snapshots are kept for pages to come.

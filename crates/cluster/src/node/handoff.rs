@@ -248,7 +248,7 @@ impl Node {
 
     /// Sends the newest cell of a hint, if it is to be sent.
     fn deliver(&mut self, now: Now, node: NodeIndex, hint: Hint) {
-        let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < now.wall;
+        let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < self.horizon(now);
         let cell = hint.cell.filter(|cell| cell.meta.version >= hint.version);
         let from_owed = self.place_of(node, &hint.key) + 1;
         let owe = |cell: Cell| match cell.meta.version > hint.version {

@@ -103,7 +103,7 @@ impl Node {
 
     fn may_heal(&self, now: Now, damage: &Damage) -> bool {
         let grace = self.limits.grace - self.limits.grace / GRACE_MARGIN;
-        let is_forgotten = |dead: WallTime| dead.saturating_add(grace) <= now.wall;
+        let is_forgotten = |dead: WallTime| dead.saturating_add(grace) <= self.latest_horizon(now);
         self.peers_count() > 0
             && !damage.dead_from.is_some_and(is_forgotten)
             && self.limits.default_from > 1

@@ -21,6 +21,7 @@ mod drain;
 mod handoff;
 mod healing;
 mod heartbeat;
+mod horizon;
 mod links;
 mod outbox;
 mod peer;
@@ -45,6 +46,7 @@ use crate::{
 };
 use drain::Drain;
 use healing::Healing;
+use horizon::Horizon;
 use outbox::Outbox;
 use peer::Peer;
 use pull::Pull;
@@ -109,6 +111,7 @@ pub struct Node {
     /// When heartbeats are sent next.
     tick_at: Instant,
     wall_clock: WallClock,
+    horizon: Horizon,
     clock_bound: ClockBound,
     disk_full: bool,
     started: Instant,
@@ -134,6 +137,7 @@ impl Node {
             peers: member.layout.nodes().map(|node| Peer::new(now.mono, owed.contains(node))).collect(),
             tick_at: now.mono,
             wall_clock: WallClock::Unheard,
+            horizon: Horizon::default(),
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             started: now.mono,
@@ -210,6 +214,7 @@ impl Node {
             }
             self.tick_at = now.mono + self.limits.heartbeat_interval;
             self.send_heartbeats(now);
+            self.observe_clocks(now);
         }
         while let Some((node, purpose)) = self.outbox.pop_late(now.mono) {
             self.answered(now, node, purpose, None);

@@ -8,7 +8,10 @@
 //! list, `from` being the cell's own; if its version is not past the cutoff, for what is newer may be on its way;
 //! and if it has not been dead for longer than the grace period, for then one node may have purged it already.
 //!
-//! **Caveats.** Nodes whose clocks differ see the end of the grace period at different times; a tombstone may be
+//! The end of the grace period is judged by the [horizon](super::horizon), not by the wall clock: a node whose clock is
+//! ahead leaves out no tombstone that others lack.
+//!
+//! **Caveats.** Nodes whose horizons differ see the end of the grace period at different times; a tombstone may be
 //! exchanged once more around it, to no effect.
 
 use super::Node;
@@ -96,7 +99,8 @@ impl Node {
         let replicas = self.member.layout.replicas(key, meta.from);
         let is_shared = replicas.contains(&node) && replicas.contains(&self.member.me);
         let grace = self.limits.grace;
-        let is_past_grace = meta.dead_from().is_some_and(|dead| dead.saturating_add(grace) < now.wall);
+        let is_past_grace =
+            meta.dead_from().is_some_and(|dead| dead.saturating_add(grace) < self.horizon(now));
         is_shared && meta.version.hlc <= cutoff && !is_past_grace
     }
 }

@@ -1,6 +1,7 @@
 //! What operators are told.
 
 use super::Node;
+use super::repair::is_in_future;
 use crate::{HintCount, NodeIndex, PeerState, Standing};
 use std::time::Duration;
 use stdx::WallTime;
@@ -16,8 +17,15 @@ pub struct NodeStatus {
     pub peers: Vec<PeerStatus>,
     /// The pass of anti-entropy, rebuilding or healing under way.
     pub repair: Option<RepairStatus>,
-    /// When the last pass ended.
+    /// When the last complete round of passes was begun, by the wall clock of that time.
     pub repaired_at: Option<WallTime>,
+}
+
+impl NodeStatus {
+    /// Whether the time of the last round is in the future for a clock that shows `wall`: a clock was wrong then.
+    pub fn is_repaired_in_future(&self, wall: WallTime) -> bool {
+        self.repaired_at.is_some_and(|at| is_in_future(at, wall))
+    }
 }
 
 /// A peer, for operators.

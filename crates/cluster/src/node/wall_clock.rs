@@ -104,7 +104,7 @@ impl Node {
     }
 
     /// Peers that answer, and what their wall clocks show.
-    fn heard(&self, now: Now) -> impl Iterator<Item = (NodeIndex, WallTime)> {
+    pub(super) fn heard(&self, now: Now) -> impl Iterator<Item = (NodeIndex, WallTime)> {
         let peers = self.peer_nodes().map(|node| (node, self.peer(node)));
         peers
             .filter(|(_, peer)| peer.is_reachable())

@@ -148,9 +148,11 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
         "The part of the keys that the pass under way has passed, about.",
     )
     .value(&[], progress);
+    let account = account.filter(|account| !account.is_repaired_in_future(scene.now.wall));
     let ended = account.and_then(|account| account.repaired_at);
     let ended = ended.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
-    let help = "When the last pass over all keys ended, in seconds since 1970; 0: none has since the start.";
+    let help = "When the last pass over all keys was begun, in seconds since 1970; 0: none was, or a wrong clock recorded it \
+                for the future.";
     out.gauge("veche_repair_ended_timestamp_seconds", help).value(&[], ended);
 }
 

@@ -4,11 +4,13 @@ use super::Scene;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
 use crate::budget::Part;
 use engine::{LevelStats, Stats};
+use stdx::WallTime;
 
 pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
     let stats = scene.local.map(|local| local.store.engine().stats()).unwrap_or_default();
     memory(out, scene, &stats);
     tables(out, &stats);
+    horizon(out, scene, &stats);
     log(out, &stats);
     jobs(out, &stats);
     cache(out, &stats);
@@ -47,6 +49,13 @@ fn tables(out: &mut Exposition, stats: &Stats) {
     let help = "Size of all tables for each byte of them that is surely live, at most; 0 without tables.";
     out.gauge("veche_space_amplification_ratio", help)
         .value(&[], stats.space_amplification().unwrap_or_default());
+}
+
+fn horizon(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
+    let micros = |wall: WallTime| wall.micros_since_unix_epoch();
+    let lag_micros = micros(scene.now.wall).saturating_sub(micros(stats.horizon));
+    let help = "How far the time by which compaction deletes dead cells is behind the wall clock.";
+    out.gauge("veche_horizon_lag_seconds", help).value(&[], lag_micros as f64 / 1e6);
 }
 
 /// A sample for each level.

@@ -13,7 +13,9 @@
 //!
 //! Each peer is *due* from the time that a pass with it is wanted until one has ended that began later, with all
 //! exchanged. A *round* makes all peers due: when a third of the grace period has passed since the last,
-//! or when asked for. It has ended when nobody is due any more.
+//! or when asked for. It has ended when nobody is due any more. The time since a round of this process is measured by the
+//! monotonic clock. The time of a round of a former process is a wall time; one in the future, which a wrong
+//! clock recorded, is reported ([`Event::RoundInFuture`]) and ignored: a round is due then.
 //!
 //! What cannot be read is passed over: a range that a damaged table of this node has lost, and on a peer that cannot read
 //! what it is asked for, a few keys of this node around that, found by halving. The rest of the keys is compared. The
@@ -29,8 +31,8 @@ use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
 use super::{Node, RepairKind};
 use crate::{
-    Key, LostRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState, RangeAnswer,
-    RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
+    Event, HybridClock, Key, LostRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
+    RangeAnswer, RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
 };
 pub(super) use exchange::Transfer;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,8 +65,8 @@ pub(super) struct Repair {
     due: BTreeMap<NodeIndex, u64>,
     /// When the round began that is under way.
     round: Option<WallTime>,
-    /// When a round was last begun.
-    last_round: Option<WallTime>,
+    /// When this process last began a round.
+    last_round: Option<Now>,
     /// What is due will not wait for long.
     is_urgent: bool,
     next_at: Instant,
@@ -210,6 +212,7 @@ impl Node {
             return;
         }
         if self.is_round_due(now) {
+            self.report_round_in_future(now);
             self.begin_round(now);
         }
         if self.repair.pass.is_none() && self.repair.next_at <= now.mono {
@@ -331,15 +334,30 @@ impl Node {
     }
 
     fn is_round_due(&self, now: Now) -> bool {
-        let repaired_at = self.record.durable().repaired_at;
-        let last = repaired_at.max(self.repair.last_round);
-        let is_due = |last: WallTime| last.saturating_add(self.limits.grace / 3) <= now.wall;
-        self.peers_count() > 0 && last.is_none_or(is_due)
+        let interval = self.limits.grace / 3;
+        let is_past = |last: WallTime| last.saturating_add(interval) <= now.wall;
+        let is_due = match self.repair.last_round {
+            // The wall clock goes on while the machine is suspended.
+            Some(last) => now.mono - last.mono >= interval || is_past(last.wall),
+            None => {
+                let repaired_at = self.record.durable().repaired_at;
+                repaired_at.is_none_or(|last| is_past(last) || is_in_future(last, now.wall))
+            }
+        };
+        self.peers_count() > 0 && is_due
+    }
+
+    /// Reports a recorded time that is ignored because it is in the future; before the first round of this process.
+    fn report_round_in_future(&mut self, now: Now) {
+        let repaired_at = self.record.durable().repaired_at.filter(|at| is_in_future(*at, now.wall));
+        if let (None, Some(at)) = (self.repair.last_round, repaired_at) {
+            self.outbox.event(Event::RoundInFuture { at });
+        }
     }
 
     fn begin_round(&mut self, now: Now) {
         self.repair.round = Some(now.wall);
-        self.repair.last_round = Some(now.wall);
+        self.repair.last_round = Some(now);
         let passes = self.repair.passes;
         self.repair.due = self.peer_nodes().map(|node| (node, passes)).collect();
     }
@@ -484,4 +502,9 @@ fn has_come_to(after: Option<&Key>, range: &LostRange) -> bool {
     let has_begun = range.after.as_ref().is_none_or(|start| after.is_some_and(|after| start <= after));
     let is_passed = after.is_some_and(|after| range.until.as_ref().is_some_and(|until| until <= after));
     has_begun && !is_passed
+}
+
+/// Whether a recorded time is ahead of the wall clock, by more than clocks may differ.
+pub(super) fn is_in_future(at: WallTime, wall: WallTime) -> bool {
+    at > wall.saturating_add(HybridClock::SKEW_MAX)
 }
