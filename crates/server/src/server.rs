@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{Claimed, Opened, Store, StoreOptions};
+use store::{Claimed, Opened, Store, StoreError, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,6 +54,8 @@ const UNTRACKED_BYTES_FREE: u64 = 32 << 20;
 const UNTRACKED_SHARE_FREE: u64 = 8;
 /// ... but not more than this part of it, if that is more than so many bytes: the program itself takes some.
 const UNTRACKED_SHARE_FREE_MAX: u64 = 4;
+/// How often the clocks are asked whether the node stood still.
+const CHECK_PRESENCE_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked at what the store takes in memory.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
@@ -158,24 +160,24 @@ struct Open {
     node: Rc<Driver<Presiding>>,
 }
 
-/// Set when the store can no longer vouch for what is durable.
+/// Set when the node must end at once: the store can no longer vouch for what is durable, or the data is too old.
 #[derive(Default)]
 struct Poison {
-    reason: parking_lot::Mutex<Option<String>>,
+    why: parking_lot::Mutex<Option<ServerError>>,
     told: Notify,
 }
 
 impl Poison {
-    fn set(&self, reason: &str) {
-        *self.reason.lock() = Some(reason.to_owned());
+    fn set(&self, why: ServerError) {
+        *self.why.lock() = Some(why);
         self.told.notify_one();
     }
 
     /// Why; returns only when it happened.
     async fn happened(&self) -> ServerError {
         loop {
-            if let Some(reason) = self.reason.lock().clone() {
-                return ServerError::Poisoned { reason };
+            if let Some(why) = self.why.lock().take() {
+                return why;
             }
             self.told.notified().await;
         }
@@ -364,7 +366,7 @@ async fn open_for_peers(
     let hook = Arc::clone(&poison);
     let options = WorkerOptions {
         compaction_threads: (cores / CORES_PER_COMPACTION).max(1),
-        on_poison: Box::new(move |reason| hook.set(reason)),
+        on_poison: Box::new(move |reason| hook.set(ServerError::Poisoned { reason: reason.to_owned() })),
     };
     let workers =
         engine::workers::start(store.engine(), options).map_err(start_error("the store's workers"))?;
@@ -377,6 +379,7 @@ async fn open_for_peers(
     let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
     let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
+    tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&poison)));
     Ok(Open { workers, store, poison, node })
 }
 
@@ -407,6 +410,18 @@ async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
         let untracked_bytes = env::os_process::resident_bytes().saturating_sub(tracked_bytes);
         process.memory.note_store(store_bytes + untracked_bytes.saturating_sub(untracked_free));
         tokio::time::sleep(LOOK_AT_STORE_EVERY).await;
+    }
+}
+
+/// Ends the node when it stood still for so long that its data is too old.
+async fn watch_presence(store: Store, poison: Arc<Poison>) {
+    loop {
+        match store.check_presence() {
+            Err(error @ StoreError::StoodStill { .. }) => return poison.set(error.into()),
+            Err(error) => tracing::warn!(%error, "it could not be seen whether the node stood still"),
+            Ok(()) => {}
+        }
+        tokio::time::sleep(CHECK_PRESENCE_EVERY).await;
     }
 }
 

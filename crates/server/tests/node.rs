@@ -6,15 +6,17 @@ mod common;
 mod http;
 
 use common::eventually;
-use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsClock};
+use env::{Clock, Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsClock};
 use http::{Connection, Response, bare, delete, get, put};
 use parking_lot::{Condvar, Mutex};
 use server::{Config, Limits, Server, ServerError};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use store::Membership;
+use stdx::Now;
+use store::{Membership, StoreError};
 
 fn config() -> Config {
     Config {
@@ -215,7 +217,7 @@ fn a_data_directory_in_use_is_an_error() {
     let server = start(config(), disk.clone());
     let second = start_only(config(), disk);
     let error = second.stop().unwrap_err();
-    assert!(matches!(error, ServerError::Store(store::StoreError::Locked { .. })), "{error}");
+    assert!(matches!(error, ServerError::Store(StoreError::Locked { .. })), "{error}");
     server.stop().unwrap();
 }
 
@@ -564,4 +566,47 @@ fn a_store_that_works_for_long_is_waited_for() {
     assert_eq!(connection.head().status, 200);
     assert_eq!(connection.chunks().len(), 20);
     server.stop().unwrap();
+}
+
+/// The clocks of a machine that is suspended by the test.
+#[derive(Default)]
+struct Suspendable(AtomicU64);
+
+impl Clock for Suspendable {
+    fn now(&self) -> Now {
+        let now = OsClock::new().now();
+        let suspended = Duration::from_secs(self.0.load(Ordering::Relaxed));
+        Now { wall: now.wall.saturating_add(suspended), ..now }
+    }
+
+    fn since_boot(&self) -> Option<Duration> {
+        let suspended = Duration::from_secs(self.0.load(Ordering::Relaxed));
+        Some(Duration::from_nanos(OsClock::new().now().mono.as_nanos()) + suspended)
+    }
+}
+
+#[test]
+fn a_node_whose_machine_was_suspended_for_too_long_ends_and_its_next_start_judges_the_absence() {
+    let (clock, disk) = (Arc::new(Suspendable::default()), MemFs::new());
+    let nodes = ["http://127.0.0.1:2", "http://127.0.0.1:3", "http://127.0.0.1:4"].map(str::to_owned);
+    let start = || {
+        let config = Config {
+            membership: Membership::of(nodes.to_vec()),
+            self_name: nodes[0].clone(),
+            default_from: 3,
+            ..config()
+        };
+        let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&clock) as _ };
+        Server::start(config, env).expect("a port is free")
+    };
+    let server = start();
+    let mark = PathBuf::from("/data/log-mark");
+    eventually("its store is open", || disk.read_file(&mark).is_ok());
+    clock.0.store(11 * 24 * 3600, Ordering::Relaxed);
+    let address = server.address();
+    eventually("it ends by itself", || std::net::TcpStream::connect(address).is_err());
+    let ended = server.stop();
+    assert!(matches!(ended, Err(ServerError::Store(StoreError::StoodStill { .. }))), "{ended:?}");
+    let refused = start().stop();
+    assert!(matches!(refused, Err(ServerError::Store(StoreError::AwayTooLong { .. }))), "{refused:?}");
 }

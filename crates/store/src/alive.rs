@@ -19,6 +19,8 @@
 //!   the other replicas holds each that was acknowledged, and of the two of three it needs to ask one. A node that was
 //!   filled after the loss of its data owes that repair too.
 //!
+//! A process that was stopped, or whose machine was suspended, was away without a start: see `presence`.
+//!
 //! So a node that starts after eight days, stops a minute later and starts again eight days later was away for sixteen.
 //!
 //! Where data is to be set aside, the shard is renamed to `stale-...`, durably, before anything else is changed. What is

@@ -8,6 +8,7 @@ use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
 use crate::keyspace;
 use crate::log_mark::{self, LogMark, Marked};
+use crate::presence::Presence;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
@@ -89,6 +90,7 @@ pub struct Claimed {
     restored: Option<AfterRestore>,
     snapshot_age: Duration,
     alive: Option<Arc<Alive>>,
+    away_max: Duration,
     /// For how long it may have missed deletes; `None`: for no time that is known of, or that counts.
     missed: Option<Duration>,
     lock: Box<dyn DirLock>,
@@ -155,6 +157,7 @@ impl Claimed {
             restored,
             snapshot_age,
             alive,
+            away_max,
             missed,
             lock,
         })
@@ -184,6 +187,7 @@ impl Claimed {
             restored,
             snapshot_age,
             alive,
+            away_max,
             missed,
             lock,
             ..
@@ -213,6 +217,7 @@ impl Claimed {
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
+            presence: Arc::new(Presence::new(Arc::clone(&env.clock), &dir, away_max)),
             alive,
             _lock: Arc::from(lock),
         };

@@ -80,6 +80,19 @@ pub enum StoreError {
         /// For how long, in days.
         away_days: u64,
     },
+    /// The node stood still for longer than its peers surely keep what was deleted meanwhile.
+    #[error(
+        "the node of {} stood still, stopped or suspended, and has not heard of deletes for {missed_days} days, longer than \
+         its peers keep them: it ends, so that its next start decides what becomes of its data. If other nodes ran \
+         meanwhile, start it with --after-absence rebuild, else with --after-absence keep",
+        path.display()
+    )]
+    StoodStill {
+        /// The data directory.
+        path: PathBuf,
+        /// For how long it has not heard of deletes, in days.
+        missed_days: u64,
+    },
     /// The directory was copied from a checkpoint of a node with peers, and nobody has said what happened since.
     #[error(
         "{} is a copy of a node with peers, and it is not decided whether they went on since it was made: restore it with \

@@ -30,6 +30,7 @@ mod log_mark;
 mod lost;
 mod node_record;
 mod pages;
+mod presence;
 mod restored;
 mod scan;
 mod sealed;

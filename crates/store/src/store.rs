@@ -10,6 +10,7 @@ use crate::keyspace;
 use crate::log_mark::LogMark;
 use crate::node_record::{self, RecordVersions};
 use crate::pages::{self, Filled};
+use crate::presence::Presence;
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
@@ -41,6 +42,7 @@ pub struct Store {
     /// Of a node with peers.
     pub(crate) alive: Option<Arc<Alive>>,
     pub(crate) log_mark: Arc<LogMark>,
+    pub(crate) presence: Arc<Presence>,
     pub(crate) _lock: Arc<dyn DirLock>,
 }
 
@@ -187,12 +189,24 @@ impl Store {
     /// hints for it are applied; a node on its own has no need of it, and writes nothing.
     ///
     /// # Errors
-    /// [`StoreError`]: the file cannot be written, or what the node remembers not be read. What was noted before stays.
+    /// [`StoreError`]: the file cannot be written, or what the node remembers not be read, or as
+    /// [`Store::check_presence`]. What was noted before stays.
     pub fn note_alive(&self, wall: WallTime) -> Result<(), StoreError> {
+        self.check_presence()?;
         match (&self.alive, node_record::find(&self.engine)?) {
             (Some(alive), Some((record, _))) => alive.advance(wall, &record),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the node has been there since the last call, to be asked about once a second. Reads the clocks; a node on its
+    /// own is always there.
+    ///
+    /// # Errors
+    /// [`StoreError::StoodStill`]: the process was stopped, or the machine suspended, for so long that the data must not be
+    /// used any more before a start has judged the absence: the host ends the process, which notes nothing more.
+    pub fn check_presence(&self) -> Result<(), StoreError> {
+        self.alive.as_ref().map_or(Ok(()), |alive| self.presence.check(alive))
     }
 
     /// Whether the durable end of the log has moved since [`Store::note_log_end`]. Does no I/O.

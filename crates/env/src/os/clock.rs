@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::Duration;
 use stdx::{Instant, Now, WallTime};
 
 /// `CLOCK_MONOTONIC` and `CLOCK_REALTIME`. All instances agree: the start of the monotonic side is the
@@ -23,6 +24,11 @@ impl Clock for OsClock {
             wall: WallTime::from_micros_since_unix_epoch(nanos(clock_gettime(ClockId::Realtime)) / 1_000),
         }
     }
+
+    #[cfg(target_os = "linux")]
+    fn since_boot(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(nanos(clock_gettime(ClockId::Boottime))))
+    }
 }
 
 /// Nanoseconds since the start of the clock; 0 for a wall clock set before 1970. They overflow in 2554.
@@ -39,6 +45,9 @@ mod tests {
     fn the_clocks_go_on() {
         let (first, second) = (OsClock::new().now(), OsClock::new().now());
         assert!(second.mono >= first.mono);
+        if let Some(since_boot) = OsClock::new().since_boot() {
+            assert!(since_boot.as_nanos() >= u128::from(second.mono.as_nanos()));
+        }
         assert!(first.wall > WallTime::EPOCH_2020);
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct HostClock {
     /// Never goes back, as a monotonic clock must not.
     shown: Arc<ManualClock>,
     shown_mono: Instant,
+    /// How much of what the monotonic clock stood still was shown.
+    shown_stood: Duration,
 }
 
 impl HostClock {
@@ -42,6 +44,7 @@ impl HostClock {
             frozen_at: None,
             shown,
             shown_mono: Instant::ZERO,
+            shown_stood: Duration::ZERO,
         }
     }
 
@@ -81,6 +84,8 @@ impl HostClock {
     pub(crate) fn show(&mut self, at: Nanos) -> Now {
         let now = self.now(at);
         self.shown.advance(now.mono - self.shown_mono);
+        self.shown.suspend(self.stood - self.shown_stood);
+        self.shown_stood = self.stood;
         self.shown.set_wall(now.wall);
         self.shown_mono = now.mono;
         now
@@ -162,6 +167,8 @@ mod tests {
         let later = clock.now(second(11)).mono;
         assert_eq!(later, Instant::from_nanos(107_000_000_000));
         assert_eq!(clock.when(later), second(11));
+        clock.show(second(11));
+        assert_eq!(env::Clock::since_boot(&*clock.shown()), Some(Duration::from_secs(111)));
     }
 
     #[test]

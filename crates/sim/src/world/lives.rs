@@ -162,6 +162,10 @@ impl World {
         if plant != Some(Plant::SnapshotsKept) {
             process.store.expire_snapshots();
         }
+        if process.store.check_presence().is_err() {
+            // As the server does: it ends, and its next start judges the absence.
+            return self.end_process(place.node, Ending::Kill, Some(START_AGAIN));
+        }
         if notes_alive && process.node.is_ready() {
             // As the server does; a failure leaves what was noted before.
             let _ = process.store.note_alive(now.wall);

@@ -1,0 +1,152 @@
+//! A node of several that stood still for too long does not go on with its data.
+
+mod common;
+
+use cluster::{NodeRecord, Standing, StoreRequest};
+use common::{DATA, carry_out, options};
+use env::{Clock, Env, ManualClock, MemFs};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Now, WallTime};
+use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Store, StoreError, StoreOptions};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A node that runs, and the clock of its machine.
+struct Running {
+    disk: MemFs,
+    clock: Arc<ManualClock>,
+    store: Store,
+}
+
+fn peers() -> Membership {
+    let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
+    Membership::of(nodes.to_vec()).seen_by("http://b:1")
+}
+
+fn open(disk: &MemFs, clock: Arc<dyn Clock>, membership: Membership) -> Result<Store, StoreError> {
+    let options = StoreOptions { membership, after_absence: AfterAbsence::Refuse, ..options(1) };
+    Store::open(Env { fs: Arc::new(disk.clone()), clock }, Path::new(DATA), options).map(|(store, _)| store)
+}
+
+fn settle(store: &Store) {
+    let record = NodeRecord { revision: 9, standing: Standing::Settled, ..NodeRecord::default() };
+    carry_out(store, &StoreRequest::Remember { record });
+}
+
+impl Running {
+    fn start(membership: Membership) -> Self {
+        let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
+        let store = open(&disk, Arc::clone(&clock) as _, membership).unwrap();
+        settle(&store);
+        Self { disk, clock, store }
+    }
+
+    fn note_alive(&self) -> Result<(), StoreError> {
+        self.store.note_alive(self.clock.now().wall)
+    }
+
+    /// Has the host do for so long what it does.
+    fn run(&self, hours: u32) {
+        for _ in 0..hours {
+            self.clock.advance(HOUR);
+            self.store.check_presence().expect("it is there");
+            self.note_alive().expect("it is there");
+        }
+    }
+
+    #[track_caller]
+    fn assert_is_away(self) {
+        let refused = self.store.check_presence().expect_err("it stood still");
+        assert!(matches!(refused, StoreError::StoodStill { missed_days: 9.., .. }), "{refused}");
+        self.clock.advance(HOUR);
+        assert!(self.store.check_presence().is_err() && self.note_alive().is_err(), "it stays so");
+        drop(self.store);
+        let refused = open(&self.disk, self.clock, peers()).map(drop).expect_err("the start judges it");
+        assert!(matches!(refused, StoreError::AwayTooLong { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn a_machine_that_was_suspended_for_too_long_is_away() {
+    let node = Running::start(peers());
+    node.run(100 * 24);
+    node.clock.suspend(DAY * 11);
+    node.assert_is_away();
+}
+
+#[test]
+fn the_note_that_comes_first_after_a_suspension_is_not_taken() {
+    let node = Running::start(peers());
+    node.run(24);
+    node.clock.suspend(DAY * 11);
+    assert!(node.note_alive().is_err());
+    node.assert_is_away();
+}
+
+#[test]
+fn a_process_that_was_stopped_for_too_long_is_away() {
+    let node = Running::start(peers());
+    node.run(24);
+    node.clock.advance(AWAY_MAX_DEFAULT);
+    node.assert_is_away();
+}
+
+#[test]
+fn a_step_of_the_wall_clock_is_no_absence() {
+    let node = Running::start(peers());
+    node.run(24);
+    let now = node.clock.now().wall;
+    for wall in [now.saturating_add(DAY * 365), now] {
+        node.clock.set_wall(wall);
+        node.store.check_presence().expect("it was there");
+    }
+    node.run(24);
+}
+
+#[test]
+fn a_suspension_that_deletes_are_kept_for_is_no_absence() {
+    let node = Running::start(peers());
+    node.run(24);
+    node.clock.suspend(DAY * 8);
+    node.store.check_presence().expect("hints and repair bring what it missed");
+}
+
+#[test]
+fn a_suspension_adds_to_what_the_node_lacked_before() {
+    let node = Running::start(peers());
+    let record = NodeRecord { revision: 10, standing: Standing::Rebuilding, ..NodeRecord::default() };
+    carry_out(&node.store, &StoreRequest::Remember { record });
+    node.run(4 * 24);
+    node.clock.suspend(DAY * 6);
+    node.assert_is_away();
+}
+
+#[test]
+fn a_node_on_its_own_has_nobody_to_miss_deletes_of() {
+    let node = Running::start(Membership::of(Vec::new()));
+    node.clock.suspend(DAY * 1_000);
+    node.store.check_presence().unwrap();
+}
+
+/// A machine that does not tell the time since it started.
+struct WithoutBootTime(Arc<ManualClock>);
+
+impl Clock for WithoutBootTime {
+    fn now(&self) -> Now {
+        self.0.now()
+    }
+}
+
+#[test]
+fn where_a_step_cannot_be_told_from_a_suspension_it_counts_as_one() {
+    let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
+    let store = open(&disk, Arc::new(WithoutBootTime(Arc::clone(&clock))), peers()).unwrap();
+    settle(&store);
+    clock.set_wall(WallTime::EPOCH_2020.saturating_add(DAY));
+    store.check_presence().expect("a day is no absence");
+    clock.set_wall(WallTime::EPOCH_2020.saturating_add(DAY * 12));
+    assert!(matches!(store.check_presence(), Err(StoreError::StoodStill { .. })));
+}
