@@ -156,6 +156,7 @@ impl World {
         }
         let which = self.nemesis.rng.below(6);
         self.trace.note(self.now, || format!("{node:?} loses files, case {which}"));
+        self.mark_log(node);
         self.change_directory(node, down, |disk| {
             let files: Vec<PathBuf> =
                 disk.file_names().into_iter().filter(|path| path.starts_with(SHARD)).collect();
@@ -183,6 +184,7 @@ impl World {
         }
         let (is_newest, at_group, at) =
             (self.nemesis.rng.chance(0.8), self.nemesis.rng.chance(0.5), self.nemesis.rng.next_u64());
+        self.mark_log(node);
         self.change_directory(node, down, |disk| {
             let mut logs: Vec<PathBuf> = disk
                 .file_names()
@@ -303,6 +305,16 @@ impl World {
         self.host(node).disk = change(disk).expect("nothing has this disk open, and it has room");
         self.judge.lost_directory(node);
         self.nemesis.note_change(node);
+    }
+
+    /// Has a node that is about to lose a part of its log note how far that is durable. The note is up to a second old, and
+    /// a loss that takes only what was written since looks like the end that a crash leaves: that is not promised to be
+    /// noticed.
+    fn mark_log(&mut self, node: NodeIndex) {
+        if let Some(process) = &self.host(node).process {
+            // A failure leaves the older note.
+            let _ = process.store.note_log_end();
+        }
     }
 
     /// Strikes the same node later, with what is prepared by then.
