@@ -194,12 +194,17 @@ impl Claimed {
         } = self;
         let fs = &*env.fs;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
-        let (bound, newest, wall) =
-            (clock_seal::begin(&engine, identity.tag)?, recovery.version_max.hlc, env.clock.now().wall);
+        let (bound, wall) = (clock_seal::begin(&engine, identity.tag)?, env.clock.now().wall);
+        // The record of what the node remembers has the time of a wall clock that may have been wrong. Versions of other
+        // nodes that it hides are not past that time: the clock passes them without this, unless the wall clock was set
+        // back since.
+        let newest = recovery.version_max.hlc;
+        let recorded = node_record::find(&engine)?.map(|(_, version)| version.hlc);
+        let newest = if recorded == Some(newest) { bound } else { newest };
         // Without peers no version is refused, and passing every one keeps all keys writable.
         let clock_start = match identity.membership.has_peers() {
             true => HybridClock::start_of(bound, newest, wall),
-            false => bound.max(newest),
+            false => bound.max(recovery.version_max.hlc),
         };
         let (found, versions) = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
         let is_successor = marked.is_some_and(|marked| marked.tag != identity.tag);

@@ -2,9 +2,9 @@
 
 mod common;
 
-use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{NodeRecord, StoreFault, StoreId, StoreRequest, StoreResponse};
 use common::{DATA, commit, env, key, open, options, read, value, write};
-use env::{FaultFs, FaultPlan, MemFs};
+use env::{Env, FaultFs, FaultPlan, ManualClock, MemFs};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ fn a_version_from_the_future_is_named_and_does_not_drag_the_clock_along() {
     for (seconds, expected) in [(5, near), (3_600, (at(5), Some(at(3_600))))] {
         let (store, _) = open_with_peer(disk.clone());
         let mut group = store.write_group();
-        group.add(StoreId(1), &write(key(b"a"), value(at(seconds).to_bits(), b"from elsewhere")));
+        let from_elsewhere = Version::new(at(seconds), NodeTag(2));
+        group.add(StoreId(1), &write(key(b"a"), Cell::value(from_elsewhere, 1, "from elsewhere".into())));
         group.add(StoreId(2), &StoreRequest::RaiseClockBound { bound: at(seconds.min(5)) });
         commit(&store, group);
         drop(store);
@@ -75,6 +76,28 @@ fn a_version_from_the_future_is_named_and_does_not_drag_the_clock_along() {
         let (_, opened) = open_with_peer(disk.clone());
         assert_eq!((opened.clock_start, opened.version_ahead), expected);
     }
+}
+
+#[test]
+fn what_a_node_remembered_under_a_wrong_wall_clock_does_not_drag_its_version_clock_along() {
+    let membership = Membership::of(vec!["http://a:8080".to_owned(), "http://b:8080".to_owned()]);
+    let year_ahead = WallTime::EPOCH_2020.saturating_add_micros(365 * 24 * 3_600 * 1_000_000);
+    let open_ahead = |disk: MemFs| {
+        let env = Env { fs: Arc::new(disk), clock: Arc::new(ManualClock::new(year_ahead)) };
+        let options = StoreOptions { membership: membership.clone(), ..options(1) };
+        Store::open(env, Path::new(DATA), options).unwrap()
+    };
+    let disk = MemFs::new();
+    let (store, _) = open_ahead(disk.clone());
+    let bound = Hlc::at(WallTime::EPOCH_2020.saturating_add_micros(5_000_000));
+    let record = NodeRecord { revision: 1, ..NodeRecord::default() };
+    let mut group = store.write_group();
+    group.add(StoreId(1), &StoreRequest::RaiseClockBound { bound });
+    group.add(StoreId(2), &StoreRequest::Remember { record });
+    commit(&store, group);
+    drop(store);
+    let (_, opened) = open_ahead(disk.kill());
+    assert_eq!((opened.clock_start, opened.version_ahead), (bound, None));
 }
 
 #[test]

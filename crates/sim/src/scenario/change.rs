@@ -1,7 +1,8 @@
 //! Runs with a kind of change, and the bounds within which veche's promises hold for it.
 //!
 //! * [`FaultKind::ClockStep`]: one clock at a time is wrong, and the clocks of the other nodes agree. So there are at
-//!   least three nodes, and no other fault of clocks.
+//!   least three nodes, and no other fault of clocks. A node that starts while it can reach none of the others goes by its
+//!   own clock: so not all nodes are down at once, and none is cut off.
 //! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
 //!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
 //! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`],
@@ -143,11 +144,24 @@ impl Scenario {
 const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
     use FaultKind::{ClockFreeze, ClockJump, ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
     match kind {
-        ClockStep | Suspend | FutureCell | RollBack | DuplicateMember => {
+        ClockStep => is_fit_for_one_wrong_clock(other),
+        Suspend | FutureCell | RollBack | DuplicateMember => {
             !matches!(other, ClockFreeze | ClockJump | ClockStep | Suspend)
         }
         _ => true,
     }
+}
+
+/// Whether the node whose clock is wrong always reaches others when it starts.
+const fn is_fit_for_one_wrong_clock(other: FaultKind) -> bool {
+    use FaultKind::{
+        Clog, LossyNetwork, OneWayCut, Partition, PowerLossOfAll, RefuseDials, SlowNetwork, Suspend,
+    };
+    let cuts_off = matches!(
+        other,
+        Clog | LossyNetwork | OneWayCut | Partition | PowerLossOfAll | RefuseDials | SlowNetwork
+    );
+    !cuts_off && !matches!(other, FaultKind::ClockFreeze | FaultKind::ClockJump | Suspend)
 }
 
 #[cfg(test)]
