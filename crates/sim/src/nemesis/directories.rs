@@ -154,9 +154,11 @@ impl World {
         if self.has_lost_data() {
             return self.strike_later();
         }
+        if !self.mark_log(node) {
+            return self.strike_later();
+        }
         let which = self.nemesis.rng.below(6);
         self.trace.note(self.now, || format!("{node:?} loses files, case {which}"));
-        self.mark_log(node);
         self.change_directory(node, down, |disk| {
             let files: Vec<PathBuf> =
                 disk.file_names().into_iter().filter(|path| path.starts_with(SHARD)).collect();
@@ -182,9 +184,11 @@ impl World {
         if self.has_lost_data() {
             return self.strike_later();
         }
+        if !self.mark_log(node) {
+            return self.strike_later();
+        }
         let (is_newest, at_group, at) =
             (self.nemesis.rng.chance(0.8), self.nemesis.rng.chance(0.5), self.nemesis.rng.next_u64());
-        self.mark_log(node);
         self.change_directory(node, down, |disk| {
             let mut logs: Vec<PathBuf> = disk
                 .file_names()
@@ -307,14 +311,11 @@ impl World {
         self.nemesis.note_change(node);
     }
 
-    /// Has a node that is about to lose a part of its log note how far that is durable. The note is up to a second old, and
-    /// a loss that takes only what was written since looks like the end that a crash leaves: that is not promised to be
-    /// noticed.
-    fn mark_log(&mut self, node: NodeIndex) {
-        if let Some(process) = &self.host(node).process {
-            // A failure leaves the older note.
-            let _ = process.store.note_log_end();
-        }
+    /// Has a node that is about to lose a part of its log note how far that is durable. The note of a node that ended
+    /// unexpectedly is up to a second old, and a loss that takes only what was written since looks like the end that
+    /// a crash leaves: that is not promised to be noticed. False where the node does not run or cannot note it.
+    fn mark_log(&mut self, node: NodeIndex) -> bool {
+        self.host(node).process.as_ref().is_some_and(|process| process.store.note_log_end().is_ok())
     }
 
     /// Strikes the same node later, with what is prepared by then.
