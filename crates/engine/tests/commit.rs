@@ -200,6 +200,18 @@ fn a_write_that_finds_a_greater_version_is_told_so() {
 }
 
 #[test]
+fn a_write_that_finds_its_own_version_for_more_nodes_is_not_superseded() {
+    let mut world = World::new(7);
+    let engine = world.open(&small_options());
+    let version = world.next_version();
+    let repaired = (b"k".to_vec(), Cell::value(version, 3, "value".into()));
+    let original = (b"k".to_vec(), Cell::value(version, 1, "value".into()));
+    assert!(repaired.1.as_ref().supersedes(&original.1.as_ref()), "a read finds the repaired one");
+    assert!(engine.write(batch_of([&repaired])).expect("write").superseded.is_empty());
+    assert!(engine.write(batch_of([&original])).expect("write").superseded.is_empty());
+}
+
+#[test]
 fn a_batch_is_told_when_its_group_was_through_with_what() {
     const SYNC: Duration = Duration::from_millis(30);
     const WRITE: Duration = Duration::from_millis(4);

@@ -46,7 +46,7 @@ const BLOCKED_SLICE: Duration = Duration::from_millis(10);
 /// What a batch came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Positions in the batch of cells that were superseded when they came, in ascending order. Only what the
+    /// Positions in the batch of cells that found a greater version when they came, in ascending order. Only what the
     /// active memtable shows is known; a cell in it whose group found the disk full counts too.
     pub superseded: Vec<u32>,
     /// When its group was through with what; of an empty batch, nothing.

@@ -196,7 +196,7 @@ impl<'a> KeyNode<'a> {
         })
     }
 
-    /// Puts `new` in its place among the cells of this key. Whether one that supersedes it was there.
+    /// Puts `new` in its place among the cells of this key. Returns whether one with a greater version was there.
     pub(super) fn insert_cell(self, new: CellNode<'a>) -> bool {
         let mut link = &self.head_ref().cells;
         let mut superseded = false;
@@ -204,7 +204,7 @@ impl<'a> KeyNode<'a> {
             let next = link.load(Ordering::Acquire);
             match CellNode::from_link(next) {
                 Some(cell) if cell.precedes(new) => {
-                    superseded = superseded || cell.cell().supersedes(&new.cell());
+                    superseded = superseded || cell.cell().meta.version > new.cell().meta.version;
                     link = &cell.head_ref().next;
                 }
                 _ => {

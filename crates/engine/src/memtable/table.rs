@@ -66,7 +66,7 @@ impl Memtable {
     }
 
     /// Inserts cells that were committed as `first` and the sequences behind it, as [`Memtable::insert`] does one after
-    /// the other, but in less time. The positions of those that were superseded when they came, in ascending order.
+    /// the other, but in less time. The positions of those that found a greater version, in ascending order.
     ///
     /// # Panics
     /// As [`Memtable::insert`].
@@ -127,7 +127,7 @@ impl Memtable {
         }
     }
 
-    /// Inserts a cell whose key was looked for. Whether it was superseded.
+    /// Inserts a cell whose key was looked for. Whether it found a greater version.
     fn take_in<'a>(&'a self, sequence: Sequence, arrival: &Arrival<'_>, home: &mut Home<'a, '_>) -> bool {
         let Arrival { hash, cell, .. } = arrival;
         self.count(cell.meta.version.hlc);

@@ -23,7 +23,7 @@ struct Model {
 impl Model {
     fn insert(&mut self, sequence: Sequence, key: &[u8], cell: &Cell) -> bool {
         let cells = self.keys.entry(key.to_vec()).or_default();
-        let superseded = cells.iter().any(|(_, other)| other.as_ref().supersedes(&cell.as_ref()));
+        let superseded = cells.iter().any(|(_, other)| other.meta.version > cell.meta.version);
         cells.push((sequence, cell.clone()));
         superseded
     }
