@@ -304,23 +304,27 @@ impl World {
         })
     }
 
-    fn held(&mut self, key: &Key) -> Held {
+    /// Which cell of the key each node holds. A node that cannot say, although all is well, is a violation.
+    fn held(&mut self, key: &Key) -> Result<Held, Violation> {
         (self.nodes())
             .map(|node| {
                 let process = self.host(node).process.as_ref();
                 let response = process.map(|process| process.read(&StoreRequest::Read { key: key.clone() }));
                 match response {
-                    Some(StoreResponse::Cell(cell)) => (node, cell.map(|cell| cell.meta)),
-                    None => (node, None),
-                    Some(response) => panic!("all is well, and {node:?} reads {key:?} as {response:?}"),
+                    Some(StoreResponse::Cell(cell)) => Ok((node, cell.map(|cell| cell.meta))),
+                    None => Ok((node, None)),
+                    Some(response) => Err(Violation::new(
+                        "liveness",
+                        format!("all is well, and {node:?} reads {key:?} as {response:?}"),
+                    )),
                 }
             })
             .collect()
     }
 
-    fn held_of_all(&mut self) -> BTreeMap<Key, Held> {
+    fn held_of_all(&mut self) -> Result<BTreeMap<Key, Held>, Violation> {
         let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
-        keys.into_iter().map(|key| (key.clone(), self.held(&key))).collect()
+        keys.into_iter().map(|key| Ok((key.clone(), self.held(&key)?))).collect()
     }
 
     /// From when on the dead may be gone, if they may be gone at all.
@@ -358,7 +362,7 @@ impl World {
     }
 
     fn check_handed_over_of(&mut self, counts: impl Fn(&Judge, &Operation) -> bool) -> Result<(), Violation> {
-        let held = self.held_of_all();
+        let held = self.held_of_all()?;
         for write in self.judge.history.iter().filter(|write| counts(&self.judge, write)) {
             if let Some(held) = held.get(&write.key) {
                 handed_over::check(self.layout(), write, held, &self.judge.issue, self.purged())?;
@@ -433,7 +437,7 @@ impl World {
         let (nodes, majority, from) =
             (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
         for node in self.nodes() {
-            let held = self.held_of_all();
+            let held = self.held_of_all()?;
             let of_node = held.iter().filter_map(|(key, held)| Some((key.clone(), at_node(held, node)?)));
             self.must_scan(node, ScanScope::Node, Some(&of_node.collect()))?;
             let of_all = held.iter().filter_map(|(key, held)| Some((key.clone(), newest(held)?)));
@@ -510,12 +514,12 @@ impl World {
     }
 
     fn check_converged(&mut self, key: &Key) -> Result<(), Violation> {
-        let held = self.held(key);
+        let held = self.held(key)?;
         convergence::check(self.layout(), key, &held, self.scenario.grace, self.judge.latest_wall)
     }
 
     fn check_durability(&mut self) -> Result<(), Violation> {
-        let held = self.held_of_all();
+        let held = self.held_of_all()?;
         for (key, held) in &held {
             for meta in held.iter().filter_map(|(_, meta)| meta.as_ref()) {
                 self.judge.is_held(key, meta.version)?;

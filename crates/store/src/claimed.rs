@@ -113,7 +113,9 @@ impl Claimed {
 
         let shard = dir.join(SHARD);
         let holds_data = engine::holds_data(&env.fs, &shard)?;
-        let found = Identity::find(fs, dir, &membership, holds_data)?;
+        // A new directory has its identity before its shard; a restore makes the shard first and the identity last.
+        let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
+        let found = Identity::find(fs, dir, &membership, has_shard)?;
         let restored = restored::find(fs, dir)?;
         let marked = log_mark::find(fs, dir)?;
         let (mut set_aside, mut missed) = (None, None);

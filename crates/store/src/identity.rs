@@ -162,13 +162,13 @@ impl fmt::Display for AsBefore<'_> {
 }
 
 impl Identity {
-    /// The identity in `dir`, which must have been made for `membership`; `None` where there is none yet, and no
-    /// data either.
+    /// The identity in `dir`, which must have been made for `membership`; `None` where there is neither an identity nor a
+    /// shard yet.
     pub(crate) fn find(
         fs: &dyn Fs,
         dir: &Path,
         membership: &Membership,
-        holds_data: bool,
+        has_shard: bool,
     ) -> Result<Option<Self>, StoreError> {
         let path = dir.join(IDENTITY_FILE);
         if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
@@ -178,7 +178,7 @@ impl Identity {
                 .map_err(|mismatch| StoreError::IdentityMismatch { path: dir.to_owned(), mismatch })?;
             return Ok(Some(identity));
         }
-        if holds_data { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
+        if has_shard { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
     }
 
     /// The identity in `dir`, which no process need have.

@@ -55,12 +55,7 @@ pub(crate) fn set_aside(
 
 /// The refusal of a node on its own whose shard was emptied.
 pub(crate) fn refuse_emptied(data: &Path) -> StoreError {
-    let identity = data.join(crate::identity::IDENTITY_FILE);
-    StoreError::DataLost {
-        path: data.to_owned(),
-        detail: emptied(data),
-        way_on: format!("to start empty, remove {}", identity.display()),
-    }
+    StoreError::DataLost { path: data.to_owned(), detail: emptied(data), way_on: way_to_start_empty(data) }
 }
 
 /// The refusal of a node on its own in which the engine misses something. `marked`: what the engine was told of the log.
@@ -74,7 +69,11 @@ pub(crate) fn refuse(data: &Path, missing: &engine::Error, marked: Option<Marked
             "to go on with what is left, without acknowledged writes that are lost, remove {}",
             log_mark::path(data).display()
         ),
-        _ => format!("to start empty, move {} away", data.display()),
+        _ => way_to_start_empty(data),
     };
     StoreError::DataLost { path: data.to_owned(), detail: missing.to_string(), way_on }
+}
+
+fn way_to_start_empty(data: &Path) -> String {
+    format!("to start empty, move {} away", data.display())
 }

@@ -57,8 +57,8 @@ fn an_emptied_shard_is_refused_until_the_operator_decides_to_start_empty() {
     fs::create_dir(data.join("shard-000")).unwrap();
     let said = refused(&data);
     assert!(said.contains("shard-000 is missing or holds no data"), "{said}");
-    assert!(said.contains(&format!("remove {}", data.join("identity").display())), "{said}");
-    fs::remove_file(data.join("identity")).unwrap();
+    assert!(said.contains(&format!("to start empty, move {} away", data.display())), "{said}");
+    fs::rename(&data, data.with_extension("away")).unwrap();
     let node = Node::start(&data);
     assert_eq!(node.get("k1").status, 404);
     assert_eq!(node.put("k1", "anew").status, 201);
