@@ -336,5 +336,8 @@ fn a_stalled_batch_is_not_in_the_way_of_a_stop() {
     connection.send("1c\r\n{\"key\":\"k\",\"value\":\"value\"}\n\r\n");
     assert_head(&connection.head(), NDJSON);
     node.stop();
-    assert!(connection.chunk().is_err(), "a batch that was cut off lacks its last chunk");
+    // The result of the entry that came may be there.
+    while let Ok(chunk) = connection.chunk() {
+        assert!(chunk.is_some(), "a batch that was cut off lacks its last chunk");
+    }
 }
