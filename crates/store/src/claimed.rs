@@ -240,7 +240,13 @@ impl Claimed {
             store.remember(&record)?;
         }
         // Before anything is acknowledged, and not before the record says what an older mark said.
-        store.note_log_end()?;
+        match store.note_log_end() {
+            // The former mark still holds, and the host notes the end again.
+            Err(error) if error.is_out_of_space() => {
+                tracing::warn!(%error, "it could not be noted how far the log is durable");
+            }
+            noted => noted?,
+        }
         if let Some(alive) = &store.alive {
             if missed.is_none() {
                 alive.note(env.clock.now().wall)?;

@@ -184,4 +184,10 @@ impl StoreError {
         let path = path.to_owned();
         move |source| Self::Io { operation, path, source }
     }
+
+    /// Whether a file operation failed because the disk or the quota is full.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
 }
