@@ -10,7 +10,7 @@
 use bytes::Bytes;
 use cluster::{
     Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
-    Layout, Lifetime, Limits, LinkAction, LinkEvent, Member, Message, NodeIndex, NodeSet, Origin, PeerAnswer,
+    Layout, Lifetime, Limits, LinkAction, LinkEvent, Member, Message, NodeIndex, Origin, PeerAnswer,
     PeerHello, PeerRequest, PeerView, QuorumChoice, RequestId, Standing, StoreRequest, StoreResponse,
 };
 use std::collections::VecDeque;
@@ -64,12 +64,7 @@ impl Bench {
             hints: Arc::new(HintLedger::new(0)),
         };
         let up = PeerView::UP;
-        let view = ClusterView {
-            peers: vec![up; usize::from(nodes)],
-            clock_ahead: false,
-            refusing: NodeSet::EMPTY,
-            holds_writes: false,
-        };
+        let view = ClusterView { peers: vec![up; usize::from(nodes)], ..ClusterView::default() };
         let now =
             Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020.saturating_add(Duration::from_secs(1)) };
         let version = Version::new(Hlc::at(now.wall), NodeTag(1));

@@ -54,8 +54,8 @@ pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, Partition};
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
-    Asker, Destination, Incarnation, LinkId, Message, MessageId, Origin, PeerAnswer, PeerFault, PeerRequest,
-    RangeAnswer, RangeDigest, RangeRequest, Vitals,
+    Asker, Destination, Incarnation, LifeNow, LinkId, Message, MessageId, Origin, PeerAnswer, PeerFault,
+    PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Vitals,
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
@@ -65,7 +65,7 @@ pub use scan::{
     PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanPart, ScanRequest, ScanRoles,
     ScanScope, SnapshotId,
 };
-pub use standing::{NodeRecord, Standing};
+pub use standing::{Life, NodeRecord, OwnLives, Standing};
 pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
 pub use view::{ClusterView, PeerState, PeerView};
 pub use wait::{Leg, Wait, WaitsFor};

@@ -77,4 +77,7 @@ pub enum LinkAction {
     Admit(LinkId),
     /// Only from `Node`: do not let this link in, or close it.
     Refuse(LinkId),
+    /// Only from `Node`: do not let this link in, since another process answers at the address of that node. The
+    /// dialing process runs on a copy of its data directory, or under its name by mistake.
+    RefuseCopy(LinkId),
 }

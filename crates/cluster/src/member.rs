@@ -1,6 +1,6 @@
 //! A node as a member of its cluster: what all of its machines share.
 
-use crate::{ClusterView, HintLedger, HybridClock, Incarnation, Layout, NodeIndex, NodeSet, PeerView};
+use crate::{ClusterView, HintLedger, HybridClock, Incarnation, Layout, NodeIndex, PeerView};
 use std::sync::Arc;
 use stdx::NodeTag;
 
@@ -27,6 +27,6 @@ impl Member {
     pub fn first_view(&self) -> Arc<ClusterView> {
         let mut peers = vec![PeerView::UNKNOWN; usize::from(self.layout.len())];
         peers[self.me.as_usize()].believed = self.layout.len() == 1;
-        Arc::new(ClusterView { peers, clock_ahead: false, refusing: NodeSet::EMPTY, holds_writes: false })
+        Arc::new(ClusterView { peers, ..ClusterView::default() })
     }
 }

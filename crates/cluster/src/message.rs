@@ -8,7 +8,8 @@
 //! number of times. Ids carry the incarnation of the asking process, so that a process never takes an answer to
 //! its former life for one to itself.
 
-use crate::{Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, Standing, StoreFault};
+use crate::{Key, Life, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, Standing, StoreFault};
+use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 
@@ -194,6 +195,24 @@ pub struct Vitals {
     pub repair_owed: bool,
     /// The identity that the sender remembers of the receiver's address, before this life of it.
     pub remembered_tag_of_you: Option<NodeTag>,
+    /// The newest life of that identity that the sender remembers; the clock bound is the greatest that it heard in
+    /// that life.
+    pub remembered_life_of_you: Option<Life>,
+    /// The sender's own life: its number and the durable bound of its version clock. `None` from a sender that does
+    /// not count its starts.
+    pub life: Option<LifeNow>,
+    /// How many replicas hold a key when a request to the sender does not say it; `None` from a sender of a release
+    /// that does not report it.
+    pub default_from: Option<NonZeroU8>,
+}
+
+/// A life as its own process reports it; the incarnation is known from the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LifeNow {
+    /// Number of the start, from 1 on.
+    pub number: u64,
+    /// The bound of the version clock that was made durable last in this life; 0 before the first time.
+    pub clock_bound: Hlc,
 }
 
 /// Asks what a node holds in a range of keys that both it and the asker are to hold.

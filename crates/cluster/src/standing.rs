@@ -1,8 +1,8 @@
 //! Whether a node's answers to reads count, and what it remembers through restarts.
 
-use crate::{NodeIndex, NodeSet};
+use crate::{Incarnation, NodeIndex, NodeSet};
 use std::collections::BTreeMap;
-use stdx::{NodeTag, WallTime};
+use stdx::{Hlc, NodeTag, WallTime};
 
 /// Whether a node's answers to reads count.
 ///
@@ -25,6 +25,85 @@ impl Standing {
     pub const fn is_believed(self) -> bool {
         matches!(self, Self::Settled)
     }
+
+    /// What a node says of itself in a handshake: that it is settled it says only to a peer whose word it has heard.
+    #[must_use]
+    pub const fn in_hello(self) -> Self {
+        match self {
+            Self::Unsettled | Self::Settled => Self::Unsettled,
+            Self::Rebuilding => Self::Rebuilding,
+        }
+    }
+}
+
+/// One start of a node on its data directory, and how far the version clock was then.
+///
+/// The number grows by one with each start and is durable before the node speaks to a peer. Two processes that
+/// start on two copies of one directory have equal numbers and different incarnations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Number of the start, from 1 on.
+    pub number: u64,
+    /// The process.
+    pub incarnation: Incarnation,
+    /// Of a node's own life: the durable bound of the version clock that was found at the start. Of a peer's life:
+    /// the greatest durable bound that the peer has reported in it.
+    pub clock_bound: Hlc,
+}
+
+/// The lives of a node on its data directory, oldest first, with consecutive numbers. Empty where starts are not
+/// counted: a node without peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnLives(Vec<Life>);
+
+impl OwnLives {
+    /// Lives that are kept. A peer that remembers an older one is believed to remember the truth.
+    pub const COUNT_MAX: usize = 32;
+
+    /// The lives in this order; `None` when their numbers do not ascend by one, or there are too many.
+    pub fn of(lives: Vec<Life>) -> Option<Self> {
+        let is_consecutive = lives.windows(2).all(|two| two[0].number.checked_add(1) == Some(two[1].number));
+        (is_consecutive && lives.len() <= Self::COUNT_MAX).then_some(Self(lives))
+    }
+
+    /// Begins a life. Its number is 1 when there was none before.
+    pub fn begin(&mut self, incarnation: Incarnation, clock_bound: Hlc) {
+        let number = self.current().map_or(0, |life| life.number) + 1;
+        if self.0.len() == Self::COUNT_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Life { number, incarnation, clock_bound });
+    }
+
+    /// The life under way.
+    pub fn current(&self) -> Option<&Life> {
+        self.0.last()
+    }
+
+    /// All that are kept, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Life> {
+        self.0.iter()
+    }
+
+    /// Whether `remembered`, which a peer says of a node with this identity, is no life of this directory, or was
+    /// further than the directory shows: then the directory is an older state or a copy.
+    pub fn are_contradicted_by(&self, remembered: &Life) -> bool {
+        let Some(current) = self.current() else { return false };
+        let Some(back) = current.number.checked_sub(remembered.number) else { return true };
+        let Some(at) = (self.0.len() - 1).checked_sub(usize::try_from(back).unwrap_or(usize::MAX)) else {
+            return false;
+        };
+        let is_further = self.0.get(at + 1).is_some_and(|next| remembered.clock_bound > next.clock_bound);
+        self.0[at].incarnation != remembered.incarnation || is_further
+    }
+
+    /// Forgets what was before the life under way, and numbers that life above `remembered`: from here on the node
+    /// is filled by its peers, and what they remember of before says nothing.
+    pub fn renounce(&mut self, remembered: &Life) {
+        let Some(&current) = self.current() else { return };
+        let number = current.number.max(remembered.number.saturating_add(1));
+        self.0 = vec![Life { number, ..current }];
+    }
 }
 
 /// What a node remembers of itself and its peers; stored whole at each change.
@@ -40,4 +119,72 @@ pub struct NodeRecord {
     pub repaired_at: Option<WallTime>,
     /// Peers that hints were dropped for since: a repair is owed.
     pub repair_owed: NodeSet,
+    /// Its own lives.
+    pub own_lives: OwnLives,
+    /// The newest life of each peer with the identity in `peers`, as far as the peer has reported one.
+    pub peer_lives: BTreeMap<NodeIndex, Life>,
+    /// Peers that this node had not heard when it settled as a node of a new cluster. One of them that remembers
+    /// another identity proves that the cluster was not new.
+    pub unheard: NodeSet,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(number: u64, incarnation: u64, clock_bound: u64) -> Life {
+        let incarnation = Incarnation(incarnation);
+        Life { number, incarnation, clock_bound: Hlc::from_bits(clock_bound) }
+    }
+
+    fn lives() -> OwnLives {
+        let mut lives = OwnLives::default();
+        for (incarnation, bound) in [(11, 0), (12, 100), (13, 200)] {
+            lives.begin(Incarnation(incarnation), Hlc::from_bits(bound));
+        }
+        lives
+    }
+
+    #[test]
+    fn a_life_of_this_directory_contradicts_nothing() {
+        for remembered in [life(1, 11, 100), life(2, 12, 150), life(2, 12, 200), life(3, 13, 999)] {
+            assert!(!lives().are_contradicted_by(&remembered), "{remembered:?}");
+        }
+        assert!(!OwnLives::default().are_contradicted_by(&life(9, 9, 9)), "nothing was counted");
+    }
+
+    #[test]
+    fn a_life_that_the_directory_does_not_know_contradicts_it() {
+        let (later, of_a_copy, further) = (life(4, 14, 0), life(3, 99, 0), life(2, 12, 201));
+        for remembered in [later, of_a_copy, further, life(1, 99, 0)] {
+            assert!(lives().are_contradicted_by(&remembered), "{remembered:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_before_lives_were_renounced_contradicts_nothing() {
+        let (later, copy) = (life(9, 14, 300), life(3, 99, 0));
+        for remembered in [later, copy] {
+            let mut lives = lives();
+            lives.renounce(&remembered);
+            assert!(!lives.are_contradicted_by(&remembered), "{remembered:?}");
+            assert!(!lives.are_contradicted_by(&life(2, 98, 999)));
+            let current = *lives.current().expect("a life");
+            assert_eq!((current.number, current.incarnation), (remembered.number + 1, Incarnation(13)));
+            assert!(lives.are_contradicted_by(&life(current.number, 97, 0)));
+        }
+    }
+
+    #[test]
+    fn as_many_lives_as_are_kept_are_the_newest() {
+        let mut lives = OwnLives::default();
+        (0..40).for_each(|n| lives.begin(Incarnation(n), Hlc::from_bits(n)));
+        assert_eq!(lives.iter().len(), OwnLives::COUNT_MAX);
+        assert_eq!(lives.iter().next().map(|life| life.number), Some(9));
+        assert!(!lives.are_contradicted_by(&life(8, 999, 999)), "nothing is known of it any more");
+        assert!(lives.are_contradicted_by(&life(9, 999, 0)));
+        let kept: Vec<Life> = lives.iter().copied().collect();
+        assert_eq!(OwnLives::of(kept.clone()), Some(lives));
+        assert_eq!(OwnLives::of([&kept[..], &kept[..1]].concat()), None);
+    }
 }

@@ -48,7 +48,7 @@ impl PeerView {
 }
 
 /// What the coordinators of a process are told of the cluster by its node. Each view replaces the one before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// All nodes by their index; the entry of this node itself is about itself.
     pub peers: Vec<PeerView>,
@@ -61,6 +61,9 @@ pub struct ClusterView {
     /// peer can be reached: writes through this node wait, so that they hide none that is made through another node
     /// later.
     pub holds_writes: bool,
+    /// This node's directory is new, and its answers to reads do not count before it has heard these nodes: one of
+    /// them may remember what was here before.
+    pub to_hear: NodeSet,
 }
 
 impl ClusterView {

@@ -3,7 +3,7 @@
 mod node_support;
 
 use cluster::{
-    Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, Origin, PeerState,
+    Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, NodeSet, Origin, PeerState,
     Standing, StoreRequest,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
@@ -41,17 +41,32 @@ fn a_node_alone_is_ready_at_once_and_settles() {
 }
 
 #[test]
-fn a_majority_settles_a_new_cluster_without_the_rest() {
+fn a_majority_of_new_nodes_is_ready_and_not_believed_without_the_rest() {
     let mut world = World::new(3, 2);
     world.start(0);
     world.run(3 * SECOND);
     assert_eq!(world.standing(0), Standing::Unsettled);
-    assert!(world.node(0).is_ready(), "nobody else is there to wait for");
+    assert!(world.node(0).is_ready(), "there is no other node to wait for");
     assert!(!world.seen(0, 0).believed);
+    assert_eq!(world.node(0).view().to_hear, NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]));
     world.start(1);
-    world.run(3 * SECOND);
-    assert_eq!([world.standing(0), world.standing(1)], [Standing::Settled; 2]);
-    assert_eq!(world.state(0, 2), PeerState::Unreachable);
+    world.run(10 * SECOND);
+    for host in 0..2 {
+        assert_eq!(world.standing(host), Standing::Unsettled);
+        assert!(world.node(host).is_ready());
+        assert_eq!(world.node(host).view().to_hear, NodeSet::from_iter([NodeIndex(2)]));
+        for peer in 0..2 {
+            let seen = world.seen(host, peer);
+            assert!(seen.state == PeerState::Up && !seen.believed, "writes count, reads do not: {seen:?}");
+        }
+    }
+    world.start(2);
+    world.run_until(SECOND, "all are settled", |world| {
+        (0..3).all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
+    });
+    world.run(SECOND);
+    assert!((0..3).all(|host| world.seen(host, host).believed));
+    assert!(world.node(0).view().to_hear.is_empty());
 }
 
 #[test]

@@ -115,12 +115,7 @@ impl World {
             hints: Arc::new(HintLedger::new(hint_bytes_max)),
         };
         let up = PeerView::UP;
-        let view = ClusterView {
-            peers: vec![up; usize::from(nodes)],
-            clock_ahead: false,
-            refusing: NodeSet::EMPTY,
-            holds_writes: false,
-        };
+        let view = ClusterView { peers: vec![up; usize::from(nodes)], ..ClusterView::default() };
         let clock = Arc::clone(&member.clock);
         let coordinator = Coordinator::new(member, 0, limits, Arc::new(view.clone()), Rng::new(1));
         let now = Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 };

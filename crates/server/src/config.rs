@@ -24,6 +24,9 @@ pub struct Config {
     pub self_name: String,
     /// How many replicas hold a key when a request does not say it: 1 to the number of nodes.
     pub default_from: u8,
+    /// The operator says that the cluster is new: a majority of new nodes need not hear the others. Means nothing to a
+    /// node that has settled once, or that is on its own.
+    pub new_cluster: bool,
     /// What all nodes of the cluster must know to be let in; `None`: nothing.
     pub secret: Option<String>,
     /// What becomes of the data if the node was away for longer than its peers keep deletes.

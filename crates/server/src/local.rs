@@ -88,6 +88,7 @@ impl Local {
     }
 
     fn standing(&self) -> Standing {
-        self.account.lock().as_ref().map_or(self.first_standing, |account| account.standing)
+        let account = self.account.lock();
+        account.as_ref().map_or(self.first_standing, |account| account.standing).in_hello()
     }
 }

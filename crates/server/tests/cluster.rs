@@ -51,6 +51,7 @@ impl Cluster {
             membership: Membership::of(self.addresses.iter().map(|address| name(*address)).collect()),
             self_name: name(self.addresses[node]),
             default_from: self.addresses.len() as u8,
+            new_cluster: false,
             secret: None,
             after_absence: store::AfterAbsence::default(),
             engine: engine::Options {

@@ -26,6 +26,7 @@ fn config() -> Config {
         membership: Membership::of(Vec::new()),
         self_name: String::new(),
         default_from: 1,
+        new_cluster: false,
         secret: None,
         after_absence: store::AfterAbsence::default(),
         engine: engine::Options {

@@ -32,6 +32,7 @@ fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
         membership: Membership::of(nodes.iter().map(name).collect()),
         self_name: name(&listen),
         default_from: nodes.len().max(1) as u8,
+        new_cluster: false,
         secret: None,
         after_absence: store::AfterAbsence::default(),
         engine: engine::Options {

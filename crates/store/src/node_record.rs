@@ -10,7 +10,7 @@
 
 use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
-use cluster::{NODES_MAX, NodeIndex, NodeRecord, NodeSet, Standing};
+use cluster::{Incarnation, Life, NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Standing};
 use engine::Engine;
 use env::Clock;
 use std::collections::BTreeMap;
@@ -18,8 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stdx::codec::{Reader, Truncated, put_varint};
 use stdx::{Hlc, NodeTag, Version, WallTime};
 
-/// The only version of the format so far.
-const FORMAT: u8 = 1;
+/// The newest version of the format. Version 1 ends before the lives.
+const FORMAT: u8 = 2;
+/// The version without lives.
+const FORMAT_WITHOUT_LIVES: u8 = 1;
 
 const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
@@ -81,15 +83,36 @@ impl std::fmt::Debug for RecordVersions {
 
 /// The record's bytes. See `docs/storage-format/store.md`.
 pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
-    let NodeRecord { revision, standing, peers, repaired_at, repair_owed } = record;
     let mut bytes = vec![FORMAT];
+    put_first(&mut bytes, record);
+    put_varint(&mut bytes, record.own_lives.iter().len() as u64);
+    record.own_lives.iter().for_each(|life| put_life(&mut bytes, life));
+    put_varint(&mut bytes, record.peer_lives.len() as u64);
+    for (peer, life) in &record.peer_lives {
+        bytes.push(peer.0);
+        put_life(&mut bytes, life);
+    }
+    bytes.extend_from_slice(&record.unheard.to_bits().to_le_bytes());
+    bytes
+}
+
+fn put_life(bytes: &mut Vec<u8>, life: &Life) {
+    let Life { number, incarnation, clock_bound } = life;
+    for field in [*number, incarnation.0, clock_bound.to_bits()] {
+        bytes.extend_from_slice(&field.to_le_bytes());
+    }
+}
+
+/// What all versions of the format have in common.
+fn put_first(bytes: &mut Vec<u8>, record: &NodeRecord) {
+    let NodeRecord { revision, standing, peers, repaired_at, repair_owed, .. } = record;
     bytes.extend_from_slice(&revision.to_be_bytes());
     bytes.push(match standing {
         Standing::Unsettled => UNSETTLED,
         Standing::Rebuilding => REBUILDING,
         Standing::Settled => SETTLED,
     });
-    put_varint(&mut bytes, peers.len() as u64);
+    put_varint(bytes, peers.len() as u64);
     for (peer, tag) in peers {
         bytes.push(peer.0);
         bytes.extend_from_slice(&tag.0.to_le_bytes());
@@ -99,21 +122,57 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
         bytes.extend_from_slice(&wall.micros_since_unix_epoch().to_le_bytes());
     }
     bytes.extend_from_slice(&repair_owed.to_bits().to_le_bytes());
-    bytes
 }
 
 /// The inverse of `encode`; the error says what is wrong.
 fn decode(bytes: &[u8]) -> Result<NodeRecord, String> {
-    match bytes {
-        [FORMAT, rest @ ..] => decode_first(rest),
-        [other, ..] => Err(format!("it has format {other}, and this build reads {FORMAT}")),
-        [] => Err("it is empty".to_owned()),
+    let (format, rest) = bytes.split_first().ok_or("it is empty")?;
+    let mut reader = Reader::new(rest);
+    let record = match *format {
+        FORMAT_WITHOUT_LIVES => decode_first(&mut reader)?,
+        FORMAT => {
+            let record = decode_first(&mut reader)?;
+            decode_lives(&mut reader, record)?
+        }
+        other => return Err(format!("it has format {other}, and this build reads up to {FORMAT}")),
+    };
+    match reader.rest().len() {
+        0 => Ok(record),
+        more => Err(format!("{more} bytes stand behind its end")),
     }
 }
 
-fn decode_first(bytes: &[u8]) -> Result<NodeRecord, String> {
-    let cut = |_: Truncated| "it is cut short".to_owned();
-    let mut reader = Reader::new(bytes);
+fn cut(_: Truncated) -> String {
+    "it is cut short".to_owned()
+}
+
+fn decode_lives(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecord, String> {
+    let count = reader.varint().map_err(cut)?;
+    if count > OwnLives::COUNT_MAX as u64 {
+        return Err(format!("it names {count} lives"));
+    }
+    let own = (0..count).map(|_| life(reader)).collect::<Result<_, _>>()?;
+    let own_lives = OwnLives::of(own).ok_or("its lives are not consecutive")?;
+    let count = reader.varint().map_err(cut)?;
+    if count > NODES_MAX as u64 {
+        return Err(format!("it names lives of {count} peers"));
+    }
+    let mut peer_lives = BTreeMap::new();
+    for _ in 0..count {
+        let peer = node(reader.u8().map_err(cut)?)?;
+        peer_lives.insert(peer, life(reader)?);
+    }
+    let unheard = NodeSet::from_bits(reader.u64().map_err(cut)?);
+    Ok(NodeRecord { own_lives, peer_lives, unheard, ..record })
+}
+
+fn life(reader: &mut Reader<'_>) -> Result<Life, String> {
+    let mut field = || reader.u64().map_err(cut);
+    let (number, incarnation, clock_bound) = (field()?, field()?, field()?);
+    Ok(Life { number, incarnation: Incarnation(incarnation), clock_bound: Hlc::from_bits(clock_bound) })
+}
+
+fn decode_first(reader: &mut Reader<'_>) -> Result<NodeRecord, String> {
     let revision = reader.array().map(u64::from_be_bytes).map_err(cut)?;
     let standing = match reader.u8().map_err(cut)? {
         UNSETTLED => Standing::Unsettled,
@@ -136,10 +195,7 @@ fn decode_first(bytes: &[u8]) -> Result<NodeRecord, String> {
         other => return Err(format!("{other} is not yes or no")),
     };
     let repair_owed = NodeSet::from_bits(reader.u64().map_err(cut)?);
-    match reader.rest().len() {
-        0 => Ok(NodeRecord { revision, standing, peers, repaired_at, repair_owed }),
-        more => Err(format!("{more} bytes stand behind its end")),
-    }
+    Ok(NodeRecord { revision, standing, peers, repaired_at, repair_owed, ..NodeRecord::default() })
 }
 
 fn node(index: u8) -> Result<NodeIndex, String> {
@@ -156,19 +212,34 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
+    fn life(number: u64) -> Life {
+        let incarnation = Incarnation(number.wrapping_add(0x2122_2324));
+        Life { number, incarnation, clock_bound: Hlc::from_bits(number.wrapping_add(0x3132)) }
+    }
+
     fn sample() -> NodeRecord {
+        NodeRecord {
+            own_lives: OwnLives::of(vec![life(5), life(6)]).expect("consecutive"),
+            peer_lives: [(NodeIndex(1), life(0x41))].into(),
+            unheard: NodeSet::from_iter([NodeIndex(8)]),
+            ..without_lives()
+        }
+    }
+
+    fn without_lives() -> NodeRecord {
         NodeRecord {
             revision: 0x0102_0304_0506_0708,
             standing: Standing::Settled,
             peers: [(NodeIndex(1), NodeTag(0x1122_3344_5566_7788)), (NodeIndex(63), NodeTag(2))].into(),
             repaired_at: Some(WallTime::from_micros_since_unix_epoch(0x0a0b)),
             repair_owed: NodeSet::from_iter([NodeIndex(0), NodeIndex(63)]),
+            ..NodeRecord::default()
         }
     }
 
-    /// Nodes of the first release wrote these bytes; they must be read for ever.
+    /// Format 1 is written no more; it must be read for ever.
     #[test]
-    fn the_record_is_what_it_was() {
+    fn a_record_without_lives_is_read() {
         let bytes = [
             1, 1, 2, 3, 4, 5, 6, 7, 8, // Format, revision.
             2, 2, // Settled, two peers.
@@ -176,6 +247,27 @@ mod tests {
             63, 2, 0, 0, 0, 0, 0, 0, 0, // The second.
             1, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, // Repaired at.
             1, 0, 0, 0, 0, 0, 0, 0x80, // Repair owed to nodes 0 and 63.
+        ];
+        assert_eq!(decode(&bytes), Ok(without_lives()));
+    }
+
+    /// These bytes must be read for ever.
+    #[test]
+    fn the_record_is_what_it_was() {
+        let bytes = [
+            2, 1, 2, 3, 4, 5, 6, 7, 8, // Format, revision.
+            2, 2, // Settled, two peers.
+            1, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // The first.
+            63, 2, 0, 0, 0, 0, 0, 0, 0, // The second.
+            1, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, // Repaired at.
+            1, 0, 0, 0, 0, 0, 0, 0x80, // Repair owed to nodes 0 and 63.
+            2,    // Two own lives.
+            5, 0, 0, 0, 0, 0, 0, 0, 0x29, 0x23, 0x22, 0x21, 0, 0, 0, 0, 0x37, 0x31, 0, 0, 0, 0, 0, 0, //
+            6, 0, 0, 0, 0, 0, 0, 0, 0x2a, 0x23, 0x22, 0x21, 0, 0, 0, 0, 0x38, 0x31, 0, 0, 0, 0, 0, 0, //
+            1, 1, // One peer's life, that of node 1.
+            0x41, 0, 0, 0, 0, 0, 0, 0, 0x65, 0x23, 0x22, 0x21, 0, 0, 0, 0, 0x73, 0x31, 0, 0, 0, 0, 0,
+            0, //
+            0, 1, 0, 0, 0, 0, 0, 0, // Node 8 was not heard.
         ];
         assert_eq!(encode(&sample()), bytes);
         assert_eq!(decode(&bytes), Ok(sample()));
@@ -198,13 +290,20 @@ mod tests {
             peers in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
             repaired_at: Option<u64>,
             owed: u64,
+            lives in (0u64..u64::MAX - 64, 0usize..=OwnLives::COUNT_MAX),
+            peer_lives in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
+            unheard: u64,
         ) {
+            let own_lives = (1..=lives.1 as u64).map(|n| life(lives.0 + n)).collect();
             let record = NodeRecord {
                 revision,
                 standing: [Standing::Unsettled, Standing::Rebuilding, Standing::Settled][usize::from(standing)],
                 peers: peers.into_iter().map(|(peer, tag)| (NodeIndex(peer), NodeTag(tag))).collect(),
                 repaired_at: repaired_at.map(WallTime::from_micros_since_unix_epoch),
                 repair_owed: NodeSet::from_bits(owed),
+                own_lives: OwnLives::of(own_lives).expect("consecutive"),
+                peer_lives: peer_lives.into_iter().map(|(peer, number)| (NodeIndex(peer), life(number))).collect(),
+                unheard: NodeSet::from_bits(unheard),
             };
             prop_assert_eq!(decode(&encode(&record)), Ok(record));
         }
@@ -212,7 +311,9 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let _ = decode(&bytes);
-            let _ = decode(&[&[FORMAT], &bytes[..]].concat());
+            for format in [FORMAT_WITHOUT_LIVES, FORMAT] {
+                let _ = decode(&[&[format], &bytes[..]].concat());
+            }
         }
     }
 

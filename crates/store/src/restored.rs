@@ -10,7 +10,8 @@
 //!   be younger than half of the time after which a node that was away does not come back with its data, so that the
 //!   other half is left to be filled in; until it is filled its age goes on to count from the checkpoint. An older copy is set aside, and the node begins empty.
 //! * [`AfterRestore::Keep`]: no node went on. All were restored together. The identity is kept, there is no delete it
-//!   could have missed, and it owes all peers a repair, for no two checkpoints are of quite the same moment.
+//!   could have missed, and it owes all peers a repair, for no two checkpoints are of quite the same moment. What it
+//!   remembers of the peers' lives is forgotten: their checkpoints may be of earlier lives.
 //!
 //! **Mechanism.** The file `copied` comes with each checkpoint of a node with peers and says "undecided". The decision
 //! replaces that. It is carried out when the directory is next opened, and the file goes last, so that a crash in
@@ -20,9 +21,10 @@
 //! Whatever is decided, the versions that are issued then are greater than all that are in the copy: the bound of the
 //! version clock is in it, as the greatest version is.
 //!
-//! **Caveats.** A wrong `Keep` is not noticed. Where peers went on they take the node for the one that they know, count
-//! it among those that hold what it acknowledged, and believe it: a quorum of reads may then miss acknowledged writes,
-//! and deletes that the peers have forgotten come back. Nor are checkpoints compared that are restored together: they
+//! **Caveats.** A wrong `Keep` is noticed only by peers that were not restored and remember a later life of the node
+//! ([`cluster::OwnLives`]): they make it rebuild. Where all peers were restored or are of an older release, they take
+//! the node for the one that they know: a quorum of reads may then miss acknowledged writes, and deletes that the peers
+//! have forgotten come back. Nor are checkpoints compared that are restored together: they
 //! should be made within days of each other, and a delete made in the moments between them may be lost where all are
 //! restored after the grace period of tombstones.
 
@@ -34,10 +36,11 @@ use crate::identity::{Identity, Membership};
 use crate::log_mark;
 use crate::sealed::{self, field};
 
-use cluster::{NODES_MAX, NodeIndex, NodeRecord, NodeSet, Standing};
+use cluster::{NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Standing};
 use engine::manifest::Manifest;
 use engine::sstable::file_name;
 use env::{Env, Fs, OpenMode};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -162,10 +165,16 @@ impl AfterRestore {
     pub(crate) fn record(self, record: NodeRecord, membership: &Membership) -> NodeRecord {
         let revision = record.revision + 1;
         match self {
-            Self::Rebuild => NodeRecord { revision, standing: Standing::Rebuilding, ..record },
+            Self::Rebuild => NodeRecord {
+                revision,
+                standing: Standing::Rebuilding,
+                own_lives: OwnLives::default(),
+                unheard: NodeSet::EMPTY,
+                ..record
+            },
             Self::Keep => {
                 let repair_owed = record.repair_owed.union(peers_of(membership));
-                NodeRecord { revision, repair_owed, ..record }
+                NodeRecord { revision, repair_owed, peer_lives: BTreeMap::new(), ..record }
             }
         }
     }

@@ -15,6 +15,7 @@ fn record(revision: u64) -> NodeRecord {
         peers: BTreeMap::from([(NodeIndex(1), NodeTag(revision))]),
         repaired_at: Some(WallTime::EPOCH_2020),
         repair_owed: NodeSet::first(2),
+        ..NodeRecord::default()
     }
 }
 

@@ -44,6 +44,7 @@ fn remembered() -> NodeRecord {
         peers: BTreeMap::from([(NodeIndex(0), NodeTag(10)), (NodeIndex(2), NodeTag(12))]),
         repaired_at: Some(MADE_AT),
         repair_owed: NodeSet::EMPTY,
+        ..NodeRecord::default()
     }
 }
 

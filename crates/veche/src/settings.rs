@@ -56,6 +56,19 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
     #[serde(alias = "default_from")]
     default_from: Option<u8>,
+    /// The cluster is new: where not all nodes start, a majority of new ones does not wait for the rest. May stay set:
+    /// it means nothing to a node that has belonged to a cluster once
+    #[arg(
+        long,
+        env = "VECHE_NEW_CLUSTER",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    #[serde(alias = "new_cluster")]
+    new_cluster: Option<bool>,
     /// What proves to the other nodes that this one belongs to them; the same on all. Needed where a cluster
     /// listens beyond loopback
     #[arg(long, env = "VECHE_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
@@ -186,6 +199,7 @@ impl Settings {
             cluster: self.cluster.or(other.cluster),
             self_url: self.self_url.or(other.self_url),
             default_from: self.default_from.or(other.default_from),
+            new_cluster: self.new_cluster.or(other.new_cluster),
             after_absence: self.after_absence.or(other.after_absence),
             cluster_secret,
             cluster_secret_file,
@@ -238,6 +252,7 @@ impl Settings {
             membership,
             self_name,
             default_from,
+            new_cluster: self.new_cluster.unwrap_or_default(),
             after_absence: match self.after_absence {
                 None | Some(AfterAbsence::Refuse) => store::AfterAbsence::Refuse,
                 Some(AfterAbsence::Rebuild) => store::AfterAbsence::Rebuild,

@@ -29,9 +29,9 @@ pub use inbox::{Inbox, InboxLimits, Incoming};
 pub use outbox::{Outbox, OutboxFull, OutboxLimits};
 
 /// The newest version of the protocol that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 2;
+pub const PROTOCOL_VERSION: u8 = 3;
 
-/// The oldest version of the protocol that this build speaks: the one before the newest.
+/// The oldest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u8 = 1;
 
 /// The longest message, in bytes: the largest value with its key, or a chunk of a range that passes its bound

@@ -9,11 +9,12 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Cut, Incarnation, KeyRange, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerHello,
-    PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer, ScanLimit, ScanPart, ScanRequest,
-    ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
+    Asker, Cut, Incarnation, KeyRange, Life, LifeNow, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault,
+    PeerHello, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer, ScanLimit, ScanPart,
+    ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
 };
 use common::{decode, encode, encode_in, id, key, page_of, write};
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
@@ -48,6 +49,28 @@ fn vitals(standing: Standing, tag: Option<u64>) -> Vitals {
         hints_for_you: 0x5152,
         repair_owed: false,
         remembered_tag_of_you: tag.map(NodeTag),
+        remembered_life_of_you: None,
+        life: None,
+        default_from: None,
+    }
+}
+
+/// The same of a sender that speaks version 3, which reports lives and the default count of replicas.
+fn vitals_in(version: u8, standing: Standing, tag: Option<u64>) -> Vitals {
+    let remembered = Life {
+        number: 0xf1f2,
+        incarnation: Incarnation(0xf3f4_f5f6),
+        clock_bound: Hlc::from_bits(0x0a0b_0c0d),
+    };
+    let now = LifeNow { number: 0x1a1b, clock_bound: Hlc::from_bits(0x2a2b_2c2d) };
+    match version {
+        1 | 2 => vitals(standing, tag),
+        _ => Vitals {
+            remembered_life_of_you: tag.map(|_| remembered),
+            life: tag.map(|_| now),
+            default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
+            ..vitals(standing, tag)
+        },
     }
 }
 
@@ -159,9 +182,12 @@ fn messages(version: u8) -> Vec<Message> {
         Message::Request { id: id(number), request, within }
     };
     let heartbeats = [
-        request(1, PeerRequest::Heartbeat(vitals(Standing::Unsettled, None))),
-        request(2, PeerRequest::Heartbeat(vitals(Standing::Rebuilding, Some(9)))),
-        Message::Answer { id: id(2), answer: PeerAnswer::Heartbeat(vitals(Standing::Settled, Some(8))) },
+        request(1, PeerRequest::Heartbeat(vitals_in(version, Standing::Unsettled, None))),
+        request(2, PeerRequest::Heartbeat(vitals_in(version, Standing::Rebuilding, Some(9)))),
+        Message::Answer {
+            id: id(2),
+            answer: PeerAnswer::Heartbeat(vitals_in(version, Standing::Settled, Some(8))),
+        },
     ];
     let requests = (100..).zip(requests()).map(|(number, asked)| request(number, asked));
     let answers = (200..).zip(answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
@@ -179,10 +205,26 @@ fn frames_of_version_1_are_read_and_written() {
 
 #[test]
 fn frames_of_version_2_are_read_and_written() {
-    let written = encode_in(2, &messages(2));
-    let pinned = pinned("frames-v2.bin", Some(&written));
+    let pinned = pinned("frames-v2.bin", None);
     assert!(decode(&pinned).unwrap() == messages(2), "the file is read as something else");
+    assert!(encode_in(2, &messages(2)) == pinned, "other bytes are written than were released");
+}
+
+#[test]
+fn frames_of_version_3_are_read_and_written() {
+    let written = encode_in(3, &messages(3));
+    let pinned = pinned("frames-v3.bin", Some(&written));
+    assert!(decode(&pinned).unwrap() == messages(3), "the file is read as something else");
     assert!(written == pinned, "other bytes are written than were released");
+}
+
+#[test]
+fn what_version_2_has_no_field_for_is_left_out() {
+    let heartbeat =
+        |vitals| Message::Request { id: id(1), request: PeerRequest::Heartbeat(vitals), within: None };
+    let sent = [heartbeat(vitals_in(3, Standing::Settled, Some(9)))];
+    assert_eq!(decode(&encode_in(2, &sent)).unwrap(), [heartbeat(vitals(Standing::Settled, Some(9)))]);
+    assert_eq!(decode(&encode_in(3, &sent)).unwrap(), sent);
 }
 
 #[test]
@@ -236,6 +278,7 @@ fn shake_hands(dials: ProtocolVersions, accepts: ProtocolVersions) -> (Vec<u8>, 
 }
 
 const ONLY_1: ProtocolVersions = ProtocolVersions { min: 1, max: 1 };
+const UP_TO_2: ProtocolVersions = ProtocolVersions { min: 1, max: 2 };
 const OURS: ProtocolVersions = ProtocolVersions::OURS;
 
 #[test]
@@ -247,16 +290,25 @@ fn a_handshake_of_version_1_is_understood_and_spoken() {
 
 #[test]
 fn a_handshake_of_version_2_is_understood_and_spoken() {
-    let (written, versions) = shake_hands(OURS, OURS);
-    assert!(
-        pinned("handshake-v2.bin", Some(&written)) == written,
-        "other bytes are spoken than were released"
-    );
+    let (written, versions) = shake_hands(UP_TO_2, UP_TO_2);
+    assert!(pinned("handshake-v2.bin", None) == written, "other bytes are spoken than were released");
     assert_eq!(versions, [2, 2]);
 }
 
 #[test]
+fn a_handshake_of_version_3_is_understood_and_spoken() {
+    let (written, versions) = shake_hands(OURS, OURS);
+    assert!(
+        pinned("handshake-v3.bin", Some(&written)) == written,
+        "other bytes are spoken than were released"
+    );
+    assert_eq!(versions, [3, 3]);
+}
+
+#[test]
 fn a_node_and_one_of_the_release_before_speak_what_both_know() {
+    assert_eq!(shake_hands(OURS, UP_TO_2).1, [2, 2]);
+    assert_eq!(shake_hands(UP_TO_2, OURS).1, [2, 2]);
     assert_eq!(shake_hands(OURS, ONLY_1).1, [1, 1]);
     assert_eq!(shake_hands(ONLY_1, OURS).1, [1, 1]);
 }

@@ -31,6 +31,9 @@ fn vitals(hints_for_you: u64) -> Vitals {
         hints_for_you,
         repair_owed: false,
         remembered_tag_of_you: None,
+        remembered_life_of_you: None,
+        life: None,
+        default_from: None,
     }
 }
 
@@ -316,7 +319,7 @@ fn frames_of_another_kind_or_version_are_named() {
         decode(&bytes)
     };
     assert!(matches!(with(4, b'x'), Err(WireError::Magic { .. })));
-    assert_eq!(with(6, 3), Err(WireError::Version { found: 3 }));
+    assert_eq!(with(6, 4), Err(WireError::Version { found: 4 }));
     assert_eq!(with(7, 9), Err(WireError::FrameKind { kind: 9 }));
     assert_eq!(
         with(18, 2),

@@ -180,16 +180,16 @@ fn speak(message: &mut [u8], min: u8, max: u8) {
 fn another_protocol_is_named_on_both_sides() {
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 0 {
-            speak(message, 3, 4);
+            speak(message, 4, 5);
             message.truncate(HEADER_LEN + 10);
             message[6..8].copy_from_slice(&10u16.to_le_bytes());
         }
     });
-    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 3));
-    refused_with(outcome.dialer, "there, versions 1 to 2 can be spoken, here versions 3 to 4");
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 4));
+    refused_with(outcome.dialer, "there, versions 1 to 3 can be spoken, here versions 4 to 5");
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 1 {
-            speak(message, 3, 3);
+            speak(message, 4, 4);
         }
     });
     assert!(matches!(outcome.dialer, Err(HandshakeError::AnotherProtocol { .. })));
@@ -199,7 +199,7 @@ fn another_protocol_is_named_on_both_sides() {
 #[test]
 fn a_newer_release_that_still_speaks_ours_is_heard() {
     let (_, mut hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
-    speak(&mut hello, 2, 3);
+    speak(&mut hello, 3, 4);
     let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&hello);
     assert!(matches!(step, Ok(AcceptStep::Send(_))));
 }

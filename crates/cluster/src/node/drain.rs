@@ -27,12 +27,13 @@ impl Node {
         for peer in &mut self.peers {
             peer.handoff.hurry(now.mono);
         }
+        self.peer_nodes().for_each(|node| self.keep_heard_life(node));
         self.send_heartbeats(now);
     }
 
     pub(super) fn advance_drain(&mut self, now: Now) {
         let gone = self.hints_gone();
-        let has_work = self.peer_nodes().any(|node| self.has_to_hand_over(node));
+        let has_work = self.record.is_behind() || self.peer_nodes().any(|node| self.has_to_hand_over(node));
         if let Some(drain) = &mut self.drain {
             if gone != drain.gone {
                 (drain.gone, drain.moved_at) = (gone, now.mono);

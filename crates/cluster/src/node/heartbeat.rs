@@ -16,6 +16,7 @@ use crate::{
     ClusterView, Effect, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState, PeerView,
     Standing, Vitals,
 };
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now};
@@ -49,8 +50,9 @@ impl Node {
         if is_news {
             accepted.sent = Some(its.sent);
             accepted.heard_at = now.mono;
-            let tag = accepted.hello.tag;
-            self.meet(node, tag, its.standing);
+            let hello = accepted.hello;
+            self.meet(node, hello.tag, its.standing);
+            self.meet_life(node, &hello, &its);
             self.take_word(node, &its);
         }
         let vitals = self.vitals_for(now, node, its.sent);
@@ -68,7 +70,7 @@ impl Node {
         dialed.heard_number = number;
         dialed.heard_at = now.mono;
         dialed.vitals = Some(its);
-        let tag = dialed.hello.tag;
+        let hello = dialed.hello;
         peer.untold = peer.untold.filter(|&before| number <= before);
         peer.state = PeerState::Up;
         peer.round_trip = Some(now.mono - its.sent);
@@ -79,7 +81,8 @@ impl Node {
         if its.hints_for_you < peer.hints_there.least {
             peer.hints_there = super::peer::HintsThere { least: its.hints_for_you, since: now.mono };
         }
-        self.meet(node, tag, its.standing);
+        self.meet(node, hello.tag, its.standing);
+        self.meet_life(node, &hello, &its);
         self.take_word(node, &its);
     }
 
@@ -123,12 +126,14 @@ impl Node {
     pub(super) fn publish(&mut self, now: Now) {
         let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.refusing(now));
         let holds_writes = self.holds_writes(now);
+        let to_hear = self.peers_to_hear();
         let is_news = (self.view.clock_ahead, self.view.holds_writes) != (clock_ahead, holds_writes)
             || self.view.refusing != refusing
+            || self.view.to_hear != to_hear
             || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(now, node));
         if is_news {
             let peers = self.member.layout.nodes().map(|node| self.view_of(now, node)).collect();
-            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing, holds_writes });
+            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing, holds_writes, to_hear });
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
     }
@@ -167,12 +172,15 @@ impl Node {
         Vitals {
             sent,
             wall: now.wall,
-            standing: self.record.durable().standing,
+            standing: self.standing_for(node),
             draining: self.drain.is_some(),
             disk_full: self.disk_full,
             hints_for_you: self.hints_left(node),
             repair_owed: self.peer(node).untold.is_some(),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
+            remembered_life_of_you: self.remembered_life(node),
+            life: self.life_now(),
+            default_from: NonZeroU8::new(self.limits.default_from),
         }
     }
 }

@@ -93,6 +93,7 @@ impl Node {
         };
         if may_remember {
             let former = self.record.change().peers.insert(node, tag);
+            self.record.change().peer_lives.remove(&node);
             if former.is_some() && standing.is_believed() {
                 // Nobody could tell it of what it has lost, or it was rebuilt without what is here.
                 self.owe_repair([node].into_iter().collect());
@@ -120,6 +121,7 @@ impl Node {
         peer.dialer.failed(now.mono, &mut self.rng);
         peer.dialed = None;
         peer.state = PeerState::Unreachable;
+        self.keep_heard_life(node);
         for purpose in self.outbox.abandon(node) {
             self.answered(now, node, purpose, None);
         }
@@ -131,7 +133,7 @@ impl Node {
         }
         self.peer_mut(hello.node).dialer.end_back_off();
         if self.is_impostor(&hello) {
-            return self.outbox.link(LinkAction::Refuse(link));
+            return self.refuse_impostor(now, link, &hello);
         }
         let accepted = AcceptedLink { link, hello, sent: None, heard_at: now.mono };
         match hello.asker {
@@ -156,6 +158,22 @@ impl Node {
         let peer = self.peer(hello.node);
         let differs = |dialed: &DialedLink| dialed.hello.incarnation != hello.incarnation;
         peer.state == PeerState::Up && peer.dialed.as_ref().is_some_and(differs)
+    }
+
+    /// Says why only when the process at the address goes on answering: else the peer was restarted a moment ago, and
+    /// its former process is about to be missed.
+    fn refuse_impostor(&mut self, now: Now, link: LinkId, hello: &PeerHello) {
+        let unreachable_after = self.limits.unreachable_after;
+        let peer = self.peer_mut(hello.node);
+        let since = match peer.copy {
+            Some((incarnation, since)) if incarnation == hello.incarnation => since,
+            _ => now.mono,
+        };
+        peer.copy = Some((hello.incarnation, since));
+        let heard_at = peer.dialed.as_ref().map(|dialed| dialed.heard_at);
+        let goes_on = heard_at.is_some_and(|heard_at| heard_at > since + unreachable_after);
+        let refuse = if goes_on { LinkAction::RefuseCopy } else { LinkAction::Refuse };
+        self.outbox.link(refuse(link));
     }
 
     /// A link waits while the record is about to hold its identity.

@@ -80,6 +80,9 @@ pub struct NodeLimits {
     pub default_from: u8,
     /// For how long a write is waited for by whoever asked for it.
     pub request_timeout: Duration,
+    /// The operator says that the cluster is new: a majority of new nodes settles without having heard the others.
+    /// Without meaning for a node that has settled once.
+    pub new_cluster: bool,
 }
 
 impl Default for NodeLimits {
@@ -92,6 +95,7 @@ impl Default for NodeLimits {
             grace: GRACE_DEFAULT,
             default_from: 3,
             request_timeout: Duration::from_secs(1),
+            new_cluster: false,
         }
     }
 }
@@ -115,6 +119,10 @@ pub struct Node {
     clock_bound: ClockBound,
     disk_full: bool,
     started: Instant,
+    /// Each peer that may be reachable has said what it remembers of this node, once in this life; or is too late.
+    words_are_heard: bool,
+    /// When a peer last spoke of a life that the data directory does not know.
+    contradicted_at: Option<Instant>,
     ready: bool,
     drain: Option<Drain>,
     pull: Option<Pull>,
@@ -141,6 +149,8 @@ impl Node {
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             started: now.mono,
+            words_are_heard: false,
+            contradicted_at: None,
             ready: false,
             drain: None,
             pull: None,
@@ -149,6 +159,7 @@ impl Node {
             repair: Repair::new(now.mono, owed),
             member,
         };
+        node.begin_life();
         node.handle_timeout(now);
         node
     }

@@ -1,10 +1,12 @@
 //! What a node knows of one peer.
 
 use super::handoff::Handoff;
+use super::standing::Word;
 use crate::dial::Dialer;
-use crate::{LinkId, PeerHello, PeerState, Standing, Vitals};
+use crate::{Incarnation, Life, LinkId, PeerHello, PeerState, Standing, Vitals};
+use std::num::NonZeroU8;
 use std::time::Duration;
-use stdx::{ClockAnchor, Instant, NodeTag};
+use stdx::{ClockAnchor, Instant};
 
 /// See the module.
 #[derive(Debug)]
@@ -20,8 +22,14 @@ pub(super) struct Peer {
     pub(super) dials_awaited: u8,
     /// What the failure detector says.
     pub(super) state: PeerState,
+    /// Another process under its name that was refused while the peer answered at its address, and since when.
+    pub(super) copy: Option<(Incarnation, Instant)>,
     /// What it has last said it remembers of this node, in this node's life.
-    pub(super) word: Option<Option<NodeTag>>,
+    pub(super) word: Option<Word>,
+    /// Its newest life that is remembered here, with the greatest clock bound heard in this life of this node.
+    pub(super) heard_life: Option<Life>,
+    /// How many replicas hold a key by default there, as it last said.
+    pub(super) default_from: Option<NonZeroU8>,
     /// How far its wall clock is ahead of this node's, as of its last answer.
     pub(super) clock_ahead_micros: i64,
     /// Its wall clock, as of an answer that came soon.
@@ -76,7 +84,10 @@ impl Peer {
             waiting: None,
             dials_awaited: 0,
             state: PeerState::Unknown,
+            copy: None,
             word: None,
+            heard_life: None,
+            default_from: None,
             clock_ahead_micros: 0,
             clock: None,
             round_trip: None,

@@ -13,11 +13,16 @@
 //! source goes on with its other ranges, and gives this one again every [`REFUSED_AGAIN_AFTER`] until it can be stored,
 //! or the source does not hold the cell any more. Until then the pull is not over, so reads of the key stay failures.
 //!
+//! How many sources are enough depends on the `from` that a key was written with. The count holds for each `from` that
+//! is known to be in use: the default of this node, the defaults that the peers report, and each one that a pulled
+//! cell carries. A smaller one may need more: with 3 both others, with 5 three of four.
+//!
 //! Sources that are rebuilding themselves are read as well, but a node that has lost its data does not wait for them to
 //! be complete: they have lost what they held, and would wait for this node in turn.
 //!
-//! **Caveats.** Progress is not durable. A key written for more or fewer nodes than the default, of which only a
-//! source has a copy that could not be reached or read, is complete only after the pass of anti-entropy that follows. One
+//! **Caveats.** Progress is not durable. A key may have been written with a `from` that no reachable node has as its
+//! default and no pulled cell carries. If its copies are only on sources that could not be
+//! reached or read, the key is complete only after the pass of anti-entropy that follows. One
 //! cell of the far future holds up the whole pull. The way out is in `docs/operations.md`.
 
 use super::Node;
@@ -27,7 +32,8 @@ use crate::{
     Event, Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
     Standing, StoreRequest, StoreResponse,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Now};
 
@@ -52,8 +58,10 @@ pub(super) struct Pull {
     range: LostRange,
     /// By node; the entry of this node itself is not used.
     sources: Vec<Source>,
-    /// The other replicas of each partition; partitions with the same ones once.
-    others: BTreeSet<u64>,
+    /// By `from` in use: the other replicas of each partition; partitions with the same ones once.
+    others: BTreeMap<u8, BTreeSet<u64>>,
+    /// Each `from` that pulled cells carry, where it is at least 2.
+    cell_froms: BTreeSet<u8>,
     /// That were stored.
     pub(super) cells: u64,
 }
@@ -175,12 +183,14 @@ impl Node {
         let number = self.pulls;
         let source = |_| Source::new(now.mono, range.clone());
         let sources = self.member.layout.nodes().map(source).collect();
-        let others = self.other_replicas();
-        self.pull = Some(Pull { number, what, range, sources, others, cells: 0 });
+        let (others, cell_froms) = (BTreeMap::new(), BTreeSet::new());
+        self.pull = Some(Pull { number, what, range, sources, others, cell_froms, cells: 0 });
+        self.note_froms();
     }
 
     /// Goes on with the pull that is under way.
     pub(super) fn advance_pull(&mut self, now: Now) {
+        self.note_froms();
         for node in self.peer_nodes() {
             self.forget_outdated_source(now, node);
             if self.source_due(node).is_some_and(|at| at <= now.mono) {
@@ -276,9 +286,11 @@ impl Node {
         let excused = if pull.what == Pulled::Node { lost } else { NodeSet::EMPTY };
         lost.iter().all(read)
             && self.peer_nodes().filter(is_waited_for).all(read)
-            && pull.others.iter().map(|&others| NodeSet::from_bits(others)).all(|others| {
-                let enough = self.sources_needed().min(others.without(excused).len());
-                complete.intersection(others).len() >= enough
+            && pull.others.iter().all(|(&from, partitions)| {
+                partitions.iter().map(|&others| NodeSet::from_bits(others)).all(|others| {
+                    let enough = sources_needed(from).min(others.without(excused).len());
+                    complete.intersection(others).len() >= enough
+                })
             })
     }
 
@@ -322,10 +334,15 @@ impl Node {
     fn store_pulled(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
         let (layout, me) = (&self.member.layout, self.member.me);
         let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
-        let (waiting, refused): (Vec<_>, Vec<_>) = (entries.into_iter().filter(is_own))
+        let own: Vec<_> = entries.into_iter().filter(is_own).collect();
+        let nodes = layout.len();
+        let froms = own.iter().map(|(_, cell)| cell.meta.from.min(nodes)).filter(|&from| from >= 2);
+        let froms: BTreeSet<u8> = froms.collect();
+        let (waiting, refused): (Vec<_>, Vec<_>) = (own.into_iter())
             .partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
         refused.iter().for_each(|_| self.outbox.event(Event::CellRefused { node }));
         let pull = self.pull.as_mut().expect("there is a source");
+        pull.cell_froms.extend(froms);
         let source = &mut pull.sources[node.as_usize()];
         source.falters = false;
         source.stage =
@@ -353,26 +370,38 @@ impl Node {
         }
     }
 
-    /// The other replicas of each partition that this node is a replica of by default.
-    fn other_replicas(&self) -> BTreeSet<u64> {
-        let from = usize::from(self.default_from());
+    /// Takes note of the replicas for each `from` that is in use by now.
+    fn note_froms(&mut self) {
+        let Some(pull) = &self.pull else { return };
+        let in_use = self.default_froms().chain(pull.cell_froms.iter().copied());
+        let new: BTreeSet<u8> = in_use.filter(|from| !pull.others.contains_key(from)).collect();
+        for from in new {
+            let others = self.other_replicas(from);
+            self.pull.as_mut().expect("it was just seen").others.insert(from, others);
+        }
+    }
+
+    /// The other replicas of each partition whose keys this node holds when they are written with this `from`.
+    fn other_replicas(&self, from: u8) -> BTreeSet<u64> {
         (0..self.member.layout.partitions())
-            .map(|partition| &self.member.layout.preference_list(Partition(partition))[..from])
+            .map(|partition| &self.member.layout.preference_list(Partition(partition))[..usize::from(from)])
             .filter(|replicas| replicas.contains(&self.member.me))
             .map(|replicas| replicas.iter().copied().filter(|&node| node != self.member.me))
             .map(|others| others.collect::<NodeSet>().to_bits())
             .collect()
     }
 
-    /// So many of the replicas of a key hold at least one copy of each write that a majority acknowledged.
-    fn sources_needed(&self) -> u8 {
-        let from = self.default_from();
-        let majority = from / 2 + 1;
-        from - majority + 1
+    /// The default `from` of this node and of each peer that has reported one. At least two: with one there would be
+    /// no source, and there may be keys written for more.
+    fn default_froms(&self) -> impl Iterator<Item = u8> {
+        let of_peers = self.peer_nodes().filter_map(|node| self.peer(node).default_from).map(NonZeroU8::get);
+        let nodes = self.member.layout.len();
+        std::iter::once(self.limits.default_from).chain(of_peers).map(move |from| from.max(2).min(nodes))
     }
+}
 
-    /// At least two: with one there would be nobody to ask, and there may be keys written for more.
-    fn default_from(&self) -> u8 {
-        self.limits.default_from.max(2).min(self.member.layout.len())
-    }
+/// So many of the other replicas of a key hold at least one copy of each write that a majority acknowledged.
+const fn sources_needed(from: u8) -> u8 {
+    let majority = from / 2 + 1;
+    from - majority + 1
 }

@@ -54,6 +54,9 @@ impl Node {
 
     /// Whether this node's standing is undecided, or decided and not yet durable, and waiting helps.
     fn is_standing_open(&self, now: Now) -> bool {
+        if !self.words_are_heard {
+            return true;
+        }
         let is_open = self.peers_count() > 0 && self.record.durable().standing == Standing::Unsettled;
         let is_decided = self.record.wanted().standing != Standing::Unsettled;
         let is_stuck =

@@ -6,7 +6,8 @@
 //! **Mechanism.** The former life of the node may have acknowledged a write that its coordinator acknowledges only later, by the
 //! answer of another replica. Each such write ends within the request timeout after the former life has ended. So the
 //! node *settles* first: it reads nothing from the others before twice the request timeout has passed since its
-//! start. All that counts an acknowledgement of the former life is then on the others.
+//! start, or since a peer spoke of a life that the data directory does not know. All that counts an acknowledgement of
+//! the former life is then on the others.
 //!
 //! **Caveats.** Progress is not durable: after a restart all begins again. While enough sources are unreachable,
 //! the node goes on without being believed. Nodes with different request timeouts settle by their own.
@@ -42,9 +43,15 @@ impl Node {
         }
     }
 
-    /// When the writes have ended that the former life of this node can have acknowledged.
+    /// When the writes have ended that a former life of this node, or a copy of it, can have acknowledged.
     pub(super) fn rebuild_begins_at(&self) -> Instant {
-        self.started + self.limits.request_timeout * SETTLE_TIMEOUTS
+        self.contradicted_at.unwrap_or(self.started) + self.limits.request_timeout * SETTLE_TIMEOUTS
+    }
+
+    /// Has the rebuilding begin anew, though one may be under way.
+    pub(super) fn forget_rebuild(&mut self, now: Now) {
+        self.contradicted_at = Some(now.mono);
+        self.pull.take_if(|pull| pull.what == Pulled::Node);
     }
 
     /// For operators.

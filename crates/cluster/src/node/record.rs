@@ -74,13 +74,16 @@ impl Record {
         (self.under_way.is_none() && self.is_behind()).then_some(self.retry_at)
     }
 
-    fn is_behind(&self) -> bool {
+    /// Whether a change is not durable yet.
+    pub(super) fn is_behind(&self) -> bool {
         let wanted = &self.wanted;
         let durable = &self.durable;
         // The revision alone is no change.
-        (wanted.standing, wanted.repaired_at, wanted.repair_owed)
-            != (durable.standing, durable.repaired_at, durable.repair_owed)
+        (wanted.standing, wanted.repaired_at, wanted.repair_owed, wanted.unheard)
+            != (durable.standing, durable.repaired_at, durable.repair_owed, durable.unheard)
             || wanted.peers != durable.peers
+            || wanted.own_lives != durable.own_lives
+            || wanted.peer_lives != durable.peer_lives
             || durable.revision < self.renewed_from
     }
 }

@@ -1,60 +1,168 @@
-//! Does this node stand for one that was lost?
+//! Whether this node holds what it acknowledged.
 //!
-//! **Promise.** A node with a new directory whose address a reachable peer remembers under another identity fills
-//! itself from the others before its answers to reads count. Each change of standing is durable before anybody
-//! is told of it.
+//! **Promise.** A node fills itself from the others before its answers to reads count, when a peer shows that the
+//! data directory lacks acknowledged writes:
 //!
-//! **Mechanism.** Each peer says in its heartbeats what it remembers. One that remembers another identity makes
-//! this node rebuild. When a majority of all nodes, this one counted, remembers none or this very one, and no
-//! peer that may be reachable is still to say, the cluster is new, and so is this node; unless one of them is rebuilding
-//! itself, whose word says nothing of what was before: then this node rebuilds too.
+//! * The directory is new, and a peer remembers another identity of this address: a lost disk.
+//! * The directory is an older state of itself, or a copy beside which another one ran: a peer remembers a life of
+//!   this identity that the directory does not know, or knows less far ([`OwnLives`](crate::OwnLives)).
 //!
-//! **Caveats.** A node that lost its disk takes itself for new if all who remember it are unreachable just then and
-//! a majority never met it. Who met it is whom it exchanged heartbeats with at any time.
+//! A node of a new directory counts as a node of a new cluster only when all listed nodes were heard, and each
+//! remembers none or this very identity; or when the operator said so and a majority was heard. Each change of
+//! standing is durable before a peer is told of it.
+//!
+//! **Mechanism.** Each peer says in its heartbeats what it remembers: its *word*. Until a peer's word was heard in this
+//! life, this node says to that peer that it is unsettled. A peer keeps what it remembers until this node says
+//! otherwise, so a word is not lost by a crash or a broken link. At its start a settled node waits for the words of
+//! all peers that may be reachable before its own answers count.
+//!
+//! Where the operator said that the cluster is new ([`NodeLimits::new_cluster`](crate::NodeLimits)), the record keeps
+//! the peers that were not heard. The word of such a peer is still heard later, and makes a settled node rebuild.
+//! Once settled, the operator's word means nothing any more. What was stored before stays, as in any rebuild.
+//!
+//! A start is counted in the record, which is durable before a peer hears of the life. Where the disk refuses the
+//! record, peers hear of no life, and the next start takes the same number.
+//!
+//! A life that contradicts is renounced: this node numbers its life above it. So one loss causes one rebuild, though
+//! other peers speak of it later.
+//!
+//! If a peer of a new node is rebuilding itself, its word says nothing of what was before: then this node rebuilds too.
+//!
+//! **Caveats.** If all nodes that remember an identity lost their data too, nothing shows the loss. A directory that
+//! was rolled back within one life is recognised by the durable bound of the version clock. So the loss of writes
+//! goes unnoticed that were made within [`HybridClock::RESERVATION`](crate::HybridClock) after the older state was
+//! taken, if none came later; and any loss that no peer saw, because all peers lost power with the node. A peer of
+//! an older release remembers no lives.
 
 use super::Node;
 use super::peer::Peer;
-use crate::{NodeIndex, PeerState, Standing, Vitals};
-use stdx::Now;
+use crate::{Life, LifeNow, NodeIndex, NodeSet, PeerHello, PeerState, Standing, Vitals};
+use std::time::Duration;
+use stdx::{Hlc, NodeTag, Now};
+
+/// Words of peers that are outstanding for longer after the start are not waited for.
+const WORDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a peer remembers of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// The identity of this address.
+    tag: Option<NodeTag>,
+    /// The newest life of that identity.
+    life: Option<Life>,
+}
+
+/// How a word shows that this node lacks data.
+enum Contradiction {
+    /// Another identity had this address.
+    OtherIdentity,
+    /// This identity had a life that is not in the directory.
+    OtherLife(Life),
+}
 
 impl Node {
+    /// Counts this start. Peers hear of it once it is durable.
+    pub(super) fn begin_life(&mut self) {
+        if self.peers_count() > 0 {
+            let (incarnation, clock_bound) = (self.member.incarnation, self.member.clock.start());
+            self.record.change().own_lives.begin(incarnation, clock_bound);
+        }
+    }
+
+    /// The life of this process, once it is durable.
+    pub(super) fn life_now(&self) -> Option<LifeNow> {
+        let life = self.record.durable().own_lives.current()?;
+        let is_own = life.incarnation == self.member.incarnation;
+        // Where the clock began is not durable as such: it may come from a version found on disk.
+        let clock = &self.member.clock;
+        let clock_bound = if clock.bound() > clock.start() { clock.bound() } else { Hlc::ZERO };
+        is_own.then_some(LifeNow { number: life.number, clock_bound })
+    }
+
     /// Whether this node's answers to reads count.
     pub(super) fn is_believed(&self) -> bool {
-        self.peers_count() == 0 || self.record.durable().standing.is_believed()
+        let is_settled = || {
+            let (durable, wanted) = (self.record.durable().standing, self.record.wanted().standing);
+            self.words_are_heard && durable.is_believed() && wanted.is_believed()
+        };
+        self.peers_count() == 0 || is_settled()
+    }
+
+    /// The standing that `node` is told.
+    pub(super) fn standing_for(&self, node: NodeIndex) -> Standing {
+        let durable = self.record.durable();
+        let is_heard = self.peer(node).word.is_some() && !durable.unheard.contains(node);
+        match durable.standing {
+            Standing::Settled if !is_heard || !self.is_believed() => Standing::Unsettled,
+            standing => standing,
+        }
     }
 
     pub(super) fn take_word(&mut self, node: NodeIndex, its: &Vitals) {
-        self.peer_mut(node).word = Some(its.remembered_tag_of_you);
+        let word = Word { tag: its.remembered_tag_of_you, life: its.remembered_life_of_you };
+        let peer = self.peer_mut(node);
+        peer.word = Some(word);
+        peer.default_from = its.default_from.or(peer.default_from);
         if its.repair_owed {
             // Who lacks a write finds it at any of its replicas; who gave it up may be none of them.
             self.owe_repair(self.peer_nodes().collect());
         }
     }
 
-    /// Decides, as long as nothing is decided durably.
-    pub(super) fn decide_standing(&mut self, now: Now) {
-        if self.record.durable().standing != Standing::Unsettled {
+    /// Takes note of the life that a peer reports. A life gives way to another only when the peer says that it knows
+    /// what it stands for: until then the peer must hear from here which life was remembered.
+    pub(super) fn meet_life(&mut self, node: NodeIndex, hello: &PeerHello, its: &Vitals) {
+        let Some(now) = its.life else { return };
+        let record = self.record.wanted();
+        if record.peers.get(&node) != Some(&hello.tag) {
             return;
         }
-        let words = || self.peer_nodes().filter_map(|node| self.peer(node).word);
-        if words().any(|word| word.is_some_and(|tag| tag != self.member.tag)) {
-            self.record.change().standing = Standing::Rebuilding;
-            return;
-        }
-        let heard = 1 + words().count();
-        let is_majority = heard * 2 > usize::from(self.member.layout.len());
-        if is_majority && !self.is_word_outstanding() && self.record.wanted().standing == Standing::Unsettled
-        {
-            let is_rebuilding = |node| self.peer(node).standing() == Standing::Rebuilding;
-            if self.peer_nodes().any(is_rebuilding) {
-                self.record.change().standing = Standing::Rebuilding;
-                return;
+        let life = Life { number: now.number, incarnation: hello.incarnation, clock_bound: now.clock_bound };
+        match record.peer_lives.get(&node) {
+            Some(known) if is_same_life(known, &life) => {
+                let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &life));
+                let clock_bound =
+                    heard.map_or(life.clock_bound, |heard| heard.clock_bound.max(life.clock_bound));
+                self.peer_mut(node).heard_life = Some(Life { clock_bound, ..life });
             }
-            let record = self.record.change();
-            record.standing = Standing::Settled;
-            // There is nothing that others could hold and this node lacks.
-            record.repaired_at = Some(now.wall);
+            Some(_) if its.standing == Standing::Unsettled => {}
+            _ => {
+                self.record.change().peer_lives.insert(node, life);
+                self.peer_mut(node).heard_life = Some(life);
+            }
         }
+    }
+
+    /// What this node remembers of a peer's life, for the peer.
+    pub(super) fn remembered_life(&self, node: NodeIndex) -> Option<Life> {
+        let durable = *self.record.durable().peer_lives.get(&node)?;
+        let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &durable));
+        let clock_bound =
+            heard.map_or(durable.clock_bound, |heard| heard.clock_bound.max(durable.clock_bound));
+        Some(Life { clock_bound, ..durable })
+    }
+
+    /// Makes durable how far a peer's life was heard, now that no more will be heard for a while.
+    pub(super) fn keep_heard_life(&mut self, node: NodeIndex) {
+        let Some(heard) = self.peer(node).heard_life else { return };
+        let known = self.record.wanted().peer_lives.get(&node);
+        if known.is_some_and(|known| is_same_life(known, &heard) && known.clock_bound < heard.clock_bound) {
+            self.record.change().peer_lives.insert(node, heard);
+        }
+    }
+
+    /// Decides what follows from the words of peers.
+    pub(super) fn decide_standing(&mut self, now: Now) {
+        self.look_whether_words_are_heard(now);
+        for node in self.peer_nodes() {
+            if let Some(contradiction) = self.contradiction_by(node) {
+                self.begin_rebuild(now, &contradiction);
+            } else if self.record.wanted().unheard.contains(node) && self.peer(node).word.is_some() {
+                let record = self.record.change();
+                record.unheard = record.unheard.without([node].into_iter().collect());
+            }
+        }
+        self.settle_in_new_cluster(now);
     }
 
     /// Whether some peer may be reachable and has not said what it remembers.
@@ -65,8 +173,78 @@ impl Node {
         self.peer_nodes().map(|node| self.peer(node)).any(|peer| peer.word.is_none() && may_answer(peer))
     }
 
+    /// Peers that have to be heard before the answers of this node count, since its directory is new.
+    pub(super) fn peers_to_hear(&self) -> NodeSet {
+        match self.record.durable().standing {
+            Standing::Unsettled => self.unheard_peers(),
+            Standing::Rebuilding | Standing::Settled => NodeSet::EMPTY,
+        }
+    }
+
     /// The standing of a peer by its word, for operators.
     pub(super) fn standing_of(&self, node: NodeIndex) -> Standing {
         if node == self.member.me { self.record.durable().standing } else { self.peer(node).standing() }
     }
+
+    fn look_whether_words_are_heard(&mut self, now: Now) {
+        let is_late = || now.mono - self.started >= WORDS_WITHIN;
+        if !self.words_are_heard && (!self.is_word_outstanding() || is_late()) {
+            self.words_are_heard = true;
+            self.send_heartbeats(now);
+        }
+    }
+
+    fn contradiction_by(&self, node: NodeIndex) -> Option<Contradiction> {
+        let word = self.peer(node).word?;
+        let record = self.record.wanted();
+        if word.tag? == self.member.tag {
+            let life = word.life.filter(|life| record.own_lives.are_contradicted_by(life))?;
+            return Some(Contradiction::OtherLife(life));
+        }
+        let is_new = self.record.durable().standing == Standing::Unsettled || record.unheard.contains(node);
+        let is_known = record.standing == Standing::Rebuilding;
+        (is_new && !is_known).then_some(Contradiction::OtherIdentity)
+    }
+
+    fn begin_rebuild(&mut self, now: Now, contradiction: &Contradiction) {
+        let record = self.record.change();
+        record.standing = Standing::Rebuilding;
+        record.unheard = NodeSet::EMPTY;
+        if let Contradiction::OtherLife(life) = contradiction {
+            record.own_lives.renounce(life);
+            // What was pulled before may have been written elsewhere since.
+            self.forget_rebuild(now);
+        }
+    }
+
+    fn settle_in_new_cluster(&mut self, now: Now) {
+        let is_open = |standing| standing == Standing::Unsettled;
+        if !is_open(self.record.durable().standing) || !is_open(self.record.wanted().standing) {
+            return;
+        }
+        let unheard = self.unheard_peers();
+        let heard = usize::from(self.member.layout.len()) - usize::from(unheard.len());
+        let is_majority = heard * 2 > usize::from(self.member.layout.len());
+        if !is_majority || self.is_word_outstanding() {
+            return;
+        }
+        let is_rebuilding = |node| self.peer(node).standing() == Standing::Rebuilding;
+        if self.peer_nodes().any(is_rebuilding) {
+            self.record.change().standing = Standing::Rebuilding;
+        } else if unheard.is_empty() || self.limits.new_cluster {
+            let record = self.record.change();
+            record.standing = Standing::Settled;
+            record.unheard = unheard;
+            // There is nothing that others could hold and this node lacks.
+            record.repaired_at = Some(now.wall);
+        }
+    }
+
+    fn unheard_peers(&self) -> NodeSet {
+        self.peer_nodes().filter(|&node| self.peer(node).word.is_none()).collect()
+    }
+}
+
+fn is_same_life(a: &Life, b: &Life) -> bool {
+    (a.number, a.incarnation) == (b.number, b.incarnation)
 }

@@ -128,9 +128,7 @@ impl Cluster {
         let up = PeerView::UP;
         let view = ClusterView {
             peers: vec![up; usize::from(self.layout.len())],
-            clock_ahead: false,
-            holds_writes: false,
-            refusing: cluster::NodeSet::EMPTY,
+            ..ClusterView::default()
         };
         let rng = Rng::new(self.seed ^ self.lives);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);

@@ -154,12 +154,13 @@ impl World {
     }
 
     fn member(&self, host: usize, tag: NodeTag, life: u64) -> Member {
+        let bound = self.hosts.get(host).map_or(Hlc::ZERO, |host| host.store.bound);
         Member {
             layout: Arc::clone(&self.layout),
             me: NodeIndex(host as u8),
             tag,
             incarnation: Incarnation(host as u64 * 1_000 + life),
-            clock: Arc::new(HybridClock::new(self.clock_start)),
+            clock: Arc::new(HybridClock::new(self.clock_start.max(bound))),
             hints: Arc::new(HintLedger::new(self.hint_bytes_max)),
         }
     }
@@ -197,6 +198,11 @@ impl World {
     pub(crate) fn lose_disk(&mut self, host: usize) {
         self.hosts[host].store = Store::default();
         self.hosts[host].tag = NodeTag(self.hosts[host].tag.0 + 100);
+    }
+
+    /// The host starts next on an older state of its directory, such as a snapshot of its volume.
+    pub(crate) fn roll_back(&mut self, host: usize, older: &Store) {
+        self.hosts[host].store = older.clone();
     }
 
     /// Like SIGSTOP: connections stay, nothing is done.
@@ -449,7 +455,7 @@ impl World {
                 let event = LinkEvent::Opened(self.hello(host));
                 self.at(self.now + self.net.latency, Happening::Link { host: dialer, life, event });
             }
-            LinkAction::Refuse(link) => self.close(link, Some(host)),
+            LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.close(link, Some(host)),
         }
     }
 
@@ -545,7 +551,7 @@ impl World {
             asker: Asker::Node,
             incarnation: self.hosts[host].member.incarnation,
             clock: self.hosts[host].member.clock.shown(),
-            standing: self.standing(host),
+            standing: self.standing(host).in_hello(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) cells: BTreeMap<Key, Cell>,
     pub(crate) hints: BTreeMap<(NodeIndex, Key), Version>,

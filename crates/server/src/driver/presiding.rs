@@ -81,6 +81,7 @@ impl Driver<Presiding> {
         let limits = NodeLimits {
             default_from: process.config.default_from,
             request_timeout: process.config.request_timeout,
+            new_cluster: process.config.new_cluster,
             ..NodeLimits::default()
         };
         let rng = Rng::new(env::os_process::entropy_u64());
@@ -333,6 +334,12 @@ impl Machine for Presiding {
             }
             Effect::Link(LinkAction::Admit(link)) => driver.admit(core, now, link),
             Effect::Link(LinkAction::Refuse(link)) => driver.refuse(core, link),
+            Effect::Link(LinkAction::RefuseCopy(link)) => {
+                if let Some(arrival) = core.machine.arrivals.remove(&link) {
+                    let peer = &driver.local.member.layout.names()[arrival.hello.node.as_usize()];
+                    arrival.refuse_copy(&driver.process, peer);
+                }
+            }
             effect => unreachable!("a node does not say {effect:?}"),
         }
     }

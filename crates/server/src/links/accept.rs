@@ -34,6 +34,10 @@ const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
 /// the node has yet to take note of it.
 pub(super) const NOT_NOW: &str = "not now; it dials again";
 
+/// What is told to a process that calls itself a node while another one answers at that node's address.
+const COPY: &str = "another process answers at the address of this node, and only that one is let in: stop one of the \
+                    two; if this one runs on a copy of a data directory, give it an empty --data and an own --self-url";
+
 /// A peer that has proved who it is, before the door.
 pub(crate) struct Arrival {
     pub(crate) link: LinkId,
@@ -201,10 +205,25 @@ impl Arrival {
         Admitted { link, node: hello.node, version, socket, inbox, welcome }
     }
 
-    /// Does not let it in. On a thread with a runtime.
+    /// Does not let it in for now. On a thread with a runtime.
     pub(crate) fn refuse(self) {
+        self.refuse_with(NOT_NOW);
+    }
+
+    /// Does not let it in, since another process answers at the address of the node that it calls itself. On a thread
+    /// with a runtime.
+    pub(crate) fn refuse_copy(self, process: &Process, peer: &str) {
+        let reason = "a second process calls itself this node, while the one at its address answers";
+        process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if process.complaints.is_news(process.clock.now().mono, peer, reason) {
+            tracing::warn!(peer, reason, "a peer was refused");
+        }
+        self.refuse_with(COPY);
+    }
+
+    fn refuse_with(self, reason: &str) {
         let Self { socket, acceptor, .. } = self;
-        let last_words = acceptor.refuse(NOT_NOW);
+        let last_words = acceptor.refuse(reason);
         if let Ok(socket) = TcpStream::from_std(socket) {
             tokio::task::spawn_local(async move { part(socket, &last_words).await });
         }

@@ -31,6 +31,7 @@ fn config() -> Config {
         membership: store::Membership::of(Vec::new()),
         self_name: String::new(),
         default_from: 1,
+        new_cluster: false,
         secret: None,
         after_absence: store::AfterAbsence::default(),
         engine: engine::Options { memory_bytes: 16 << 20, ..engine::Options::default() },

@@ -24,7 +24,7 @@ pub(crate) fn local(process: &Process, asker: Asker, names: &[String], partition
             asker,
             incarnation: member.incarnation,
             clock: member.clock.shown(),
-            standing: process.node.status().standing,
+            standing: process.node.status().standing.in_hello(),
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         secret: Secret::new(*b"known to all hosts of this world"),

@@ -240,7 +240,7 @@ impl World {
             LinkAction::Dial(node) => self.dial(place, node),
             LinkAction::HangUp(node) => self.hang_up(place, node),
             LinkAction::Admit(link) => self.admit(place, link),
-            LinkAction::Refuse(link) => self.refuse(place, link),
+            LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.refuse(place, link),
         }
     }
 }

@@ -32,7 +32,7 @@ fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
 fn every_setting_can_stand_in_the_file() {
     let all = settings(
         "listen = \"127.0.0.1:1\"\ndata = \"/d\"\ncluster = [\"http://127.0.0.1:1/\"]\n\
-         self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\ncluster-secret = \"s\"\n\
+         self-url = \"HTTP://127.0.0.1:1\"\ndefault-from = 1\nnew-cluster = true\ncluster-secret = \"s\"\n\
          peer-listen = \"127.0.0.1:2\"\nmemory = \"64MiB\"\ndurability = \"os\"\nthreads = 7\n\
          request-timeout = \"2s\"\nvalue-max = 1048576\ndrain-delay = \"3s\"\nsnapshot-age = \"4s\"\nmetrics = \"off\"\n\
          slow-request = \"150ms\"\nscrub-period = \"5h\"\ncompression = \"zstd\"\n\
@@ -43,6 +43,7 @@ fn every_setting_can_stand_in_the_file() {
     assert_eq!(config.membership, Membership::of(vec!["http://127.0.0.1:1".to_owned()]));
     assert_eq!((config.self_name.as_str(), config.default_from), ("http://127.0.0.1:1", 1));
     assert_eq!((config.secret.as_deref(), config.peer_listen), (Some("s"), "127.0.0.1:2".parse().ok()));
+    assert!(config.new_cluster && !Settings::default().resolve(&MACHINE).unwrap().new_cluster);
     assert_eq!(config.engine.durability, engine::Durability::Os);
     assert_eq!(config.engine.compression, engine::Compression::Zstd(3));
     assert!(!config.metrics && Settings::default().resolve(&MACHINE).unwrap().metrics);
@@ -86,7 +87,7 @@ fn the_cluster_is_a_list_or_a_text_in_the_file_and_nothing_when_empty() {
 
 #[test]
 fn keys_may_be_written_with_underscores() {
-    let dashes = "self-url = \"u\"\ndefault-from = 1\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
+    let dashes = "self-url = \"u\"\ndefault-from = 1\nnew-cluster = true\ncluster-secret-file = \"f\"\npeer-listen = \"p\"\n\
                   request-timeout = \"2s\"\nslow-request = \"1s\"\nvalue-max = 7\ndrain-delay = \"3s\"\n\
                   scrub-period = \"1h\"\nlog-format = \"json\"";
     assert_eq!(settings(&dashes.replace('-', "_")), settings(dashes));

@@ -108,7 +108,7 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: 
             if version >= TIME_LEFT_SINCE {
                 put_time_left(out, *within);
             }
-            put_request(out, request);
+            put_request(out, request, version);
         }
         Message::Answer { id, answer } => {
             let kind = match answer {
@@ -139,7 +139,7 @@ fn put_time_left(out: &mut Vec<u8>, within: Option<Duration>) {
     put_count(out, millis as usize);
 }
 
-fn put_request(out: &mut Vec<u8>, request: &PeerRequest) {
+fn put_request(out: &mut Vec<u8>, request: &PeerRequest, version: u8) {
     match request {
         PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => put_key(out, key),
         PeerRequest::Write { key, cell, hints } => {
@@ -152,7 +152,7 @@ fn put_request(out: &mut Vec<u8>, request: &PeerRequest) {
             put_version(out, *version);
             put_u64(out, targets.to_bits());
         }
-        PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals),
+        PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals, version),
         PeerRequest::Range(request) => put_range_request(out, request),
         PeerRequest::Scan(request) => put_scan_request(out, request),
         PeerRequest::EndScan { snapshot } => put_snapshot(out, *snapshot),
@@ -188,7 +188,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer, version: u8) {
         | PeerAnswer::Range(RangeAnswer::Same)
         | PeerAnswer::Scan(ScanAnswer::Same)
         | PeerAnswer::ScanEnded => {}
-        PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals),
+        PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals, version),
         PeerAnswer::Range(RangeAnswer::Versions { entries, until }) => {
             put_versions(out, entries, until.as_ref());
         }

@@ -1,11 +1,12 @@
 //! Fields that several messages have, both ways.
 
-use super::{ABSENT, PRESENT, cell_flag, vitals_flag};
+use super::{ABSENT, LIVES_SINCE, PRESENT, cell_flag, vitals_flag};
 use crate::WireError;
 use bytes::Bytes;
-use cluster::{Asker, Incarnation, Key, MessageId, Standing, Vitals};
+use cluster::{Asker, Incarnation, Key, Life, LifeNow, MessageId, Standing, Vitals};
+use std::num::NonZeroU8;
 use stdx::codec::{Reader, put_version};
-use stdx::{CellKind, CellMeta, Instant, NodeTag, Version, WallTime};
+use stdx::{CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 
 pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
@@ -119,12 +120,14 @@ pub(super) fn wall(reader: &mut Reader<'_>) -> Result<WallTime, WireError> {
     Ok(WallTime::from_micros_since_unix_epoch(reader.u64()?))
 }
 
-pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals) {
+pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals, version: u8) {
+    let remembered_life = vitals.remembered_life_of_you.filter(|_| version >= LIVES_SINCE);
     let mut flags = standing_to_number(vitals.standing);
     flags |= if vitals.draining { vitals_flag::DRAINING } else { 0 };
     flags |= if vitals.disk_full { vitals_flag::DISK_FULL } else { 0 };
     flags |= if vitals.repair_owed { vitals_flag::REPAIR_OWED } else { 0 };
     flags |= if vitals.remembered_tag_of_you.is_some() { vitals_flag::REMEMBERS_TAG } else { 0 };
+    flags |= if remembered_life.is_some() { vitals_flag::REMEMBERS_LIFE } else { 0 };
     out.push(flags);
     put_u64(out, vitals.sent.as_nanos());
     put_u64(out, vitals.wall.micros_since_unix_epoch());
@@ -132,14 +135,25 @@ pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals) {
     if let Some(NodeTag(tag)) = vitals.remembered_tag_of_you {
         put_u64(out, tag);
     }
+    if version >= LIVES_SINCE {
+        out.push(vitals.default_from.map_or(0, NonZeroU8::get));
+        put_u64(out, vitals.life.map_or(0, |life| life.number));
+        put_u64(out, vitals.life.map_or(0, |life| life.clock_bound.to_bits()));
+    }
+    if let Some(Life { number, incarnation, clock_bound }) = remembered_life {
+        put_u64(out, number);
+        put_u64(out, incarnation.0);
+        put_u64(out, clock_bound.to_bits());
+    }
 }
 
-pub(super) fn vitals(reader: &mut Reader<'_>) -> Result<Vitals, WireError> {
+pub(super) fn vitals(reader: &mut Reader<'_>, version: u8) -> Result<Vitals, WireError> {
     let flags = reader.u8()?;
-    if flags & !vitals_flag::ALL != 0 {
+    let known = if version >= LIVES_SINCE { vitals_flag::ALL } else { vitals_flag::FIRST };
+    if flags & !known != 0 {
         return Err(WireError::Field { field: "state of a node" });
     }
-    Ok(Vitals {
+    let mut vitals = Vitals {
         sent: Instant::from_nanos(reader.u64()?),
         wall: wall(reader)?,
         standing: standing_of_number(flags & vitals_flag::STANDING)
@@ -152,7 +166,25 @@ pub(super) fn vitals(reader: &mut Reader<'_>) -> Result<Vitals, WireError> {
             0 => None,
             _ => Some(NodeTag(reader.u64()?)),
         },
-    })
+        remembered_life_of_you: None,
+        life: None,
+        default_from: None,
+    };
+    if version >= LIVES_SINCE {
+        vitals.default_from = NonZeroU8::new(reader.u8()?);
+        let (number, clock_bound) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
+        vitals.life = (number > 0).then_some(LifeNow { number, clock_bound });
+        if vitals.life.is_none() && clock_bound != Hlc::ZERO {
+            return Err(WireError::Field { field: "life" });
+        }
+    }
+    if flags & vitals_flag::REMEMBERS_LIFE != 0 {
+        let number = reader.u64()?;
+        let incarnation = Incarnation(reader.u64()?);
+        let clock_bound = Hlc::from_bits(reader.u64()?);
+        vitals.remembered_life_of_you = Some(Life { number, incarnation, clock_bound });
+    }
+    Ok(vitals)
 }
 
 pub(crate) fn standing_to_number(standing: Standing) -> u8 {

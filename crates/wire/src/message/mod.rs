@@ -16,6 +16,9 @@ pub(crate) use encode::{encode_head, len_max, tail};
 /// Since this version of the protocol requests say how much time is left for them.
 const TIME_LEFT_SINCE: u8 = 2;
 
+/// Since this version of the protocol heartbeats carry lives and the default count of replicas.
+const LIVES_SINCE: u8 = 3;
+
 /// The first byte of a message. Answers have the upper bit set.
 mod kind {
     pub(super) const READ_CELL: u8 = 0x01;
@@ -72,7 +75,11 @@ mod vitals_flag {
     pub(super) const DISK_FULL: u8 = 1 << 3;
     pub(super) const REMEMBERS_TAG: u8 = 1 << 4;
     pub(super) const REPAIR_OWED: u8 = 1 << 5;
-    pub(super) const ALL: u8 = STANDING | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
+    /// Since version 3.
+    pub(super) const REMEMBERS_LIFE: u8 = 1 << 6;
+    /// Those of versions 1 and 2.
+    pub(super) const FIRST: u8 = STANDING | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
+    pub(super) const ALL: u8 = FIRST | REMEMBERS_LIFE;
 }
 
 /// Bits of the byte that a request for a range begins with.

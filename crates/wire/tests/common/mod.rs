@@ -3,13 +3,14 @@
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Cut, Incarnation, Key, KeyRange, Message, MessageId, NODES_MAX, NodeIndex, NodeSet, Page,
-    PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer,
-    ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
+    Asker, Cut, Incarnation, Key, KeyRange, Life, LifeNow, Message, MessageId, NODES_MAX, NodeIndex, NodeSet,
+    Page, PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest,
+    ScanAnswer, ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
@@ -204,16 +205,29 @@ fn any_wall() -> impl Strategy<Value = WallTime> {
 pub(crate) fn any_vitals() -> impl Strategy<Value = Vitals> {
     let standing =
         prop_oneof![Just(Standing::Unsettled), Just(Standing::Rebuilding), Just(Standing::Settled)];
-    (any::<(u64, bool, bool, u64, bool)>(), any_wall(), standing, option::of(any::<u64>())).prop_map(
-        |((sent, draining, disk_full, hints_for_you, repair_owed), wall, standing, tag)| Vitals {
-            sent: Instant::from_nanos(sent),
-            wall,
-            standing,
-            draining,
-            disk_full,
-            hints_for_you,
-            repair_owed,
-            remembered_tag_of_you: tag.map(NodeTag),
+    let plain = any::<(u64, bool, bool, u64, bool, u8)>();
+    let now = option::of((1..u64::MAX, any::<u64>()));
+    let remembered = option::of(any::<(u64, u64, u64)>());
+    (plain, any_wall(), standing, option::of(any::<u64>()), now, remembered).prop_map(
+        |(plain, wall, standing, tag, now, remembered)| {
+            let (sent, draining, disk_full, hints_for_you, repair_owed, default_from) = plain;
+            Vitals {
+                sent: Instant::from_nanos(sent),
+                wall,
+                standing,
+                draining,
+                disk_full,
+                hints_for_you,
+                repair_owed,
+                remembered_tag_of_you: tag.map(NodeTag),
+                remembered_life_of_you: remembered.map(|(number, incarnation, bound)| Life {
+                    number,
+                    incarnation: Incarnation(incarnation),
+                    clock_bound: Hlc::from_bits(bound),
+                }),
+                life: now.map(|(number, bound)| LifeNow { number, clock_bound: Hlc::from_bits(bound) }),
+                default_from: NonZeroU8::new(default_from),
+            }
         },
     )
 }

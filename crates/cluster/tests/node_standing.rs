@@ -1,0 +1,380 @@
+//! Whether a node holds what it acknowledged: new clusters, older states of a directory, copies of it.
+
+mod node_support;
+
+use cluster::{
+    Asker, Effect, Incarnation, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing,
+    StoreRequest,
+};
+use node_support::{MILLISECOND, SECOND, World, key};
+use std::time::Duration;
+use stdx::{Hlc, NodeTag};
+
+/// Two of three new nodes, which the operator has told that the cluster is new.
+fn founded_without_the_third(seed: u64) -> World {
+    let mut world = World::new(3, seed);
+    world.limits.new_cluster = true;
+    (0..2).for_each(|host| world.start(host));
+    world.run(3 * SECOND);
+    for host in 0..2 {
+        assert_eq!(world.standing(host), Standing::Settled);
+        assert!((0..2).all(|peer| world.seen(host, peer).believed));
+    }
+    world
+}
+
+/// Whether all hosts run, are settled and are believed by all.
+fn are_all_believed(world: &World) -> bool {
+    let hosts = || 0..world.hosts.len();
+    hosts().all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
+        && hosts().all(|host| hosts().all(|peer| world.seen(host, peer).believed))
+}
+
+/// Whether this host is believed by the one that knows better, host 2.
+fn is_told(world: &World, host: usize) -> bool {
+    world.hosts[2].node.is_some() && world.seen(2, host).believed
+}
+
+/// Whether any host believes this one.
+fn is_believed(world: &World, of: usize) -> bool {
+    let runs = |host: &usize| world.hosts[*host].node.is_some();
+    (0..world.hosts.len()).filter(runs).any(|host| world.seen(host, of).believed)
+}
+
+#[test]
+fn the_operators_word_settles_a_majority_of_new_nodes_and_the_rest_joins_later() {
+    let mut world = founded_without_the_third(1);
+    let name = world.name_where("k", 3, |_| true);
+    let version = world.write(0, &name, 3, &[2]);
+    world.start(2);
+    world.run_until(2 * SECOND, "the third belongs to it", are_all_believed);
+    assert_eq!(world.version_at(2, &name), Some(version));
+    world.run(SECOND);
+    assert!((0..2).all(|host| world.hosts[host].store.record.unheard.is_empty()), "nothing is open");
+}
+
+#[test]
+fn the_operators_word_settles_no_minority() {
+    let mut world = World::new(3, 2);
+    world.limits.new_cluster = true;
+    world.start(0);
+    world.run(10 * SECOND);
+    assert_eq!(world.standing(0), Standing::Unsettled);
+    assert!(world.node(0).is_ready() && !world.seen(0, 0).believed);
+}
+
+/// The operator was wrong: the third node holds what the two had acknowledged. Whatever crashes in between, they
+/// rebuild, and keep what was written to them meanwhile.
+#[test]
+fn a_node_that_settled_by_the_operators_word_rebuilds_when_a_peer_contradicts_it() {
+    for crash_at in (0..40).step_by(3) {
+        let mut world = World::started(3, 3);
+        let name = world.name_where("old", 3, |_| true);
+        let old = world.write(2, &name, 3, &[]);
+        (0..3).for_each(|host| world.crash(host));
+        (0..2).for_each(|host| world.lose_disk(host));
+        world.limits.new_cluster = true;
+        (0..2).for_each(|host| world.start(host));
+        world.run(3 * SECOND);
+        assert_eq!([world.standing(0), world.standing(1)], [Standing::Settled; 2]);
+        let name_of_new = world.name_where("new", 3, |_| true);
+        let new = world.write(0, &name_of_new, 3, &[2]);
+        world.start(2);
+        world.run(Duration::from_micros(250 * crash_at));
+        world.restart(0);
+        world.run(Duration::from_micros(250 * crash_at));
+        world.restart(2);
+        world.run_until(20 * SECOND, "both are filled", |world| {
+            let is_filled = |host| world.version_at(host, &name) == Some(old);
+            assert!((0..2).all(|host| is_filled(host) || !is_told(world, host)), "crash {crash_at}");
+            is_filled(0) && is_filled(1) && are_all_believed(world)
+        });
+        for host in 0..3 {
+            assert_eq!(world.version_at(host, &name_of_new), Some(new), "crash {crash_at}");
+        }
+    }
+}
+
+#[test]
+fn the_operators_word_left_standing_does_not_hide_a_lost_disk() {
+    let mut world = World::started(3, 4);
+    world.limits.new_cluster = true;
+    world.restart(0);
+    world.run(2 * SECOND);
+    assert!(are_all_believed(&world), "it means nothing to a node that has settled");
+    world.crash(2);
+    world.lose_disk(2);
+    world.run(10 * MILLISECOND);
+    world.start(2);
+    world.run_until(SECOND, "it knows", |world| {
+        assert!(!is_believed(world, 2));
+        world.standing(2) == Standing::Rebuilding
+    });
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+}
+
+#[test]
+fn nodes_that_all_lost_their_disks_are_a_new_cluster() {
+    let mut world = World::started(3, 5);
+    (0..3).for_each(|host| world.crash(host));
+    (0..3).for_each(|host| world.lose_disk(host));
+    (0..3).for_each(|host| world.start(host));
+    world.run_until(SECOND, "all are settled", are_all_believed);
+}
+
+/// A cluster in which host 2 was rolled back to an older state of its directory. The key was written later.
+fn rolled_back(seed: u64, restarts_before: usize, restarts_after: usize) -> (World, String) {
+    let mut world = World::started(3, seed);
+    for _ in 0..restarts_before {
+        world.restart(2);
+        world.run(2 * SECOND);
+    }
+    world.run(2 * SECOND);
+    let older = world.hosts[2].store.clone();
+    for _ in 0..restarts_after {
+        world.restart(2);
+        world.run(2 * SECOND);
+    }
+    world.run(3 * SECOND);
+    let name = world.name_where("k", 3, |_| true);
+    let version = world.write(2, &name, 3, &[]);
+    world.write_cell(0, &key(&name), &world.hosts[2].store.cells[&key(&name)].clone(), &[]);
+    observe(&world, version.hlc);
+    world.run(2 * SECOND);
+    world.crash(2);
+    world.roll_back(2, &older);
+    world.run(10 * MILLISECOND);
+    (world, name)
+}
+
+/// As each host does with the clock of a frame.
+fn observe(world: &World, hlc: Hlc) {
+    for (number, host) in world.hosts.iter().enumerate() {
+        host.member.clock.observe(hlc, world.now_at(number));
+    }
+}
+
+fn rebuilds_and_is_not_believed_before(mut world: World, name: &str) {
+    world.start(2);
+    world.run_until(2 * SECOND, "it knows", |world| {
+        assert!(!is_believed(world, 2));
+        world.standing(2) == Standing::Rebuilding
+    });
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    assert!(world.version_at(2, name).is_some());
+    let mut rebuilds_again = false;
+    for host in [2, 0, 1, 2] {
+        world.restart(host);
+        world.run_until(20 * SECOND, "all are settled", |world| {
+            rebuilds_again |= (0..3).any(|host| world.standing(host) == Standing::Rebuilding);
+            are_all_believed(world)
+        });
+        world.run(SECOND);
+    }
+    assert!(!rebuilds_again, "it has been filled");
+}
+
+#[test]
+fn a_directory_rolled_back_behind_restarts_is_rebuilt() {
+    for restarts_after in 1..=3 {
+        let (world, name) = rolled_back(6, 2, restarts_after);
+        rebuilds_and_is_not_believed_before(world, &name);
+    }
+}
+
+#[test]
+fn a_directory_rolled_back_within_one_life_is_rebuilt() {
+    let (world, name) = rolled_back(7, 1, 0);
+    rebuilds_and_is_not_believed_before(world, &name);
+}
+
+#[test]
+fn what_was_heard_of_a_life_survives_restarts_of_the_peers() {
+    let (mut world, name) = rolled_back(8, 1, 0);
+    world.run(2 * SECOND);
+    (0..2).for_each(|host| world.restart(host));
+    world.run(2 * SECOND);
+    rebuilds_and_is_not_believed_before(world, &name);
+}
+
+/// However often it starts again before a peer tells it, and whatever it hears meanwhile from one that knows nothing.
+#[test]
+fn a_rolled_back_directory_is_found_out_through_any_crash() {
+    for crash_at in (0..60).step_by(2) {
+        let (mut world, name) = rolled_back(9, 1, 1);
+        let check = |world: &World| {
+            let is_filled = world.version_at(2, &name).is_some();
+            assert!(is_filled || !is_believed(world, 2), "crash {crash_at}");
+            is_filled
+        };
+        for _ in 0..4 {
+            world.start(2);
+            for _ in 0..crash_at {
+                world.run(MILLISECOND / 4);
+                check(&world);
+            }
+            world.crash(2);
+            world.run(10 * MILLISECOND);
+        }
+        world.start(2);
+        world.run_until(20 * SECOND, "it is filled", |world| check(world) && are_all_believed(world));
+    }
+}
+
+#[test]
+fn a_rolled_back_node_rebuilds_also_when_the_peer_that_knows_it_comes_later() {
+    let (mut world, name) = rolled_back(10, 1, 1);
+    (0..2).for_each(|host| world.crash(host));
+    world.start(2);
+    world.run(10 * SECOND);
+    assert_eq!(world.standing(2), Standing::Settled, "no peer is there to contradict it");
+    (0..2).for_each(|host| world.start(host));
+    world.run_until(2 * SECOND, "it knows", |world| world.standing(2) == Standing::Rebuilding);
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    assert!(world.version_at(2, &name).is_some());
+}
+
+#[test]
+fn restarts_of_any_kind_are_no_reason_to_rebuild() {
+    let mut world = World::started(3, 11);
+    world.net.loss = 0.02;
+    world.net.jitter = 30 * MILLISECOND;
+    for round in 0..60_u64 {
+        let host = world.rng.below(3) as usize;
+        if round % 7 == 0 {
+            let (now, node) = world.node_mut(host);
+            node.begin_drain(now);
+            world.settle(host);
+            world.run(100 * MILLISECOND);
+        }
+        let name = format!("k{round}");
+        let version = world.write(host, &name, 3, &[]);
+        observe(&world, version.hlc);
+        let before = Duration::from_millis(world.rng.below(700));
+        world.run(before);
+        world.restart(host);
+        let after = Duration::from_millis(world.rng.below(400));
+        world.run(after);
+        assert!((0..3).all(|host| world.standing(host) == Standing::Settled), "round {round}");
+    }
+    world.net.loss = 0.0;
+    world.run(10 * SECOND);
+    assert!(are_all_believed(&world));
+}
+
+#[test]
+fn records_without_lives_are_taken_as_they_are() {
+    let mut world = World::started(3, 12);
+    (0..3).for_each(|host| world.crash(host));
+    for host in 0..3 {
+        let record = &mut world.hosts[host].store.record;
+        record.own_lives = cluster::OwnLives::default();
+        record.peer_lives.clear();
+    }
+    (0..3).for_each(|host| world.start(host));
+    world.run_until(SECOND, "all are settled", are_all_believed);
+    world.run(SECOND);
+    assert!((0..3).all(|host| world.hosts[host].store.record.peer_lives.len() == 2));
+}
+
+/// A process on a copy of host 1's directory, which calls itself host 1 and is not at its address.
+fn copy_arrives(world: &mut World, link: LinkId) -> Vec<Effect> {
+    let hello = PeerHello {
+        node: NodeIndex(1),
+        tag: NodeTag(2),
+        asker: Asker::Node,
+        incarnation: Incarnation(0xc0b1),
+        clock: Hlc::ZERO,
+        standing: Standing::Unsettled,
+    };
+    let (now, node) = world.node_mut(0);
+    while node.poll_effect().is_some() {}
+    node.handle_link(now, LinkEvent::Arrived { link, hello });
+    std::iter::from_fn(|| node.poll_effect()).collect()
+}
+
+#[test]
+fn a_copy_beside_the_original_is_refused_for_what_it_is() {
+    let mut world = World::started(2, 13);
+    let link = LinkId(77);
+    let refuses = |world: &mut World, action| copy_arrives(world, link).contains(&Effect::Link(action));
+    assert!(refuses(&mut world, LinkAction::Refuse(link)), "the original may have just ended");
+    world.run(2 * SECOND);
+    assert!(refuses(&mut world, LinkAction::RefuseCopy(link)), "it goes on");
+    world.run(SECOND);
+    assert!(are_all_believed(&world), "nothing has changed for the original");
+    assert_eq!(world.state(0, 1), PeerState::Up);
+}
+
+/// The copy ran while the original was down. What it wrote, counting itself, the original lacks.
+#[test]
+fn an_original_beside_which_a_copy_ran_is_rebuilt() {
+    let mut world = World::started(3, 14);
+    world.crash(1);
+    let original = world.hosts[1].store.clone();
+    world.start(1);
+    world.run_until(SECOND, "the copy is a node", are_all_believed);
+    world.run(SECOND);
+    world.crash(1);
+    world.roll_back(1, &original);
+    world.run(10 * MILLISECOND);
+    world.start(1);
+    world.run_until(SECOND, "the original knows", |world| {
+        assert!(!is_believed(world, 1));
+        world.standing(1) == Standing::Rebuilding
+    });
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+}
+
+#[test]
+fn a_contradicted_node_counts_for_nothing_though_its_disk_takes_no_record() {
+    let (mut world, _) = rolled_back(15, 1, 1);
+    world.hosts[2].store.fails = |request| matches!(request, StoreRequest::Remember { .. });
+    world.start(2);
+    for _ in 0..300 {
+        world.run(10 * MILLISECOND);
+        assert!(!is_believed(&world, 2));
+    }
+}
+
+/// Five nodes of which host 0 loses its disk, while host 4 is down. A key with `from` 3, acknowledged by these two, is
+/// on host 4 alone.
+fn one_lost_and_one_down(mut world: World) -> (World, String) {
+    let has = |host: u8| move |replicas: &[NodeIndex]| replicas.contains(&NodeIndex(host));
+    let name = world.name_where("k", 3, |replicas| has(0)(replicas) && has(4)(replicas) && !has(1)(replicas));
+    world.write(4, &name, 3, &[]);
+    world.crash(0);
+    world.crash(4);
+    world.lose_disk(0);
+    (world, name)
+}
+
+fn is_filled_only_with_host_4(mut world: World, name: &str) {
+    world.limits.default_from = 5;
+    world.start(0);
+    world.run(30 * SECOND);
+    assert_eq!(world.standing(0), Standing::Rebuilding, "what was written for three may be on host 4 alone");
+    assert_eq!(world.version_at(0, name), None);
+    world.start(4);
+    world.run_until(30 * SECOND, "it is filled", |world| world.standing(0) == Standing::Settled);
+    assert!(world.version_at(0, name).is_some());
+}
+
+#[test]
+fn a_rebuild_needs_the_sources_for_the_default_of_each_peer() {
+    let (world, name) = one_lost_and_one_down(World::started(5, 16));
+    is_filled_only_with_host_4(world, &name);
+}
+
+#[test]
+fn a_rebuild_needs_the_sources_for_each_from_that_it_meets() {
+    let mut world = World::new(5, 17);
+    world.limits.default_from = 5;
+    (0..5).for_each(|host| world.start(host));
+    world.run(2 * SECOND);
+    let other = world
+        .name_where("o", 3, |replicas| replicas.contains(&NodeIndex(0)) && replicas.contains(&NodeIndex(1)));
+    world.write(1, &other, 3, &[]);
+    let (world, name) = one_lost_and_one_down(world);
+    is_filled_only_with_host_4(world, &name);
+}
