@@ -60,6 +60,18 @@ pub enum Failure {
         /// What is missing, and so what the command has left behind.
         shortfall: Shortfall,
     },
+    /// As [`Failure::NotEnoughReplicas`], where this node's directory is new and its answers to reads do not count yet;
+    /// in the words of a host that knows the names of nodes.
+    NotEnoughHeard {
+        /// Who answered.
+        acks: Acks,
+        /// How many had to.
+        ack: u8,
+        /// As in [`Failure::NotEnoughReplicas`].
+        shortfall: Shortfall,
+        /// The nodes that this node has not heard, separated by commas.
+        missing: String,
+    },
     /// The scan was closed before its next page: nobody waits for this.
     Closed,
     /// Too much is under way; nothing was sent or stored.

@@ -155,7 +155,7 @@ impl Counters {
 
     /// A command has failed.
     pub(crate) fn count_failure(&self, failure: &Failure) {
-        if matches!(failure, Failure::NotEnoughReplicas { .. }) {
+        if matches!(failure, Failure::NotEnoughReplicas { .. } | Failure::NotEnoughHeard { .. }) {
             self.not_enough_replicas.count();
         }
     }

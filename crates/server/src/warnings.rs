@@ -215,12 +215,14 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
     match standing {
         NodeStanding::Settled => None,
         NodeStanding::Rebuilding => Some(format!(
-            "This node lost its data and is being filled by the others; until then its answers to reads do not \
+            "This node lost its data, or its directory is an older state or a copy, and it is being filled by the others; \
+             until then its answers to reads do not \
              count{needs}."
         )),
         NodeStanding::Unsettled => Some(format!(
-            "This node's directory is new and it has not heard from enough others whether it stands for a lost one; \
-             until then its answers to reads do not count{needs}."
+            "This node's directory is new, and it has not heard from all others whether it stands for a lost one; \
+             until then its answers to reads do not count{needs}. For a new cluster without some of its nodes, start a \
+             majority with --new-cluster."
         )),
     }
 }

@@ -23,7 +23,7 @@ pub use entities::{
 };
 pub use http1::{HttpDate, encode_http1};
 
-use shortfall::not_enough_replicas;
+use shortfall::{not_enough_heard, not_enough_replicas};
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
@@ -228,6 +228,13 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
         Failure::NotEnoughReplicas { acks, ack, shortfall } => {
             Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, shortfall))
         }
+        Failure::NotEnoughHeard { acks, ack, shortfall, missing } => {
+            let text = match operation {
+                Operation::Write => not_enough_replicas(acks, ack, operation, shortfall),
+                Operation::Read | Operation::Range => not_enough_heard(&missing),
+            };
+            Problem::not_enough_replicas(acks, text)
+        }
         Failure::Closed => internal("The reader of the range has left.".to_owned()),
         Failure::Overloaded { retry_after } => Problem::overloaded(retry_after),
         Failure::ExpiryTooLate { .. } => Problem::bad_request(
@@ -415,6 +422,16 @@ mod tests {
         let cases = [
             (not_enough(Shortfall::MaybeStored), 504, "may have been stored"),
             (not_enough(Shortfall::Unreachable), 504, "Nothing was sent and nothing was stored"),
+            (
+                Failure::NotEnoughHeard {
+                    acks,
+                    ack: 1,
+                    shortfall: Shortfall::MaybeStored,
+                    missing: "http://c:1".to_owned(),
+                },
+                504,
+                "may have been stored",
+            ),
             (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),

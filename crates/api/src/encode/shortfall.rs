@@ -60,6 +60,15 @@ pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, sho
     }
 }
 
+/// The detail of a `504` to a read, while this node is new and has not heard the nodes `missing`.
+pub(super) fn not_enough_heard(missing: &str) -> String {
+    format!(
+        "The data directory of this node is new, and it has not heard these nodes, which may hold what was written before: \
+         {missing}. Until then its answers to reads do not count; writes do. Start them. If they never held data of this \
+         cluster, or are lost for good, start a majority of the nodes with --new-cluster."
+    )
+}
+
 fn decapitalized(text: &str, is_wanted: bool) -> String {
     match text.split_at_checked(1) {
         Some((first, rest)) if is_wanted => first.to_lowercase() + rest,
@@ -70,6 +79,12 @@ fn decapitalized(text: &str, is_wanted: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nodes_that_were_not_heard_and_the_flag_are_named() {
+        let text = not_enough_heard("http://b:1, http://c:1");
+        assert!(text.contains("http://b:1, http://c:1. ") && text.contains("--new-cluster"), "{text}");
+    }
 
     const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Range];
     const SHORTFALLS: [Shortfall; 6] = [

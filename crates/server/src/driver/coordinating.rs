@@ -183,7 +183,7 @@ impl Machine for Coordinating {
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply, wait } => {
-                let reply = with_figures(reply, &driver.local.store);
+                let reply = with_names(with_figures(reply, &driver.local.store), core, &driver.local);
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, Failure::Overloaded { .. }) {
@@ -219,6 +219,19 @@ impl Machine for Coordinating {
             }
         }
     }
+}
+
+/// A shortfall is told with the nodes to start where this node is new and has to hear them.
+fn with_names(reply: Reply, core: &Core<Coordinating>, local: &Local) -> Reply {
+    let to_hear = core.machine.view.to_hear;
+    let Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else { return reply };
+    if to_hear.is_empty() {
+        return reply;
+    }
+    let (acks, ack, shortfall) = (*acks, *ack, *shortfall);
+    let names: Vec<&str> =
+        to_hear.iter().map(|node| local.member.layout.names()[node.as_usize()].as_str()).collect();
+    Reply::Failed(Failure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
 }
 
 /// A full disk is told with figures where it is this node's own.
