@@ -6,7 +6,7 @@
 //!
 //! **Mechanism.** Each *source* is read by ranges, one range at a time, a few sources side by side, and at most
 //! half of the time. A source that goes away and comes back is read on where it was left; one that comes back with
-//! another identity from the start. What is written to this node meanwhile arrives as everywhere.
+//! another identity, or turns out to have lost data, from the start. What is written to this node meanwhile arrives as everywhere.
 //!
 //! A cell whose version is further ahead than this node [believes](crate::HybridClock::believes) is not stored: it would
 //! hide later writes. Then the newest state of its key is not known here, so the range that holds it is not read: the
@@ -278,9 +278,9 @@ impl Node {
         let source = |node: NodeIndex| &pull.sources[node.as_usize()];
         let is_rebuilding = |node| self.is_source(node) && self.peer(node).standing() == Standing::Rebuilding;
         let read = |node| source(node).is_done();
-        let complete: NodeSet =
-            self.peer_nodes().filter(|&node| read(node) && source(node).was_believed).collect();
         let lost: NodeSet = self.peer_nodes().filter(|&node| is_rebuilding(node)).collect();
+        let is_complete = |node| read(node) && source(node).was_believed && !lost.contains(node);
+        let complete: NodeSet = self.peer_nodes().filter(|&node| is_complete(node)).collect();
         let is_waited_for = |node: &NodeIndex| self.is_source(*node) && !source(*node).falters;
         // What is only damaged may be read again some day, or the others be filled: nothing has to be done without them.
         let excused = if pull.what == Pulled::Node { lost } else { NodeSet::EMPTY };
@@ -305,12 +305,15 @@ impl Node {
     /// Reads again what was read from a source that has another identity now, or is complete only now.
     fn forget_outdated_source(&mut self, now: Now, node: NodeIndex) {
         let is_believed = self.is_source(node) && self.peer(node).standing().is_believed();
+        let is_rebuilding = self.is_source(node) && self.peer(node).standing() == Standing::Rebuilding;
         let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
         let Some(pull) = &mut self.pull else { return };
         let source = &mut pull.sources[node.as_usize()];
         let is_another = tag.is_some() && source.tag.is_some() && tag != source.tag;
         let is_complete_now = source.is_done() && !source.was_believed && is_believed;
-        if !source.is_under_way() && (is_another || is_complete_now) {
+        // It was contradicted, and what it gave may lack what it had acknowledged.
+        let is_lost_now = source.was_believed && is_rebuilding;
+        if !source.is_under_way() && (is_another || is_complete_now || is_lost_now) {
             *source = Source::new(now.mono, pull.range.clone());
         }
     }
