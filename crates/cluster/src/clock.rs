@@ -258,6 +258,13 @@ impl HybridClock {
         if issued == self.start { Hlc::ZERO } else { issued }
     }
 
+    /// The greatest value issued or observed in this life behind which no start of a later life begins, however this
+    /// one ends: it is not past the durable bound. 0 before there is one.
+    pub fn secured(&self) -> Hlc {
+        let secured = self.issued().min(self.bound());
+        if secured > self.start { secured } else { Hlc::ZERO }
+    }
+
     /// The greatest value that may be issued.
     pub fn bound(&self) -> Hlc {
         Hlc::from_bits(self.bound.load(Ordering::Relaxed))

@@ -195,7 +195,7 @@ pub struct Vitals {
     pub repair_owed: bool,
     /// The identity that the sender remembers of the receiver's address, before this life of it.
     pub remembered_tag_of_you: Option<NodeTag>,
-    /// The newest life of that identity that the sender remembers; the clock bound is the greatest that it heard in
+    /// The newest life of that identity that the sender remembers; the clock is the greatest that it heard in
     /// that life.
     pub remembered_life_of_you: Option<Life>,
     /// The sender's own life: its number and the durable bound of its version clock. `None` from a sender that does
@@ -211,8 +211,9 @@ pub struct Vitals {
 pub struct LifeNow {
     /// Number of the start, from 1 on.
     pub number: u64,
-    /// The bound of the version clock that was made durable last in this life; 0 before the first time.
-    pub clock_bound: Hlc,
+    /// The greatest value of the version clock in this life behind which no later life begins; 0 before there is one.
+    /// See [`HybridClock::secured`](crate::HybridClock::secured).
+    pub clock: Hlc,
 }
 
 /// Asks what a node holds in a range of keys that both it and the asker are to hold.

@@ -46,9 +46,9 @@ pub struct Life {
     pub number: u64,
     /// The process.
     pub incarnation: Incarnation,
-    /// Of a node's own life: the durable bound of the version clock that was found at the start. Of a peer's life:
-    /// the greatest durable bound that the peer has reported in it.
-    pub clock_bound: Hlc,
+    /// Of a node's own life: where its version clock began. Of a peer's life: the greatest value of its version clock
+    /// that the peer has reported in it, behind which none of its later lives begins.
+    pub clock: Hlc,
 }
 
 /// The lives of a node on its data directory, oldest first, with consecutive numbers. Empty where starts are not
@@ -67,12 +67,12 @@ impl OwnLives {
     }
 
     /// Begins a life. Its number is 1 when there was none before.
-    pub fn begin(&mut self, incarnation: Incarnation, clock_bound: Hlc) {
+    pub fn begin(&mut self, incarnation: Incarnation, clock: Hlc) {
         let number = self.current().map_or(0, |life| life.number) + 1;
         if self.0.len() == Self::COUNT_MAX {
             self.0.remove(0);
         }
-        self.0.push(Life { number, incarnation, clock_bound });
+        self.0.push(Life { number, incarnation, clock });
     }
 
     /// The life under way.
@@ -93,7 +93,7 @@ impl OwnLives {
         let Some(at) = (self.0.len() - 1).checked_sub(usize::try_from(back).unwrap_or(usize::MAX)) else {
             return false;
         };
-        let is_further = self.0.get(at + 1).is_some_and(|next| remembered.clock_bound > next.clock_bound);
+        let is_further = self.0.get(at + 1).is_some_and(|next| remembered.clock > next.clock);
         self.0[at].incarnation != remembered.incarnation || is_further
     }
 
@@ -132,9 +132,9 @@ pub struct NodeRecord {
 mod tests {
     use super::*;
 
-    fn life(number: u64, incarnation: u64, clock_bound: u64) -> Life {
+    fn life(number: u64, incarnation: u64, clock: u64) -> Life {
         let incarnation = Incarnation(incarnation);
-        Life { number, incarnation, clock_bound: Hlc::from_bits(clock_bound) }
+        Life { number, incarnation, clock: Hlc::from_bits(clock) }
     }
 
     fn lives() -> OwnLives {

@@ -97,8 +97,8 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
 }
 
 fn put_life(bytes: &mut Vec<u8>, life: &Life) {
-    let Life { number, incarnation, clock_bound } = life;
-    for field in [*number, incarnation.0, clock_bound.to_bits()] {
+    let Life { number, incarnation, clock } = life;
+    for field in [*number, incarnation.0, clock.to_bits()] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
 }
@@ -168,8 +168,8 @@ fn decode_lives(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecor
 
 fn life(reader: &mut Reader<'_>) -> Result<Life, String> {
     let mut field = || reader.u64().map_err(cut);
-    let (number, incarnation, clock_bound) = (field()?, field()?, field()?);
-    Ok(Life { number, incarnation: Incarnation(incarnation), clock_bound: Hlc::from_bits(clock_bound) })
+    let (number, incarnation, clock) = (field()?, field()?, field()?);
+    Ok(Life { number, incarnation: Incarnation(incarnation), clock: Hlc::from_bits(clock) })
 }
 
 fn decode_first(reader: &mut Reader<'_>) -> Result<NodeRecord, String> {
@@ -214,7 +214,7 @@ mod tests {
 
     fn life(number: u64) -> Life {
         let incarnation = Incarnation(number.wrapping_add(0x2122_2324));
-        Life { number, incarnation, clock_bound: Hlc::from_bits(number.wrapping_add(0x3132)) }
+        Life { number, incarnation, clock: Hlc::from_bits(number.wrapping_add(0x3132)) }
     }
 
     fn sample() -> NodeRecord {

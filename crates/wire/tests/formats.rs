@@ -57,12 +57,9 @@ fn vitals(standing: Standing, tag: Option<u64>) -> Vitals {
 
 /// The same of a sender that speaks version 3, which reports lives and the default count of replicas.
 fn vitals_in(version: u8, standing: Standing, tag: Option<u64>) -> Vitals {
-    let remembered = Life {
-        number: 0xf1f2,
-        incarnation: Incarnation(0xf3f4_f5f6),
-        clock_bound: Hlc::from_bits(0x0a0b_0c0d),
-    };
-    let now = LifeNow { number: 0x1a1b, clock_bound: Hlc::from_bits(0x2a2b_2c2d) };
+    let remembered =
+        Life { number: 0xf1f2, incarnation: Incarnation(0xf3f4_f5f6), clock: Hlc::from_bits(0x0a0b_0c0d) };
+    let now = LifeNow { number: 0x1a1b, clock: Hlc::from_bits(0x2a2b_2c2d) };
     match version {
         1 | 2 => vitals(standing, tag),
         _ => Vitals {

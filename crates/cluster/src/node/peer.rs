@@ -26,7 +26,7 @@ pub(super) struct Peer {
     pub(super) copy: Option<(Incarnation, Instant)>,
     /// What it has last said it remembers of this node, in this node's life.
     pub(super) word: Option<Word>,
-    /// Its newest life that is remembered here, with the greatest clock bound heard in this life of this node.
+    /// Its newest life that is remembered here, with the greatest clock heard in this life of this node.
     pub(super) heard_life: Option<Life>,
     /// How many replicas hold a key by default there, as it last said.
     pub(super) default_from: Option<NonZeroU8>,

@@ -341,8 +341,8 @@ impl Node {
         let nodes = layout.len();
         let froms = own.iter().map(|(_, cell)| cell.meta.from.min(nodes)).filter(|&from| from >= 2);
         let froms: BTreeSet<u8> = froms.collect();
-        let (waiting, refused): (Vec<_>, Vec<_>) = (own.into_iter())
-            .partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
+        let (waiting, refused): (Vec<_>, Vec<_>) =
+            (own.into_iter()).partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
         refused.iter().for_each(|_| self.outbox.event(Event::CellRefused { node }));
         let pull = self.pull.as_mut().expect("there is a source");
         pull.cell_froms.extend(froms);

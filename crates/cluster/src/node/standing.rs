@@ -29,7 +29,8 @@
 //! If a peer of a new node is rebuilding itself, its word says nothing of what was before: then this node rebuilds too.
 //!
 //! **Caveats.** If all nodes that remember an identity lost their data too, nothing shows the loss. A directory that
-//! was rolled back within one life is recognised by the durable bound of the version clock. So the loss of writes
+//! was rolled back within one life is recognised by the version clock, which begins behind nothing that a former life
+//! reported. So the loss of writes
 //! goes unnoticed that were made within [`HybridClock::RESERVATION`](crate::HybridClock) after the older state was
 //! taken, if none came later; and any loss that no peer saw, because all peers lost power with the node. A peer of
 //! an older release remembers no lives.
@@ -38,7 +39,7 @@ use super::Node;
 use super::peer::Peer;
 use crate::{Life, LifeNow, NodeIndex, NodeSet, PeerHello, PeerState, Standing, Vitals};
 use std::time::Duration;
-use stdx::{Hlc, NodeTag, Now};
+use stdx::{NodeTag, Now};
 
 /// Words of peers that are outstanding for longer after the start are not waited for.
 const WORDS_WITHIN: Duration = Duration::from_secs(5);
@@ -64,8 +65,8 @@ impl Node {
     /// Counts this start. Peers hear of it once it is durable.
     pub(super) fn begin_life(&mut self) {
         if self.peers_count() > 0 {
-            let (incarnation, clock_bound) = (self.member.incarnation, self.member.clock.start());
-            self.record.change().own_lives.begin(incarnation, clock_bound);
+            let (incarnation, clock) = (self.member.incarnation, self.member.clock.start());
+            self.record.change().own_lives.begin(incarnation, clock);
         }
     }
 
@@ -73,10 +74,7 @@ impl Node {
     pub(super) fn life_now(&self) -> Option<LifeNow> {
         let life = self.record.durable().own_lives.current()?;
         let is_own = life.incarnation == self.member.incarnation;
-        // Where the clock began is not durable as such: it may come from a version found on disk.
-        let clock = &self.member.clock;
-        let clock_bound = if clock.bound() > clock.start() { clock.bound() } else { Hlc::ZERO };
-        is_own.then_some(LifeNow { number: life.number, clock_bound })
+        is_own.then(|| LifeNow { number: life.number, clock: self.member.clock.secured() })
     }
 
     /// Whether this node's answers to reads count.
@@ -117,13 +115,12 @@ impl Node {
         if record.peers.get(&node) != Some(&hello.tag) {
             return;
         }
-        let life = Life { number: now.number, incarnation: hello.incarnation, clock_bound: now.clock_bound };
+        let life = Life { number: now.number, incarnation: hello.incarnation, clock: now.clock };
         match record.peer_lives.get(&node) {
             Some(known) if is_same_life(known, &life) => {
                 let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &life));
-                let clock_bound =
-                    heard.map_or(life.clock_bound, |heard| heard.clock_bound.max(life.clock_bound));
-                self.peer_mut(node).heard_life = Some(Life { clock_bound, ..life });
+                let clock = heard.map_or(life.clock, |heard| heard.clock.max(life.clock));
+                self.peer_mut(node).heard_life = Some(Life { clock, ..life });
             }
             Some(_) if its.standing == Standing::Unsettled => {}
             _ => {
@@ -137,16 +134,15 @@ impl Node {
     pub(super) fn remembered_life(&self, node: NodeIndex) -> Option<Life> {
         let durable = *self.record.durable().peer_lives.get(&node)?;
         let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &durable));
-        let clock_bound =
-            heard.map_or(durable.clock_bound, |heard| heard.clock_bound.max(durable.clock_bound));
-        Some(Life { clock_bound, ..durable })
+        let clock = heard.map_or(durable.clock, |heard| heard.clock.max(durable.clock));
+        Some(Life { clock, ..durable })
     }
 
     /// Makes durable how far a peer's life was heard, now that no more will be heard for a while.
     pub(super) fn keep_heard_life(&mut self, node: NodeIndex) {
         let Some(heard) = self.peer(node).heard_life else { return };
         let known = self.record.wanted().peer_lives.get(&node);
-        if known.is_some_and(|known| is_same_life(known, &heard) && known.clock_bound < heard.clock_bound) {
+        if known.is_some_and(|known| is_same_life(known, &heard) && known.clock < heard.clock) {
             self.record.change().peer_lives.insert(node, heard);
         }
     }

@@ -126,10 +126,7 @@ impl Cluster {
             hints: Arc::new(HintLedger::new(1 << 40)),
         };
         let up = PeerView::UP;
-        let view = ClusterView {
-            peers: vec![up; usize::from(self.layout.len())],
-            ..ClusterView::default()
-        };
+        let view = ClusterView { peers: vec![up; usize::from(self.layout.len())], ..ClusterView::default() };
         let rng = Rng::new(self.seed ^ self.lives);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);
         let links = vec![None; usize::from(self.layout.len())];

@@ -138,12 +138,12 @@ pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals, version: u8) {
     if version >= LIVES_SINCE {
         out.push(vitals.default_from.map_or(0, NonZeroU8::get));
         put_u64(out, vitals.life.map_or(0, |life| life.number));
-        put_u64(out, vitals.life.map_or(0, |life| life.clock_bound.to_bits()));
+        put_u64(out, vitals.life.map_or(0, |life| life.clock.to_bits()));
     }
-    if let Some(Life { number, incarnation, clock_bound }) = remembered_life {
+    if let Some(Life { number, incarnation, clock }) = remembered_life {
         put_u64(out, number);
         put_u64(out, incarnation.0);
-        put_u64(out, clock_bound.to_bits());
+        put_u64(out, clock.to_bits());
     }
 }
 
@@ -172,17 +172,17 @@ pub(super) fn vitals(reader: &mut Reader<'_>, version: u8) -> Result<Vitals, Wir
     };
     if version >= LIVES_SINCE {
         vitals.default_from = NonZeroU8::new(reader.u8()?);
-        let (number, clock_bound) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
-        vitals.life = (number > 0).then_some(LifeNow { number, clock_bound });
-        if vitals.life.is_none() && clock_bound != Hlc::ZERO {
+        let (number, clock) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
+        vitals.life = (number > 0).then_some(LifeNow { number, clock });
+        if vitals.life.is_none() && clock != Hlc::ZERO {
             return Err(WireError::Field { field: "life" });
         }
     }
     if flags & vitals_flag::REMEMBERS_LIFE != 0 {
         let number = reader.u64()?;
         let incarnation = Incarnation(reader.u64()?);
-        let clock_bound = Hlc::from_bits(reader.u64()?);
-        vitals.remembered_life_of_you = Some(Life { number, incarnation, clock_bound });
+        let clock = Hlc::from_bits(reader.u64()?);
+        vitals.remembered_life_of_you = Some(Life { number, incarnation, clock });
     }
     Ok(vitals)
 }

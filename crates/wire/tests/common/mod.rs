@@ -223,9 +223,9 @@ pub(crate) fn any_vitals() -> impl Strategy<Value = Vitals> {
                 remembered_life_of_you: remembered.map(|(number, incarnation, bound)| Life {
                     number,
                     incarnation: Incarnation(incarnation),
-                    clock_bound: Hlc::from_bits(bound),
+                    clock: Hlc::from_bits(bound),
                 }),
-                life: now.map(|(number, bound)| LifeNow { number, clock_bound: Hlc::from_bits(bound) }),
+                life: now.map(|(number, bound)| LifeNow { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
             }
         },
