@@ -220,9 +220,8 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
              count{needs}."
         )),
         NodeStanding::Unsettled => Some(format!(
-            "This node's directory is new, and it has not heard from all others whether it stands for a lost one; \
-             until then its answers to reads do not count{needs}. For a new cluster without some of its nodes, start a \
-             majority with --new-cluster."
+            "This node's directory is new, and it has not heard from all others whether it stands for a lost one (with \
+             --new-cluster a majority is enough); until then its answers to reads do not count{needs}."
         )),
     }
 }

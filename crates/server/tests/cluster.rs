@@ -335,7 +335,8 @@ fn a_peer_that_accepts_and_never_answers_is_unreachable_and_does_not_delay() {
     let mut cluster = Cluster::prepare(3);
     let hung = TcpListener::bind(cluster.addresses[2]).unwrap();
     for node in [0, 1] {
-        cluster.start_node(node);
+        let config = cluster.config(node);
+        cluster.start_with(node, Config { new_cluster: true, ..config });
     }
     for node in [0, 1] {
         cluster.wait_until_serving(node);

@@ -167,9 +167,10 @@ impl Context {
     }
 
     /// Whether a node that cannot be asked what it holds may be soon: there will be a link to it, or it will know that
-    /// its answers count. One that is being filled takes longer than any read waits.
+    /// its answers count. One that is being filled takes longer than any read waits; so does a new one beside nodes
+    /// that were not heard.
     pub(super) fn is_expected_to_answer(&self, node: NodeIndex) -> bool {
-        self.is_expected(node) && !self.view.peer(node).rebuilding
+        self.is_expected(node) && !self.view.peer(node).rebuilding && self.view.to_hear.is_empty()
     }
 
     /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk
