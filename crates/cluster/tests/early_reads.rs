@@ -2,9 +2,12 @@
 
 mod coordinator_support;
 
-use cluster::{Command, Effect, Message};
-use cluster::{Destination, Limits, LinkEvent, NodeIndex};
+use cluster::{
+    ClusterView, Command, Destination, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, NodeSet,
+    PeerView, Reply, Shortfall,
+};
 use coordinator_support::{Cluster, TIMEOUT, key};
+use std::sync::Arc;
 
 #[test]
 fn a_read_that_waited_for_its_link_says_how_long_is_left() {
@@ -29,6 +32,26 @@ fn a_read_that_waited_for_its_link_says_how_long_is_left() {
         std::iter::from_fn(|| coordinator.poll_effect()).filter_map(|effect| within(&effect)).collect();
     assert_eq!(left.len(), 2, "both are asked");
     assert!(left.iter().all(|(_, within)| *within == TIMEOUT - TIMEOUT / 4), "{left:?}");
+}
+
+#[test]
+fn a_read_of_a_new_node_fails_at_once_while_other_nodes_are_to_be_heard() {
+    let mut cluster = Cluster::new(3, Limits::default(), 2);
+    let quorum = cluster.quorum(2, 3);
+    let (now, coordinator) = (cluster.now, &mut cluster.hosts[0].coordinator);
+    let peers = vec![PeerView { believed: false, ..PeerView::UP }; 3];
+    let to_hear = NodeSet::from_iter([NodeIndex(2)]);
+    coordinator.handle_view(now, Arc::new(ClusterView { peers, to_hear, ..ClusterView::default() }));
+    while coordinator.poll_effect().is_some() {}
+    coordinator.submit(now, cluster::RequestId(1), Command::Get { key: key("k"), quorum });
+    let replies = std::iter::from_fn(|| coordinator.poll_effect());
+    let fails = |effect: Effect| match effect {
+        Effect::Reply { reply: Reply::Failed(Failure::NotEnoughReplicas { shortfall, .. }), .. } => {
+            Some(shortfall)
+        }
+        _ => None,
+    };
+    assert_eq!(replies.filter_map(fails).collect::<Vec<_>>(), [Shortfall::Unreachable]);
 }
 
 /// Whom a request goes to, and how long its answer is waited for.

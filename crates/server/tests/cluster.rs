@@ -357,6 +357,26 @@ fn a_peer_that_accepts_and_never_answers_is_unreachable_and_does_not_delay() {
 }
 
 #[test]
+fn new_nodes_store_writes_and_answer_reads_only_when_all_nodes_were_heard() {
+    let mut cluster = Cluster::prepare(3);
+    (0..2).for_each(|node| cluster.start_node(node));
+    (0..2).for_each(|node| cluster.wait_until_serving(node));
+    (0..2).for_each(|node| cluster.wait_until_seen(node, 1 - node, "up"));
+    assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
+    for node in 0..2 {
+        let refused = cluster.exchange(node, get("k"));
+        refused.assert_problem(504, &format!("http://{}. ", cluster.addresses[2]));
+        refused.assert_problem(504, "--new-cluster");
+    }
+    cluster.start_node(2);
+    cluster.wait_until_serving(2);
+    for node in 0..3 {
+        eventually("its reads count", || cluster.exchange(node, get("k")).status == 200);
+    }
+    cluster.stop_all();
+}
+
+#[test]
 fn clients_do_not_crowd_peers_out() {
     let mut cluster = Cluster::prepare(3);
     let limits = Limits { connections_max: 2, ..Limits::default() };
