@@ -2,7 +2,7 @@
 //!
 //! **Promise.** In a run with narrow links, what a machine sends goes through the shipped [`Outbox`] and [`Inbox`] of its
 //! connection, so long messages leave in fragments between others. A message for which the outbox has no room is dropped,
-//! as the server does.
+//! as the server does. Once all is well, the rate is high and the outbox holds as much as the smallest one of a server.
 //!
 //! **Mechanism.** A *pipe* is one direction of a connection. While less than the send buffer has not left, frames move
 //! from the outbox to the buffer, which drains at the rate of the connection. They arrive in two pieces each. While the path is
@@ -23,6 +23,9 @@ const MOVED_BYTES: usize = 64 << 10;
 /// What is longer arrives in two pieces.
 const PIECE_BYTES_MIN: usize = 256;
 
+/// What the outbox of a server holds at least, in bytes (`server::links`).
+const SERVER_OUTBOX_BYTES: usize = 64 << 20;
+
 /// One direction of a connection.
 pub(super) struct Pipe {
     outbox: Outbox,
@@ -36,14 +39,20 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    fn new(limits: NarrowLinks) -> Self {
+    fn new() -> Self {
         Self {
-            outbox: Outbox::new(OutboxLimits { bytes_max: limits.outbox_bytes }),
+            outbox: Outbox::new(OutboxLimits { bytes_max: SERVER_OUTBOX_BYTES }),
             inbox: Inbox::new(InboxLimits::default()),
             empty_at: Nanos::ZERO,
             last_arrival: Nanos::ZERO,
             waits: false,
         }
+    }
+
+    /// Puts a message into the outbox. Whether there was room. An outbox in which nothing waits has room for any message.
+    fn push(&mut self, message: &Message, limits: NarrowLinks) -> bool {
+        let is_empty = self.outbox.is_empty();
+        self.outbox.push_if(message, |bytes| is_empty || bytes <= limits.outbox_bytes).is_ok()
     }
 }
 
@@ -60,11 +69,9 @@ impl World {
         messages: &[Message],
         limits: NarrowLinks,
     ) {
-        let pipe = self.pipes.entry((connection, toward)).or_insert_with(|| Pipe::new(limits));
-        let mut dropped = 0;
-        for message in messages {
-            dropped += u64::from(pipe.outbox.push(message).is_err());
-        }
+        let limits = self.limits_now(limits);
+        let pipe = self.pipes.entry((connection, toward)).or_insert_with(Pipe::new);
+        let dropped = messages.iter().filter(|message| !pipe.push(message, limits)).count();
         if dropped > 0 {
             self.trace.note(self.now, || format!("  {connection:?}: no room for {dropped} messages"));
         }
@@ -89,10 +96,14 @@ impl World {
         }
     }
 
+    fn limits_now(&self, limits: NarrowLinks) -> NarrowLinks {
+        if self.nemesis.is_over() { limits.widened() } else { limits }
+    }
+
     /// Moves frames from the outbox to the send buffer, as far as there is room.
     fn pump(&mut self, connection: Connection, toward: Side) {
         let Some(limits) = self.scenario.dimensions.narrow_links() else { return };
-        let limits = if self.nemesis.is_over() { limits.widened() } else { limits };
+        let limits = self.limits_now(limits);
         let Some(link) = self.network.link(connection) else {
             self.pipes.remove(&(connection, toward));
             return;
@@ -150,8 +161,40 @@ impl World {
 }
 
 impl NarrowLinks {
-    /// Once all is well, links are wide.
+    /// Once all is well, links are wide, and outboxes are no smaller than those of a server. Into a smaller one, several
+    /// large answers at the same time do not fit: a scan then fails that a real cluster completes.
     const fn widened(self) -> Self {
-        Self { bytes_per_second: 64 << 20, ..self }
+        Self { bytes_per_second: 64 << 20, outbox_bytes: SERVER_OUTBOX_BYTES, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Asker, Incarnation, MessageId, PeerAnswer};
+    use stdx::{Cell, CellMeta, Hlc, NodeTag, Version};
+
+    const NARROW: NarrowLinks =
+        NarrowLinks { bytes_per_second: 1, send_buffer_bytes: 16 << 10, outbox_bytes: 256 << 10 };
+
+    fn answer(value_len: usize) -> Message {
+        let id = MessageId { incarnation: Incarnation(1), asker: Asker::Node, number: 1 };
+        let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
+        let cell = Cell { meta, value: vec![0; value_len].into() };
+        Message::Answer { id, answer: PeerAnswer::Cell(Some(cell)) }
+    }
+
+    #[test]
+    fn a_narrow_outbox_takes_one_large_answer_and_drops_the_next() {
+        let mut pipe = Pipe::new();
+        assert!(pipe.push(&answer(2 << 20), NARROW));
+        assert!(!pipe.push(&answer(100 << 10), NARROW));
+    }
+
+    #[test]
+    fn once_all_is_well_an_outbox_takes_all_large_answers_to_a_scan() {
+        let mut pipe = Pipe::new();
+        // A scan reads 16 keys at the same time, and large values are shorter than 2 MiB.
+        assert!((0..16).all(|_| pipe.push(&answer(2 << 20), NARROW.widened())));
     }
 }
