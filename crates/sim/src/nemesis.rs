@@ -10,7 +10,8 @@ mod directories;
 mod future;
 
 use crate::Nanos;
-use crate::check::{room_again, slow_disk::SlowDisk};
+use crate::check::room_again::{self, Room};
+use crate::check::slow_disk::SlowDisk;
 use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
@@ -416,6 +417,7 @@ impl World {
             return;
         }
         disk.set_capacity(u64::MAX - available + room);
+        self.host(node).filled = self.now;
         self.after(lasts, Event::Mend(Mend::RoomOnDisk(node)));
     }
 
@@ -430,15 +432,13 @@ impl World {
     /// Checks that a node has found its room, if it has run since and its disk was not filled again.
     pub(crate) fn room_due(&mut self, node: NodeIndex, life: u64) {
         let (now, host) = (self.now, self.host(node));
-        let available = host.disk.available_bytes(Path::new("/")).unwrap_or(0);
-        let has_run = host.paused.is_none() && host.resumed + room_again::WITHIN < now;
-        let Some(process) = host.process.as_ref().filter(|process| process.life == life && has_run) else {
+        let Some(process) = host.process.as_ref().filter(|process| process.life == life) else { return };
+        if host.paused.is_some() {
             return;
-        };
-        let refuses = process.store.engine().is_disk_full() || host.planted.refuses_values();
-        if available > u64::MAX / 2
-            && let Err(violation) = room_again::check(node, refuses)
-        {
+        }
+        let refuses_values = process.store.engine().is_disk_full() || host.planted.refuses_values();
+        let room = Room { node, filled: host.filled, resumed: host.resumed, refuses_values };
+        if let Err(violation) = room_again::check(room, now) {
             self.judge.fail(violation);
         }
     }

@@ -1,15 +1,35 @@
-//! A disk that has room again is found to have it, by a node that nobody restarts or tells.
+//! A node finds room on its disk again by itself, without a restart and without a request.
 
 use super::Violation;
+use crate::Nanos;
 use cluster::NodeIndex;
 use std::time::Duration;
 
-/// Within so long.
+/// A node that ran all the while finds the room within this time.
 pub const WITHIN: Duration = Duration::from_secs(5);
 
-/// Checks a node that has had room for [`WITHIN`], and ran all the while.
-pub fn check(node: NodeIndex, refuses_values: bool) -> Result<(), Violation> {
-    if refuses_values {
+/// What the world knows of a node with room on its disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The node.
+    pub node: NodeIndex,
+    /// When its disk was last filled: the room of an earlier mend ended then.
+    pub filled: Nanos,
+    /// When its process last resumed after a pause.
+    pub resumed: Nanos,
+    /// Whether it refuses values.
+    pub refuses_values: bool,
+}
+
+/// Checks a node whose disk was given room [`WITHIN`] before `now`.
+///
+/// Nothing is asked of a node that was paused since, or whose disk was filled again since: it has not had
+/// room for [`WITHIN`], even if the second filling ended before `now`. The mend of that filling has a check
+/// of its own.
+pub fn check(room: Room, now: Nanos) -> Result<(), Violation> {
+    let Room { node, filled, resumed, refuses_values } = room;
+    let had_room = filled.max(resumed) + WITHIN < now;
+    if had_room && refuses_values {
         let detail = format!("{node:?} has had room for {WITHIN:?} and refuses values");
         return Err(Violation::new("room_again", detail));
     }
@@ -20,9 +40,28 @@ pub fn check(node: NodeIndex, refuses_values: bool) -> Result<(), Violation> {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: Nanos = Nanos(20 * SECOND);
+
+    fn refusing(filled: u64, resumed: u64) -> Room {
+        let (filled, resumed) = (Nanos(filled * SECOND), Nanos(resumed * SECOND));
+        Room { node: NodeIndex(0), filled, resumed, refuses_values: true }
+    }
+
     #[test]
     fn a_node_that_stays_full_is_caught() {
-        assert!(check(NodeIndex(0), false).is_ok());
-        assert!(check(NodeIndex(0), true).is_err());
+        let room = refusing(14, 0);
+        assert!(check(room, NOW).is_err());
+        assert!(check(Room { refuses_values: false, ..room }, NOW).is_ok());
+    }
+
+    #[test]
+    fn a_disk_that_was_filled_again_has_not_had_room_all_the_while() {
+        assert!(check(refusing(17, 0), NOW).is_ok());
+    }
+
+    #[test]
+    fn a_node_that_was_paused_has_not_run_all_the_while() {
+        assert!(check(refusing(0, 17), NOW).is_ok());
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Host {
     pub(crate) paused: Option<Vec<Event>>,
     /// When its process went on that stood still.
     pub(crate) resumed: Nanos,
+    /// When its disk was last filled.
+    pub(crate) filled: Nanos,
     /// How long its disk takes for a sync.
     pub(crate) sync_max: Duration,
     /// What planted bugs keep.

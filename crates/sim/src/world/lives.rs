@@ -39,6 +39,7 @@ impl World {
             stop_next_start: None,
             paused: None,
             resumed: Nanos::ZERO,
+            filled: Nanos::ZERO,
             sync_max: self.scenario.sync_max,
             planted: Planted::default(),
         }
