@@ -146,9 +146,15 @@ impl Judge {
         self.stored.note(node, key, at, version);
     }
 
-    /// A node has lost its data directory.
+    /// A node has lost its data directory, and starts with an empty one.
     pub(crate) fn lost_directory(&mut self, node: NodeIndex) {
-        self.stored.forget(node);
+        self.stored.lose_all(node);
+        self.later_writes.forget(node);
+    }
+
+    /// A node has another data directory, which may hold a part of what it made durable.
+    pub(crate) fn changed_directory(&mut self, node: NodeIndex) {
+        self.stored.lose_some(node);
         self.later_writes.forget(node);
     }
 

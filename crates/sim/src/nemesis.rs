@@ -338,7 +338,7 @@ impl World {
     pub(crate) fn flip_bit(&mut self, node: NodeIndex, path: PathBuf, bit: u64) {
         if self.host(node).disk.corrupt(&path, bit / 8, (bit % 8) as u8).is_ok() {
             self.trace.note(self.now, || format!("bit {bit} of {} at {node:?}", path.display()));
-            self.judge.stored.forget(node);
+            self.judge.stored.lose_some(node);
             self.nemesis.tables_damaged += 1;
             self.nemesis.damaged = Some((node, path));
         }

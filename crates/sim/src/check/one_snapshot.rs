@@ -3,6 +3,10 @@
 //!
 //! What a node has made durable without saying so, for it ended before, may have been there at any time. Keys whose
 //! values expire are left out: when they do is a matter of clocks.
+//!
+//! A directory that was restored or damaged may still hold each version that its node ever made durable. A repair may
+//! write such a version again, and the node says only then that it is durable. So the version may have been there
+//! before that time too.
 
 use super::Violation;
 use crate::Nanos;
@@ -16,9 +20,15 @@ pub fn check(scanned: &Scanned, stored: &Stored, issue: &Issue) -> Result<(), Vi
     let Some((first_came, _)) = scanned.came else { return Ok(()) };
     let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
     let expires = |key| issue.range(key, ..).any(|(_, issued)| issued.expires_at.is_some());
+    let perhaps_held = |version| stored.perhaps_held(scanned.node, version);
     let held: Vec<_> = (stored.of(scanned.node))
         .filter(|(key, _)| scanned.went_past(key) && !expires(key))
-        .map(|(key, versions)| Held { key, versions, seen: seen.get(key).copied() })
+        .map(|(key, versions)| Held {
+            key,
+            versions,
+            seen: seen.get(key).copied(),
+            perhaps_held: &perhaps_held,
+        })
         .collect();
     // Between two of these nothing changes.
     let changes = held.iter().flat_map(|held| held.versions).map(|(since, _)| *since);
@@ -45,6 +55,8 @@ struct Held<'a> {
     versions: &'a [(Nanos, Version)],
     /// What the scan saw of it.
     seen: Option<Version>,
+    /// Whether the node may have held a version before it said so.
+    perhaps_held: &'a dyn Fn(Version) -> bool,
 }
 
 impl Held<'_> {
@@ -52,7 +64,10 @@ impl Held<'_> {
     fn may_show(&self, at: Nanos, issue: &Issue) -> bool {
         let passed = self.versions.partition_point(|(since, _)| *since <= at);
         let newest = self.versions[..passed].last().map(|(_, version)| *version);
-        let came_later = |version| self.versions[passed..].iter().any(|(_, later)| *later == version);
+        let came_later = |version| {
+            !(self.perhaps_held)(version)
+                && self.versions[passed..].iter().any(|(_, later)| *later == version)
+        };
         match (self.seen, newest) {
             (Some(seen), newest) => newest <= Some(seen) && !came_later(seen),
             (None, None) => true,
@@ -78,6 +93,26 @@ mod tests {
         Key::new(Bytes::from_static(name.as_bytes())).unwrap()
     }
 
+    /// From 10 to 20 a scan had its first page, in which it saw these versions.
+    fn scanned(seen: &[(&'static str, u64)]) -> Scanned {
+        let see = |&(name, number): &(&'static str, u64)| Seen {
+            key: key(name),
+            version: version(number),
+            value: Bytes::new(),
+        };
+        Scanned {
+            id: ScanId(0),
+            node: NodeIndex(0),
+            scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
+            began: Nanos(10),
+            least_wall: NOW,
+            greatest_wall: NOW,
+            seen: seen.iter().map(see).collect(),
+            came: Some((Nanos(20), Nanos(30))),
+            ended: Some((Nanos(30), ScanEnd::Complete)),
+        }
+    }
+
     /// From 10 to 20 a scan had its first page; before and after, "a" and "b" changed, and "c" was deleted.
     fn holds(seen: &[(&'static str, u64)]) -> bool {
         let mut stored = Stored::default();
@@ -88,23 +123,7 @@ mod tests {
         }
         stored.note(NodeIndex(0), key("c"), Nanos(16), version(6));
         issue.note(&key("c"), &Cell::tombstone(version(6), 3)).unwrap();
-        let see = |&(name, number): &(&'static str, u64)| Seen {
-            key: key(name),
-            version: version(number),
-            value: Bytes::new(),
-        };
-        let scanned = Scanned {
-            id: ScanId(0),
-            node: NodeIndex(0),
-            scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
-            began: Nanos(10),
-            least_wall: NOW,
-            greatest_wall: NOW,
-            seen: seen.iter().map(see).collect(),
-            came: Some((Nanos(20), Nanos(30))),
-            ended: Some((Nanos(30), ScanEnd::Complete)),
-        };
-        check(&scanned, &stored, &issue).is_ok()
+        check(&scanned(seen), &stored, &issue).is_ok()
     }
 
     #[test]
@@ -120,5 +139,25 @@ mod tests {
         assert!(!holds(&[("a", 1), ("b", 5), ("c", 3)]));
         assert!(!holds(&[("a", 1), ("b", 2)]));
         assert!(!holds(&[("a", 4), ("c", 3)]));
+    }
+
+    #[test]
+    fn a_directory_that_was_changed_may_hold_what_a_repair_writes_again_later() {
+        let is_seen = |lose: fn(&mut Stored, NodeIndex)| {
+            let mut stored = Stored::default();
+            let mut issue = Issue::default();
+            issue.note(&key("a"), &Cell::value(version(1), 3, Bytes::new())).unwrap();
+            stored.note(NodeIndex(0), key("a"), Nanos(1), version(1));
+            lose(&mut stored, NodeIndex(0));
+            stored.note(NodeIndex(0), key("a"), Nanos(25), version(1));
+            check(&scanned(&[("a", 1)]), &stored, &issue).is_ok()
+        };
+        assert!(is_seen(Stored::lose_some));
+        assert!(!is_seen(Stored::lose_all), "an empty directory holds nothing");
+        let restored_after_empty = |stored: &mut Stored, node| {
+            stored.lose_all(node);
+            stored.lose_some(node);
+        };
+        assert!(is_seen(restored_after_empty), "the backup is older than the empty directory");
     }
 }

@@ -2,27 +2,47 @@
 
 use crate::Nanos;
 use cluster::{Key, NodeIndex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stdx::Version;
 
 /// For each node and key, the versions that were the newest at some time, since when.
 #[derive(Debug, Default)]
 pub struct Stored {
     by_node: BTreeMap<NodeIndex, BTreeMap<Key, Vec<(Nanos, Version)>>>,
+    /// All versions that each node has ever made durable, in whichever directory.
+    ever: BTreeMap<NodeIndex, BTreeSet<Version>>,
+    /// The versions that a directory may have held before its node said so: the directory was restored or damaged.
+    perhaps_held: BTreeMap<NodeIndex, BTreeSet<Version>>,
 }
 
 impl Stored {
     /// Takes note that a node has made a version durable.
     pub fn note(&mut self, node: NodeIndex, key: Key, at: Nanos, version: Version) {
+        self.ever.entry(node).or_default().insert(version);
         let versions = self.by_node.entry(node).or_default().entry(key).or_default();
         if versions.last().is_none_or(|(_, newest)| *newest < version) {
             versions.push((at, version));
         }
     }
 
-    /// A node has lost its disk.
-    pub fn forget(&mut self, node: NodeIndex) {
+    /// A node starts again with an empty directory.
+    pub fn lose_all(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
+        self.perhaps_held.remove(&node);
+    }
+
+    /// A node has lost a part of its directory, or its directory was restored to an earlier state. The node need not hold
+    /// anything any more, but it may hold each version that it has ever made durable.
+    pub fn lose_some(&mut self, node: NodeIndex) {
+        self.by_node.remove(&node);
+        if let Some(ever) = self.ever.get(&node) {
+            self.perhaps_held.insert(node, ever.clone());
+        }
+    }
+
+    /// Whether a node may have held a version before the time at which [`Stored::of`] says that it made it durable.
+    pub fn perhaps_held(&self, node: NodeIndex, version: Version) -> bool {
+        self.perhaps_held.get(&node).is_some_and(|versions| versions.contains(&version))
     }
 
     /// What a node has made durable: of each key the versions that were the newest, and since when.

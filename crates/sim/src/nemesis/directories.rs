@@ -307,7 +307,7 @@ impl World {
         self.end_process(node, Ending::PowerLoss, Some(down));
         let disk = self.host(node).disk.clone();
         self.host(node).disk = change(disk).expect("nothing has this disk open, and it has room");
-        self.judge.lost_directory(node);
+        self.judge.changed_directory(node);
         self.nemesis.note_change(node);
     }
 
