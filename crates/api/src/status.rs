@@ -73,6 +73,8 @@ pub struct NodeStatus {
     pub clock_ahead_ms: i64,
     /// From a heartbeat to its answer, in microseconds; nothing while it does not answer.
     pub round_trip_us: Option<u64>,
+    /// How many nodes hold a key when a request to it does not say it; nothing before it has told.
+    pub default_from: Option<u8>,
 }
 
 /// Whether a node answers.
@@ -162,6 +164,7 @@ impl NodeStatus {
             hints_dropped: 0,
             clock_ahead_ms: 0,
             round_trip_us: None,
+            default_from: None,
         }
     }
 
@@ -186,6 +189,7 @@ impl NodeStatus {
             hints_bytes: peer.hints.bytes,
             hints_dropped: peer.hints_dropped,
             clock_ahead_ms: peer.clock_ahead_micros / 1_000,
+            default_from: peer.default_from,
             round_trip_us: round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         }
     }

@@ -19,6 +19,7 @@ const PEER: PeerStatus = PeerStatus {
     hints_dropped: 22,
     clock_ahead_micros: -23_999,
     round_trip: Some(Duration::from_micros(24)),
+    default_from: Some(3),
 };
 
 fn cluster_status() -> ClusterStatus {
@@ -109,9 +110,9 @@ fn the_document_keeps_its_names() {
     let expected = concat!(
         r#"{"version":"0.1.0","state":"serving","uptime_ms":1,"#,
         r#""nodes":[{"url":"http://127.0.0.1:8080","self":true,"state":"up","standing":null,"disk_full":false,"hints":0,"#,
-        r#""hints_bytes":0,"hints_dropped":0,"clock_ahead_ms":0,"round_trip_us":null},"#,
+        r#""hints_bytes":0,"hints_dropped":0,"clock_ahead_ms":0,"round_trip_us":null,"default_from":null},"#,
         r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","disk_full":true,"hints":20,"#,
-        r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null}],"#,
+        r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null,"default_from":3}],"#,
         r#""cluster":{"standing":"settled","ready":true,"#,
         r#""repair":{"rebuilding":false,"healing":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
         r#""links":{"dialed":28,"accepted":29,"refused":30,"sent_messages":31,"sent_bytes":32,"write_calls":33,"#,

@@ -41,6 +41,9 @@ pub(crate) fn of(
         warnings.extend(of_standing(nodes));
     }
     nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
+    let own_from = process.rules.default_from;
+    warnings
+        .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
     let complaints = process.complaints.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
     let told = complaints.map(|(peer, reason)| format!("A link with {peer} was refused lately: {reason}."));
@@ -226,6 +229,16 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
     }
 }
 
+/// Nodes with different defaults write and read with quorums that may not overlap.
+fn of_default_from(own: u8, peer: &NodeStatus) -> Option<String> {
+    let theirs = peer.default_from.filter(|theirs| *theirs != own)?;
+    Some(format!(
+        "Without ack and from {} keeps each key on {theirs} nodes, and this node on {own}: a read through one may miss what \
+         was written through the other. Start all nodes with the same --default-from.",
+        peer.url
+    ))
+}
+
 fn of_peer(node: &NodeStatus) -> Vec<String> {
     let NodeStatus { url, hints, hints_dropped, .. } = node;
     let mut warnings = Vec::new();
@@ -333,6 +346,15 @@ mod tests {
         assert!(of_future(newest, now(0)).expect("told").contains("up to 3600 s ahead"));
         assert_eq!(of_future(newest, now(3_590)), None);
         assert_eq!(of_future(newest, now(9_000)), None);
+    }
+
+    #[test]
+    fn a_default_that_differs_is_told() {
+        let peer = |default_from| NodeStatus { default_from, ..node("b", false, NodeState::Up) };
+        assert_eq!(of_default_from(3, &peer(None)), None);
+        assert_eq!(of_default_from(3, &peer(Some(3))), None);
+        let told = of_default_from(3, &peer(Some(5))).expect("told");
+        assert!(told.contains("b keeps each key on 5 nodes, and this node on 3"), "{told}");
     }
 
     #[test]

@@ -377,6 +377,25 @@ fn new_nodes_store_writes_and_answer_reads_only_when_all_nodes_were_heard() {
 }
 
 #[test]
+fn a_default_of_from_that_differs_is_warned_of() {
+    let mut cluster = Cluster::prepare(3);
+    for (node, default_from) in [(0, 3), (1, 2), (2, 3)] {
+        let config = cluster.config(node);
+        cluster.start_with(node, Config { default_from, ..config });
+    }
+    (0..3).for_each(|node| cluster.wait_until_serving(node));
+    let odd = cluster.addresses[1];
+    let is_told = |node: usize, of: &str| cluster.warnings(node).contains(of);
+    eventually("the others warn of it", || is_told(0, &format!("http://{odd} keeps each key on 2 nodes")));
+    eventually("it warns of the others", || is_told(1, "keeps each key on 3 nodes, and this node on 2"));
+    assert!(!is_told(0, "keeps each key on 3 nodes"), "one is as the node itself");
+    let metrics = cluster.exchange(0, bare("GET", "/metrics"));
+    let sample = format!("veche_peer_default_from_differs{{peer=\"http://{odd}\"}} 1");
+    assert!(metrics.text().contains(&sample), "{sample}");
+    cluster.stop_all();
+}
+
+#[test]
 fn clients_do_not_crowd_peers_out() {
     let mut cluster = Cluster::prepare(3);
     let limits = Limits { connections_max: 2, ..Limits::default() };

@@ -3,6 +3,7 @@
 use super::Node;
 use super::repair::is_in_future;
 use crate::{HintCount, NodeIndex, PeerState, Standing};
+use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::WallTime;
 
@@ -47,6 +48,9 @@ pub struct PeerStatus {
     pub clock_ahead_micros: i64,
     /// From a heartbeat to its answer.
     pub round_trip: Option<Duration>,
+    /// How many replicas hold a key when a request to that node does not say it; `None`: it has not reported it in
+    /// this life of this node.
+    pub default_from: Option<u8>,
 }
 
 /// A pass over all keys.
@@ -74,7 +78,11 @@ pub enum RepairKind {
 impl Node {
     pub(super) fn peer_status(&self, node: NodeIndex) -> PeerStatus {
         let peer = self.peer(node);
+        let is_own = node == self.member.me;
+        let default_from =
+            if is_own { Some(self.limits.default_from) } else { peer.default_from.map(NonZeroU8::get) };
         PeerStatus {
+            default_from,
             node,
             state: self.view.peer(node).state,
             standing: self.standing_of(node),

@@ -280,6 +280,25 @@ fn tell_changes(member: &Member, before: &ClusterView, now: &ClusterView) {
     }
 }
 
+/// Tells operators of peers whose default count of replicas is another one than this node's, once for each change.
+fn tell_default_froms(member: &Member, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
+    for (index, peer) in account.peers.iter().enumerate() {
+        let former = before.and_then(|before| before.peers.get(index)?.default_from);
+        let Some(theirs) = peer.default_from.filter(|_| former != peer.default_from) else { continue };
+        let name = &member.layout.names()[index];
+        if theirs != own {
+            tracing::warn!(
+                peer = name,
+                theirs,
+                own,
+                "the nodes have different defaults of from: start all with the same --default-from"
+            );
+        } else if former.is_some() {
+            tracing::info!(peer = name, theirs, "the nodes have the same default of from now");
+        }
+    }
+}
+
 /// Records what is new. The account is renewed more often than heartbeats are sent, and to the nanosecond no two of
 /// them take alike.
 fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account: &NodeStatus) {
@@ -353,7 +372,9 @@ impl Machine for Presiding {
             if let Some(metrics) = &driver.process.metrics {
                 record_round_trips(metrics, &mut machine.round_trips, &account);
             }
-            *driver.local.account.lock() = Some(Arc::new(account));
+            let before = driver.local.account.lock().replace(Arc::new(account.clone()));
+            let own = driver.process.config.default_from;
+            tell_default_froms(&driver.local.member, own, before.as_deref(), &account);
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);

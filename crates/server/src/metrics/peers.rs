@@ -31,6 +31,7 @@ pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
     let account = scene.local.and_then(|local| local.account.lock().clone());
     let peers = peers(scene, account.as_ref());
     states(out, &peers);
+    default_froms(out, scene, &peers);
     links(out, scene, &peers);
     hints(out, scene, &peers);
     repair(out, scene, &peers, account.as_deref());
@@ -54,6 +55,15 @@ fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -
     for peer in peers {
         family.count(&[("peer", peer.url)], value(peer));
     }
+}
+
+fn default_froms(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
+    let own = scene.process.config.default_from;
+    let help = "1 for a peer whose --default-from differs from this node's, else 0.";
+    each(&mut out.gauge("veche_peer_default_from_differs", help), peers, |peer| {
+        let theirs = peer.status.and_then(|status| status.default_from);
+        u64::from(theirs.is_some_and(|theirs| theirs != own))
+    });
 }
 
 fn states(out: &mut Exposition, peers: &[Peer<'_>]) {
