@@ -17,8 +17,7 @@ use std::time::Duration;
 use stdx::Rng;
 
 /// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
-const DRAWN: [FaultKind; 4] =
-    [FaultKind::LoseFiles, FaultKind::RestoreNode, FaultKind::RestoreCluster, FaultKind::LongAbsence];
+const DRAWN: [FaultKind; 3] = [FaultKind::LoseFiles, FaultKind::RestoreNode, FaultKind::RestoreCluster];
 /// The share of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;
 /// Kinds of faults beside the one that is asked for, at most.
