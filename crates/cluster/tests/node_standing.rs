@@ -3,12 +3,12 @@
 mod node_support;
 
 use cluster::{
-    Asker, Effect, Incarnation, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing,
-    StoreRequest,
+    Asker, DialFailure, Effect, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex,
+    PeerHello, PeerState, Standing, StoreRequest,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
-use stdx::{Hlc, NodeTag};
+use stdx::{Hlc, NodeTag, Now, Rng};
 
 /// Two of three new nodes, which the operator has told that the cluster is new.
 fn founded_without_the_third(seed: u64) -> World {
@@ -304,6 +304,34 @@ fn a_copy_beside_the_original_is_refused_for_what_it_is() {
     world.run(SECOND);
     assert!(are_all_believed(&world), "nothing has changed for the original");
     assert_eq!(world.state(0, 1), PeerState::Up);
+}
+
+/// Peers that refuse its links live, and may know better: with `ack=1` the copy would answer from its own disk.
+#[test]
+fn a_settled_node_that_its_peers_refuse_serves_and_is_not_believed() {
+    let world = World::started(3, 18);
+    let host = &world.hosts[0];
+    let member = Member { incarnation: Incarnation(0xc0b1), ..host.member.clone() };
+    let record = host.store.record.clone();
+    let mut now = world.now_at(0);
+    let mut node = Node::new(now, member, record, world.limits, Rng::new(1));
+    let mut run = |node: &mut Node, reason, rounds: u32| {
+        for _ in 0..rounds {
+            let step = 100 * MILLISECOND;
+            now = Now { mono: now.mono + step, wall: now.wall.saturating_add(step) };
+            node.handle_timeout(now);
+            while let Some(effect) = node.poll_effect() {
+                if let Effect::Link(LinkAction::Dial(peer)) = effect {
+                    node.handle_link(now, LinkEvent::DialFailed { node: peer, reason });
+                }
+            }
+        }
+    };
+    let is_believed = |node: &Node| node.view().peer(NodeIndex(0)).believed;
+    run(&mut node, DialFailure::Rejected, 100);
+    assert!(node.is_ready() && !is_believed(&node));
+    run(&mut node, DialFailure::Refused, 300);
+    assert!(is_believed(&node), "they are gone");
 }
 
 /// The copy ran while the original was down. What it wrote, counting itself, the original lacks.

@@ -18,18 +18,19 @@
 
 use super::Node;
 use super::peer::{AcceptedLink, DialedLink};
-use crate::{Asker, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing};
+use crate::{Asker, DialFailure, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing};
 use stdx::{NodeTag, Now};
 
 impl Node {
     pub(super) fn link_event(&mut self, now: Now, event: LinkEvent) {
         match event {
             LinkEvent::Opened(hello) => self.link_opened(now, hello),
-            LinkEvent::DialFailed { node, .. }
+            LinkEvent::DialFailed { node, reason }
                 if self.is_peer(node) && self.peer(node).dialer.is_dialing() =>
             {
                 let peer = self.peer_mut(node);
                 peer.dials_awaited = peer.dials_awaited.saturating_sub(1);
+                peer.refuses = reason == DialFailure::Rejected;
                 self.link_ended(now, node);
             }
             LinkEvent::Closed { node } if self.is_peer(node) && self.peer(node).dialer.is_open() => {
@@ -109,6 +110,7 @@ impl Node {
         let heard_number = self.outbox.last_number();
         let peer = self.peer_mut(hello.node);
         peer.dialer.opened();
+        peer.refuses = false;
         if peer.state == PeerState::Unknown {
             peer.hints_there.since = now.mono;
         }

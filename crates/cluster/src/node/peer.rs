@@ -24,6 +24,8 @@ pub(super) struct Peer {
     pub(super) state: PeerState,
     /// Another process under its name that was refused while the peer answered at its address, and since when.
     pub(super) copy: Option<(Incarnation, Instant)>,
+    /// It lives, and refused the link that was last dialed to it.
+    pub(super) refuses: bool,
     /// What it has last said it remembers of this node, in this node's life.
     pub(super) word: Option<Word>,
     /// Its newest life that is remembered here, with the greatest clock heard in this life of this node.
@@ -85,6 +87,7 @@ impl Peer {
             dials_awaited: 0,
             state: PeerState::Unknown,
             copy: None,
+            refuses: false,
             word: None,
             heard_life: None,
             default_from: None,

@@ -14,7 +14,8 @@
 //! **Mechanism.** Each peer says in its heartbeats what it remembers: its *word*. Until a peer's word was heard in this
 //! life, this node says to that peer that it is unsettled. A peer keeps what it remembers until this node says
 //! otherwise, so a word is not lost by a crash or a broken link. At its start a settled node waits for the words of
-//! all peers that may be reachable before its own answers count.
+//! all peers that may be reachable before its own answers count. A peer that refuses its links lives, and may know
+//! better: beside the original, a process on a copy of the directory hears no word, and never counts.
 //!
 //! Where the operator said that the cluster is new ([`NodeLimits::new_cluster`](crate::NodeLimits)), the record keeps
 //! the peers that were not heard. The word of such a peer is still heard later, and makes a settled node rebuild.
@@ -42,7 +43,7 @@ use std::time::Duration;
 use stdx::{NodeTag, Now};
 
 /// Words of peers that are outstanding for longer after the start are not waited for.
-const WORDS_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const WORDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a peer remembers of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +165,10 @@ impl Node {
     /// Whether some peer may be reachable and has not said what it remembers.
     pub(super) fn is_word_outstanding(&self) -> bool {
         let may_answer = |peer: &Peer| {
-            peer.state != PeerState::Unreachable || peer.dialed.is_some() || peer.accepted.is_some()
+            peer.state != PeerState::Unreachable
+                || peer.refuses
+                || peer.dialed.is_some()
+                || peer.accepted.is_some()
         };
         self.peer_nodes().map(|node| self.peer(node)).any(|peer| peer.word.is_none() && may_answer(peer))
     }
@@ -183,7 +187,8 @@ impl Node {
     }
 
     fn look_whether_words_are_heard(&mut self, now: Now) {
-        let is_late = || now.mono - self.started >= WORDS_WITHIN;
+        let refuses = |node| self.peer(node).refuses && self.peer(node).word.is_none();
+        let is_late = || now.mono - self.started >= WORDS_WITHIN && !self.peer_nodes().any(refuses);
         if !self.words_are_heard && (!self.is_word_outstanding() || is_late()) {
             self.words_are_heard = true;
             self.send_heartbeats(now);
