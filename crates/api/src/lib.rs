@@ -25,7 +25,7 @@ mod slow;
 mod status;
 
 pub use decode::{
-    Action, Asked, Batch, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range, RequestKind,
+    Action, Asked, Batch, ByteRange, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range, RequestKind,
     Rules, decode_head, decode_plain,
 };
 pub use encode::{

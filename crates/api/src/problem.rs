@@ -7,7 +7,7 @@ use crate::Answer;
 use crate::encode::acks_value;
 use bytes::Bytes;
 use cluster::Acks;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -25,6 +25,8 @@ pub struct Problem {
     allow: Option<&'static str>,
     retry_after_secs: Option<u64>,
     acks: Option<Acks>,
+    /// Of a range that cannot be satisfied: the length of the value, in bytes.
+    value_len: Option<usize>,
 }
 
 /// The document.
@@ -39,7 +41,7 @@ impl Problem {
     /// A problem of this status. `detail` says what was wrong and what to do.
     pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
-        Self { status, reason: None, detail, allow: None, retry_after_secs: None, acks: None }
+        Self { status, reason: None, detail, allow: None, retry_after_secs: None, acks: None, value_len: None }
     }
 
     /// `400`: the request is malformed or asks for what cannot be.
@@ -89,6 +91,14 @@ impl Problem {
         Self { reason, acks: Some(acks), ..Self::new(StatusCode::GATEWAY_TIMEOUT, detail) }
     }
 
+    /// `416`: a value of `value_len` bytes has none of the bytes that `Range` names.
+    pub(crate) fn range_not_satisfiable(value_len: usize) -> Self {
+        let detail = format!(
+            "The value has {value_len} bytes, and none of those that Range names. Ask for bytes that it has, or leave Range out."
+        );
+        Self { value_len: Some(value_len), ..Self::new(StatusCode::RANGE_NOT_SATISFIABLE, detail) }
+    }
+
     pub(crate) fn with_acks(self, acks: Acks) -> Self {
         Self { acks: Some(acks), ..self }
     }
@@ -127,6 +137,10 @@ impl Problem {
         }
         if let Some(secs) = self.retry_after_secs {
             headers.insert(RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if let Some(value_len) = self.value_len {
+            let range = HeaderValue::try_from(format!("bytes */{value_len}")).expect("it is visible ASCII");
+            headers.insert(CONTENT_RANGE, range);
         }
         if let Some(acks) = self.acks {
             headers.insert(crate::encode::VECHE_ACKS, acks_value(acks));

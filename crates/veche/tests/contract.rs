@@ -171,13 +171,15 @@ fn preconditions_that_are_not_honoured_are_refused() {
     let mut connection = node.connect();
     for header in [
         "If-Match: *",
+        "If: ([\"x\"])",
+        "If-Schedule-Tag-Match: \"x\"",
         "If-Modified-Since: Sat, 21 Nov 2026 00:00:00 GMT",
         "If-Unmodified-Since: x",
         "If-Range: \"x\"",
-        "If: ([\"x\"])",
-        "If-Schedule-Tag-Match: \"x\"",
     ] {
-        for method in ["GET", "PUT", "DELETE"] {
+        let is_ignored_by_reads = header.contains("Since") || header.contains("Range");
+        let methods = if is_ignored_by_reads { &["PUT", "DELETE"][..] } else { &["GET", "PUT", "DELETE"] };
+        for method in methods {
             let request = format!(
                 "{method} /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n{header}\r\n\r\n"
             );
@@ -188,6 +190,55 @@ fn preconditions_that_are_not_honoured_are_refused() {
         "PUT /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nIf-None-Match: *\r\nContent-Length: 1\r\n\r\nx";
     connection.exchange(conditional_put).assert_problem(501, "precondition");
     assert_eq!(connection.exchange(get("k")).status, 404);
+}
+
+#[test]
+fn a_part_of_a_value_is_sent_to_those_who_ask_for_it() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    let tag = connection.exchange(put("k", "0123456789")).header("etag").expect("a version").to_owned();
+    let mut ask = |headers: &str| {
+        let request = format!("GET /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n{headers}\r\n");
+        let answer = connection.exchange(request);
+        let range = answer.header("content-range").map(str::to_owned);
+        (answer.status, range, String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    let whole = || (200, None, "0123456789".to_owned());
+    let part = |range: &str, body: &str| (206, Some(range.to_owned()), body.to_owned());
+    assert_eq!(ask("Range: bytes=2-4\r\n"), part("bytes 2-4/10", "234"));
+    assert_eq!(ask("Range: bytes=7-\r\n"), part("bytes 7-9/10", "789"));
+    assert_eq!(ask("Range: bytes=-1\r\n"), part("bytes 9-9/10", "9"));
+    assert_eq!(ask(&format!("Range: bytes=0-0\r\nIf-Range: {tag}\r\n")), part("bytes 0-0/10", "0"));
+    for other in [format!("W/{tag}"), "\"x\"".to_owned(), "Sat, 21 Nov 2026 00:00:00 GMT".to_owned()] {
+        assert_eq!(ask(&format!("Range: bytes=0-0\r\nIf-Range: {other}\r\n")), whole(), "{other}");
+    }
+    assert_eq!(ask("If-Range: \"x\"\r\n"), whole());
+    assert_eq!(ask("If-Modified-Since: Sat, 21 Nov 2026 00:00:00 GMT\r\n"), whole());
+    assert_eq!(ask("If-Unmodified-Since: Sat, 21 Nov 1998 00:00:00 GMT\r\n"), whole());
+    let (status, range, body) = ask("Range: bytes=10-11\r\n");
+    assert_eq!((status, range.as_deref()), (416, Some("bytes */10")));
+    assert!(body.contains("The value has 10 bytes"), "{body}");
+    assert_eq!(ask(&format!("Range: bytes=0-0\r\nIf-None-Match: {tag}\r\n")).0, 304);
+}
+
+#[test]
+fn the_expiry_of_a_value_is_shown() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    assert_eq!(connection.exchange(put("for-an-hour&ttl=3600000", "v")).status, 201);
+    assert_eq!(connection.exchange(put("forever", "v")).status, 201);
+    let unix_ms = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.expect("after 1970").as_millis() as u64
+    };
+    for request in [get("for-an-hour"), get("for-an-hour").replacen("GET", "HEAD", 1)] {
+        let answer = connection.exchange(request);
+        let expires_at: u64 = answer.header("veche-expires-at").expect("it is shown").parse().expect("a number");
+        assert!(expires_at > unix_ms() && expires_at <= unix_ms() + 3_600_000, "{expires_at}");
+    }
+    assert_eq!(connection.exchange(get("forever")).header("veche-expires-at"), None);
 }
 
 #[test]

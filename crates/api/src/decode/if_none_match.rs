@@ -69,7 +69,7 @@ fn parse_list(mut rest: &[u8], versions: &mut Vec<Version>) -> Option<()> {
 }
 
 /// The version that is printed as this tag.
-fn version_of(tag: &[u8]) -> Option<Version> {
+pub(super) fn version_of(tag: &[u8]) -> Option<Version> {
     let text = std::str::from_utf8(tag).ok()?;
     let has_upper_case = text.bytes().any(|byte| byte.is_ascii_uppercase());
     if has_upper_case { None } else { text.parse().ok() }

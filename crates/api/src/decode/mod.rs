@@ -8,8 +8,10 @@
 //! [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
 //! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it has to come whole, and is ignored. So is that of a
-//! `POST`, but for a batch. A `Range` header is ignored, as HTTP allows: the answer is the whole value or range.
+//! `POST`, but for a batch. A `Range` header is honoured on a `GET` of a value ([`ByteRange`]) and ignored elsewhere, as
+//! HTTP allows.
 
+mod byte_range;
 mod checkpoint;
 mod entities;
 mod if_none_match;
@@ -20,6 +22,8 @@ mod profile;
 mod query;
 
 use crate::Problem;
+pub(crate) use byte_range::Selection;
+pub use byte_range::ByteRange;
 use bytes::Bytes;
 pub use checkpoint::Checkpoint;
 use cluster::{Command, Key, Lifetime, Quorum};
@@ -100,6 +104,8 @@ pub struct Entity {
     pub quorum: Quorum,
     /// When the value need not be sent.
     pub if_none_match: Option<IfNoneMatch>,
+    /// The part of the value to send.
+    pub byte_range: Option<ByteRange>,
 }
 
 /// What is to be done with an entity.
@@ -125,6 +131,8 @@ pub struct Asked {
     pub action: Action,
     /// When the value need not be sent.
     pub if_none_match: Option<IfNoneMatch>,
+    /// The part of the value to send.
+    pub byte_range: Option<ByteRange>,
 }
 
 impl Entity {
@@ -135,13 +143,13 @@ impl Entity {
 
     /// The command, and what the encoder must remember of it. `value` counts for a `PUT` only.
     pub fn into_command(self, value: Bytes) -> (Command, Asked) {
-        let Self { action, key, quorum, if_none_match } = self;
+        let Self { action, key, quorum, if_none_match, byte_range } = self;
         let command = match action {
             Action::Get | Action::Head => Command::Get { key, quorum },
             Action::Put { lifetime } => Command::Put { key, value, lifetime, quorum },
             Action::Delete => Command::Delete { key, quorum },
         };
-        (command, Asked { action, if_none_match })
+        (command, Asked { action, if_none_match, byte_range })
     }
 }
 
@@ -190,7 +198,8 @@ fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
     }
     let entity = entity_of(verb, parts.uri.query().unwrap_or_default(), rules)?;
     let if_none_match = if is_read { if_none_match(parts)? } else { None };
-    Ok(Entity { if_none_match, ..entity })
+    let byte_range = if verb == Verb::Get { ByteRange::of(parts) } else { None };
+    Ok(Entity { if_none_match, byte_range, ..entity })
 }
 
 /// What method and query say.
@@ -209,7 +218,7 @@ fn entity_of(verb: Verb, query: &str, rules: &Rules) -> Result<Entity, Problem> 
     };
     let quorum = parameters.quorum(rules)?;
     let key = parameters.key()?;
-    Ok(Entity { action, key, quorum, if_none_match: None })
+    Ok(Entity { action, key, quorum, if_none_match: None, byte_range: None })
 }
 
 /// A read of what the node says of itself; whether it is of the headers alone.
@@ -241,14 +250,16 @@ fn check_no_parameters(parts: &Parts) -> Result<(), Problem> {
 }
 
 /// Refuses what may not be ignored.
-fn check_headers(parts: &Parts, may_if_none_match: bool) -> Result<(), Problem> {
+fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
     for (name, value) in &parts.headers {
         match *name {
-            header::IF_NONE_MATCH if may_if_none_match => {}
+            // Versions have no dates, so RFC 9110 has conditions on dates ignored (sections 13.1.3 and 13.1.4).
+            header::IF_NONE_MATCH | header::IF_RANGE | header::IF_MODIFIED_SINCE | header::IF_UNMODIFIED_SINCE
+                if is_value_read => {}
             ref name if is_precondition(name) => {
                 let detail = format!(
                     "The precondition {name} is not supported here. Leave it out; \
-                     If-None-Match works on GET and HEAD of {ENTITY_PATH}."
+                     If-None-Match and If-Range work on GET of {ENTITY_PATH}."
                 );
                 return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
             }

@@ -53,6 +53,12 @@ impl EntityHead {
         if self.superseded {
             append_field(out, "veche-superseded", b"1");
         }
+        if let Some(expires_at) = self.expires_at {
+            append_field(out, "veche-expires-at", super::expiry_ms(expires_at).to_string().as_bytes());
+        }
+        if let Some(part) = self.part {
+            append_field(out, "content-range", part.to_string().as_bytes());
+        }
         if self.value_len.is_some() {
             append_field(out, "content-type", super::CONTENT_TYPE_VALUE.as_bytes());
         }
@@ -128,7 +134,7 @@ mod tests {
     use super::*;
     use cluster::Failure;
     use proptest::prelude::*;
-    use stdx::{Cell, Hlc, NodeTag, Version};
+    use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
     const DATE: &HttpDate = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -147,10 +153,13 @@ mod tests {
             any::<(u64, u64)>().prop_map(|(hlc, tag)| Version::new(Hlc::from_bits(hlc), NodeTag(tag)));
         let value = prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
         prop_oneof![
-            (version.clone(), acks.clone(), value).prop_map(|(version, acks, value)| Reply::Found {
-                cell: Cell::value(version, 1, value),
-                acks
-            }),
+            (version.clone(), acks.clone(), value, prop::option::of(0..u64::MAX / 2)).prop_map(
+                |(version, acks, value, expires_at)| {
+                    let mut cell = Cell::value(version, 1, value);
+                    cell.meta.expires_at = expires_at.map(WallTime::from_micros_since_unix_epoch);
+                    Reply::Found { cell, acks }
+                }
+            ),
             acks.clone().prop_map(|acks| Reply::Missing { acks }),
             (version, acks.clone(), any::<bool>()).prop_map(|(version, acks, superseded)| Reply::Written {
                 version,
@@ -172,7 +181,22 @@ mod tests {
     fn asked() -> impl Strategy<Value = Asked> {
         let lifetime = cluster::Lifetime::Forever;
         let actions = vec![Action::Get, Action::Head, Action::Put { lifetime }, Action::Delete];
-        prop::sample::select(actions).prop_map(|action| Asked { action, if_none_match: None })
+        let ranges = vec![None, Some("bytes=1-20"), Some("bytes=-7"), Some("bytes=300-")];
+        (prop::sample::select(actions), prop::sample::select(ranges)).prop_map(|(action, range)| {
+            let byte_range = range.filter(|_| action == Action::Get).map(byte_range);
+            Asked { action, if_none_match: None, byte_range }
+        })
+    }
+
+    fn byte_range(text: &str) -> crate::ByteRange {
+        let request = http::Request::get("/v0/entity?id=k").header("range", text);
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        let nodes = std::num::NonZeroU8::MIN;
+        let rules = crate::Rules { nodes, default_from: 1, value_bytes_max: 1 };
+        match crate::decode_head(&parts, &rules) {
+            Ok(crate::Decoded::Entity(entity)) => entity.byte_range.expect("a range"),
+            other => panic!("{other:?}"),
+        }
     }
 
     proptest! {

@@ -1,21 +1,22 @@
 //! Replies to responses.
 //!
 //! `ETag` carries the version of what was found or written, `Veche-Acks` who answered, `Veche-Superseded: 1` that
-//! a write met a greater version. The answer to a `HEAD` has the headers of the answer to the `GET`.
+//! a write met a greater version, `Veche-Expires-At` when a value expires, in milliseconds of Unix time. The answer to a `HEAD` has the headers of the answer to the `GET`.
 
 mod entities;
 mod http1;
 mod shortfall;
 
+use crate::decode::Selection;
 use crate::{Action, Asked, Problem, ServingState, SlowRequests, Status};
 use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
-use stdx::{Cell, Version};
+use stdx::{Cell, Version, WallTime};
 
 pub use entities::{
     encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
@@ -27,6 +28,7 @@ use shortfall::{not_enough_heard, not_enough_replicas};
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
+const VECHE_EXPIRES_AT: HeaderName = HeaderName::from_static("veche-expires-at");
 const CONTENT_TYPE_VALUE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_TYPE_JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CONTENT_TYPE_METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
@@ -70,14 +72,39 @@ struct EntityHead {
     version: Version,
     acks: Acks,
     superseded: bool,
-    /// Where there is a value, its length.
+    /// When the value expires.
+    expires_at: Option<WallTime>,
+    /// Where there is a value, the length of what is sent of it.
     value_len: Option<usize>,
+    /// Where a part of the value is sent, which.
+    part: Option<ValuePart>,
+}
+
+/// A part of a value.
+#[derive(Clone, Copy, Debug)]
+struct ValuePart {
+    first: usize,
+    last: usize,
+    value_len: usize,
+}
+
+impl fmt::Display for ValuePart {
+    /// As `Content-Range` has it (RFC 9110, section 14.4).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes {}-{}/{}", self.first, self.last, self.value_len)
+    }
+}
+
+impl EntityHead {
+    const fn new(status: StatusCode, version: Version, acks: Acks) -> Self {
+        Self { status, version, acks, superseded: false, expires_at: None, value_len: None, part: None }
+    }
 }
 
 /// What is answered, head and body.
 fn outcome(reply: Reply, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> {
     match reply {
-        Reply::Found { cell, acks } => Ok(found(cell, acks, asked)),
+        Reply::Found { cell, acks } => found(cell, acks, asked),
         Reply::Missing { acks } => {
             let detail = "There is no such key: it was never written, was deleted, or has expired.";
             Err(Problem::new(StatusCode::NOT_FOUND, detail).with_acks(acks))
@@ -85,21 +112,38 @@ fn outcome(reply: Reply, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> 
         Reply::Written { version, superseded, acks } => {
             let is_delete = asked.action == Action::Delete;
             let status = if is_delete { StatusCode::ACCEPTED } else { StatusCode::CREATED };
-            Ok((EntityHead { status, version, acks, superseded, value_len: None }, Bytes::new()))
+            Ok((EntityHead { superseded, ..EntityHead::new(status, version, acks) }, Bytes::new()))
         }
         Reply::Page { .. } => unreachable!("pages answer scans: see encode_range_head"),
         Reply::Failed(failure) => Err(problem_of(failure, asked.operation())),
     }
 }
 
-fn found(cell: Cell, acks: Acks, asked: &Asked) -> (EntityHead, Bytes) {
-    let version = cell.meta.version;
-    let head = EntityHead { status: StatusCode::OK, version, acks, superseded: false, value_len: None };
-    if asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version)) {
-        return (EntityHead { status: StatusCode::NOT_MODIFIED, ..head }, Bytes::new());
+fn found(cell: Cell, acks: Acks, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> {
+    let Cell { meta, value } = cell;
+    let head =
+        EntityHead { expires_at: meta.expires_at, ..EntityHead::new(StatusCode::OK, meta.version, acks) };
+    if asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(meta.version)) {
+        return Ok((EntityHead { status: StatusCode::NOT_MODIFIED, ..head }, Bytes::new()));
     }
-    let head = EntityHead { value_len: Some(cell.value.len()), ..head };
-    (head, if asked.action == Action::Head { Bytes::new() } else { cell.value })
+    let selection = asked.byte_range.map(|range| range.select(meta.version, value.len()));
+    match selection {
+        None | Some(Selection::Whole) => {
+            let head = EntityHead { value_len: Some(value.len()), ..head };
+            Ok((head, if asked.action == Action::Head { Bytes::new() } else { value }))
+        }
+        Some(Selection::Bytes(bytes)) => {
+            let part = ValuePart { first: bytes.start, last: bytes.end - 1, value_len: value.len() };
+            let (status, value_len) = (StatusCode::PARTIAL_CONTENT, Some(bytes.len()));
+            Ok((EntityHead { status, value_len, part: Some(part), ..head }, value.slice(bytes)))
+        }
+        Some(Selection::Unsatisfiable) => Err(Problem::range_not_satisfiable(value.len()).with_acks(acks)),
+    }
+}
+
+/// An expiry in milliseconds of Unix time, rounded down: a copy made with it does not outlive the original.
+const fn expiry_ms(expires_at: WallTime) -> u64 {
+    expires_at.micros_since_unix_epoch() / 1_000
 }
 
 impl EntityHead {
@@ -112,6 +156,13 @@ impl EntityHead {
         headers.insert(VECHE_ACKS, acks_value(self.acks));
         if self.superseded {
             headers.insert(VECHE_SUPERSEDED, HeaderValue::from_static("1"));
+        }
+        if let Some(expires_at) = self.expires_at {
+            headers.insert(VECHE_EXPIRES_AT, HeaderValue::from(expiry_ms(expires_at)));
+        }
+        if let Some(part) = self.part {
+            let range = HeaderValue::try_from(part.to_string()).expect("it is visible ASCII");
+            headers.insert(CONTENT_RANGE, range);
         }
         if let Some(len) = self.value_len {
             headers.insert(CONTENT_TYPE, CONTENT_TYPE_VALUE);
@@ -336,7 +387,7 @@ mod tests {
     const ACKS: Acks = Acks { got: 1, from: 1 };
 
     fn asked(action: Action) -> Asked {
-        Asked { action, if_none_match: None }
+        Asked { action, if_none_match: None, byte_range: None }
     }
 
     fn put() -> Asked {
@@ -382,7 +433,7 @@ mod tests {
         for (condition, status) in [("*", 304), (VERSION_ETAG, 304), ("\"0\"", 200)] {
             let value = HeaderValue::from_str(condition).expect("a header value");
             let if_none_match = IfNoneMatch::parse([&value]).expect("a list of entity tags");
-            let asked = Asked { action: Action::Get, if_none_match: Some(if_none_match) };
+            let asked = Asked { if_none_match: Some(if_none_match), ..asked(Action::Get) };
             let answer = encode(found(), &asked);
             assert_eq!(answer.response.status(), status, "{condition}");
             assert_eq!(answer.response.body().is_empty(), status == 304);

@@ -1,0 +1,178 @@
+//! `Range` and `If-Range` on a read of a value (RFC 9110, sections 13.1.5 and 14.2).
+//!
+//! **Promise.** One range of bytes is answered with exactly these bytes, and only of the version that `If-Range`
+//! names. Every header that this module cannot honour leads to the whole value, as the RFC allows.
+//!
+//! **Caveats.** Several ranges in one header, other units than `bytes`, and malformed ranges are ignored.
+
+use http::header::{IF_RANGE, RANGE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::ops::Range;
+use stdx::Version;
+
+/// The part of a value that a reader asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    bounds: Bounds,
+    validator: Validator,
+}
+
+/// Positions of bytes, as the header gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bounds {
+    /// `first-last`, both included, or `first-`.
+    Positions { first: u64, last: u64 },
+    /// `-len`: the last bytes of the value.
+    Suffix { len: u64 },
+}
+
+/// The content of `If-Range`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Validator {
+    /// There is no such header: the range holds for every version.
+    Absent,
+    /// A strong entity tag that is a version.
+    Version(Version),
+    /// A date, a weak tag, or a tag of something else. It equals no version.
+    NoVersion,
+}
+
+/// The bytes to send for a [`ByteRange`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// The whole value: the reader's copy is of another version.
+    Whole,
+    /// These bytes of it.
+    Bytes(Range<usize>),
+    /// The value has none of the bytes asked for.
+    Unsatisfiable,
+}
+
+impl ByteRange {
+    /// Reads the range that a request asks for. `None`: there is none, or it is ignored.
+    pub(super) fn of(parts: &Parts) -> Option<Self> {
+        let bounds = Bounds::parse(only_line(&parts.headers, &RANGE)?.to_str().ok()?)?;
+        let validator = match parts.headers.contains_key(IF_RANGE) {
+            false => Validator::Absent,
+            true => only_line(&parts.headers, &IF_RANGE)
+                .and_then(strong_version)
+                .map_or(Validator::NoVersion, Validator::Version),
+        };
+        Some(Self { bounds, validator })
+    }
+
+    /// The bytes to send of a value of this version and length.
+    pub(crate) fn select(&self, version: Version, value_len: usize) -> Selection {
+        match self.validator {
+            Validator::Version(expected) if expected != version => return Selection::Whole,
+            Validator::NoVersion => return Selection::Whole,
+            Validator::Version(_) | Validator::Absent => {}
+        }
+        let len = value_len as u64;
+        let (first, end) = match self.bounds {
+            Bounds::Positions { first, last } => (first, last.saturating_add(1).min(len)),
+            // An empty value has no part; a reader of its last bytes gets all of it.
+            Bounds::Suffix { len: 1.. } if len == 0 => return Selection::Whole,
+            Bounds::Suffix { len: suffix } => (len - suffix.min(len), len),
+        };
+        if first >= end {
+            return Selection::Unsatisfiable;
+        }
+        Selection::Bytes(first as usize..end as usize)
+    }
+}
+
+impl Bounds {
+    fn parse(text: &str) -> Option<Self> {
+        let (unit, set) = text.split_once('=')?;
+        if !unit.trim().eq_ignore_ascii_case("bytes") {
+            return None;
+        }
+        let (first, last) = set.trim().split_once('-')?;
+        match (first.is_empty(), last.is_empty()) {
+            (true, _) => Some(Self::Suffix { len: position(last)? }),
+            (false, true) => Some(Self::Positions { first: position(first)?, last: u64::MAX }),
+            (false, false) => {
+                let (first, last) = (position(first)?, position(last)?);
+                (first <= last).then_some(Self::Positions { first, last })
+            }
+        }
+    }
+}
+
+/// A position. One that is past all values is as good as the greatest number.
+fn position(digits: &str) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first)
+}
+
+/// The version of a strong entity tag.
+fn strong_version(line: &HeaderValue) -> Option<Version> {
+    let tag = line.as_bytes().trim_ascii().strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    super::if_none_match::version_of(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use stdx::{Hlc, NodeTag};
+
+    const VERSION: Version = Version::new(Hlc::from_bits(0xab), NodeTag(1));
+    const TAG: &str = "\"00000000000000ab0000000000000001\"";
+
+    fn select(headers: &[(&str, &str)], len: usize) -> Option<Selection> {
+        let request = headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        ByteRange::of(&parts).map(|range| range.select(VERSION, len))
+    }
+
+    #[test]
+    fn one_range_selects_its_bytes() {
+        for (range, len, bytes) in [
+            ("bytes=0-0", 10, 0..1),
+            ("bytes=2-4", 10, 2..5),
+            ("bytes=2-", 10, 2..10),
+            ("bytes=2-99999999999999999999", 10, 2..10),
+            ("bytes=-3", 10, 7..10),
+            ("bytes=-30", 10, 0..10),
+            ("Bytes = 9-9 ", 10, 9..10),
+        ] {
+            assert_eq!(select(&[("range", range)], len), Some(Selection::Bytes(bytes)), "{range}");
+        }
+        for (range, len) in [("bytes=10-", 10), ("bytes=10-12", 10), ("bytes=-0", 10), ("bytes=0-", 0)] {
+            assert_eq!(select(&[("range", range)], len), Some(Selection::Unsatisfiable), "{range} {len}");
+        }
+        assert_eq!(select(&[("range", "bytes=-5")], 0), Some(Selection::Whole));
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_honoured_is_ignored() {
+        for range in
+            ["bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=3-2", "bytes=0-1,3-4", "items=0-1", "bytes=+1-2"]
+        {
+            assert_eq!(select(&[("range", range)], 10), None, "{range}");
+        }
+        assert_eq!(select(&[("range", "bytes=0-1"), ("range", "bytes=3-4")], 10), None);
+        assert_eq!(select(&[("if-range", TAG)], 10), None);
+    }
+
+    #[test]
+    fn if_range_is_compared_strongly() {
+        let with = |if_range: &str| select(&[("range", "bytes=1-2"), ("if-range", if_range)], 10);
+        assert_eq!(with(TAG), Some(Selection::Bytes(1..3)));
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for other in [&format!("W/{TAG}"), "\"00000000000000ab0000000000000002\"", "\"x\"", date, "", "*"] {
+            assert_eq!(with(other), Some(Selection::Whole), "{other}");
+        }
+        let twice = [("range", "bytes=1-2"), ("if-range", TAG), ("if-range", TAG)];
+        assert_eq!(select(&twice, 10), Some(Selection::Whole));
+    }
+}
