@@ -25,13 +25,14 @@ mod slow;
 mod status;
 
 pub use decode::{
-    Action, Asked, Batch, ByteRange, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range, RequestKind,
-    Rules, decode_head, decode_plain,
+    Action, Asked, Batch, ByteRange, Checkpoint, Decoded, Entity, IfNoneMatch, Profile, ProfileKind, Range,
+    RangeContent, ReadyForm, RequestKind, Rules, decode_head, decode_plain,
 };
 pub use encode::{
     Answer, HttpDate, encode, encode_batch_head, encode_checkpoint, encode_checkpoint_removed,
-    encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics, encode_profile,
-    encode_range_failure, encode_range_head, encode_repair_begun, encode_slow, encode_status,
+    encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics, encode_options, encode_profile,
+    encode_range_failure, encode_range_head, encode_ready, encode_repair_begun, encode_root, encode_slow,
+    encode_status,
 };
 pub use head_check::{HeadCheck, HeadLimits, PlainRequest, Verdict};
 pub use problem::Problem;

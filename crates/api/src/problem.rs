@@ -41,7 +41,15 @@ impl Problem {
     /// A problem of this status. `detail` says what was wrong and what to do.
     pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
-        Self { status, reason: None, detail, allow: None, retry_after_secs: None, acks: None, value_len: None }
+        Self {
+            status,
+            reason: None,
+            detail,
+            allow: None,
+            retry_after_secs: None,
+            acks: None,
+            value_len: None,
+        }
     }
 
     /// `400`: the request is malformed or asks for what cannot be.

@@ -1,6 +1,8 @@
 //! The contract's rows about requests: what is understood as what, and what is refused with which status.
 
-use api::{Action, Decoded, Entity, Rules, SlowRequest, SlowRequests, SlowStage, decode_head, encode_slow};
+use api::{
+    Action, Decoded, Entity, ReadyForm, Rules, SlowRequest, SlowRequests, SlowStage, decode_head, encode_slow,
+};
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, QuorumChoice};
 use http::request::Parts;
@@ -60,10 +62,12 @@ fn other_methods_are_refused_with_those_allowed() {
         ("/metrics", "GET, HEAD"),
         ("/v0/repair", "POST"),
         ("/v0/slow", "GET, HEAD"),
+        ("/v0/ready", "GET, HEAD"),
+        ("/", "GET, HEAD"),
     ] {
         let common = ["GET", "HEAD", "PUT", "DELETE", "POST"];
         let others = common.into_iter().filter(|method| !allow.split(", ").any(|allowed| allowed == *method));
-        for method in others.chain(["PATCH", "OPTIONS", "TRACE", "BREW"]) {
+        for method in others.chain(["PATCH", "TRACE", "BREW"]) {
             let problem = decode_head(&parts(method, target, &[]), &rules(1)).expect_err("not allowed");
             let answer = problem.to_answer(false);
             assert_eq!(answer.response.status(), 405);
@@ -73,9 +77,28 @@ fn other_methods_are_refused_with_those_allowed() {
 }
 
 #[test]
+fn options_tell_the_methods_of_a_path_and_probe_the_server() {
+    let options = |target: &str| decode_head(&parts("OPTIONS", target, &[]), &rules(1));
+    for (target, allow) in [
+        ("/v0/entity", "GET, HEAD, PUT, DELETE"),
+        ("/v0/entity?id=k&nonsense", "GET, HEAD, PUT, DELETE"),
+        ("/v0/entities", "GET, POST"),
+        ("/v0/checkpoint", "GET, HEAD, POST, DELETE"),
+        ("/v0/repair", "POST"),
+        ("/v0/profile", "GET"),
+        ("/v0/ready", "GET, HEAD"),
+    ] {
+        assert_eq!(options(target), Ok(Decoded::Options { allow }), "{target}");
+    }
+    for target in ["/", "*"] {
+        assert_eq!(options(target), Ok(Decoded::Ready(ReadyForm::Options)), "{target}");
+    }
+    assert_eq!(status_with("OPTIONS", "/v0/entity", &[("if-match", "*")]), 501);
+}
+
+#[test]
 fn unknown_paths_are_bad_requests() {
     let paths = [
-        "/",
         "/v0",
         "/v0/",
         "/v0/entity/",
@@ -89,7 +112,8 @@ fn unknown_paths_are_bad_requests() {
         assert_eq!(status("GET", path), 400, "{path}");
         assert_eq!(status("POST", path), 400, "{path}");
     }
-    assert_eq!(status("OPTIONS", "*"), 400);
+    assert_eq!(status("OPTIONS", "/v0/entity/"), 400);
+    assert_eq!(status("GET", "*"), 400);
     assert_eq!(status("CONNECT", "host:80"), 400);
 }
 

@@ -1,7 +1,7 @@
 //! Ranges, batches and checkpoints: what is understood as what, and what is refused with which status.
 
 use api::entries::{Coding, Format};
-use api::{Batch, Checkpoint, Decoded, Range, Rules, decode_head};
+use api::{Batch, Checkpoint, Decoded, Range, RangeContent, Rules, decode_head};
 use bytes::Bytes;
 use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope, Shortfall};
 use http::Request;
@@ -96,6 +96,39 @@ fn a_range_has_a_start() {
 }
 
 #[test]
+fn a_prefix_is_the_range_of_the_keys_that_begin_with_it() {
+    assert_eq!(range("prefix=ab").scan.range, between(b"ab", Some(b"ac")));
+    assert_eq!(range("prefix=a%ff%ff").scan.range, between(b"a\xff\xff", Some(b"b")));
+    assert_eq!(range("prefix=%ff%ff").scan.range, between(b"\xff\xff", None));
+    assert_eq!(range("prefix=a&start=ab").scan.range, between(b"ab", Some(b"b")), "to go on within a prefix");
+    assert_eq!(range("prefix=b&start=a&end=bc").scan.range, between(b"b", Some(b"bc")));
+    assert_eq!(range("prefix=b&end=c&start=bb").scan.range, between(b"bb", Some(b"c")));
+    for empty in ["prefix=a&start=b", "prefix=b&end=b", "prefix=b&end="] {
+        assert!(range(empty).scan.range.is_empty(), "{empty}");
+    }
+    for query in ["?prefix", "?prefix=", "?prefix=%4"] {
+        assert_eq!(range_status(query), 400, "{query}");
+    }
+    assert_eq!(range_status(&format!("?prefix={}", "k".repeat(Key::LEN_MAX + 1))), 414);
+    let problem = decode_head(&parts("GET", "/v0/entities", &[]), &rules()).expect_err("no start");
+    assert!(problem.detail().contains("?start=%00 lists everything"), "{}", problem.detail());
+}
+
+#[test]
+fn a_range_may_be_of_keys_or_their_number() {
+    let content = |query: &str| range(&format!("start=a&{query}")).content;
+    assert_eq!(content("keys=0&count=0"), RangeContent::Entries);
+    assert_eq!(content("keys=1"), RangeContent::Keys);
+    assert_eq!(content("count=1&limit=5&cluster=1"), RangeContent::Count);
+    for query in ["keys", "keys=2", "count=yes", "keys=1&count=1", "keys=1&keys=1"] {
+        assert_eq!(range_status(&format!("?start=a&{query}")), 400, "{query}");
+    }
+    assert_eq!(range_with("start=a&keys=1", &[("accept", NDJSON)]).format, Format::Ndjson);
+    assert_eq!(status_with("GET", "/v0/entities?start=a&keys=1", &[("accept", BINARY)]), 406);
+    assert_eq!(range_with("start=a&count=1", &[("accept", BINARY)]).content, RangeContent::Count);
+}
+
+#[test]
 fn a_limit_is_a_whole_number() {
     assert_eq!(range("start=a").scan.limit, None);
     for (query, limit) in
@@ -159,7 +192,7 @@ fn parameters_are_known_and_given_once() {
         "cluster=1&ack=1&ack=1",
         "id=a",
         "ttl=1",
-        "prefix=a",
+        "prefix=a&prefix=b",
         "=1",
     ] {
         assert_eq!(range_status(&format!("?start=a&{query}")), 400, "{query}");
@@ -186,8 +219,8 @@ fn parameters_are_known_and_given_once() {
 #[test]
 fn other_methods_are_refused_with_those_allowed() {
     for (target, allow, others) in [
-        ("/v0/entities?start=a", "GET, POST", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"]),
-        ("/v0/checkpoint", "GET, HEAD, POST, DELETE", ["PUT", "PATCH", "OPTIONS", "TRACE", "BREW"]),
+        ("/v0/entities?start=a", "GET, POST", ["HEAD", "PUT", "DELETE", "PATCH", "TRACE"]),
+        ("/v0/checkpoint", "GET, HEAD, POST, DELETE", ["PUT", "PATCH", "TRACE", "BREW", "LOCK"]),
     ] {
         for method in others {
             let problem = decode_head(&parts(method, target, &[]), &rules()).expect_err("not allowed");

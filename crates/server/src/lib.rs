@@ -33,6 +33,7 @@ mod outgoing;
 mod process;
 mod profile;
 mod read_pool;
+mod readiness;
 mod replies;
 mod reply_room;
 mod server;

@@ -17,6 +17,7 @@ use crate::driver::presiding::FromThreads;
 use crate::metrics;
 use crate::process::Process;
 use crate::profile;
+use crate::readiness;
 use crate::reply_room::{self, ReplyRoom};
 use crate::status;
 use crate::stream::CheckedStream;
@@ -273,7 +274,7 @@ impl Service {
         let process = &self.thread.process;
         let no_room = || process.admission.refuse(Refusal::Ranges).to_answer(false);
         let room = process.ranges.enter(&process.memory, range.format, range.coding).ok_or_else(no_room)?;
-        let form = Form::of(range.format, range.coding).map_err(|error| {
+        let form = Form::of(range.content, range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
             Problem::unavailable(RETRY_AFTER, detail).to_answer(false)
@@ -344,6 +345,15 @@ impl Service {
         if let Ok(Decoded::Status { is_head }) = decoded {
             return Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)));
         }
+        if let Ok(Decoded::Ready(form)) = decoded {
+            return Ok(Begun::Answered(api::encode_ready(readiness::obstacle(process), form)));
+        }
+        if let Ok(Decoded::Options { allow }) = decoded {
+            return Ok(Begun::Answered(api::encode_options(allow)));
+        }
+        if let Ok(Decoded::Root { is_head }) = decoded {
+            return Ok(Begun::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)));
+        }
         if let Ok(Decoded::Metrics { is_head }) = decoded {
             return Ok(Begun::Metrics { is_head });
         }
@@ -367,6 +377,9 @@ impl Service {
             Decoded::Status { .. }
             | Decoded::Metrics { .. }
             | Decoded::Slow { .. }
+            | Decoded::Ready(..)
+            | Decoded::Options { .. }
+            | Decoded::Root { .. }
             | Decoded::Profile(..) => unreachable!("answered above"),
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::local::Local;
 use crate::process::Process;
+use crate::readiness::QuorumReach;
 use api::{NodeStanding, NodeState, NodeStatus};
 use cluster::HybridClock;
 use engine::{DiskRoom, DiskStats, Stats};
@@ -36,9 +37,15 @@ pub(crate) fn of(
         warnings.extend(of_horizon(stats.horizon, now));
     }
     let account = local.and_then(|local| local.account.lock().clone());
-    warnings.extend(account.and_then(|account| of_last_round(&account, now)));
+    warnings.extend(account.as_deref().and_then(|account| of_last_round(account, now)));
     if now.mono.saturating_since(process.started) > STANDING_TIME {
         warnings.extend(of_standing(nodes));
+        let quorum = local.and_then(|local| {
+            let view = local.view.lock().clone();
+            let reach = QuorumReach::of_view(&local.member, process.rules.default_from, &view);
+            reach.warning(&local.member.layout)
+        });
+        warnings.extend(quorum);
     }
     nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
     let own_from = process.rules.default_from;

@@ -235,7 +235,8 @@ fn the_expiry_of_a_value_is_shown() {
     };
     for request in [get("for-an-hour"), get("for-an-hour").replacen("GET", "HEAD", 1)] {
         let answer = connection.exchange(request);
-        let expires_at: u64 = answer.header("veche-expires-at").expect("it is shown").parse().expect("a number");
+        let expires_at: u64 =
+            answer.header("veche-expires-at").expect("it is shown").parse().expect("a number");
         assert!(expires_at > unix_ms() && expires_at <= unix_ms() + 3_600_000, "{expires_at}");
     }
     assert_eq!(connection.exchange(get("forever")).header("veche-expires-at"), None);
@@ -317,7 +318,6 @@ fn other_paths_and_methods_are_refused() {
     let node = Node::start(&data);
     let mut connection = node.connect();
     for target in [
-        "/",
         "/v0",
         "/v0/",
         "/v0/entity/",
@@ -331,7 +331,7 @@ fn other_paths_and_methods_are_refused() {
             connection.exchange(request).assert_problem(400, "no such path");
         }
     }
-    for method in ["POST", "PATCH", "OPTIONS", "TRACE", "BREW"] {
+    for method in ["POST", "PATCH", "TRACE", "BREW"] {
         let request = format!("{method} /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nContent-Length: 1\r\n\r\nx");
         let refused = connection.exchange(request);
         refused.assert_problem(405, "GET, HEAD, PUT, DELETE");
@@ -386,4 +386,28 @@ fn bodies_of_requests_that_take_none_are_read_over() {
         assert!(connection.exchange(request).status < 300);
     }
     assert_eq!(connection.exchange(get("k")).status, 404, "the connection goes on");
+}
+
+#[test]
+fn a_load_balancer_and_a_browser_are_answered() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    let mut ask = |method: &str, target: &str| connection.exchange(bare(method, target));
+    let ready = ask("GET", "/v0/ready");
+    assert_eq!((ready.status, ready.text()), (200, r#"{"ready":true}"#.to_owned()));
+    assert_eq!(ask("HEAD", "/v0/ready").status, 200);
+    for target in ["/", "*"] {
+        let probe = ask("OPTIONS", target);
+        assert_eq!((probe.status, probe.header("content-length"), probe.body.len()), (200, Some("0"), 0));
+    }
+    let options = ask("OPTIONS", "/v0/entity?id=k");
+    assert_eq!((options.status, options.header("allow")), (204, Some("GET, HEAD, PUT, DELETE")));
+    assert_eq!((options.header("content-length"), options.body.len()), (None, 0));
+    ask("OPTIONS", "/v0/entity/").assert_problem(400, "no such path");
+    let page = ask("GET", "/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.text().contains("href=\"/v0/status\""), "{}", page.text());
+    let old = node.exchange("OPTIONS / HTTP/1.0\r\n\r\n");
+    assert_eq!((old.status, old.body.len()), (200, 0), "the default check of HAProxy");
 }

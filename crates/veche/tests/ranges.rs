@@ -156,13 +156,60 @@ fn what_is_no_range_is_refused() {
     connection
         .exchange(range_with("start=a", "Accept: text/html"))
         .assert_problem(406, "application/x-ndjson");
-    for method in ["PUT", "DELETE", "PATCH", "OPTIONS"] {
+    for method in ["PUT", "DELETE", "PATCH"] {
         let refused = connection.exchange(format!(
             "{method} /v0/entities?start=a HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n"
         ));
         refused.assert_problem(405, "");
         assert_eq!(refused.header("allow"), Some("GET, POST"), "{method}");
     }
+}
+
+#[test]
+fn a_range_may_be_of_a_prefix_of_keys_alone_or_of_their_number() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    // Far more than a page, so that keys and counts go over several.
+    fill(&mut connection, numbered(3_000, 200));
+    fill(&mut connection, [("a".to_owned(), vec![1]), ("k".to_owned(), vec![2]), ("l".to_owned(), vec![3])]);
+    assert_eq!(connection.exchange(put("k%FF&ttl=3600000", "4")).status, 201);
+    for scope in ["", "&cluster=1"] {
+        let keys = entries(&mut connection, &format!("prefix=k0029&keys=1{scope}"));
+        assert_eq!(keys, (2_900..3_000).map(|i| format!("k{i:06}")).collect::<Vec<_>>());
+        assert_eq!(entries(&mut connection, &format!("prefix=l&limit=9{scope}")), ["l\n\u{3}"]);
+        for (parameters, expected) in [
+            ("start=%00", "3004"),
+            ("prefix=k", "3002"),
+            ("prefix=k&limit=17", "17"),
+            ("prefix=k00", "3000"),
+            ("start=k001000&end=k001100", "100"),
+            ("prefix=none", "0"),
+        ] {
+            assert_eq!(
+                entries(&mut connection, &format!("{parameters}&count=1{scope}")),
+                [expected],
+                "{parameters}"
+            );
+        }
+    }
+    connection.send(range_with("prefix=k%FF&keys=1", "Accept: application/x-ndjson"));
+    assert_head(&connection.head());
+    let line: serde_json::Value =
+        serde_json::from_slice(&connection.chunks().concat()).expect("one line of JSON");
+    assert_eq!((&line["key"], &line["key_encoding"]), (&"a/8=".into(), &"base64".into()));
+    assert!(
+        line["version"].is_string() && line["expires_at"].is_u64() && line.get("value").is_none(),
+        "{line}"
+    );
+    for (parameters, scope) in
+        [("start=k", "node"), ("start=k&count=1", "node"), ("start=k&keys=1&cluster=1", "cluster")]
+    {
+        connection.send(range(parameters));
+        assert_eq!(connection.head().header("veche-scope"), Some(scope), "{parameters}");
+        connection.chunks();
+    }
+    connection.exchange(range("")).assert_problem(400, "?start=%00 lists everything");
 }
 
 #[test]

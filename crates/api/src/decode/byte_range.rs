@@ -129,7 +129,8 @@ mod tests {
     const TAG: &str = "\"00000000000000ab0000000000000001\"";
 
     fn select(headers: &[(&str, &str)], len: usize) -> Option<Selection> {
-        let request = headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
+        let request =
+            headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
         let (parts, ()) = request.body(()).expect("a request").into_parts();
         ByteRange::of(&parts).map(|range| range.select(VERSION, len))
     }
@@ -155,9 +156,16 @@ mod tests {
 
     #[test]
     fn a_range_that_cannot_be_honoured_is_ignored() {
-        for range in
-            ["bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=3-2", "bytes=0-1,3-4", "items=0-1", "bytes=+1-2"]
-        {
+        for range in [
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-b",
+            "bytes=3-2",
+            "bytes=0-1,3-4",
+            "items=0-1",
+            "bytes=+1-2",
+        ] {
             assert_eq!(select(&[("range", range)], 10), None, "{range}");
         }
         assert_eq!(select(&[("range", "bytes=0-1"), ("range", "bytes=3-4")], 10), None);

@@ -6,7 +6,7 @@ use crate::Problem;
 use http::Method;
 use http::request::Parts;
 
-const METHODS: &str = "GET, HEAD, POST, DELETE";
+pub(super) const METHODS: &str = "GET, HEAD, POST, DELETE";
 const PARAMETERS: &[&str] = &["name"];
 
 /// The longest name of a checkpoint, in bytes.

@@ -5,12 +5,13 @@ use super::query::{Given, Parameters, number};
 use super::{Decoded, Rules, check_body_has_length, check_headers};
 use crate::Problem;
 use crate::entries::{Coding, Format};
-use cluster::{Cut, KeyRange, Quorum, Scan, ScanScope};
+use cluster::{Cut, Key, KeyRange, Quorum, Scan, ScanScope};
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 
-const METHODS: &str = "GET, POST";
-const RANGE_PARAMETERS: &[&str] = &["start", "end", "limit", "cluster", "ack", "from", "replicas"];
+pub(super) const METHODS: &str = "GET, POST";
+const RANGE_PARAMETERS: &[&str] =
+    &["start", "end", "prefix", "limit", "keys", "count", "cluster", "ack", "from", "replicas"];
 const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas"];
 
 /// A request for a range of entities.
@@ -18,10 +19,23 @@ const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas"];
 pub struct Range {
     /// Which of them.
     pub scan: Scan,
-    /// How they are to be written.
+    /// What is wanted of them.
+    pub content: RangeContent,
+    /// How they are to be written. A count has no format.
     pub format: Format,
-    /// How that is to be compressed; the default format never is.
+    /// How that is to be compressed; the default format and counts never are.
     pub coding: Coding,
+}
+
+/// What is wanted of the entries of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeContent {
+    /// The entries.
+    Entries,
+    /// Their keys alone. Never as [`Format::Binary`].
+    Keys,
+    /// Their number.
+    Count,
 }
 
 /// A request to write many entities, without its body.
@@ -49,10 +63,21 @@ fn decode_range(parts: &Parts, rules: &Rules) -> Result<Range, Problem> {
     let range = key_range(&parameters)?;
     let limit = limit(&parameters)?;
     let scope = scope(&parameters, rules)?;
-    let format = accepted_format(&parts.headers, &[Format::Lines, Format::Ndjson, Format::Binary]);
-    let format = format.or(Format::Lines).ok_or_else(|| {
-        not_acceptable("application/octet-stream, application/x-ndjson and application/vnd.veche.entries")
-    })?;
+    let content = content(&parameters)?;
+    let format = match content {
+        RangeContent::Entries => {
+            let formats = [Format::Lines, Format::Ndjson, Format::Binary];
+            accepted_format(&parts.headers, &formats).or(Format::Lines).ok_or_else(|| {
+                not_acceptable(
+                    "application/octet-stream, application/x-ndjson and application/vnd.veche.entries",
+                )
+            })?
+        }
+        RangeContent::Keys => accepted_format(&parts.headers, &[Format::Lines, Format::Ndjson])
+            .or(Format::Lines)
+            .ok_or_else(|| not_acceptable("application/octet-stream and application/x-ndjson"))?,
+        RangeContent::Count => Format::Lines,
+    };
     let coding = match format {
         Format::Lines => Coding::Identity,
         Format::Ndjson | Format::Binary => accepted_coding(&parts.headers).ok_or_else(|| {
@@ -60,18 +85,72 @@ fn decode_range(parts: &Parts, rules: &Rules) -> Result<Range, Problem> {
             Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
         })?,
     };
-    Ok(Range { scan: Scan { range, limit, scope }, format, coding })
+    Ok(Range { scan: Scan { range, limit, scope }, content, format, coding })
 }
 
 fn key_range(parameters: &Parameters<'_>) -> Result<KeyRange, Problem> {
-    let start = Cut::Before(parameters.required_key("start")?);
+    let start = match parameters.optional_key("start")? {
+        Given::Absent => None,
+        Given::Empty => return Err(no_start("The parameter start is empty.")),
+        Given::Key(key) => Some(Cut::Before(key)),
+    };
+    let (prefix_start, prefix_end) = match parameters.optional_key("prefix")? {
+        Given::Absent => (None, None),
+        Given::Empty => return Err(no_start("The parameter prefix is empty.")),
+        Given::Key(prefix) => {
+            let end = end_of_prefix(&prefix);
+            (Some(Cut::Before(prefix)), end)
+        }
+    };
+    let from = start.max(prefix_start).ok_or_else(|| no_start("The range has no start."))?;
     let end = match parameters.optional_key("end")? {
         Given::Absent => None,
         // Nothing is before it.
-        Given::Empty => Some(start.clone()),
+        Given::Empty => Some(from.clone()),
         Given::Key(key) => Some(Cut::Before(key)),
     };
-    Ok(KeyRange { from: Some(start), to: end })
+    let to = [end, prefix_end].into_iter().flatten().min();
+    Ok(KeyRange { from: Some(from), to })
+}
+
+fn no_start(fault: &str) -> Problem {
+    Problem::bad_request(format!(
+        "{fault} Name the first key, ?start=<key>, or the beginning of all keys, ?prefix=<prefix>. ?start=%00 lists \
+         everything."
+    ))
+}
+
+/// The first key behind all keys that begin with `prefix`. `None`: all later keys do.
+fn end_of_prefix(prefix: &Key) -> Option<Cut> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return Some(Cut::Before(
+                Key::new(end.into()).expect("it is no longer than the prefix, and not empty"),
+            ));
+        }
+    }
+    None
+}
+
+fn content(parameters: &Parameters<'_>) -> Result<RangeContent, Problem> {
+    match (is_set(parameters, "keys")?, is_set(parameters, "count")?) {
+        (false, false) => Ok(RangeContent::Entries),
+        (true, false) => Ok(RangeContent::Keys),
+        (false, true) => Ok(RangeContent::Count),
+        (true, true) => Err(Problem::bad_request(
+            "The parameters keys and count exclude each other. Give keys=1 for the keys, or count=1 for their number.",
+        )),
+    }
+}
+
+fn is_set(parameters: &Parameters<'_>, name: &'static str) -> Result<bool, Problem> {
+    match parameters.text(name)?.as_deref() {
+        None | Some(b"0") => Ok(false),
+        Some(b"1") => Ok(true),
+        Some(_) => Err(Problem::bad_request(format!("The parameter {name} is neither 1 nor 0."))),
+    }
 }
 
 fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {

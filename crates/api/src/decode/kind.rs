@@ -1,8 +1,8 @@
 //! What requests are counted as.
 
 use super::{
-    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, REPAIR_PATH, SLOW_PATH,
-    STATUS_PATH,
+    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, READY_PATH, REPAIR_PATH,
+    ROOT_PATH, SLOW_PATH, STATUS_PATH,
 };
 use http::Method;
 use http::request::Parts;
@@ -38,13 +38,17 @@ pub enum RequestKind {
     Slow,
     /// A profile of the node.
     Profile,
+    /// The node's readiness.
+    Ready,
+    /// The page with links.
+    Root,
     /// What none of the paths and methods is, or was refused before that was known.
     Other,
 }
 
 impl RequestKind {
     /// All kinds, in their order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Get,
         Self::Head,
         Self::Put,
@@ -59,6 +63,8 @@ impl RequestKind {
         Self::Repair,
         Self::Slow,
         Self::Profile,
+        Self::Ready,
+        Self::Root,
         Self::Other,
     ];
 
@@ -82,6 +88,9 @@ impl RequestKind {
             REPAIR_PATH if *method == Method::POST => Self::Repair,
             SLOW_PATH if is_get => Self::Slow,
             PROFILE_PATH if *method == Method::GET => Self::Profile,
+            READY_PATH if is_get => Self::Ready,
+            ROOT_PATH | "*" if *method == Method::OPTIONS => Self::Ready,
+            ROOT_PATH if is_get => Self::Root,
             _ => Self::Other,
         }
     }
@@ -103,6 +112,8 @@ impl RequestKind {
             Self::Repair => "repair",
             Self::Slow => "slow",
             Self::Profile => "profile",
+            Self::Ready => "ready",
+            Self::Root => "root",
             Self::Other => "other",
         }
     }
@@ -146,7 +157,11 @@ mod tests {
             ("POST", "/v0/slow", RequestKind::Other),
             ("GET", "/v0/profile?seconds=x", RequestKind::Profile),
             ("HEAD", "/v0/profile", RequestKind::Other),
-            ("GET", "/", RequestKind::Other),
+            ("GET", "/", RequestKind::Root),
+            ("HEAD", "/v0/ready", RequestKind::Ready),
+            ("OPTIONS", "/", RequestKind::Ready),
+            ("OPTIONS", "*", RequestKind::Ready),
+            ("OPTIONS", "/v0/ready", RequestKind::Other),
         ];
         for (method, target, kind) in kinds {
             let (parts, ()) = Request::builder().method(method).uri(target).body(()).unwrap().into_parts();

@@ -17,21 +17,23 @@ mod entities;
 mod if_none_match;
 mod kind;
 mod negotiation;
+mod paths;
 mod plain;
 mod profile;
 mod query;
 
 use crate::Problem;
-pub(crate) use byte_range::Selection;
 pub use byte_range::ByteRange;
+pub(crate) use byte_range::Selection;
 use bytes::Bytes;
 pub use checkpoint::Checkpoint;
 use cluster::{Command, Key, Lifetime, Quorum};
-pub use entities::{Batch, Range};
+pub use entities::{Batch, Range, RangeContent};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
+pub use paths::ReadyForm;
 pub use plain::decode_plain;
 pub use profile::{Profile, ProfileKind};
 use query::Parameters;
@@ -49,6 +51,8 @@ const REPAIR_METHODS: &str = "POST";
 const METRICS_PATH: &str = "/metrics";
 const PROFILE_PATH: &str = "/v0/profile";
 const SLOW_PATH: &str = "/v0/slow";
+const READY_PATH: &str = "/v0/ready";
+const ROOT_PATH: &str = "/";
 
 /// What a request is held to.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +92,18 @@ pub enum Decoded {
     Repair,
     /// The requests that were slow, and why.
     Slow {
+        /// The headers alone.
+        is_head: bool,
+    },
+    /// Whether operations with the default quorum can be had here.
+    Ready(ReadyForm),
+    /// The methods of a path.
+    Options {
+        /// These, as `Allow` lists them.
+        allow: &'static str,
+    },
+    /// A page for people, with links.
+    Root {
         /// The headers alone.
         is_head: bool,
     },
@@ -167,6 +183,9 @@ enum Verb {
 /// # Errors
 /// The [`Problem`] to answer with.
 pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
+    if parts.method == Method::OPTIONS {
+        return paths::decode_options(parts);
+    }
     match parts.uri.path() {
         ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
         ENTITIES_PATH => entities::decode(parts, rules),
@@ -176,10 +195,12 @@ pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
         REPAIR_PATH => decode_repair(parts),
         PROFILE_PATH => profile::decode(parts).map(Decoded::Profile),
         SLOW_PATH => Ok(Decoded::Slow { is_head: decode_plain_read(parts)? }),
-        _ => Err(Problem::bad_request(format!(
-            "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {STATUS_PATH}, {METRICS_PATH}, {SLOW_PATH}, \
-             {PROFILE_PATH}, {REPAIR_PATH} or {CHECKPOINT_PATH}."
-        ))),
+        ROOT_PATH => Ok(Decoded::Root { is_head: decode_plain_read(parts)? }),
+        READY_PATH => {
+            let is_head = decode_plain_read(parts)?;
+            Ok(Decoded::Ready(if is_head { ReadyForm::Head } else { ReadyForm::Get }))
+        }
+        _ => Err(paths::unknown()),
     }
 }
 
@@ -254,7 +275,10 @@ fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
     for (name, value) in &parts.headers {
         match *name {
             // Versions have no dates, so RFC 9110 has conditions on dates ignored (sections 13.1.3 and 13.1.4).
-            header::IF_NONE_MATCH | header::IF_RANGE | header::IF_MODIFIED_SINCE | header::IF_UNMODIFIED_SINCE
+            header::IF_NONE_MATCH
+            | header::IF_RANGE
+            | header::IF_MODIFIED_SINCE
+            | header::IF_UNMODIFIED_SINCE
                 if is_value_read => {}
             ref name if is_precondition(name) => {
                 let detail = format!(

@@ -7,7 +7,7 @@ use http::Method;
 use http::request::Parts;
 use std::time::Duration;
 
-const METHODS: &str = "GET";
+pub(super) const METHODS: &str = "GET";
 const PARAMETERS: &[&str] = &["kind", "seconds"];
 
 /// The longest profile, in seconds.

@@ -14,7 +14,7 @@ use std::time::Duration;
 const QUOTED_CHARS_MAX: usize = 64;
 
 /// No path has more parameters.
-const KNOWN_MAX: usize = 8;
+const KNOWN_MAX: usize = 10;
 
 /// The parameters that say how many replicas hold a key and must answer.
 const QUORUM: [&str; 3] = ["ack", "from", "replicas"];
@@ -51,22 +51,13 @@ impl<'a> Parameters<'a> {
 
     /// The key of an entity.
     pub(super) fn key(&self) -> Result<Key, Problem> {
-        self.required_key("id")
-    }
-
-    /// A key that must be given.
-    pub(super) fn required_key(&self, name: &'static str) -> Result<Key, Problem> {
-        match self.optional_key(name)? {
+        match self.optional_key("id")? {
             Given::Key(key) => Ok(key),
-            Given::Absent => {
-                let detail =
-                    format!("The parameter {name} is missing. Name the key: ?{name}=<percent-encoded key>.");
-                Err(Problem::bad_request(detail))
-            }
+            Given::Absent => Err(Problem::bad_request(
+                "The parameter id is missing. Name the key: ?id=<percent-encoded key>.",
+            )),
             Given::Empty => {
-                let detail =
-                    format!("The parameter {name} is empty. A key has at least 1 byte: ?{name}=<key>.");
-                Err(Problem::bad_request(detail))
+                Err(Problem::bad_request("The parameter id is empty. A key has at least 1 byte: ?id=<key>."))
             }
         }
     }

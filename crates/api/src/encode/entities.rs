@@ -2,21 +2,32 @@
 
 use super::{Answer, Operation, VECHE_ACKS, acks_value, json, problem_of};
 use crate::entries::Format;
-use crate::{Batch, Problem, Range};
+use crate::{Batch, Problem, Range, RangeContent};
 use bytes::Bytes;
 use cluster::{Acks, Failure, ScanScope};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
+
+const VECHE_SCOPE: HeaderName = HeaderName::from_static("veche-scope");
+const CONTENT_TYPE_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The head of the answer to a range, once its first page is there. The body is chunked. Of a range of the cluster it says
 /// how many replicas of each key have a say at least: where there are fewer, it breaks off.
 pub fn encode_range_head(range: &Range) -> Response<()> {
-    let mut response = head_of(range.format);
-    if let ScanScope::Cluster(quorum) = &range.scan.scope {
-        let acks = Acks { got: quorum.ack(), from: quorum.from() };
-        response.headers_mut().insert(VECHE_ACKS, acks_value(acks));
-    }
+    let mut response = match range.content {
+        RangeContent::Entries | RangeContent::Keys => head_of(range.format),
+        RangeContent::Count => head_with(CONTENT_TYPE_TEXT),
+    };
+    let scope = match &range.scan.scope {
+        ScanScope::Node => "node",
+        ScanScope::Cluster(quorum) => {
+            let acks = Acks { got: quorum.ack(), from: quorum.from() };
+            response.headers_mut().insert(VECHE_ACKS, acks_value(acks));
+            "cluster"
+        }
+    };
+    response.headers_mut().insert(VECHE_SCOPE, HeaderValue::from_static(scope));
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
     if let Some(coding) = range.coding.name() {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
@@ -32,8 +43,12 @@ pub fn encode_batch_head(batch: &Batch) -> Response<()> {
 }
 
 fn head_of(format: Format) -> Response<()> {
+    head_with(HeaderValue::from_static(format.media_type()))
+}
+
+fn head_with(content_type: HeaderValue) -> Response<()> {
     let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 

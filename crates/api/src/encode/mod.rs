@@ -5,6 +5,7 @@
 
 mod entities;
 mod http1;
+mod node;
 mod shortfall;
 
 use crate::decode::Selection;
@@ -23,6 +24,7 @@ pub use entities::{
     encode_range_failure, encode_range_head,
 };
 pub use http1::{HttpDate, encode_http1};
+pub use node::{encode_options, encode_ready, encode_root};
 
 use shortfall::{not_enough_heard, not_enough_replicas};
 
@@ -485,7 +487,7 @@ mod tests {
             ),
             (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
-            (Failure::ExpiryTooLate { expires_at: stdx::WallTime::EXPIRY_END }, 400, "2100"),
+            (Failure::ExpiryTooLate { expires_at: WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
             (Failure::ClockAhead { acks, maybe_stored: false }, 503, "are refused. Nothing was stored"),
             (

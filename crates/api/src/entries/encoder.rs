@@ -1,9 +1,10 @@
 //! Entries to bytes.
 
 use super::binary::{self, Attributes, MAGIC};
-use super::json_entry::{put_json_delete, put_json_value};
+use super::json_entry::{put_json_delete, put_json_key, put_json_value};
 use super::{BatchAction, BatchEntry, Format};
 use cluster::{Lifetime, Page, PageEntry};
+use stdx::CellMeta;
 
 /// Writes entries: those of ranges, with their versions, or those of batches.
 #[derive(Debug)]
@@ -34,14 +35,21 @@ impl EntryEncoder {
 
     /// Appends an entry of a page of live cells.
     pub fn put(&mut self, entry: PageEntry<'_>, out: &mut Vec<u8>) {
-        let meta = entry.cell.meta;
-        let attributes = Attributes {
-            // Rounded down: a copy does not outlive the original.
-            expires_at_ms: meta.expires_at.map(|at| at.micros_since_unix_epoch() / 1_000),
-            ttl_ms: None,
-            version: Some(meta.version),
-        };
-        self.put_value(entry.key, attributes, entry.cell.value, out);
+        self.put_value(entry.key, attributes_of_cell(&entry.cell.meta), entry.cell.value, out);
+    }
+
+    /// Appends the key of an entry of a page of live cells, without its value.
+    ///
+    /// # Panics
+    /// When the format is [`Format::Binary`], whose records have values.
+    pub fn put_key(&mut self, entry: PageEntry<'_>, out: &mut Vec<u8>) {
+        self.begin(out);
+        match self.format {
+            Format::Lines => out.extend_from_slice(entry.key),
+            Format::Ndjson => put_json_key(out, entry.key, attributes_of_cell(&entry.cell.meta)),
+            Format::Binary => panic!("binary records have values"),
+        }
+        self.entries += 1;
     }
 
     /// Appends an entry of a batch.
@@ -96,6 +104,15 @@ impl EntryEncoder {
             out.extend_from_slice(MAGIC);
         }
         self.has_begun = true;
+    }
+}
+
+fn attributes_of_cell(meta: &CellMeta) -> Attributes {
+    Attributes {
+        // Rounded down: a copy does not outlive the original.
+        expires_at_ms: meta.expires_at.map(|at| at.micros_since_unix_epoch() / 1_000),
+        ttl_ms: None,
+        version: Some(meta.version),
     }
 }
 

@@ -27,6 +27,19 @@ pub(super) fn put_json_value(out: &mut Vec<u8>, key: &[u8], attributes: Attribut
     put_bytes(out, "key", key);
     out.push(b',');
     put_bytes(out, "value", value);
+    put_attributes(out, attributes);
+}
+
+/// Appends the key of a value as a line.
+pub(super) fn put_json_key(out: &mut Vec<u8>, key: &[u8], attributes: Attributes) {
+    out.reserve(key.len() + 128);
+    out.push(b'{');
+    put_bytes(out, "key", key);
+    put_attributes(out, attributes);
+}
+
+/// Appends the attributes of an entry, and the end of its line.
+fn put_attributes(out: &mut Vec<u8>, attributes: Attributes) {
     if let Some(version) = attributes.version {
         out.extend_from_slice(b",\"version\":\"");
         out.extend_from_slice(&version_digits(version));

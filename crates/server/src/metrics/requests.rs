@@ -54,6 +54,8 @@ fn is_usual(kind: RequestKind, status: u16) -> bool {
         | RequestKind::Repair
         | RequestKind::Slow
         | RequestKind::Profile
+        | RequestKind::Ready
+        | RequestKind::Root
         | RequestKind::RangePage => false,
     }
 }

@@ -140,7 +140,9 @@ mod tests {
         let nodes = std::num::NonZeroU8::MIN;
         let quorum = cluster::QuorumChoice::default().resolve(nodes, 1).expect("a quorum");
         let action = Action::Delete;
-        api::Entity { action, key, quorum, if_none_match: None, byte_range: None }.into_command(bytes::Bytes::new()).1
+        api::Entity { action, key, quorum, if_none_match: None, byte_range: None }
+            .into_command(bytes::Bytes::new())
+            .1
     }
 
     fn encoded(retry_after: Duration, date: &HttpDate) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! A range as a stream of entries, compressed or not.
 
 use super::compress::Compressor;
+use api::RangeContent;
 use api::entries::{Coding, EntryEncoder, Format};
 use bytes::Bytes;
 use cluster::Page;
@@ -12,19 +13,21 @@ const FRAME_BYTES: usize = 64 << 10;
 /// Makes frames of pages.
 pub(crate) struct EntryStream {
     encoder: EntryEncoder,
+    is_of_keys: bool,
     /// Entries as they are written, not sent yet and not compressed.
     plain: Vec<u8>,
     compressor: Option<Compressor>,
 }
 
 impl EntryStream {
-    /// A stream in `format`.
+    /// A stream of entries or keys in `format`.
     ///
     /// # Errors
     /// There is no memory for a compressor.
-    pub(crate) fn new(format: Format, coding: Coding) -> io::Result<Self> {
+    pub(crate) fn new(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
         Ok(Self {
             encoder: EntryEncoder::new(format),
+            is_of_keys: content == RangeContent::Keys,
             plain: Vec::new(),
             compressor: Compressor::of(coding)?,
         })
@@ -36,7 +39,10 @@ impl EntryStream {
         let mut taken = 0;
         while *at < page.len() {
             while *at < page.len() && self.plain.len() < FRAME_BYTES {
-                self.encoder.put(page.entry(*at), &mut self.plain);
+                match self.is_of_keys {
+                    true => self.encoder.put_key(page.entry(*at), &mut self.plain),
+                    false => self.encoder.put(page.entry(*at), &mut self.plain),
+                }
                 *at += 1;
             }
             taken += self.plain.len();

@@ -1,7 +1,7 @@
 //! A range, from its scan to the frames of its response.
 //!
-//! **Promise.** In the form of the contract each entry is one frame, which hyper makes one chunk; it is a slice of its
-//! page. In the others frames are as they come. In memory are the page that is being sent, one that the coordinator
+//! **Promise.** In the form of the contract each entry, or each key, is one frame, which hyper makes one chunk; it is a
+//! slice of its page. A count is one frame behind the last page, so a range that fails midway has none. In the others frames are as they come. In memory are the page that is being sent, one that the coordinator
 //! has fetched ahead, and what hyper and the socket hold. All of it is taken of the memory budget.
 //!
 //! **Mechanism.** Pages are alike as a rule, and what they take is taken when the first one has come. A page with an entry
@@ -23,6 +23,7 @@ use crate::driver::executing::{OpenScan, Portion};
 use crate::process::Process;
 use crate::service::UnderWay;
 use crate::vitals::{Holding, Vitals};
+use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
 use cluster::{Failure, Page};
@@ -63,21 +64,29 @@ pub(crate) struct RangeBody {
 pub(crate) enum Form {
     /// Each entry for itself: its key, a line feed, its value.
     Lines,
-    /// As a stream of entries.
+    /// Each key for itself.
+    Keys,
+    /// As a stream of entries or keys.
     Stream(Box<EntryStream>),
+    /// The number of entries, counted so far.
+    Count(u64),
     /// A stream that has ended.
     Ended,
 }
 
 impl Form {
-    /// The form of a range in `format`.
+    /// The form of a range with this content in `format`.
     ///
     /// # Errors
     /// There is no memory for a compressor.
-    pub(crate) fn of(format: Format, coding: Coding) -> io::Result<Self> {
-        Ok(match format {
-            Format::Lines => Self::Lines,
-            Format::Ndjson | Format::Binary => Self::Stream(Box::new(EntryStream::new(format, coding)?)),
+    pub(crate) fn of(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
+        Ok(match (content, format) {
+            (RangeContent::Count, _) => Self::Count(0),
+            (RangeContent::Entries, Format::Lines) => Self::Lines,
+            (RangeContent::Keys, Format::Lines) => Self::Keys,
+            (_, Format::Ndjson | Format::Binary) => {
+                Self::Stream(Box::new(EntryStream::new(content, format, coding)?))
+            }
         })
     }
 }
@@ -215,6 +224,25 @@ impl RangeBody {
                 self.sent += 1;
                 self.turns.count(line.len());
                 Ok(Some(line))
+            }
+            Form::Keys if self.sent == self.page.len() => Ok(None),
+            Form::Keys => {
+                let key_len = self.page.entry(self.sent).key.len();
+                let line = self.page.line(self.sent);
+                self.sent += 1;
+                self.turns.count(line.len());
+                Ok(Some(line.slice(..key_len)))
+            }
+            Form::Count(count) => {
+                let left = self.page.len() - std::mem::replace(&mut self.sent, self.page.len());
+                *count += left as u64;
+                self.turns.count(self.page.bytes().len());
+                if !self.is_last {
+                    return Ok(None);
+                }
+                let frame = Bytes::from(count.to_string());
+                self.form = Form::Ended;
+                Ok(Some(frame))
             }
             Form::Stream(stream) => {
                 let broken_off = |error: io::Error| BrokenOff(error.to_string());

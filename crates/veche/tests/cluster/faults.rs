@@ -1,7 +1,7 @@
 //! Nodes that hang, and nodes that die.
 
 use crate::common::eventually;
-use crate::common::http::{get, put};
+use crate::common::http::{bare, get, put};
 use crate::harness::Cluster;
 
 /// Longer than a client of these tests waits for an answer: a request that is answered did not wait for its deadline.
@@ -56,6 +56,27 @@ fn what_needs_a_dead_node_is_refused_at_once() {
     }
     cluster.start_node(DEAD);
     assert_eq!(cluster.exchange(DEAD, put("k&ack=3", "w")).status, 201);
+}
+
+#[test]
+fn a_node_without_a_quorum_is_not_ready_and_says_whom_it_misses() {
+    let mut cluster = Cluster::start(3);
+    let ready = |cluster: &Cluster, node| cluster.exchange(node, bare("GET", "/v0/ready"));
+    eventually("all are ready", || (0..3).all(|node| ready(&cluster, node).status == 200));
+    cluster.kill(1);
+    cluster.wait_until_seen(0, 1, "unreachable");
+    assert_eq!(ready(&cluster, 0).status, 200, "two of three are a quorum");
+    cluster.kill(2);
+    cluster.wait_until_seen(0, 2, "unreachable");
+    let refused = ready(&cluster, 0);
+    refused.assert_problem(503, "default quorum");
+    assert!(
+        refused.text().contains(&cluster.url(1)) && refused.text().contains(&cluster.url(2)),
+        "{refused:?}"
+    );
+    assert_eq!(cluster.exchange(0, bare("OPTIONS", "/")).status, 503);
+    cluster.start_node(1);
+    eventually("a quorum is back", || ready(&cluster, 0).status == 200);
 }
 
 #[test]

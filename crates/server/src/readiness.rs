@@ -1,0 +1,137 @@
+//! Whether this node can serve operations with the default quorum: `GET /v0/ready`, and a warning in the status.
+//!
+//! **Promise.** A node is not ready while it starts or drains, while its clock keeps it from writing, and while too
+//! few replicas for the default quorum can be reached from it for most keys. Each reason says which nodes are missing.
+//!
+//! **Mechanism.** A replica counts when it is up and its answers to reads are believed. The default quorum of a
+//! partition can be had when enough of its replicas count.
+//!
+//! **Caveats.** A load balancer takes an unready node out of service. When some keys only have lost their quorum, all
+//! nodes see the same, and taking all of them out would lose the other keys, too. So such a node is ready, and its
+//! status warns. A full disk makes no node unready: reads and deletes go on.
+
+use crate::process::Process;
+use api::ServingState;
+use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, Partition, PeerState};
+use std::sync::Arc;
+
+/// How far the default quorum can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuorumReach {
+    /// Partitions whose default quorum cannot be had.
+    lost: u32,
+    partitions: u32,
+    missing: NodeSet,
+}
+
+impl QuorumReach {
+    /// The reach when the replicas in `counting` count.
+    fn of(layout: &Layout, default_from: u8, counting: NodeSet) -> Self {
+        let from = usize::from(default_from.min(layout.len()));
+        let ack = from / 2 + 1;
+        let has_quorum = |partition| {
+            let replicas = &layout.preference_list(partition)[..from];
+            replicas.iter().filter(|replica| counting.contains(**replica)).count() >= ack
+        };
+        let partitions = layout.partitions();
+        let lost = (0..partitions).filter(|partition| !has_quorum(Partition(*partition))).count();
+        let missing = layout.nodes().filter(|node| !counting.contains(*node)).collect();
+        Self { lost: u32::try_from(lost).unwrap_or(u32::MAX), partitions, missing }
+    }
+
+    /// The reach of a node that sees the cluster so.
+    pub(crate) fn of_view(member: &Member, default_from: u8, view: &ClusterView) -> Self {
+        let counts = |node: &NodeIndex| {
+            let peer = view.peer(*node);
+            let is_reached = *node == member.me
+                || peer.linking
+                || matches!(peer.state, PeerState::Up | PeerState::Suspected);
+            is_reached && peer.believed
+        };
+        Self::of(&member.layout, default_from, member.layout.nodes().filter(counts).collect())
+    }
+
+    /// Whether most keys have their default quorum.
+    fn is_enough(&self) -> bool {
+        self.lost.saturating_mul(2) <= self.partitions
+    }
+
+    /// A sentence about keys without their default quorum, if there are any.
+    pub(crate) fn warning(&self, layout: &Layout) -> Option<String> {
+        let keys = match self.lost {
+            0 => return None,
+            lost if lost == self.partitions => "all keys".to_owned(),
+            lost => format!("{} % of the keys", (u64::from(lost) * 100 / u64::from(self.partitions)).max(1)),
+        };
+        let name = |node: NodeIndex| layout.names()[node.as_usize()].as_str();
+        let missing: Vec<_> = layout.nodes().filter(|node| self.missing.contains(*node)).map(name).collect();
+        Some(format!(
+            "Operations on {keys} with the default quorum fail here: too few replicas can be reached, or their answers to \
+             reads do not count. Missing: {}.",
+            missing.join(", ")
+        ))
+    }
+}
+
+/// Why the node is not ready; `None` when it is.
+pub(crate) fn obstacle(process: &Process) -> Option<String> {
+    match process.state() {
+        ServingState::Starting => return Some("The node is starting.".to_owned()),
+        ServingState::Draining => return Some("The node is stopping.".to_owned()),
+        ServingState::Serving => {}
+    }
+    let local = process.local.get()?;
+    let view = Arc::clone(&local.view.lock());
+    if view.clock_ahead {
+        return Some(
+            "The clock of this node is ahead of most others, so the node takes no writes. Set it.".to_owned(),
+        );
+    }
+    let reach = QuorumReach::of_view(&local.member, process.rules.default_from, &view);
+    if reach.is_enough() { None } else { reach.warning(&local.member.layout) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(nodes: u8) -> Layout {
+        let names = (0..nodes).map(|node| format!("http://n{node}")).collect();
+        Layout::new(names, 64).expect("a layout")
+    }
+
+    fn reach(nodes: u8, from: u8, counting: impl IntoIterator<Item = u8>) -> (QuorumReach, Layout) {
+        let layout = layout(nodes);
+        (QuorumReach::of(&layout, from, counting.into_iter().map(NodeIndex).collect()), layout)
+    }
+
+    #[test]
+    fn a_majority_of_three_is_enough_and_one_is_not() {
+        for counting in [vec![0, 1, 2], vec![0, 2], vec![1, 2]] {
+            let (reach, layout) = reach(3, 3, counting);
+            assert!(reach.is_enough());
+            assert_eq!(reach.warning(&layout), None);
+        }
+        let (reach, layout) = reach(3, 3, [1]);
+        assert!(!reach.is_enough());
+        let told = reach.warning(&layout).expect("told");
+        assert!(told.contains("all keys") && told.ends_with("Missing: http://n0, http://n2."), "{told}");
+    }
+
+    #[test]
+    fn a_minority_of_the_keys_without_quorum_is_told_and_does_not_make_a_node_unready() {
+        let (two_down, layout) = reach(5, 3, [0, 1, 2]);
+        assert!(two_down.is_enough());
+        let told = two_down.warning(&layout).expect("told");
+        assert!(told.contains(" % of the keys"), "{told}");
+        let (three_down, _) = reach(5, 3, [0, 1]);
+        assert!(!three_down.is_enough());
+    }
+
+    #[test]
+    fn a_single_node_is_its_own_quorum() {
+        let (alone, layout) = reach(1, 1, [0]);
+        assert!(alone.is_enough() && alone.warning(&layout).is_none());
+        assert!(!reach(1, 1, []).0.is_enough());
+    }
+}
