@@ -114,6 +114,8 @@ pub struct ClusterStatus {
     pub repair: Option<RepairProgress>,
     /// When the last pass ended, in milliseconds since 1970 by this node's clock.
     pub repaired_at_ms: Option<u64>,
+    /// Keys of which the newest cell was refused, since its version lies too far in the future: reads of them fail here.
+    pub refused_keys: usize,
 }
 
 /// A pass over all keys.
@@ -212,6 +214,7 @@ impl From<&cluster::NodeStatus> for ClusterStatus {
             ready: node.ready,
             repair: node.repair.map(RepairProgress::from),
             repaired_at_ms: node.repaired_at.map(|at| at.micros_since_unix_epoch() / 1_000),
+            refused_keys: node.refused_keys,
         }
     }
 }

@@ -29,6 +29,7 @@ fn cluster_status() -> ClusterStatus {
         peers: vec![PEER],
         repair: Some(RepairStatus { kind: RepairKind::AntiEntropy, permille: 25, cells: 26 }),
         repaired_at: Some(WallTime::from_micros_since_unix_epoch(27_000)),
+        refused_keys: 28,
     })
 }
 
@@ -114,7 +115,7 @@ fn the_document_keeps_its_names() {
         r#"{"url":"http://127.0.0.1:8081","self":false,"state":"suspected","standing":"rebuilding","disk_full":true,"hints":20,"#,
         r#""hints_bytes":21,"hints_dropped":22,"clock_ahead_ms":-23,"round_trip_us":null,"default_from":3}],"#,
         r#""cluster":{"standing":"settled","ready":true,"#,
-        r#""repair":{"rebuilding":false,"healing":false,"permille":25,"cells":26},"repaired_at_ms":27},"#,
+        r#""repair":{"rebuilding":false,"healing":false,"permille":25,"cells":26},"repaired_at_ms":27,"refused_keys":28},"#,
         r#""links":{"dialed":28,"accepted":29,"refused":30,"sent_messages":31,"sent_bytes":32,"write_calls":33,"#,
         r#""received_messages":34,"received_bytes":35},"default_quorum":{"ack":1,"from":1},"#,
         r#""clock":{"ahead_ms":0,"bound_ahead_ms":3000},"#,

@@ -34,6 +34,7 @@ mod node;
 mod page;
 mod places;
 mod quorum;
+mod refused;
 mod replica;
 mod reply;
 mod scan;
@@ -60,6 +61,7 @@ pub use message::{
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError};
+pub use refused::{Refusal, RefusedKeys};
 pub use reply::{Acks, Failure, Reply, Shortfall};
 pub use scan::{
     PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanPart, ScanRequest, ScanRoles,

@@ -131,6 +131,8 @@ pub enum Shortfall {
     /// Too few can be asked: they cannot be reached, or, if it is to be read, are rebuilding what they lost. Nothing was
     /// sent, and nothing stored.
     Unreachable,
+    /// The same of a read, and this node is one of those that cannot be asked: it has refused the newest cell of a key.
+    Refused,
     /// A write waited in vain for this node's own disk, before which it can have no version. Nothing was sent, and nothing
     /// stored.
     NoVersion,

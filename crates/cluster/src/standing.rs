@@ -1,6 +1,6 @@
 //! Whether a node's answers to reads count, and what it remembers through restarts.
 
-use crate::{Incarnation, NodeIndex, NodeSet};
+use crate::{Incarnation, NodeIndex, NodeSet, RefusedKeys};
 use std::collections::BTreeMap;
 use stdx::{Hlc, NodeTag, WallTime};
 
@@ -126,6 +126,8 @@ pub struct NodeRecord {
     /// Peers that this node had not heard when it settled as a node of a new cluster. One of them that remembers
     /// another identity proves that the cluster was not new.
     pub unheard: NodeSet,
+    /// Keys whose newest cell this node has refused.
+    pub refused: RefusedKeys,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the coordinators of a process are told of the cluster by its node.
 
-use crate::{NodeIndex, NodeSet};
+use crate::{NodeIndex, NodeSet, RefusedKeys};
 
 /// How a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct ClusterView {
     /// This node's directory is new, and its answers to reads do not count before it has heard these nodes: one of
     /// them may remember what was here before.
     pub to_hear: NodeSet,
+    /// Keys for which this node's answers do not count.
+    pub refused: RefusedKeys,
 }
 
 impl ClusterView {

@@ -3,7 +3,7 @@
 mod node_support;
 
 use bytes::Bytes;
-use cluster::{Event, HybridClock, LostRange, NodeIndex, Standing, TickError, WallCeiling};
+use cluster::{Event, HybridClock, LostRange, NodeIndex, RefusedKeys, Standing, TickError, WallCeiling};
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
@@ -172,47 +172,135 @@ fn refused_cells(world: &World, host: usize) -> usize {
     world.hosts[host].events.iter().filter(is_refusal).count()
 }
 
-#[test]
-fn a_rebuild_goes_on_past_a_cell_of_the_future_and_ends_when_it_can_be_stored() {
-    let mut world = World::started(3, 30);
-    let names: Vec<String> = (0..3_000).map(|i| format!("k{i:04}")).collect();
-    for name in &names {
-        let version = world.write(1, name, 3, &[]);
-        let cell = world.hosts[1].store.cells[&key(name)].clone();
-        world.write_cell(2, &key(name), &cell, &[]);
-        assert_eq!(cell.meta.version, version);
+/// Whether `host` fails reads of this key, and its coordinators know.
+fn is_refused(world: &World, host: usize, name: &str) -> bool {
+    let is_refused = world.node(host).view().refused.contains(&key(name));
+    assert_eq!(world.node(host).status().refused_keys > 0, !world.node(host).view().refused.is_empty());
+    is_refused
+}
+
+/// Three hosts with many keys, of which the second and the third hold cells of the future; the first has lost its disk.
+fn begin_rebuild_beside_future_cells(seed: u64, names: &[&str], ahead: Duration) -> (World, Vec<Version>) {
+    let mut world = World::started(3, seed);
+    for i in 0..3_000 {
+        let name = format!("k{i:04}");
+        world.write(1, &name, 3, &[]);
+        let cell = world.hosts[1].store.cells[&key(&name)].clone();
+        world.write_cell(2, &key(&name), &cell, &[]);
     }
-    let ahead = 60 * SECOND;
-    let version = place_ahead(&mut world, "k0100x", &[1, 2], ahead);
+    let versions = names.iter().map(|name| place_ahead(&mut world, name, &[1, 2], ahead)).collect();
     world.crash(0);
     world.lose_disk(0);
     world.start(0);
-    world.run(20 * SECOND);
-    assert!(names.iter().all(|name| world.version_at(0, name).is_some()), "it goes on with the others");
-    assert_eq!(world.version_at(0, "k0100x"), None, "it would hide later writes");
-    assert!(refused_cells(&world, 0) >= 2, "it is tried again");
-    assert_eq!(world.standing(0), Standing::Rebuilding, "it does not know the newest state of this key");
-    let asked = world.hosts[0].asked.len();
-    world.run(20 * SECOND);
-    assert!(world.hosts[0].asked.len() - asked < 8_000, "only the range with the cell is read again");
-    world.run(30 * SECOND);
-    assert_eq!(world.version_at(0, "k0100x"), Some(version), "its time has come");
-    assert_eq!(world.standing(0), Standing::Settled);
+    (world, versions)
 }
 
 #[test]
-fn healing_waits_for_a_cell_of_the_future() {
+fn a_rebuild_ends_beside_a_cell_of_the_future_and_only_its_key_fails() {
+    let (mut world, versions) = begin_rebuild_beside_future_cells(30, &["k0100x"], 60 * SECOND);
+    world.run(20 * SECOND);
+    assert_eq!(world.standing(0), Standing::Settled);
+    assert!((0..3_000).all(|i| world.version_at(0, &format!("k{i:04}")).is_some()));
+    assert_eq!(world.version_at(0, "k0100x"), None, "it would hide later writes");
+    assert!(is_refused(&world, 0, "k0100x") && !is_refused(&world, 0, "k0100"));
+    assert!(refused_cells(&world, 0) > 0);
+    world.restart(0);
+    world.run(3 * SECOND);
+    assert!(is_refused(&world, 0, "k0100x"), "a restart makes no miss of it");
+    let asked = world.hosts[0].asked.len();
+    world.run(20 * SECOND);
+    assert!(world.hosts[0].asked.len() - asked < 50, "a refused key costs little");
+    world.run(30 * SECOND);
+    assert_eq!(world.version_at(0, "k0100x"), Some(versions[0]), "its time has come");
+    assert!(!is_refused(&world, 0, "k0100x"));
+    world.restart(0);
+    assert!(!is_refused(&world, 0, "k0100x"));
+}
+
+#[test]
+fn a_key_is_not_refused_any_more_once_no_peer_holds_the_cell() {
+    let (mut world, _) = begin_rebuild_beside_future_cells(33, &["k0100x"], HOUR * 8_760);
+    world.run(20 * SECOND);
+    assert!(is_refused(&world, 0, "k0100x"));
+    world.hosts[1].store.cells.remove(&key("k0100x"));
+    world.run(20 * SECOND);
+    assert!(is_refused(&world, 0, "k0100x"), "another peer holds it");
+    world.hosts[2].store.cells.remove(&key("k0100x"));
+    world.cut_off(0, 2);
+    world.run(20 * SECOND);
+    assert!(is_refused(&world, 0, "k0100x"), "nobody knows whether that one holds it");
+    world.heal();
+    world.run(30 * SECOND);
+    assert!(!is_refused(&world, 0, "k0100x"));
+}
+
+#[test]
+fn a_later_write_ends_the_refusal_and_an_earlier_one_does_not() {
+    let (mut world, _) = begin_rebuild_beside_future_cells(34, &["k0100x", "k0200x"], HOUR * 8_760);
+    let earlier = Cell::value(world.version(1), 3, Bytes::from_static(b"on its way for long"));
+    world.run(20 * SECOND);
+    world.write_cell(0, &key("k0100x"), &earlier, &[]);
+    let later = world.write(0, "k0200x", 3, &[]);
+    world.run(20 * SECOND);
+    assert!(is_refused(&world, 0, "k0100x"), "the refused cell may be of a write after this one");
+    assert!(!is_refused(&world, 0, "k0200x"));
+    assert_eq!(world.version_at(0, "k0200x"), Some(later));
+}
+
+#[test]
+fn a_rebuild_stays_open_past_as_many_refused_keys_as_are_kept() {
+    let names: Vec<String> = (0..RefusedKeys::COUNT_MAX + 10).map(|i| format!("x{i:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut world, _) = begin_rebuild_beside_future_cells(35, &names, 60 * SECOND);
+    world.run(30 * SECOND);
+    assert_eq!(world.standing(0), Standing::Rebuilding);
+    assert!(
+        (0..3_000).all(|i| world.version_at(0, &format!("k{i:04}")).is_some()),
+        "it goes on with the others"
+    );
+    assert_eq!(world.node(0).status().refused_keys, RefusedKeys::COUNT_MAX);
+    world.run(HOUR / 20);
+    assert_eq!(world.standing(0), Standing::Settled);
+    assert_eq!(world.node(0).status().refused_keys, 0);
+    assert!(names.iter().all(|name| world.version_at(0, name).is_some()));
+}
+
+#[test]
+fn healing_ends_beside_a_cell_of_the_future_and_its_key_fails_on() {
     let mut world = World::started(3, 31);
-    let ahead = 60 * SECOND;
-    let version = place_ahead(&mut world, "k", &[1, 2], ahead);
+    let version = place_ahead(&mut world, "k", &[1, 2], 90 * SECOND);
     let range = LostRange { after: Some(key("a")), until: Some(key("z")) };
     world.hosts[0].store.damage(1, range, |_| true);
     world.run(30 * SECOND);
+    assert!(!world.hosts[0].store.is_unreadable(&key("k")), "the table was given up");
     assert_eq!(world.version_at(0, "k"), None);
-    assert!(world.hosts[0].store.is_unreadable(&key("k")), "never a miss");
-    world.run(60 * SECOND);
+    assert!(is_refused(&world, 0, "k"), "never a miss");
+    assert!(world.hosts[0].store.record.refused.contains(&key("k")), "nor after a crash");
+    world.run(90 * SECOND);
     assert_eq!(world.version_at(0, "k"), Some(version));
-    assert!(!world.hosts[0].store.is_unreadable(&key("k")));
+    assert!(!is_refused(&world, 0, "k"));
+}
+
+#[test]
+fn anti_entropy_goes_by_what_is_stored_of_refused_keys() {
+    let (mut world, _) = begin_rebuild_beside_future_cells(36, &["k0100x"], HOUR);
+    world.run(20 * SECOND);
+    let name = "k0100x";
+    assert!(is_refused(&world, 0, name));
+    // A peer that has an older version keeps exchanging it, whichever of the two asks.
+    world.hosts[1].store.cells.remove(&key(name));
+    let earlier = Version::new(Hlc::at(world.now_at(1).wall.saturating_sub(HOUR)), world.hosts[1].tag);
+    world.write_cell(1, &key(name), &Cell::value(earlier, 3, Bytes::from_static(b"older")), &[]);
+    for host in [0, 1] {
+        let (now, node) = world.node_mut(host);
+        node.begin_repair(now);
+        world.settle(host);
+        world.run(60 * SECOND);
+        assert!(world.node(host).status().repair.is_none(), "a pass ends");
+        assert!(world.hosts[host].store.record.repaired_at.is_some());
+    }
+    assert_eq!(world.version_at(0, name), Some(earlier));
+    assert!(is_refused(&world, 0, name));
 }
 
 #[test]

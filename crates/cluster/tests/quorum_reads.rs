@@ -245,12 +245,15 @@ impl Run {
     fn check_failure(&self, is_read: bool, asked: &Asked, failure: &Failure) {
         let is_surely_not_stored = match failure {
             Failure::NotEnoughReplicas { shortfall, acks, ack } => {
-                use Shortfall::{MaybeStored, NoVersion, NotFetched, NotSpread, Unanswered, Unreachable};
+                use Shortfall::{
+                    MaybeStored, NoVersion, NotFetched, NotSpread, Refused, Unanswered, Unreachable,
+                };
                 let is_its_own = match shortfall {
                     Unreachable => acks.got == 0 || !is_read,
                     NoVersion | MaybeStored => !is_read && acks.got < *ack,
                     Unanswered => is_read && acks.got < *ack,
                     NotSpread | NotFetched => is_read,
+                    Refused => false,
                 };
                 assert!(is_its_own, "{failure:?}, seed {}", self.seed);
                 *shortfall != MaybeStored

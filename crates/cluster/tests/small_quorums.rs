@@ -437,7 +437,9 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
                     assert!(answering >= ack && by_host.contains(&Holding::Withheld), "{case}");
                     "not fetched"
                 }
-                Shortfall::NoVersion | Shortfall::MaybeStored => panic!("not of a read: {case}"),
+                Shortfall::Refused | Shortfall::NoVersion | Shortfall::MaybeStored => {
+                    panic!("not of a read: {case}")
+                }
             }
         }
         Reply::Failed(_) => {

@@ -10,18 +10,23 @@
 
 use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
-use cluster::{Incarnation, Life, NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Standing};
+use bytes::Bytes;
+use cluster::{
+    Incarnation, Key, Life, NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Refusal, RefusedKeys,
+    Standing,
+};
 use engine::Engine;
 use env::Clock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use stdx::codec::{Reader, Truncated, put_varint};
+use stdx::codec::{Reader, Truncated, put_bytes, put_varint};
 use stdx::{Hlc, NodeTag, Version, WallTime};
 
-/// The newest version of the format. Version 1 ends before the lives.
-const FORMAT: u8 = 2;
-/// The version without lives.
+/// The newest version of the format, written while keys are refused. Version 1 ends before the lives, version 2, which
+/// earlier releases read, before the refused keys.
+const FORMAT: u8 = 3;
 const FORMAT_WITHOUT_LIVES: u8 = 1;
+const FORMAT_WITHOUT_REFUSED: u8 = 2;
 
 const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
@@ -83,7 +88,8 @@ impl std::fmt::Debug for RecordVersions {
 
 /// The record's bytes. See `docs/storage-format/store.md`.
 pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
-    let mut bytes = vec![FORMAT];
+    let has_refused = !record.refused.is_empty();
+    let mut bytes = vec![if has_refused { FORMAT } else { FORMAT_WITHOUT_REFUSED }];
     put_first(&mut bytes, record);
     put_varint(&mut bytes, record.own_lives.iter().len() as u64);
     record.own_lives.iter().for_each(|life| put_life(&mut bytes, life));
@@ -93,7 +99,19 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
         put_life(&mut bytes, life);
     }
     bytes.extend_from_slice(&record.unheard.to_bits().to_le_bytes());
+    if has_refused {
+        put_refused(&mut bytes, &record.refused);
+    }
     bytes
+}
+
+fn put_refused(bytes: &mut Vec<u8>, refused: &RefusedKeys) {
+    put_varint(bytes, refused.len() as u64);
+    for (key, Refusal { since, holders }) in refused.iter() {
+        put_bytes(bytes, key.as_bytes());
+        bytes.extend_from_slice(&since.to_bits().to_le_bytes());
+        bytes.extend_from_slice(&holders.to_bits().to_le_bytes());
+    }
 }
 
 fn put_life(bytes: &mut Vec<u8>, life: &Life) {
@@ -130,9 +148,14 @@ fn decode(bytes: &[u8]) -> Result<NodeRecord, String> {
     let mut reader = Reader::new(rest);
     let record = match *format {
         FORMAT_WITHOUT_LIVES => decode_first(&mut reader)?,
-        FORMAT => {
+        FORMAT_WITHOUT_REFUSED => {
             let record = decode_first(&mut reader)?;
             decode_lives(&mut reader, record)?
+        }
+        FORMAT => {
+            let record = decode_first(&mut reader)?;
+            let record = decode_lives(&mut reader, record)?;
+            decode_refused(&mut reader, record)?
         }
         other => return Err(format!("it has format {other}, and this build reads up to {FORMAT}")),
     };
@@ -164,6 +187,23 @@ fn decode_lives(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecor
     }
     let unheard = NodeSet::from_bits(reader.u64().map_err(cut)?);
     Ok(NodeRecord { own_lives, peer_lives, unheard, ..record })
+}
+
+fn decode_refused(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecord, String> {
+    let count = reader.varint().map_err(cut)?;
+    if count > RefusedKeys::COUNT_MAX as u64 {
+        return Err(format!("it names {count} refused keys"));
+    }
+    let mut refused = BTreeMap::new();
+    for _ in 0..count {
+        let key = Bytes::copy_from_slice(reader.length_prefixed().map_err(cut)?);
+        let key = Key::new(key).map_err(|error| format!("it names a refused key that is none: {error}"))?;
+        let since = Hlc::from_bits(reader.u64().map_err(cut)?);
+        let holders = NodeSet::from_bits(reader.u64().map_err(cut)?);
+        refused.insert(key, Refusal { since, holders });
+    }
+    let refused = RefusedKeys::of(refused).ok_or("its refused keys are too long")?;
+    Ok(NodeRecord { refused, ..record })
 }
 
 fn life(reader: &mut Reader<'_>) -> Result<Life, String> {
@@ -226,6 +266,13 @@ mod tests {
         }
     }
 
+    fn with_refused() -> NodeRecord {
+        let key = Key::new(Bytes::from_static(b"k1")).expect("a key");
+        let refusal = Refusal { since: Hlc::from_bits(0x0506), holders: NodeSet::from_iter([NodeIndex(2)]) };
+        let refused = RefusedKeys::of([(key, refusal)].into()).expect("one key");
+        NodeRecord { refused, ..sample() }
+    }
+
     fn without_lives() -> NodeRecord {
         NodeRecord {
             revision: 0x0102_0304_0506_0708,
@@ -273,9 +320,19 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(sample()));
     }
 
+    /// These bytes must be read for ever.
+    #[test]
+    fn refused_keys_stand_behind_all_else() {
+        let mut bytes = encode(&sample());
+        bytes[0] = 3;
+        bytes.extend([1, 2, b'k', b'1', 6, 5, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(encode(&with_refused()), bytes);
+        assert_eq!(decode(&bytes), Ok(with_refused()));
+    }
+
     #[test]
     fn every_cut_and_every_addition_is_refused() {
-        let bytes = encode(&sample());
+        let bytes = encode(&with_refused());
         for len in 0..bytes.len() {
             assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
         }
@@ -293,7 +350,12 @@ mod tests {
             lives in (0u64..u64::MAX - 64, 0usize..=OwnLives::COUNT_MAX),
             peer_lives in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
             unheard: u64,
+            refused in proptest::collection::btree_map("[a-z]{1,20}", any::<(u64, u64)>(), 0..20),
         ) {
+            let refused = refused.into_iter().map(|(key, (since, holders))| {
+                let refusal = Refusal { since: Hlc::from_bits(since), holders: NodeSet::from_bits(holders) };
+                (Key::new(key.into()).expect("a short key"), refusal)
+            });
             let own_lives = (1..=lives.1 as u64).map(|n| life(lives.0 + n)).collect();
             let record = NodeRecord {
                 revision,
@@ -304,6 +366,7 @@ mod tests {
                 own_lives: OwnLives::of(own_lives).expect("consecutive"),
                 peer_lives: peer_lives.into_iter().map(|(peer, number)| (NodeIndex(peer), life(number))).collect(),
                 unheard: NodeSet::from_bits(unheard),
+                refused: RefusedKeys::of(refused.collect()).expect("few keys"),
             };
             prop_assert_eq!(decode(&encode(&record)), Ok(record));
         }
@@ -311,7 +374,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let _ = decode(&bytes);
-            for format in [FORMAT_WITHOUT_LIVES, FORMAT] {
+            for format in [FORMAT_WITHOUT_LIVES, FORMAT_WITHOUT_REFUSED, FORMAT] {
                 let _ = decode(&[&[format], &bytes[..]].concat());
             }
         }

@@ -32,6 +32,17 @@ pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, sho
             };
             sentence(format!("Too few {replicas} {can} {NOTHING_SENT} {retry}"))
         }
+        Shortfall::Refused => {
+            let what = match operation {
+                Operation::Range => "a key of the range",
+                Operation::Read | Operation::Write => "the key",
+            };
+            format!(
+                "The newest state of {what} is not known at this node: a peer holds a version that lies too far in the \
+                 future, and this node refused it. {NOTHING_SENT} Ask other replicas, write the key anew, or clear up \
+                 after the wrong clock as docs/operations.md says."
+            )
+        }
         Shortfall::NoVersion => format!(
             "This node's disk is too slow to begin the write in time: before it has a version, the clock's bound has to be \
              on the disk. {NOTHING_SENT} Try again, or write through another node."
@@ -87,8 +98,9 @@ mod tests {
     }
 
     const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Range];
-    const SHORTFALLS: [Shortfall; 6] = [
+    const SHORTFALLS: [Shortfall; 7] = [
         Shortfall::Unreachable,
+        Shortfall::Refused,
         Shortfall::NoVersion,
         Shortfall::Unanswered,
         Shortfall::NotSpread,
@@ -104,7 +116,8 @@ mod tests {
         {
             for got in 0..=3 {
                 let text = not_enough_replicas(Acks { got, from: 3 }, 3, operation, shortfall);
-                let is_unsent = matches!(shortfall, Shortfall::Unreachable | Shortfall::NoVersion);
+                let is_unsent =
+                    matches!(shortfall, Shortfall::Unreachable | Shortfall::Refused | Shortfall::NoVersion);
                 assert_eq!(text.contains(NOTHING_SENT), is_unsent, "{text}");
                 let is_open = shortfall == Shortfall::MaybeStored;
                 assert_eq!(text.contains("may have been stored"), is_open, "{text}");

@@ -124,6 +124,13 @@ impl Context {
         list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
+    /// The place of this node, if it has refused the key: its answer does not count.
+    #[inline]
+    pub(super) fn refused_place(&self, subject: &Subject) -> Option<u8> {
+        let is_refused = self.view.refused.contains(&subject.key);
+        is_refused.then(|| self.place(subject, self.member.me))
+    }
+
     /// Whether this node is at one of these places.
     pub(super) fn is_own_among(&self, subject: &Subject, places: Places) -> bool {
         places.contains(self.place(subject, self.member.me))

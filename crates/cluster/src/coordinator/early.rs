@@ -134,6 +134,9 @@ impl Coordinator {
         let (subject, quorum) = early.parts();
         let can_ask = |place: &u8| {
             let node = self.context.node(subject, *place);
+            if matches!(early, Early::Read { .. }) && self.context.refused_place(subject) == Some(*place) {
+                return false;
+            }
             let (availability, is_expected) = match early {
                 Early::Read { .. } => (self.context.can_read(node), self.context.is_expected_to_answer(node)),
                 Early::Write(_) => (self.context.can_write(node, 0, false), self.context.is_expected(node)),

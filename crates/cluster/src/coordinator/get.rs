@@ -9,7 +9,8 @@
 //! kind: reads move little. One that fails makes room for the next at once. If the newest turns out to be on a
 //! replica that was not asked for the cell, it is fetched from there. One read in a few asks all replicas, so that
 //! differences are found that quorums alone would miss. What cannot be stored on enough replicas, since their disks are
-//! full or it is from the future, is not returned: the read begins again without those that hold it.
+//! full or it is from the future, is not returned: the read begins again without those that hold it. This node is not
+//! asked for a key that it has [refused](crate::RefusedKeys).
 //!
 //! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
 
@@ -302,11 +303,21 @@ impl Read {
         if self.tally.would_do_with(self.busy) || self.is_repair_busy() {
             return Failure::Overloaded { retry_after: context.retry_after() };
         }
-        self.tally.short(shortfall)
+        let is_refused =
+            || context.refused_place(&self.subject).is_some_and(|place| self.tally.failed().contains(place));
+        match shortfall {
+            Shortfall::Unreachable if is_refused() => self.tally.short(Shortfall::Refused),
+            shortfall => self.tally.short(shortfall),
+        }
     }
 
     /// Counts those as failed that have not been asked and cannot be.
     fn fail_unavailable(&mut self, context: &Context) {
+        if let Some(place) = context.refused_place(&self.subject)
+            && self.tally.silent().contains(place)
+        {
+            self.tally.fail(place);
+        }
         for place in self.tally.silent().without(self.open()) {
             match context.can_read(context.node(&self.subject, place)) {
                 Availability::Ready => continue,

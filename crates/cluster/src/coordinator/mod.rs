@@ -201,7 +201,8 @@ impl Coordinator {
             self.context.tell(Event::Expired);
         }
         if Replica::made(id) {
-            if self.replica.handle_stored(id, response, &mut self.context.effects) {
+            let Context { view, effects, .. } = &mut self.context;
+            if self.replica.handle_stored(id, response, &view.refused, effects) {
                 self.context.writes.end(now.mono);
             }
             return;
@@ -230,8 +231,9 @@ impl Coordinator {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
                 let believed = self.context.view.peer(self.context.member.me).believed;
                 let patience = self.context.replica_patience();
-                let Context { writes, effects, .. } = &mut self.context;
-                let tools = Tools { now, believed, writes: Some((writes, patience)), effects };
+                let Context { writes, effects, view, .. } = &mut self.context;
+                let refused = Some(&view.refused);
+                let tools = Tools { now, believed, refused, writes: Some((writes, patience)), effects };
                 self.replica.handle_request(tools, Demand { origin, id, within }, request);
             }
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {

@@ -130,10 +130,13 @@ impl Node {
         let is_news = (self.view.clock_ahead, self.view.holds_writes) != (clock_ahead, holds_writes)
             || self.view.refusing != refusing
             || self.view.to_hear != to_hear
+            || self.view.refused != self.record.wanted().refused
             || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(now, node));
         if is_news {
             let peers = self.member.layout.nodes().map(|node| self.view_of(now, node)).collect();
-            self.view = Arc::new(ClusterView { peers, clock_ahead, refusing, holds_writes, to_hear });
+            let refused = self.record.wanted().refused.clone();
+            let view = ClusterView { peers, clock_ahead, refusing, holds_writes, to_hear, refused };
+            self.view = Arc::new(view);
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
     }

@@ -31,6 +31,7 @@ mod ranges;
 mod readiness;
 mod rebuild;
 mod record;
+mod refused;
 mod repair;
 mod standing;
 mod status;
@@ -52,6 +53,7 @@ use peer::Peer;
 use pull::Pull;
 use purpose::{AskPurpose, StorePurpose};
 use record::Record;
+use refused::RefusedRetries;
 use repair::Repair;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +130,7 @@ pub struct Node {
     pull: Option<Pull>,
     pulls: u64,
     healing: Healing,
+    refused: RefusedRetries,
     repair: Repair,
 }
 
@@ -156,6 +159,7 @@ impl Node {
             pull: None,
             pulls: 0,
             healing: Healing::default(),
+            refused: RefusedRetries::new(now.mono),
             repair: Repair::new(now.mono, owed),
             member,
         };
@@ -196,7 +200,7 @@ impl Node {
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         if Replica::made(id) {
-            self.replica.handle_stored(id, response, &mut self.outbox.effects);
+            self.replica.handle_stored(id, response, &self.view.refused, &mut self.outbox.effects);
             return;
         }
         match self.outbox.stored(id) {
@@ -209,6 +213,8 @@ impl Node {
                 self.pulled_stored(now, pull, source, (key, cell), &response);
             }
             StorePurpose::GiveUp => self.gave_up(&response),
+            StorePurpose::ReadRefused => self.refused_read(now, &response),
+            StorePurpose::StoreRefused { holder } => self.refused_stored(now, holder, &response),
             StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
             StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
             StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, &response),
@@ -284,6 +290,7 @@ impl Node {
             peers: self.member.layout.nodes().map(|node| self.peer_status(node)).collect(),
             repair: self.rebuild_status().or_else(|| self.healing_status()).or_else(|| self.repair_status()),
             repaired_at: self.record.durable().repaired_at,
+            refused_keys: self.record.wanted().refused.len(),
         }
     }
 
@@ -304,7 +311,13 @@ impl Node {
                 self.storing_due(node),
             ]
         });
-        let own = [Some(self.tick_at), self.record.due(), self.outbox.next_late(), self.repair_due()];
+        let own = [
+            Some(self.tick_at),
+            self.record.due(),
+            self.outbox.next_late(),
+            self.repair_due(),
+            self.refused_due(),
+        ];
         of_peers.chain(own).flatten().min()
     }
 
@@ -316,6 +329,7 @@ impl Node {
         self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
         self.advance_rebuild(now);
         self.advance_healing(now);
+        self.advance_refused(now);
         self.advance_repair(now);
         self.compare_clocks(now);
         self.raise_clock_bound(now);
@@ -333,7 +347,7 @@ impl Node {
             request => {
                 let believed = self.is_believed();
                 let effects = &mut self.outbox.effects;
-                let tools = Tools { now, believed, writes: None, effects };
+                let tools = Tools { now, believed, refused: None, writes: None, effects };
                 self.replica.handle_request(tools, demand, request);
             }
         }
@@ -355,6 +369,7 @@ impl Node {
                 self.hint_delivered(node, (key, version), answer.as_ref());
             }
             AskPurpose::PullRange { pull } => self.range_pulled(now, pull, node, answer),
+            AskPurpose::AskRefused => self.refused_answered(now, node, answer),
             AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
             AskPurpose::OfferCell { pass, transfer } => self.cell_offered(pass, transfer, answer.as_ref()),
             AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer.as_ref()),

@@ -9,9 +9,11 @@
 //! another identity, or turns out to have lost data, from the start. What is written to this node meanwhile arrives as everywhere.
 //!
 //! A cell whose version is further ahead than this node [believes](crate::HybridClock::believes) is not stored: it would
-//! hide later writes. Then the newest state of its key is not known here, so the range that holds it is not read: the
-//! source goes on with its other ranges, and gives this one again every [`REFUSED_AGAIN_AFTER`] until it can be stored,
-//! or the source does not hold the cell any more. Until then the pull is not over, so reads of the key stay failures.
+//! hide later writes. Then the newest state of its key is not known here: the key is noted as
+//! [refused](crate::RefusedKeys) in the node's record, which makes it a failure here, and the pull goes on. The record
+//! with the key is durable before the pull counts as over. While there is no room for one more refused key, the range
+//! that holds it is not read: the source goes on with its other ranges, and gives this one again every
+//! [`REFUSED_AGAIN_AFTER`]; the pull is not over then.
 //!
 //! How many sources are enough depends on the `from` that a key was written with. The count holds for each `from` that
 //! is known to be in use: the default of this node, the defaults that the peers report, and each one that a pulled
@@ -22,8 +24,8 @@
 //!
 //! **Caveats.** Progress is not durable. A key may have been written with a `from` that no reachable node has as its
 //! default and no pulled cell carries. If its copies are only on sources that could not be
-//! reached or read, the key is complete only after the pass of anti-entropy that follows. One
-//! cell of the far future holds up the whole pull. The way out is in `docs/operations.md`.
+//! reached or read, the key is complete only after the pass of anti-entropy that follows. The
+//! way out of cells of the far future is in `docs/operations.md`.
 
 use super::Node;
 use super::purpose::{AskPurpose, StorePurpose};
@@ -86,7 +88,7 @@ struct Source {
     falters: bool,
     /// What is to be read still, in key order; answers come for the first of them.
     ranges: VecDeque<LostRange>,
-    /// What was read and holds cells that were refused, in key order; at most [`REFUSED_RANGES_MAX`].
+    /// What was read and holds cells that were neither stored nor noted as refused, in key order; at most [`REFUSED_RANGES_MAX`].
     refused: VecDeque<LostRange>,
     /// Not before this.
     next_at: Instant,
@@ -103,7 +105,7 @@ enum Stage {
         waiting: VecDeque<(Key, Cell)>,
         under_way: usize,
         until: Option<Key>,
-        /// The answer held cells that were not stored, since their versions are too far ahead.
+        /// The answer held cells that were neither stored nor noted as refused.
         has_refused: bool,
     },
     /// Read from end to end.
@@ -343,13 +345,16 @@ impl Node {
         let froms: BTreeSet<u8> = froms.collect();
         let (waiting, refused): (Vec<_>, Vec<_>) =
             (own.into_iter()).partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
-        refused.iter().for_each(|_| self.outbox.event(Event::CellRefused { node }));
+        let mut has_refused = false;
+        for (key, _) in refused {
+            self.outbox.event(Event::CellRefused { node });
+            has_refused |= !self.refuse_key(now, &key, node);
+        }
         let pull = self.pull.as_mut().expect("there is a source");
         pull.cell_froms.extend(froms);
         let source = &mut pull.sources[node.as_usize()];
         source.falters = false;
-        source.stage =
-            Stage::Storing { waiting: waiting.into(), under_way: 0, until, has_refused: !refused.is_empty() };
+        source.stage = Stage::Storing { waiting: waiting.into(), under_way: 0, until, has_refused };
         source.next_at = now.mono;
     }
 

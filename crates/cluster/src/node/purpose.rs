@@ -28,6 +28,12 @@ pub(super) enum StorePurpose {
         cell: Cell,
     },
     GiveUp,
+    /// Whether the key that is retried holds a later version here.
+    ReadRefused,
+    /// The cell of the key that is retried, which this peer gave.
+    StoreRefused {
+        holder: NodeIndex,
+    },
     /// Of a pass of anti-entropy.
     ScanChunk {
         pass: u64,
@@ -54,6 +60,8 @@ pub(super) enum AskPurpose {
     PullRange {
         pull: u64,
     },
+    /// What it holds of the refused key that is retried.
+    AskRefused,
     /// Whether it holds the same in a range; of a pass of anti-entropy, as what follows.
     CompareRange {
         pass: u64,

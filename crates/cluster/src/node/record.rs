@@ -84,6 +84,7 @@ impl Record {
             || wanted.peers != durable.peers
             || wanted.own_lives != durable.own_lives
             || wanted.peer_lives != durable.peer_lives
+            || wanted.refused != durable.refused
             || durable.revision < self.renewed_from
     }
 }

@@ -20,6 +20,8 @@ pub struct NodeStatus {
     pub repair: Option<RepairStatus>,
     /// When the last complete round of passes was begun, by the wall clock of that time.
     pub repaired_at: Option<WallTime>,
+    /// Keys whose newest cell was refused, so that reads of them fail here.
+    pub refused_keys: usize,
 }
 
 impl NodeStatus {

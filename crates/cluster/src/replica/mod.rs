@@ -10,6 +10,9 @@
 //!
 //! A part in a scan becomes a page: see `scan_parts`.
 //!
+//! A coordinator that asks for a key which this node has [refused](crate::RefusedKeys), or for a page that passes over
+//! one, is told that this node is not believed. A peer's `Node` asks for cells to move them, and gets what is stored.
+//!
 //! What its asker waits for no longer is not done: the store is told until when. A write that would wait for too long
 //! is refused as [`PeerFault::Busy`], if a coordinator drives this; what nodes ask of each other is paced by them.
 //!
@@ -18,10 +21,11 @@
 mod scan_parts;
 
 use crate::local_writes::LocalWrites;
+use crate::refused::PageScope;
 use crate::{
     Destination, Effect, Event, Key, LinkId, Member, Message, MessageId, NodeSet, Origin, PeerAnswer,
-    PeerFault, PeerRequest, RangeDigest, ScanAnswer, ScanPart, StoreId, StoreRequest, StoreResponse,
-    hint_bytes,
+    PeerFault, PeerRequest, RangeDigest, RefusedKeys, ScanAnswer, ScanPart, StoreId, StoreRequest,
+    StoreResponse, hint_bytes,
 };
 use scan_parts::ScanParts;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +57,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) now: Now,
     /// This node's reads count.
     pub(crate) believed: bool,
+    /// Keys for which this node's reads do not count; `None`: the askers are nodes that move cells.
+    pub(crate) refused: Option<&'a RefusedKeys>,
     /// What the local store has under way, and how long a write may wait for it; `None`: it is not kept.
     pub(crate) writes: Option<(&'a mut LocalWrites, Duration)>,
     pub(crate) effects: &'a mut VecDeque<Effect>,
@@ -97,6 +103,8 @@ struct Job {
     wants: Wants,
     bytes: usize,
     is_write: bool,
+    /// Of a page that was asked for while keys were refused.
+    scope: Option<Box<PageScope>>,
 }
 
 /// What the asker wants of the store's answer.
@@ -133,7 +141,7 @@ impl Replica {
         let is_page = matches!(request, PeerRequest::Scan(_));
         let waits_too_long = matches!(request, PeerRequest::Write { .. }) && tools.is_busy(within);
         let outcome = if self.has_room(link, bytes, is_page) && !waits_too_long {
-            self.judge(tools.now, tools.believed, origin, request, tools.effects)
+            self.judge(&mut tools, origin, request)
         } else {
             Err(PeerAnswer::Failed(PeerFault::Busy))
         };
@@ -144,7 +152,11 @@ impl Replica {
                 load.bytes += bytes;
                 load.pages += u32::from(wants.is_page());
                 let is_write = !request.is_read();
-                let id = self.jobs.insert(Job { link, id, wants, bytes, is_write });
+                let scope = match (&request, tools.refused) {
+                    (StoreRequest::ReadPage(page), Some(refused)) => refused.scope_of(page),
+                    _ => None,
+                };
+                let id = self.jobs.insert(Job { link, id, wants, bytes, is_write, scope });
                 if is_write {
                     tools.begin_write(bytes);
                 }
@@ -160,7 +172,8 @@ impl Replica {
         id.0 & REPLICA_BIT != 0
     }
 
-    /// Takes the store's answer to a request that [`Replica::made`] claims. Whether that was a write.
+    /// Takes the store's answer to a request that [`Replica::made`] claims. Whether that was a write. `refused` are the
+    /// keys for which this node's reads do not count now.
     ///
     /// # Panics
     /// When the answer is not one to that request.
@@ -168,6 +181,7 @@ impl Replica {
         &mut self,
         id: StoreId,
         response: StoreResponse,
+        refused: &RefusedKeys,
         effects: &mut VecDeque<Effect>,
     ) -> bool {
         let job = self.jobs.remove(id);
@@ -177,7 +191,9 @@ impl Replica {
         load.requests -= 1;
         load.bytes -= job.bytes;
         load.pages -= u32::from(job.wants.is_page());
+        let is_unknown = job.scope.is_some_and(|scope| refused.are_in(&scope, &response));
         let answer = match (job.wants, answer(response)) {
+            _ if is_unknown => PeerAnswer::Failed(PeerFault::NotBelieved),
             (Wants::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
             (Wants::Check(digest), PeerAnswer::Scan(answer)) => {
                 PeerAnswer::Scan(scan_parts::checked(digest, answer))
@@ -204,16 +220,19 @@ impl Replica {
     /// What the store is to do; or the answer, where there is nothing for it to do.
     fn judge(
         &mut self,
-        now: Now,
-        believed: bool,
+        tools: &mut Tools<'_>,
         origin: Origin,
         request: PeerRequest,
-        effects: &mut VecDeque<Effect>,
     ) -> Result<(StoreRequest, Wants), PeerAnswer> {
+        let (now, believed, effects) = (tools.now, tools.believed, &mut *tools.effects);
+        let is_refused = |key| tools.refused.is_some_and(|refused| refused.contains(key));
         let request = match request {
             PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } | PeerRequest::Scan(_)
                 if !believed =>
             {
+                return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
+            }
+            PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } if is_refused(&key) => {
                 return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
             }
             PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),

@@ -436,6 +436,7 @@ fn refused(
             Ok(())
         }
         PeerAnswer::Failed(PeerFault::Store(fault)) => Err(Lost { node, fault: Some(fault) }),
+        PeerAnswer::Failed(PeerFault::NotBelieved) => Err(Lost { node, fault: None }),
         answer => {
             assert!(node != desk.context.member.me, "the store answered ReadPage with {answer:?}");
             Err(Lost { node, fault: None })

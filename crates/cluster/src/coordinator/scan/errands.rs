@@ -8,8 +8,10 @@
 
 use super::super::context::Context;
 use super::super::number;
+use crate::refused::PageScope;
 use crate::{
-    Key, NodeIndex, NodeSet, PageRequest, PeerRequest, Quorum, ScanRequest, SnapshotId, StoreId, StoreRequest,
+    Key, NodeIndex, NodeSet, PageRequest, PeerAnswer, PeerFault, PeerRequest, Quorum, ScanAnswer,
+    ScanRequest, SnapshotId, StoreId, StoreRequest,
 };
 
 /// See the module.
@@ -23,10 +25,12 @@ pub(super) struct Errands {
 }
 
 /// A request under way at a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Errand {
     serial: u64,
     node: NodeIndex,
+    /// Of a page of this node's store that was asked for while keys were refused.
+    scope: Option<Box<PageScope>>,
 }
 
 /// A key that a scan wants read, as a user would.
@@ -58,7 +62,8 @@ impl Errands {
 
     /// Asks this node's store for a page; by which number the answer is known.
     pub(super) fn ask_store(&mut self, context: &mut Context, request: PageRequest) -> u64 {
-        let serial = self.begin(context, context.member.me);
+        let scope = context.view.refused.scope_of(&request);
+        let serial = self.begin(context, context.member.me, scope);
         let deadline = Some(context.now + context.limits.request_timeout);
         context.store(
             StoreId(number::scan_number(self.slot, serial)),
@@ -70,7 +75,7 @@ impl Errands {
 
     /// Asks a peer for its part; by which number the answer is known.
     pub(super) fn ask_peer(&mut self, context: &mut Context, node: NodeIndex, request: ScanRequest) -> u64 {
-        let serial = self.begin(context, node);
+        let serial = self.begin(context, node, None);
         context.peers[node.as_usize()].begin(context.now, 0);
         let deadline = Some(context.now + context.limits.request_timeout);
         context.send(node, number::scan_number(self.slot, serial), PeerRequest::Scan(request), deadline);
@@ -84,12 +89,25 @@ impl Errands {
         serial
     }
 
-    /// Takes note of an answer, and says whose it is. `None`: it is waited for no more.
-    pub(super) fn take(&mut self, context: &mut Context, serial: u64) -> Option<NodeIndex> {
+    /// Takes note of an answer, and says whose it is, and what it amounts to: a page of this node that passes over a
+    /// refused key is a failure. `None`: it is waited for no more.
+    pub(super) fn take(
+        &mut self,
+        context: &mut Context,
+        serial: u64,
+        answer: PeerAnswer,
+    ) -> Option<(NodeIndex, PeerAnswer)> {
         let at = self.under_way.iter().position(|errand| errand.serial == serial)?;
-        let node = self.under_way.swap_remove(at).node;
+        let Errand { node, scope, .. } = self.under_way.swap_remove(at);
         context.end_request(node, 0);
-        Some(node)
+        let is_unknown = match (&answer, &scope) {
+            (PeerAnswer::Scan(ScanAnswer::Page { rest, .. }), Some(scope)) => {
+                context.view.refused.are_before(scope, rest.as_ref())
+            }
+            _ => false,
+        };
+        let unknown = || PeerAnswer::Failed(PeerFault::NotBelieved);
+        Some((node, if is_unknown { unknown() } else { answer }))
     }
 
     /// A store has come to the end of what it was asked for, and keeps nothing; unless something else is under way there,
@@ -131,9 +149,9 @@ impl Errands {
         }
     }
 
-    fn begin(&mut self, context: &mut Context, node: NodeIndex) -> u64 {
+    fn begin(&mut self, context: &mut Context, node: NodeIndex, scope: Option<Box<PageScope>>) -> u64 {
         let serial = context.next_scan_request();
-        self.under_way.push(Errand { serial, node });
+        self.under_way.push(Errand { serial, node, scope });
         self.kept.insert(node);
         serial
     }

@@ -3,14 +3,15 @@
 //! The store is asked for page after page. One is read ahead while its reader still has the one before, but not behind
 //! one that is larger than pages are to be: such a page is one large value, and two of them would be too many. Nor is one
 //! kept that comes ahead: it is read again when its reader wants it. Pages without entries, of runs of dead ones, are
-//! passed over.
+//! passed over. A page that passes over a key which this node has [refused](crate::RefusedKeys) ends the scan with a
+//! failure.
 
 use super::desk::Desk;
 use super::progress::Progress;
 use super::sizes::{PAGE_BYTES_MAX, PageSizes};
 use crate::{
-    Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply, ScanAnswer,
-    StoreFault, WaitsFor,
+    Acks, Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
+    ScanAnswer, Shortfall, StoreFault, WaitsFor,
 };
 use std::time::Duration;
 use stdx::Instant;
@@ -87,6 +88,11 @@ impl LocalScan {
                 if self.has_begun =>
             {
                 self.progress.pause(desk.now.mono);
+            }
+            PeerAnswer::Failed(PeerFault::NotBelieved) => {
+                let acks = Acks { got: 0, from: 1 };
+                let shortfall = Shortfall::Refused;
+                self.end(Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 1, shortfall }));
             }
             PeerAnswer::Failed(PeerFault::Store(fault)) => {
                 self.end(Reply::Failed(fault.into()));

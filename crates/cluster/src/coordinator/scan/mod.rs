@@ -139,7 +139,7 @@ impl Coordinator {
         let Some(scan) = self.scans.find(slot) else {
             return;
         };
-        let Some(node) = scan.errands.take(&mut self.context, serial) else {
+        let Some((node, answer)) = scan.errands.take(&mut self.context, serial, answer) else {
             return;
         };
         let waits = scan.reader.is_some();

@@ -118,7 +118,11 @@ impl Reads {
                 self.to_do.insert(key);
                 return Ok(());
             }
-            Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unreachable }) => {
+            Reply::Failed(Failure::NotEnoughReplicas {
+                acks,
+                ack,
+                shortfall: Shortfall::Unreachable | Shortfall::Refused,
+            }) => {
                 // Of the scan, something was sent.
                 return Err(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unanswered });
             }

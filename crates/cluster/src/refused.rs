@@ -1,0 +1,223 @@
+//! Keys whose newest cell this node has refused, as its version lies too far in the future.
+//!
+//! **Promise.** A replica that was filled from its peers, and had to leave out a cell that one of them holds, does not
+//! know the newest state of that key. Its answers for the key are failures, never "no such key", also after a restart.
+//! All other keys are answered as ever.
+//!
+//! **Mechanism.** The node keeps these keys in its [record](crate::NodeRecord) and shows them to the coordinators in
+//! its [view](crate::ClusterView). The paths of a key, and what each does:
+//!
+//! | path | behaviour |
+//! |---|---|
+//! | a read of a user, here or for a coordinator of a peer | the replica counts as failed: here it is not asked, a peer hears [`PeerFault::NotBelieved`](crate::PeerFault) |
+//! | a range of this node | fails at the first page whose part of the range holds the key |
+//! | a range of the cluster | the replica loses its part in the scan from that page on; others take it |
+//! | writes, hints, read repair to this node | stored as ever: they win or lose by their version |
+//! | anti-entropy, pulls of peers | take part with what is stored: they move cells, and claim nothing about a key |
+//!
+//! So digests of replicas that hold the same are equal, whether one of them has refused a cell or not.
+//!
+//! A key leaves the set (`node/refused`) when its cell could be stored, when no peer that had the cell holds it any more,
+//! or when this node holds a version that was issued after the refusal: that write came later than the refused cell,
+//! whatever the version of that says. An older version that arrives later says nothing about the refused one.
+//!
+//! **Bounds.** [`RefusedKeys::COUNT_MAX`] keys and [`RefusedKeys::BYTES_MAX`] bytes of keys. A pull that meets one more
+//! stays open for the range that holds it.
+//!
+//! **Caveats.** A peer that is filled from this node does not learn which keys are refused here. If it loses its disk
+//! while it is the only holder of a refused cell, that cell is lost with it.
+
+use crate::{Cut, Key, KeyRange, NodeSet, PageRequest, PartitionSet, StoreResponse};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use stdx::Hlc;
+
+/// The refused keys of a node. Clones share them until one is changed. See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedKeys(Arc<BTreeMap<Key, Refusal>>);
+
+/// What is known of a refused key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The version clock of this node when it first refused a cell of the key.
+    pub since: Hlc,
+    /// Peers that held such a cell when they were last asked.
+    pub holders: NodeSet,
+}
+
+impl RefusedKeys {
+    /// Keys that are kept at most.
+    pub const COUNT_MAX: usize = 1_024;
+    /// Bytes of keys that are kept at most.
+    pub const BYTES_MAX: usize = 64 << 10;
+
+    /// The keys in this map; `None` when they are more than are kept.
+    pub fn of(keys: BTreeMap<Key, Refusal>) -> Option<Self> {
+        let keys = Self(Arc::new(keys));
+        (keys.len() <= Self::COUNT_MAX && keys.bytes() <= Self::BYTES_MAX).then_some(keys)
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no key is refused.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this key is refused.
+    #[inline]
+    pub fn contains(&self, key: &Key) -> bool {
+        !self.is_empty() && self.0.contains_key(key)
+    }
+
+    /// What is known of this key, if it is refused.
+    pub fn get(&self, key: &Key) -> Option<&Refusal> {
+        self.0.get(key)
+    }
+
+    /// The keys in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &Refusal)> {
+        self.0.iter()
+    }
+
+    /// The first key behind `after`.
+    pub(crate) fn next_behind(&self, after: Option<&Key>) -> Option<&Key> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0.range::<Key, _>((after, Bound::Unbounded)).next().map(|(key, _)| key)
+    }
+
+    /// Notes that `holder`'s cell of a key was refused at `now`. `false`: there is no room for the key.
+    pub(crate) fn try_insert(&mut self, key: &Key, holders: NodeSet, now: Hlc) -> bool {
+        match self.0.get(key) {
+            Some(known) if known.holders.union(holders) == known.holders => return true,
+            Some(_) => {}
+            None if self.len() == Self::COUNT_MAX => return false,
+            None if self.bytes() + key.as_bytes().len() > Self::BYTES_MAX => return false,
+            None => {}
+        }
+        let empty = Refusal { since: now, holders: NodeSet::EMPTY };
+        let refusal = Arc::make_mut(&mut self.0).entry(key.clone()).or_insert(empty);
+        refusal.holders = refusal.holders.union(holders);
+        true
+    }
+
+    /// Notes that these peers do not hold the refused cell of a key any more. A key that no peer holds is removed.
+    pub(crate) fn remove_holders(&mut self, key: &Key, holders: NodeSet) {
+        let Some(refusal) = self.get(key) else { return };
+        let left = refusal.holders.without(holders);
+        let keys = Arc::make_mut(&mut self.0);
+        match left.is_empty() {
+            true => drop(keys.remove(key)),
+            false => keys.get_mut(key).expect("it was just seen").holders = left,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        Arc::make_mut(&mut self.0).remove(key);
+    }
+
+    /// The part of the keys that a page may show; `None` while no key is refused.
+    #[inline]
+    pub(crate) fn scope_of(&self, request: &PageRequest) -> Option<Box<PageScope>> {
+        let scope = || PageScope { range: request.range.clone(), partitions: request.partitions.clone() };
+        (!self.is_empty()).then(|| Box::new(scope()))
+    }
+
+    /// Whether the page that a store gave for a request of this scope speaks of a refused key.
+    pub(crate) fn are_in(&self, scope: &PageScope, response: &StoreResponse) -> bool {
+        let StoreResponse::Page { rest, .. } = response else { return false };
+        self.are_before(scope, rest.as_ref())
+    }
+
+    /// Whether a refused key of this scope lies before `rest`.
+    pub(crate) fn are_before(&self, scope: &PageScope, rest: Option<&Cut>) -> bool {
+        let begin = match &scope.range.from {
+            None => Bound::Unbounded,
+            Some(Cut::Before(key)) => Bound::Included(key),
+            Some(Cut::After(key)) => Bound::Excluded(key),
+        };
+        let is_of_partitions =
+            |key: &Key| scope.partitions.as_ref().is_none_or(|set| set.contains_key(key.as_bytes()));
+        let is_passed = |key: &Key| {
+            rest.is_some_and(|rest| rest.is_passed_by(key.as_bytes()))
+                || scope.range.is_passed_by(key.as_bytes())
+        };
+        let behind = self.0.range::<Key, _>((begin, Bound::Unbounded)).map(|(key, _)| key);
+        behind.take_while(|key| !is_passed(key)).any(is_of_partitions)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.keys().map(|key| key.as_bytes().len()).sum()
+    }
+}
+
+/// The keys that a page may show.
+#[derive(Clone, Debug)]
+pub(crate) struct PageScope {
+    range: KeyRange,
+    /// `None`: all.
+    partitions: Option<PartitionSet>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeIndex;
+    use bytes::Bytes;
+
+    fn key(name: &str) -> Key {
+        Key::new(Bytes::copy_from_slice(name.as_bytes())).expect("a key")
+    }
+
+    fn nodes(nodes: &[u8]) -> NodeSet {
+        nodes.iter().map(|node| NodeIndex(*node)).collect()
+    }
+
+    #[test]
+    fn a_key_is_refused_until_no_peer_holds_the_cell() {
+        let mut keys = RefusedKeys::default();
+        let first = Hlc::from_bits(7);
+        assert!(keys.try_insert(&key("k"), nodes(&[1]), first));
+        assert!(keys.try_insert(&key("k"), nodes(&[2]), Hlc::from_bits(9)));
+        assert_eq!(keys.get(&key("k")), Some(&Refusal { since: first, holders: nodes(&[1, 2]) }));
+        keys.remove_holders(&key("k"), nodes(&[1]));
+        assert!(keys.contains(&key("k")));
+        keys.remove_holders(&key("k"), nodes(&[2]));
+        assert!(keys.is_empty());
+    }
+
+    #[test]
+    fn the_keys_are_bounded_in_count_and_in_bytes() {
+        let mut keys = RefusedKeys::default();
+        let now = Hlc::from_bits(1);
+        let inserted = (0..2_000).filter(|i| keys.try_insert(&key(&format!("{i}")), nodes(&[1]), now));
+        assert_eq!(inserted.count(), RefusedKeys::COUNT_MAX);
+        assert!(keys.try_insert(&key("0"), nodes(&[2]), now), "a key that is known takes no room");
+        let mut keys = RefusedKeys::default();
+        let long = |i: u8| format!("{i}{}", "x".repeat(8_191));
+        let inserted = (0..9_u8).filter(|i| keys.try_insert(&key(&long(*i)), nodes(&[1]), now));
+        assert_eq!(inserted.count(), 8);
+    }
+
+    #[test]
+    fn a_page_fails_for_the_refused_keys_that_it_passes_over() {
+        let mut keys = RefusedKeys::default();
+        keys.try_insert(&key("d"), nodes(&[1]), Hlc::from_bits(1));
+        let scope = |from, to: Option<&'static str>| PageScope {
+            range: KeyRange { from: Some(from), to: to.map(|to| Cut::Before(key(to))) },
+            partitions: None,
+        };
+        let all = scope(Cut::Before(key("a")), None);
+        assert!(keys.are_before(&all, None));
+        assert!(keys.are_before(&all, Some(&Cut::After(key("d")))));
+        assert!(!keys.are_before(&all, Some(&Cut::Before(key("d")))));
+        assert!(!keys.are_before(&scope(Cut::After(key("d")), None), None));
+        assert!(keys.are_before(&scope(Cut::Before(key("d")), Some("e")), None));
+        assert!(!keys.are_before(&scope(Cut::Before(key("a")), Some("d")), None));
+    }
+}

@@ -1,0 +1,127 @@
+//! A replica that has refused the newest cell of a key says nothing about that key, and everything about all others.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{
+    Command, Cut, Failure, KeyRange, Lifetime, Limits, NodeIndex, NodeSet, Quorum, Refusal, RefusedKeys,
+    Reply, Scan, ScanId, ScanScope, Shortfall,
+};
+use coordinator_support::{Cluster, key};
+use stdx::{Cell, Hlc, NodeTag, Version};
+
+/// Three nodes that hold the keys `a`, `k` and `z`; node 0 has refused `k`, and holds an older version of it.
+fn cluster() -> Cluster {
+    let limits = Limits { reads_for_one_of_all: 0, ..Limits::default() };
+    let mut cluster = Cluster::new(3, limits, 1);
+    let cell = |at: u64, value| {
+        let version = Version::new(Hlc::at(cluster.now.wall).next(), NodeTag(at));
+        Cell::value(version, 3, Bytes::from_static(value))
+    };
+    let (older, newer) = (cell(1, b"older"), cell(2, b"newer"));
+    for node in 0..3 {
+        for name in ["a", "z"] {
+            cluster.hosts[node].cells.insert(key(name), older.clone());
+        }
+        let of_k = if node == 0 { &older } else { &newer };
+        cluster.hosts[node].cells.insert(key("k"), of_k.clone());
+    }
+    let refusal = Refusal { since: Hlc::at(cluster.now.wall), holders: NodeSet::from_iter([NodeIndex(1)]) };
+    let refused = RefusedKeys::of([(key("k"), refusal)].into()).expect("one key");
+    cluster.hosts[0].view.refused = refused;
+    cluster.publish(0);
+    cluster
+}
+
+fn get(cluster: &mut Cluster, node: usize, name: &str, quorum: Quorum) -> Reply {
+    let id = cluster.submit(node, Command::Get { key: key(name), quorum });
+    cluster.settle();
+    cluster.replies.remove(&id).expect("a reply")
+}
+
+/// All keys of a range from `from` on, with their values; or why it has failed.
+fn scan(cluster: &mut Cluster, node: usize, from: &str, scope: ScanScope) -> Result<Vec<Bytes>, Failure> {
+    let range = KeyRange { from: Some(Cut::Before(key(from))), to: None };
+    let (id, mut values) = (ScanId(7), Vec::new());
+    let mut asked = cluster.submit(node, Command::Scan { id, scan: Scan { range, limit: None, scope } });
+    loop {
+        cluster.settle();
+        match cluster.replies.remove(&asked).expect("a reply") {
+            Reply::Page { page, is_last } => {
+                values.extend(page.entries().map(|entry| Bytes::copy_from_slice(entry.cell.value)));
+                if is_last {
+                    return Ok(values);
+                }
+            }
+            Reply::Failed(failure) => return Err(failure),
+            reply => panic!("a scan was answered with {reply:?}"),
+        }
+        asked = cluster.submit(node, Command::NextPage { id });
+    }
+}
+
+fn is_short(failure: &Failure, of: Shortfall) -> bool {
+    matches!(failure, Failure::NotEnoughReplicas { shortfall, .. } if *shortfall == of)
+}
+
+#[test]
+fn a_read_counts_no_replica_that_has_refused_the_key() {
+    let mut cluster = cluster();
+    let (one, two, three) = (cluster.quorum(1, 3), cluster.quorum(2, 3), cluster.quorum(3, 3));
+    for node in 0..3 {
+        for quorum in [one, two] {
+            for _ in 0..20 {
+                let reply = get(&mut cluster, node, "k", quorum);
+                assert!(matches!(&reply, Reply::Found { cell, .. } if cell.value == "newer"), "{reply:?}");
+            }
+        }
+        let reply = get(&mut cluster, node, "k", three);
+        assert!(matches!(&reply, Reply::Failed(Failure::NotEnoughReplicas { .. })), "{reply:?}");
+        assert!(matches!(get(&mut cluster, node, "a", three), Reply::Found { .. }));
+    }
+}
+
+#[test]
+fn the_only_replica_that_is_asked_fails_and_says_no_such_key_to_nobody() {
+    for node in 0..3 {
+        let mut cluster = cluster();
+        let name = (0..100).map(|i| format!("k{i}"));
+        let is_first = |name: &String| cluster.layout.replicas(&key(name), 1) == [NodeIndex(0)];
+        let name = name.into_iter().find(is_first).expect("node 0 is the first replica of some key");
+        let refusal = Refusal { since: Hlc::ZERO, holders: NodeSet::from_iter([NodeIndex(1)]) };
+        cluster.hosts[0].view.refused = RefusedKeys::of([(key(&name), refusal)].into()).expect("one key");
+        cluster.publish(0);
+        let quorum = cluster.quorum(1, 1);
+        let reply = get(&mut cluster, node, &name, quorum);
+        let shortfall = if node == 0 { Shortfall::Refused } else { Shortfall::Unanswered };
+        assert!(matches!(&reply, Reply::Failed(failure) if is_short(failure, shortfall)), "{reply:?}");
+        let put = Command::Put { key: key(&name), value: Bytes::new(), lifetime: Lifetime::Forever, quorum };
+        let id = cluster.submit(node, put);
+        cluster.settle();
+        assert!(matches!(cluster.replies[&id], Reply::Written { .. }), "writes are stored as ever");
+    }
+}
+
+#[test]
+fn a_range_of_the_node_fails_where_it_passes_over_a_refused_key() {
+    let mut cluster = cluster();
+    let failure = scan(&mut cluster, 0, "a", ScanScope::Node).expect_err("it holds no newest state of k");
+    assert!(is_short(&failure, Shortfall::Refused), "{failure:?}");
+    assert_eq!(scan(&mut cluster, 0, "l", ScanScope::Node).expect("without k").len(), 1);
+    assert_eq!(scan(&mut cluster, 1, "a", ScanScope::Node).expect("another node").len(), 3);
+}
+
+#[test]
+fn a_range_of_the_cluster_takes_a_refused_key_from_other_replicas() {
+    for node in 0..3 {
+        let mut cluster = cluster();
+        for ack in [1, 2] {
+            let scope = ScanScope::Cluster(cluster.quorum(ack, 3));
+            let values = scan(&mut cluster, node, "a", scope).expect("two nodes do");
+            assert_eq!(values, ["older", "newer", "older"]);
+        }
+        let scope = ScanScope::Cluster(cluster.quorum(3, 3));
+        scan(&mut cluster, node, "a", scope).expect_err("one of three says nothing");
+        assert_eq!(scan(&mut cluster, node, "l", scope).expect("without k").len(), 1);
+    }
+}
