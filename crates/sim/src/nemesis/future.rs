@@ -30,7 +30,7 @@ impl World {
         let ahead = near_time::AHEAD_MAX + Duration::from_secs(1) + self.nemesis.up_to(PAST_MAX);
         let wall = self.judge.latest_wall.saturating_add(ahead);
         let id = self.judge.history.next_id();
-        let key = Key::new(format!("future-{}", id.0).into()).expect("short and not empty");
+        let key = self.key_of_replicas(id, &others);
         let tag = self.host(others[0]).process.as_ref().expect("it runs").member.tag;
         let value = id.0.to_be_bytes().to_vec().into();
         let cell = Cell::value(Version::new(Hlc::at(wall), tag), self.scenario.default_from, value);
@@ -40,6 +40,20 @@ impl World {
             self.put_into_store(other, &key, &cell);
         }
         self.lose_disk(node, down);
+    }
+
+    /// A key that these nodes, or the first of them where a key has one replica, are to hold: earlier releases left
+    /// cells on the replicas of their keys, and anti-entropy moves no others.
+    fn key_of_replicas(&self, id: RequestId, nodes: &[NodeIndex]) -> Key {
+        let from = self.scenario.default_from;
+        let wanted = &nodes[..nodes.len().min(usize::from(from))];
+        let keys = (0..10_000).map(|i| Key::new(format!("future-{}-{i}", id.0).into()).expect("a short key"));
+        let is_theirs = |key: &Key| {
+            let replicas = self.layout().replicas(key, from);
+            wanted.iter().all(|node| replicas.contains(node))
+        };
+        let mut theirs = keys.filter(is_theirs);
+        theirs.next().expect("a layout gives any two nodes a partition")
     }
 
     /// The judge is told that a client wrote this and had no answer.
