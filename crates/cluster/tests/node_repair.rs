@@ -795,3 +795,101 @@ fn a_clock_that_is_ahead_leaves_no_delete_out_of_a_pass() {
         assert_eq!(world.version_at(host, "k"), Some(delete.meta.version), "at {host}");
     }
 }
+
+#[test]
+fn deletes_are_kept_until_a_pass_with_each_peer_that_is_heard_has_ended() {
+    let mut world = World::new(2, 50);
+    world.limits.grace = 300 * SECOND;
+    (0..2).for_each(|host| world.start(host));
+    world.run(2 * SECOND);
+    let placed = with_damage_that_stays(&mut world, 1);
+    let written_at = placed[0].1.hlc.wall();
+    world.run(4 * world.limits.grace);
+    let exchanged_to = |world: &World, host| world.node(host).exchanged_to(world.now_at(host));
+    assert!(exchanged_to(&world, 0) < written_at, "host 1 cannot say that it has all");
+    world.hosts[1].store.damage.clear();
+    world.run(world.limits.grace);
+    let since = |world: &World, wall: WallTime| {
+        world.now_at(0).wall.micros_since_unix_epoch() - wall.micros_since_unix_epoch()
+    };
+    let grace = world.limits.grace.as_micros() as u64;
+    assert!(since(&world, exchanged_to(&world, 0)) < grace, "rounds are complete again");
+    assert!(since(&world, exchanged_to(&world, 1)) < grace);
+}
+
+#[test]
+fn a_peer_that_is_silent_for_the_grace_period_keeps_no_deletes() {
+    let mut world = World::new(3, 51);
+    world.limits.grace = 300 * SECOND;
+    (0..3).for_each(|host| world.start(host));
+    world.run(10 * SECOND);
+    world.crash(2);
+    let crashed_at = world.now_at(0).wall;
+    world.run(world.limits.grace * 9 / 10);
+    assert!(world.node(0).exchanged_to(world.now_at(0)) < crashed_at, "it may come back with its data");
+    world.run(world.limits.grace / 5);
+    assert!(world.node(0).exchanged_to(world.now_at(0)) > crashed_at);
+}
+
+#[test]
+fn a_cell_whose_exchange_breaks_the_link_keeps_no_other_cell_from_being_exchanged() {
+    let mut world = World::started(2, 52);
+    world.net.latency = 20 * MILLISECOND;
+    world.run(SECOND);
+    for name in ["a", "b", "c", "d"] {
+        world.write(0, name, 2, &[]);
+    }
+    // In the next chunk.
+    let behind: Vec<String> = (0..KEYS).map(|i| format!("e{i:04}")).collect();
+    for name in &behind {
+        world.write(0, name, 2, &[]);
+    }
+    world.run(3 * SECOND);
+    repair(&mut world, 0);
+    let breaks = |message: &Message| match message {
+        Message::Request { request: PeerRequest::Write { key: sent, .. }, .. } => *sent == key("b"),
+        _ => false,
+    };
+    let mut broken = 0;
+    for _ in 0..300_000 {
+        world.run(10 * MILLISECOND);
+        let sent = std::mem::take(&mut world.sent);
+        if sent.iter().any(|(from, _, message)| *from == 0 && breaks(message)) {
+            world.drop_dialed(0, 1);
+            broken += 1;
+        }
+        if behind.iter().all(|name| world.version_at(1, name).is_some()) {
+            assert!(broken > 0 && world.version_at(1, "b").is_none());
+            assert!(["a", "c", "d"].iter().all(|name| world.version_at(1, name).is_some()));
+            return;
+        }
+    }
+    let left = behind.iter().filter(|name| world.version_at(1, name).is_none()).count();
+    panic!("after {broken} broken links {left} cells are not exchanged");
+}
+
+#[test]
+fn a_lost_node_is_filled_with_deletes_that_a_peer_has_not_heard_of_however_old_they_are() {
+    let mut world = World::new(3, 53);
+    world.limits.grace = 300 * SECOND;
+    (0..3).for_each(|host| world.start(host));
+    world.run(10 * SECOND);
+    place(&mut world, "k", 3);
+    world.run(SECOND);
+    // A node without room takes part in no pass, and can be read.
+    let (now, node) = world.node_mut(1);
+    node.handle_disk_full(now, true);
+    let tombstone = Cell::tombstone(world.version(0), 3);
+    [0, 2].into_iter().for_each(|host| world.write_cell(host, &key("k"), &tombstone, &[]));
+    world.run(2 * world.limits.grace);
+    assert!(world.node(0).exchanged_to(world.now_at(0)) < tombstone.meta.version.hlc.wall());
+    world.crash(2);
+    world.lose_disk(2);
+    world.start(2);
+    world.run_until(300 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    assert_eq!(
+        world.version_at(2, "k"),
+        Some(tombstone.meta.version),
+        "its majority had acknowledged the delete"
+    );
+}

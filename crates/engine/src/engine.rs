@@ -168,12 +168,13 @@ impl Engine {
     }
 
     /// Sets the horizon: cells that expired, or whose grace period ended, before it may be deleted by compactions that
-    /// begin from now on. It may go back.
+    /// begin from now on. A tombstone stays all the same when it is newer than `exchanged_to`, the time up to which
+    /// the replicas have exchanged all deletes. Both may go back.
     ///
     /// # Panics
     /// When the engine was not opened with [`HorizonSource::Host`](crate::HorizonSource::Host).
-    pub fn set_horizon(&self, wall: WallTime) {
-        self.shared.horizon.set(wall);
+    pub fn set_horizon(&self, wall: WallTime, exchanged_to: WallTime) {
+        self.shared.horizon.set(wall, exchanged_to);
     }
 
     /// Where the durable part of the log ends; `None` while a full disk keeps the log from having a segment. Takes no lock

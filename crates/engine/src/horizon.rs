@@ -4,6 +4,9 @@
 //! grace period ended, before the horizon is dead; all other cells are kept as they are. The horizon decides nothing
 //! else: which values a reader sees is the reader's matter.
 //!
+//! A tombstone also stays while a replica may not have heard of it: until the host says that the replicas have exchanged
+//! all deletes up to its time, however long ago its grace period ended.
+//!
 //! **Mechanism.** Where the engine stands alone ([`HorizonSource::Clock`]) the horizon is the wall clock of the process,
 //! less steps forward until the clock has kept them for an hour ([`SteadyWall`]). A host that knows more clocks than
 //! its own ([`HorizonSource::Host`]) sets the horizon; before it does so for the first time nothing is dead. A
@@ -30,15 +33,18 @@ pub enum HorizonSource {
 #[derive(Debug)]
 pub(crate) enum HorizonClock {
     Own(Mutex<SteadyWall>),
-    /// In microseconds since 1970.
-    OfHost(AtomicU64),
+    /// Both in microseconds since 1970.
+    OfHost {
+        wall: AtomicU64,
+        exchanged_to: AtomicU64,
+    },
 }
 
 impl HorizonClock {
     pub(crate) fn new(source: HorizonSource, clock: &dyn Clock) -> Self {
         match source {
             HorizonSource::Clock => Self::Own(Mutex::new(SteadyWall::new(clock.now()))),
-            HorizonSource::Host => Self::OfHost(AtomicU64::new(0)),
+            HorizonSource::Host => Self::OfHost { wall: AtomicU64::new(0), exchanged_to: AtomicU64::new(0) },
         }
     }
 
@@ -46,16 +52,28 @@ impl HorizonClock {
     pub(crate) fn wall(&self, clock: &dyn Clock) -> WallTime {
         match self {
             Self::Own(steady) => steady.lock().observe(clock.now()),
-            Self::OfHost(micros) => WallTime::from_micros_since_unix_epoch(micros.load(Ordering::Relaxed)),
+            Self::OfHost { wall, .. } => WallTime::from_micros_since_unix_epoch(wall.load(Ordering::Relaxed)),
         }
+    }
+
+    /// The time up to which the replicas have exchanged all deletes. An engine that stands alone has no replicas.
+    pub(crate) fn exchanged_to(&self) -> WallTime {
+        let micros = match self {
+            Self::Own(_) => u64::MAX,
+            Self::OfHost { exchanged_to, .. } => exchanged_to.load(Ordering::Relaxed),
+        };
+        WallTime::from_micros_since_unix_epoch(micros)
     }
 
     /// # Panics
     /// When the horizon is not the host's.
-    pub(crate) fn set(&self, wall: WallTime) {
+    pub(crate) fn set(&self, now: WallTime, exchanged: WallTime) {
         match self {
             Self::Own(_) => panic!("the engine was opened with the horizon of its own clock"),
-            Self::OfHost(micros) => micros.store(wall.micros_since_unix_epoch(), Ordering::Relaxed),
+            Self::OfHost { wall, exchanged_to } => {
+                wall.store(now.micros_since_unix_epoch(), Ordering::Relaxed);
+                exchanged_to.store(exchanged.micros_since_unix_epoch(), Ordering::Relaxed);
+            }
         }
     }
 }

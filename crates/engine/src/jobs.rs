@@ -323,6 +323,7 @@ impl Engine {
             memtable_local_version_min: unflushed.local_version_min,
             levels: Arc::clone(&view.levels),
             wall: self.shared.horizon.wall(&*self.shared.env.clock),
+            exchanged_to: self.shared.horizon.exchanged_to(),
         }
     }
 

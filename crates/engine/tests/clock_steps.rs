@@ -103,12 +103,12 @@ fn with_a_host_that_sets_the_horizon_the_clock_of_the_engine_deletes_nothing() {
     assert_eq!(engine.get(b"expiring").expect("get"), Some(value.clone()), "no horizon was set");
     assert_eq!(engine.get(b"deleted").expect("get"), Some(delete.clone()), "no horizon was set");
 
-    engine.set_horizon(deleted_at.saturating_add(GRACE));
+    engine.set_horizon(deleted_at.saturating_add(GRACE), deleted_at);
     compact(&mut world, &engine);
     assert_eq!(engine.get(b"expiring").expect("get"), Some(value.clone()));
     assert_eq!(engine.get(b"deleted").expect("get"), None, "its grace has ended before the horizon");
 
-    engine.set_horizon(expires_at);
+    engine.set_horizon(expires_at, expires_at);
     compact(&mut world, &engine);
     let buried = engine.get(b"expiring").expect("get").expect("its grace has not ended");
     assert_eq!((buried.meta.kind, buried.meta), (CellKind::Tombstone, value.meta.buried()));
@@ -140,4 +140,20 @@ fn a_value_wins_over_its_expiry_tombstone_wherever_the_two_meet() {
     engine.flush().expect("flush");
     compact(&mut world, &engine);
     check("merged in the other order");
+}
+
+#[test]
+fn a_tombstone_that_the_replicas_have_not_exchanged_outlives_its_grace_period() {
+    let mut world = World::new(5);
+    let engine = world.open(&options(HorizonSource::Host));
+    let delete = write_deleted(&mut world, &engine, "deleted");
+    let deleted_at = world.wall();
+    world.clock.advance(GRACE * 3);
+    let just_before = WallTime::from_micros_since_unix_epoch(deleted_at.micros_since_unix_epoch() - 1);
+    engine.set_horizon(world.wall(), just_before);
+    compact(&mut world, &engine);
+    assert_eq!(engine.get(b"deleted").expect("get"), Some(delete), "a replica may not have heard of it");
+    engine.set_horizon(world.wall(), deleted_at);
+    compact(&mut world, &engine);
+    assert_eq!(engine.get(b"deleted").expect("get"), None);
 }

@@ -82,6 +82,7 @@ impl Store {
             memtable_local_version_min: None,
             levels: Arc::clone(&self.levels),
             wall: at(self.now),
+            exchanged_to: at(self.now),
         }
     }
 

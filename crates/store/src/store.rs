@@ -172,10 +172,11 @@ impl Store {
 
     /// Sets the horizon: the time by which compaction may delete what has expired, or was deleted a grace period
     /// before. Called regularly for a node with peers; until the first call nothing is deleted. A node on its own
-    /// judges by its own clock, and the call does nothing.
-    pub fn set_horizon(&self, wall: WallTime) {
+    /// judges by its own clock, and the call does nothing. No delete goes that is newer than `exchanged_to`, the time up
+    /// to which the replicas have exchanged all deletes.
+    pub fn set_horizon(&self, wall: WallTime, exchanged_to: WallTime) {
         if self.engine.options().horizon == HorizonSource::Host {
-            self.engine.set_horizon(wall);
+            self.engine.set_horizon(wall, exchanged_to);
         }
     }
 

@@ -48,16 +48,16 @@ fn a_node_with_peers_deletes_by_the_horizon_that_is_set_and_not_by_its_clock() {
     let (store, clock) = with_expiring(3);
     clock.advance(10 * HOUR);
     assert_eq!(kinds_after_compaction(&store), [CellKind::Value], "no horizon was set");
-    store.set_horizon(START.saturating_add(HOUR).saturating_sub(Duration::from_micros(1)));
+    store.set_horizon(START.saturating_add(HOUR).saturating_sub(Duration::from_micros(1)), START);
     assert_eq!(kinds_after_compaction(&store), [CellKind::Value], "it has not expired by the horizon");
-    store.set_horizon(START.saturating_add(2 * HOUR));
+    store.set_horizon(START.saturating_add(2 * HOUR), START);
     assert_eq!(kinds_after_compaction(&store), [CellKind::Tombstone]);
 }
 
 #[test]
 fn a_node_on_its_own_deletes_by_its_clock() {
     let (store, clock) = with_expiring(1);
-    store.set_horizon(WallTime::default());
+    store.set_horizon(WallTime::default(), WallTime::default());
     clock.advance(10 * HOUR);
     assert_eq!(kinds_after_compaction(&store), [CellKind::Tombstone]);
 }

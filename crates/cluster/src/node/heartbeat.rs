@@ -51,6 +51,7 @@ impl Node {
             accepted.sent = Some(its.sent);
             accepted.heard_at = now.mono;
             let hello = accepted.hello;
+            self.peer_mut(node).last_heard = now.mono;
             self.meet(node, hello.tag, its.standing);
             self.meet_life(node, &hello, &its);
             self.take_word(node, &its);
@@ -71,6 +72,7 @@ impl Node {
         dialed.heard_at = now.mono;
         dialed.vitals = Some(its);
         let hello = dialed.hello;
+        peer.last_heard = now.mono;
         peer.untold = peer.untold.filter(|&before| number <= before);
         peer.state = PeerState::Up;
         peer.round_trip = Some(now.mono - its.sent);

@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) waiting: Option<AcceptedLink>,
     /// How many dials may still fail before a peer that has linked with this node counts as one that cannot be dialed.
     pub(super) dials_awaited: u8,
+    /// When it last answered a heartbeat or sent one, over any of its links; at first, when this process started.
+    pub(super) last_heard: Instant,
     /// What the failure detector says.
     pub(super) state: PeerState,
     /// Another process under its name that was refused while the peer answered at its address, and since when.
@@ -85,6 +87,7 @@ impl Peer {
             accepted: None,
             waiting: None,
             dials_awaited: 0,
+            last_heard: now,
             state: PeerState::Unknown,
             copy: None,
             refuses: false,

@@ -74,7 +74,14 @@ impl Node {
         mut entries: Vec<(Key, Cell)>,
         until: Option<Key>,
     ) -> RangeAnswer {
-        entries.retain(|(key, cell)| self.is_exchanged(now, asked.node, key, &cell.meta, asked.cutoff));
+        entries.retain(|(key, cell)| {
+            let meta = &cell.meta;
+            // Who is being filled may also read an older value, at a peer that has not heard of an old delete.
+            let is_kept =
+                || asked.cells && meta.dead_from().is_some_and(|dead| dead > self.exchanged_to(now));
+            self.is_compared(asked.node, key, meta, asked.cutoff)
+                && (!self.is_past_grace(now, meta) || is_kept())
+        });
         let versions = || entries.iter().map(|(key, cell)| (key.as_bytes(), cell.meta.version));
         // A digest is one of the whole range: that of a part says nothing.
         if until.is_none() && asked.digest.is_some_and(|digest| digest == RangeDigest::of(versions())) {
@@ -96,12 +103,18 @@ impl Node {
         meta: &CellMeta,
         cutoff: Hlc,
     ) -> bool {
+        self.is_compared(node, key, meta, cutoff) && !self.is_past_grace(now, meta)
+    }
+
+    /// Whether both are to hold a cell, and it was written by `cutoff`.
+    fn is_compared(&self, node: NodeIndex, key: &Key, meta: &CellMeta, cutoff: Hlc) -> bool {
         let replicas = self.member.layout.replicas(key, meta.from);
-        let is_shared = replicas.contains(&node) && replicas.contains(&self.member.me);
+        replicas.contains(&node) && replicas.contains(&self.member.me) && meta.version.hlc <= cutoff
+    }
+
+    fn is_past_grace(&self, now: Now, meta: &CellMeta) -> bool {
         let grace = self.limits.grace;
-        let is_past_grace =
-            meta.dead_from().is_some_and(|dead| dead.saturating_add(grace) < self.horizon(now));
-        is_shared && meta.version.hlc <= cutoff && !is_past_grace
+        meta.dead_from().is_some_and(|dead| dead.saturating_add(grace) < self.horizon(now))
     }
 }
 

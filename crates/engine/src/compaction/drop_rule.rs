@@ -3,7 +3,8 @@
 //! A tombstone hides the older cells of its key: those in other tables of this node, and those on replicas
 //! that have not heard of the delete. It may go when both are certain not to come back:
 //!
-//! * it has been dead for the *grace period*, in which every replica hears of it;
+//! * it has been dead for the *grace period*, in which every replica hears of it; while the replicas have not exchanged
+//!   their deletes for longer, the period is as long as that;
 //! * nothing outside of what is being merged can hold a cell of its key at its version or below: no table
 //!   (see [`Outside`](super::outside)), no memtable, and no record of the log that a recovery would replay.
 //!

@@ -14,6 +14,7 @@ use env::Env;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 use stdx::{CellRef, Version, WallTime};
 
 /// What a cell costs of a budget besides its bytes.
@@ -43,14 +44,18 @@ pub struct JobContext {
     pub levels: Arc<Levels>,
     /// The horizon: what expired, or whose grace period ended, before this time is dead.
     pub wall: WallTime,
+    /// The time up to which the replicas have exchanged all deletes.
+    pub exchanged_to: WallTime,
 }
 
 impl JobContext {
-    /// What judges dead cells.
+    /// What judges dead cells. The grace period is so long that no tombstone goes that the replicas have not exchanged.
     pub fn horizon(&self) -> Horizon {
+        let micros = |wall: WallTime| wall.micros_since_unix_epoch();
+        let since_exchange = micros(self.wall).saturating_sub(micros(self.exchanged_to));
         Horizon {
             now: self.wall,
-            grace: self.options.tombstone_grace,
+            grace: self.options.tombstone_grace.max(Duration::from_micros(since_exchange)),
             version_min: self.memtable_version_min.unwrap_or(Version::MAX),
             local: self.options.local_end().map(|end| LocalHorizon {
                 end,

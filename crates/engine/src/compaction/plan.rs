@@ -13,7 +13,7 @@ use stdx::{Version, WallTime};
 pub struct Horizon {
     /// The time by which expiry and grace periods are judged, see [`HorizonSource`](crate::HorizonSource).
     pub now: WallTime,
-    /// The grace period of tombstones.
+    /// The grace period of tombstones; longer while there are deletes that the replicas have not exchanged.
     pub grace: Duration,
     /// The least version of any cell that is, or can again be, in a memtable: in a memtable now, or in a
     /// segment of the log that a recovery would replay even though its cells were flushed. It must be read

@@ -328,7 +328,7 @@ impl Machine for Presiding {
         self.node.handle_disk_full(now, self.store.engine().is_disk_full());
         self.node.handle_damage(now, self.store.damage());
         self.node.handle_timeout(now);
-        self.store.set_horizon(self.node.horizon(now));
+        self.store.set_horizon(self.node.horizon(now), self.node.exchanged_to(now));
     }
 
     fn poll_effect(&mut self) -> Option<Effect> {

@@ -191,7 +191,7 @@ impl Process {
                 }
                 node.handle_damage(now, damage);
                 node.handle_timeout(now);
-                self.store.set_horizon(node.horizon(now));
+                self.store.set_horizon(node.horizon(now), node.exchanged_to(now));
             }
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),

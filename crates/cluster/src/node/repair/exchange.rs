@@ -9,7 +9,7 @@
 //!
 //! A cell of a peer whose version is further ahead than this node believes is not stored: it would hide later writes.
 
-use super::{Chunk, Node, Pass, Progress, Repair, Stage, TRIES_MAX};
+use super::{Chunk, HINDERED_MAX, Node, Pass, Progress, Repair, Stage, TRIES_MAX};
 use crate::node::purpose::{AskPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
@@ -253,9 +253,23 @@ impl Node {
         if chunk.under_way >= window {
             return None;
         }
-        let transfer = chunk.transfers.pop_front()?;
-        chunk.under_way += 1;
-        Some((pass.number, transfer))
+        while let Some(transfer) = chunk.transfers.pop_front() {
+            if !self.repair.hindered.get(&transfer.node).is_some_and(|keys| keys.contains(&transfer.key)) {
+                chunk.under_way += 1;
+                return Some((pass.number, transfer));
+            }
+            pass.incomplete.insert(transfer.node);
+        }
+        None
+    }
+
+    /// The link of a peer ended while a key was exchanged with it. Past [`HINDERED_MAX`] keys it is not these that end it.
+    fn hinder(&mut self, node: NodeIndex, key: Key) {
+        let keys = self.repair.hindered.entry(node).or_default();
+        if keys.len() == HINDERED_MAX {
+            keys.clear();
+        }
+        keys.push_back(key);
     }
 
     /// Whether a cell that may have been overwritten since it was compared is still to go to `node`.
@@ -278,6 +292,7 @@ impl Node {
         if transfer.tries == TRIES_MAX {
             pass.incomplete.insert(node);
         } else if !self.is_usable(node) {
+            self.hinder(node, transfer.key);
             self.leave_out(node);
         } else if let Some(chunk) = self.repair.chunk(number) {
             chunk.transfers.push_back(transfer);

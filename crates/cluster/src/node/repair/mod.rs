@@ -21,11 +21,18 @@
 //! what it is asked for, a few keys of this node around that, found by halving. The rest of the keys is compared. The
 //! pass counts as incomplete with the peers concerned, so they stay due.
 //!
+//! A link that ends in the middle of a pass may have ended because of what went over it: a value that is too large for
+//! a slow link delays the heartbeats until the peer counts as unreachable. So the keys whose exchange was under way are
+//! *hindered*: passes go over them, and count as incomplete. When such a pass has come to its end with the peer, the next
+//! one tries half of them again, those that have waited longest. So a key that breaks the link keeps no others from
+//! being exchanged.
+//!
 //! **Caveats.** A pass reads all keys of this node. Peers that are not up and believed stay due until they are. Where
 //! a key was written for fewer and fewer nodes, one that is not to hold what it holds may keep that, though there
 //! is something newer; nobody asks it for the key unless for as many nodes as had held it at first.
 
 mod exchange;
+mod exchanged;
 
 use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
@@ -35,6 +42,7 @@ use crate::{
     RangeAnswer, RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
 };
 pub(super) use exchange::Transfer;
+use exchanged::Exchanged;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, Now, WallTime};
@@ -55,6 +63,8 @@ const TRIES_MAX: u8 = 3;
 const SCANS_MAX: u8 = 10;
 /// Between a failed scan of the own store and the next one.
 const SCAN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Keys of one peer that are passed over, since its link ended while they were exchanged.
+const HINDERED_MAX: usize = 256;
 /// A range that a peer cannot read is halved until it holds at most this many keys of this node; these are passed over.
 const PASSED_OVER_MAX: usize = 4;
 
@@ -75,12 +85,17 @@ pub(super) struct Repair {
     pass: Option<Pass>,
     /// The size that is expected of cells that are exchanged, in bytes: near the largest of recent ones.
     cell_bytes: usize,
+    exchanged: Exchanged,
+    /// Keys whose exchange was under way when the link with a peer ended, oldest first, at most [`HINDERED_MAX`] of each peer.
+    hindered: BTreeMap<NodeIndex, VecDeque<Key>>,
 }
 
 /// One way through all keys.
 #[derive(Debug)]
 struct Pass {
     number: u64,
+    /// By the horizon: what was deleted by then is exchanged.
+    begun_at: WallTime,
     cutoff: Hlc,
     /// Peers that still take part.
     with: NodeSet,
@@ -144,6 +159,8 @@ impl Repair {
     /// Nothing is due but what was owed at the end of the former life.
     pub(super) fn new(now: Instant, owed: NodeSet) -> Self {
         Self {
+            exchanged: Exchanged::default(),
+            hindered: BTreeMap::new(),
             due: owed.iter().map(|node| (node, 0)).collect(),
             round: None,
             last_round: None,
@@ -153,6 +170,13 @@ impl Repair {
             passes: 0,
             pass: None,
             cell_bytes: exchange::CELL_BYTES_FIRST,
+        }
+    }
+
+    /// Half of the keys that were passed over are tried by the next pass with a peer.
+    fn release_hindered(&mut self, node: NodeIndex) {
+        if let Some(keys) = self.hindered.get_mut(&node) {
+            keys.drain(..keys.len().div_ceil(2));
         }
     }
 
@@ -372,6 +396,7 @@ impl Node {
         self.repair.passes += 1;
         self.repair.pass = Some(Pass {
             number: self.repair.passes,
+            begun_at: self.horizon(now),
             // All that was written so far, once it has had the time to arrive.
             cutoff: Hlc::at(now.wall).max(self.member.clock.issued()),
             with,
@@ -473,7 +498,11 @@ impl Node {
 
     fn end_pass(&mut self, now: Now, number: u64, is_complete: bool) {
         let Some(pass) = self.repair.pass.take_if(|pass| pass.number == number) else { return };
+        for node in pass.with.iter().filter(|_| is_complete) {
+            self.repair.release_hindered(node);
+        }
         for node in pass.with.without(pass.incomplete).iter().filter(|_| is_complete) {
+            self.repair.exchanged.note(node, pass.begun_at);
             if self.repair.due.get(&node).is_some_and(|&earlier| earlier < pass.number) {
                 self.repair.due.remove(&node);
                 self.record.change().repair_owed.remove(node);
