@@ -893,3 +893,32 @@ fn a_lost_node_is_filled_with_deletes_that_a_peer_has_not_heard_of_however_old_t
         "its majority had acknowledged the delete"
     );
 }
+
+#[test]
+fn a_node_that_stood_still_for_long_owes_a_repair_to_its_peers_and_they_to_it() {
+    let mut world = World::started(3, 54);
+    // Neither knows of what the other lacks: the hints were too old.
+    world.write(0, "missed", 3, &[]);
+    world.write(1, "known to it alone", 3, &[]);
+    world.crash(2);
+    let (now, node) = world.node_mut(1);
+    node.handle_absences(now, 1);
+    assert_eq!(world.node(1).absences_owed(), None, "it is not durable");
+    world.settle(1);
+    world.run(SECOND);
+    assert!(world.node(1).absences_owed() == Some(1));
+    for (host, peers) in [(1, [0, 2]), (0, [1, 2])] {
+        let owed = world.hosts[host].store.record.repair_owed;
+        assert!(peers.iter().all(|&peer| owed.contains(NodeIndex(peer))), "at {host}: {owed:?}");
+    }
+    world.run(10 * SECOND);
+    assert!(world.version_at(1, "missed").is_some() && world.version_at(0, "known to it alone").is_some());
+    world.start(2);
+    world.run(30 * SECOND);
+    assert!(world.version_at(2, "missed").is_some() && world.version_at(2, "known to it alone").is_some());
+    assert!((0..3).all(|host| world.hosts[host].store.record.repair_owed.is_empty()));
+    let (now, node) = world.node_mut(1);
+    node.handle_absences(now, 1);
+    world.settle(1);
+    assert!(world.hosts[1].store.record.repair_owed.is_empty(), "the same absence makes nothing owed again");
+}

@@ -19,7 +19,8 @@
 //!   the other replicas holds each that was acknowledged, and of the two of three it needs to ask one. A node that was
 //!   filled after the loss of its data owes that repair too.
 //!
-//! A process that was stopped, or whose machine was suspended, was away without a start: see `presence`.
+//! A process that was stopped, or whose machine was suspended, was away without a start: see `presence`. If it was away for
+//! longer than [`RESTART_MAX`], it is behind in the same way once it goes on, and owes the same repair.
 //!
 //! So a node that starts after eight days, stops a minute later and starts again eight days later was away for sixteen.
 //!
@@ -70,6 +71,9 @@ enum Hearing {
     All,
     /// Not before it has exchanged all with these peers.
     Behind(NodeSet),
+    /// As [`Hearing::Behind`]; but what the node remembers does not say yet that it owes the peers a repair since the absence of this
+    /// number.
+    Lapsed(NodeSet, u64),
 }
 
 impl Alive {
@@ -80,6 +84,26 @@ impl Alive {
     /// The node begins without what it missed, of which `peers` may know.
     pub(crate) fn begin_behind(&self, peers: NodeSet) {
         *self.lock() = Hearing::Behind(peers);
+    }
+
+    /// The process that runs missed what `peers` may know, in an absence of this number.
+    pub(crate) fn fall_behind(&self, peers: NodeSet, absence: u64) {
+        *self.lock() = Hearing::Lapsed(peers, absence);
+    }
+
+    /// What the node remembers says that it owes a repair since this absence and all before, or owed and paid it.
+    pub(crate) fn note_owed(&self, absences: u64) {
+        let mut hearing = self.lock();
+        if let Hearing::Lapsed(peers, absence) = *hearing
+            && absence <= absences
+        {
+            *hearing = Hearing::Behind(peers);
+        }
+    }
+
+    /// Whether the node has caught up with all that it ever missed.
+    pub(crate) fn hears_all(&self) -> bool {
+        matches!(*self.lock(), Hearing::All)
     }
 
     /// Makes durable that the node has heard of all deletes before `wall`, if it has, being one that remembers `record`.
@@ -159,6 +183,7 @@ impl Hearing {
     fn is_of_all(&self, record: &NodeRecord) -> bool {
         let has_exchanged = match self {
             Self::All => true,
+            Self::Lapsed(..) => false,
             Self::Behind(peers) => {
                 let open = record.repair_owed.intersection(*peers).len();
                 open == 0 || (open == 1 && peers.len() > 1)

@@ -217,6 +217,7 @@ impl Claimed {
             (None, None) => NodeRecord::default(),
         };
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
+        let peers = restored::peers_of(&identity.membership);
         let store = Store {
             engine,
             tag: identity.tag,
@@ -224,11 +225,10 @@ impl Claimed {
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
-            presence: Arc::new(Presence::new(Arc::clone(&env.clock), &dir, away_max)),
+            presence: Arc::new(Presence::new(Arc::clone(&env.clock), &dir, away_max, peers)),
             alive,
             _lock: Arc::from(lock),
         };
-        let peers = restored::peers_of(&identity.membership);
         let is_late = missed.is_some_and(|missed| missed > RESTART_MAX);
         if let Some(after) = restored {
             record = after.record(record, &identity.membership);

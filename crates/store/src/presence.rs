@@ -13,6 +13,11 @@
 //! and counts as one. That is the safe side: the node ends, and an operator who knows that it was a step starts
 //! it with `--after-absence keep`.
 //!
+//! A node that stood still for less than that, but for longer than hints surely cover
+//! ([`RESTART_MAX`]), is *behind* from then on, as after a start that follows such an absence: the time in `alive` moves
+//! again when the node has exchanged all with its peers. The host has it owe them a repair
+//! ([`Store::absences`](crate::Store::absences)).
+//!
 //! The time that the node lacked already when it stopped is added: what `alive` was behind the wall clock at the last
 //! question. Without that, suspensions of a node that never catches up would not add up.
 //!
@@ -22,17 +27,25 @@
 
 use crate::alive::{Alive, RESTART_MAX};
 use crate::error::StoreError;
+use cluster::NodeSet;
 use env::Clock;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stdx::Now;
+
+/// Between two questions less than this is no absence, whatever the node lacks.
+const NOTICED_MIN: Duration = Duration::from_secs(60);
 
 /// Watches how the clocks of one node go on.
 pub(crate) struct Presence {
     clock: Arc<dyn Clock>,
     dir: PathBuf,
     away_max: Duration,
+    peers: NodeSet,
+    /// Absences that hints do not surely cover.
+    absences: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -46,9 +59,15 @@ enum State {
 
 impl Presence {
     /// A node that is there now.
-    pub(crate) fn new(clock: Arc<dyn Clock>, dir: &Path, away_max: Duration) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, dir: &Path, away_max: Duration, peers: NodeSet) -> Self {
         let state = State::Present { now: clock.now(), since_boot: clock.since_boot() };
-        Self { clock, dir: dir.to_owned(), away_max, state: Mutex::new(state) }
+        let absences = AtomicU64::new(0);
+        Self { clock, dir: dir.to_owned(), away_max, peers, absences, state: Mutex::new(state) }
+    }
+
+    /// How often the node was away, since it was opened, for longer than hints surely cover.
+    pub(crate) fn absences(&self) -> u64 {
+        self.absences.load(Ordering::Acquire)
     }
 
     /// Whether the node has been there since the last call.
@@ -61,12 +80,17 @@ impl Presence {
         if let State::Present { now: before, since_boot: boot_before } = *state {
             let (now, since_boot) = (self.clock.now(), self.clock.since_boot());
             let passed = time_between((before, boot_before), (now, since_boot));
-            // Hints bring what was missed in less, as after a restart.
-            if passed >= self.away_max.min(RESTART_MAX) {
+            if passed >= self.away_max.min(NOTICED_MIN) {
                 let missed = alive.away_for(before.wall)?.unwrap_or_default() + passed;
                 if missed >= self.away_max {
                     *state = State::Away(missed);
                     return self.refuse(missed);
+                }
+                // Hints bring what was missed in less, as after a restart.
+                if missed > RESTART_MAX && (passed > RESTART_MAX || alive.hears_all()) {
+                    let absences = self.absences() + 1;
+                    alive.fall_behind(self.peers, absences);
+                    self.absences.store(absences, Ordering::Release);
                 }
             }
             *state = State::Present { now, since_boot };

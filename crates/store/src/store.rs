@@ -210,6 +210,20 @@ impl Store {
         self.alive.as_ref().map_or(Ok(()), |alive| self.presence.check(alive))
     }
 
+    /// How often the process stood still, since the store was opened, for so long that hints may not bring all that it missed, as
+    /// [`Store::check_presence`] has found. The host has the node owe its peers a repair for each.
+    pub fn absences(&self) -> u64 {
+        self.presence.absences()
+    }
+
+    /// It is durable that a repair is owed for so many of [`Store::absences`], or it is paid: the repair decides from now on when the
+    /// node has heard of all deletes.
+    pub fn note_absences_owed(&self, absences: u64) {
+        if let Some(alive) = self.alive.as_ref().filter(|_| absences > 0) {
+            alive.note_owed(absences);
+        }
+    }
+
     /// Whether the durable end of the log has moved since [`Store::note_log_end`]. Does no I/O.
     pub fn owes_log_mark(&self) -> bool {
         self.engine.durable_log_end().is_some_and(|end| !self.log_mark.is_at(end))

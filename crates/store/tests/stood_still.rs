@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeRecord, Standing, StoreRequest};
+use cluster::{NodeIndex, NodeRecord, Standing, StoreRequest};
 use common::{DATA, carry_out, options};
 use env::{Clock, Env, ManualClock, MemFs};
 use std::path::Path;
@@ -149,4 +149,52 @@ fn where_a_step_cannot_be_told_from_a_suspension_it_counts_as_one() {
     store.check_presence().expect("a day is no absence");
     clock.set_wall(WallTime::EPOCH_2020.saturating_add(DAY * 12));
     assert!(matches!(store.check_presence(), Err(StoreError::StoodStill { .. })));
+}
+
+fn remember(node: &Running, revision: u64, repair_owed: &[u8]) {
+    let repair_owed = repair_owed.iter().map(|&peer| NodeIndex(peer)).collect();
+    let record = NodeRecord { revision, standing: Standing::Settled, repair_owed, ..NodeRecord::default() };
+    carry_out(&node.store, &StoreRequest::Remember { record });
+}
+
+#[test]
+fn suspensions_add_up_until_the_node_has_caught_up() {
+    let node = Running::start(peers());
+    node.run(24);
+    node.clock.suspend(DAY * 8);
+    node.run(1);
+    assert_eq!(node.store.absences(), 1);
+    node.clock.suspend(DAY * 2);
+    node.assert_is_away();
+}
+
+#[test]
+fn a_suspension_that_hints_may_not_cover_counts_until_the_repair_that_is_owed_for_it_is_paid() {
+    let node = Running::start(peers());
+    node.run(24);
+    node.clock.suspend(DAY * 4);
+    // The record does not say yet that a repair is owed: its old state is no proof that it is paid.
+    node.run(1);
+    remember(&node, 10, &[0, 2]);
+    node.store.note_absences_owed(1);
+    node.run(1);
+    node.clock.suspend(DAY);
+    node.run(1);
+    assert_eq!(node.store.absences(), 2);
+    remember(&node, 11, &[]);
+    node.store.note_absences_owed(2);
+    node.run(1);
+    node.clock.suspend(DAY * 8);
+    node.store.check_presence().expect("it has heard of all deletes before");
+}
+
+#[test]
+fn a_suspension_that_hints_cover_makes_no_repair_owed() {
+    let node = Running::start(peers());
+    for _ in 0..10 {
+        node.run(24);
+        node.clock.suspend(HOUR * 4);
+    }
+    node.run(1);
+    assert_eq!(node.store.absences(), 0);
 }

@@ -17,6 +17,7 @@
 //!
 //! **Caveats.** Up to 64 nodes each look at each other: heartbeats grow with the square of their number.
 
+mod absence;
 mod drain;
 mod handoff;
 mod healing;
@@ -125,6 +126,8 @@ pub struct Node {
     words_are_heard: bool,
     /// When a peer last spoke of a life that the data directory does not know.
     contradicted_at: Option<Instant>,
+    /// How often this process stood still for longer than hints surely cover.
+    absences: u64,
     ready: bool,
     drain: Option<Drain>,
     pull: Option<Pull>,
@@ -154,6 +157,7 @@ impl Node {
             started: now.mono,
             words_are_heard: false,
             contradicted_at: None,
+            absences: 0,
             ready: false,
             drain: None,
             pull: None,

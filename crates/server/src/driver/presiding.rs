@@ -327,6 +327,10 @@ impl Machine for Presiding {
     fn handle_timeout(&mut self, now: Now) {
         self.node.handle_disk_full(now, self.store.engine().is_disk_full());
         self.node.handle_damage(now, self.store.damage());
+        self.node.handle_absences(now, self.store.absences());
+        if let Some(absences) = self.node.absences_owed() {
+            self.store.note_absences_owed(absences);
+        }
         self.node.handle_timeout(now);
         self.store.set_horizon(self.node.horizon(now), self.node.exchanged_to(now));
     }

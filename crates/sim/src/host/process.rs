@@ -190,6 +190,10 @@ impl Process {
                     }
                 }
                 node.handle_damage(now, damage);
+                node.handle_absences(now, self.store.absences());
+                if let Some(absences) = node.absences_owed() {
+                    self.store.note_absences_owed(absences);
+                }
                 node.handle_timeout(now);
                 self.store.set_horizon(node.horizon(now), node.exchanged_to(now));
             }
