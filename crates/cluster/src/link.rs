@@ -64,6 +64,12 @@ pub enum DialFailure {
     TimedOut,
     /// It is there, and refused this node: another list, another secret, another protocol.
     Rejected,
+    /// It belongs to the same cluster and did not admit this process for now: another process of this node answered at
+    /// this node's address a moment ago.
+    NotAdmitted,
+    /// As [`DialFailure::NotAdmitted`], and that process goes on answering: it runs on a copy of this data directory,
+    /// or this one does.
+    Copy,
 }
 
 /// What a machine wants done with links.

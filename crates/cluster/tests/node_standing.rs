@@ -306,32 +306,86 @@ fn a_copy_beside_the_original_is_refused_for_what_it_is() {
     assert_eq!(world.state(0, 1), PeerState::Up);
 }
 
-/// Peers that refuse its links live, and may know better: with `ack=1` the copy would answer from its own disk.
-#[test]
-fn a_settled_node_that_its_peers_refuse_serves_and_is_not_believed() {
-    let world = World::started(3, 18);
-    let host = &world.hosts[0];
-    let member = Member { incarnation: Incarnation(0xc0b1), ..host.member.clone() };
-    let record = host.store.record.clone();
-    let mut now = world.now_at(0);
-    let mut node = Node::new(now, member, record, world.limits, Rng::new(1));
-    let mut run = |node: &mut Node, reason, rounds: u32| {
-        for _ in 0..rounds {
-            let step = 100 * MILLISECOND;
-            now = Now { mono: now.mono + step, wall: now.wall.saturating_add(step) };
-            node.handle_timeout(now);
-            while let Some(effect) = node.poll_effect() {
-                if let Effect::Link(LinkAction::Dial(peer)) = effect {
-                    node.handle_link(now, LinkEvent::DialFailed { node: peer, reason });
-                }
+/// Drives a node on a copy of node 0's disk for `rounds` steps of 100 ms, in which every dial fails for `reason`.
+fn dial_in_vain(node: &mut Node, now: &mut Now, reason: DialFailure, rounds: u32) {
+    for _ in 0..rounds {
+        let step = 100 * MILLISECOND;
+        *now = Now { mono: now.mono + step, wall: now.wall.saturating_add(step) };
+        node.handle_timeout(*now);
+        while let Some(effect) = node.poll_effect() {
+            if let Effect::Link(LinkAction::Dial(peer)) = effect {
+                node.handle_link(*now, LinkEvent::DialFailed { node: peer, reason });
             }
         }
-    };
-    let is_believed = |node: &Node| node.view().peer(NodeIndex(0)).believed;
-    run(&mut node, DialFailure::Rejected, 100);
-    assert!(node.is_ready() && !is_believed(&node));
-    run(&mut node, DialFailure::Refused, 300);
-    assert!(is_believed(&node), "they are gone");
+    }
+}
+
+/// A node on a copy of node 0's disk, and the time of that host.
+fn copy_of_first(world: &World) -> (Node, Now) {
+    let (host, now) = (&world.hosts[0], world.now_at(0));
+    let member = Member { incarnation: Incarnation(0xc0b1), ..host.member.clone() };
+    (Node::new(now, member, host.store.record.clone(), world.limits, Rng::new(1)), now)
+}
+
+fn is_first_believed(node: &Node) -> bool {
+    node.view().peer(NodeIndex(0)).believed
+}
+
+/// With `ack=1` the copy would answer from its own disk. That its peers restart or die proves nothing.
+#[test]
+fn a_settled_node_that_its_peers_did_not_admit_serves_and_is_not_believed() {
+    let (mut node, mut now) = copy_of_first(&World::started(3, 18));
+    dial_in_vain(&mut node, &mut now, DialFailure::NotAdmitted, 100);
+    assert!(node.is_ready() && !is_first_believed(&node));
+    dial_in_vain(&mut node, &mut now, DialFailure::Refused, 300);
+    assert!(!is_first_believed(&node), "they went away without a word");
+}
+
+/// The peers speak of the original for as long as they run. The copy remembers it for longer.
+#[test]
+fn a_copy_that_is_refused_for_what_it_is_rebuilds_also_in_a_later_life() {
+    let mut world = World::started(3, 18);
+    let name = world.name_where("k", 3, |_| true);
+    world.crash(1);
+    let refused = LinkEvent::DialFailed { node: NodeIndex(1), reason: DialFailure::Copy };
+    for _ in 0..1_000 {
+        let now = world.now_at(0);
+        world.node_mut(0).1.handle_link(now, refused);
+        world.run(MILLISECOND);
+    }
+    assert_eq!(world.standing(0), Standing::Rebuilding);
+    let missed = world.write(2, &name, 3, &[]);
+    world.restart(0);
+    world.run(SECOND);
+    assert!(world.standing(0) == Standing::Rebuilding && !world.seen(0, 0).believed);
+    world.start(1);
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    assert_eq!(world.version_at(0, &name), Some(missed));
+}
+
+/// So a secret can be changed node by node.
+#[test]
+fn a_settled_node_whose_peers_disagree_about_the_cluster_is_believed() {
+    let (mut node, mut now) = copy_of_first(&World::started(3, 18));
+    dial_in_vain(&mut node, &mut now, DialFailure::Rejected, 100);
+    assert!(node.is_ready() && is_first_believed(&node));
+}
+
+/// Its address was given to a copy: a peer that restarts links with that one.
+#[test]
+fn an_original_that_a_peer_does_not_admit_any_more_is_not_believed_until_it_is_heard() {
+    let mut world = World::started(3, 18);
+    world.run_until(5 * SECOND, "all are up", are_all_believed);
+    world.crash(1);
+    let refused = LinkEvent::DialFailed { node: NodeIndex(1), reason: DialFailure::NotAdmitted };
+    for _ in 0..1_000 {
+        let now = world.now_at(0);
+        world.node_mut(0).1.handle_link(now, refused);
+        world.run(MILLISECOND);
+    }
+    assert!(!world.seen(0, 0).believed);
+    world.start(1);
+    world.run_until(5 * SECOND, "it is admitted and heard", |world| world.seen(0, 0).believed);
 }
 
 /// The copy ran while the original was down. What it wrote, counting itself, the original lacks.

@@ -30,8 +30,11 @@ impl Node {
             {
                 let peer = self.peer_mut(node);
                 peer.dials_awaited = peer.dials_awaited.saturating_sub(1);
-                peer.refuses = reason == DialFailure::Rejected;
+                peer.refuses |= matches!(reason, DialFailure::NotAdmitted | DialFailure::Copy);
                 self.link_ended(now, node);
+                if reason == DialFailure::Copy {
+                    self.begin_rebuild_of_copy(now);
+                }
             }
             LinkEvent::Closed { node } if self.is_peer(node) && self.peer(node).dialer.is_open() => {
                 self.peer_mut(node).dials_awaited = 1;
@@ -110,7 +113,6 @@ impl Node {
         let heard_number = self.outbox.last_number();
         let peer = self.peer_mut(hello.node);
         peer.dialer.opened();
-        peer.refuses = false;
         if peer.state == PeerState::Unknown {
             peer.hints_there.since = now.mono;
         }

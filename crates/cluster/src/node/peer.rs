@@ -26,7 +26,7 @@ pub(super) struct Peer {
     pub(super) state: PeerState,
     /// Another process under its name that was refused while the peer answered at its address, and since when.
     pub(super) copy: Option<(Incarnation, Instant)>,
-    /// It lives, and refused the link that was last dialed to it.
+    /// It did not admit this process since its last word: it knows another process of this node.
     pub(super) refuses: bool,
     /// What it has last said it remembers of this node, in this node's life.
     pub(super) word: Option<Word>,

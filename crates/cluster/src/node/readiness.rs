@@ -19,7 +19,6 @@
 //! a write of the same key that is made through another node later in that second.
 
 use super::Node;
-use super::standing::WORDS_WITHIN;
 use crate::{HybridClock, NodeIndex, PeerState, Standing};
 use std::time::Duration;
 use stdx::Now;
@@ -55,7 +54,7 @@ impl Node {
 
     /// Whether this node's standing is undecided, or decided and not yet durable, and waiting helps.
     fn is_standing_open(&self, now: Now) -> bool {
-        if !self.words_are_heard && now.mono - self.started < WORDS_WITHIN {
+        if !self.words_are_heard {
             return true;
         }
         let is_open = self.peers_count() > 0 && self.record.durable().standing == Standing::Unsettled;

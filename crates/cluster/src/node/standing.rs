@@ -14,8 +14,15 @@
 //! **Mechanism.** Each peer says in its heartbeats what it remembers: its *word*. Until a peer's word was heard in this
 //! life, this node says to that peer that it is unsettled. A peer keeps what it remembers until this node says
 //! otherwise, so a word is not lost by a crash or a broken link. At its start a settled node waits for the words of
-//! all peers that may be reachable before its own answers count. A peer that refuses its links lives, and may know
-//! better: beside the original, a process on a copy of the directory hears no word, and never counts.
+//! all peers that may be reachable before its own answers count.
+//!
+//! Two processes may run on copies of one directory. A peer that is linked with one of them refuses the other, which
+//! then lacks what is written through that peer. So the answers of a process that a peer refused do not count until
+//! that peer says what it remembers, also if the peer is down meanwhile: else a copy would be believed as soon as the
+//! peers that know the original restart. A process that was admitted before is treated alike: its address may have
+//! been given to the copy. A node that restarts so fast that its peers have not missed the former process is refused
+//! for a moment too, and counts when it is admitted. A process that is still refused while the other one goes on
+//! answering rebuilds itself once it is admitted, and remembers that durably.
 //!
 //! Where the operator said that the cluster is new ([`NodeLimits::new_cluster`](crate::NodeLimits)), the record keeps
 //! the peers that were not heard. The word of such a peer is still heard later, and makes a settled node rebuild.
@@ -43,7 +50,7 @@ use std::time::Duration;
 use stdx::{NodeTag, Now};
 
 /// Words of peers that are outstanding for longer after the start are not waited for.
-pub(super) const WORDS_WITHIN: Duration = Duration::from_secs(5);
+const WORDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a peer remembers of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +91,7 @@ impl Node {
             let (durable, wanted) = (self.record.durable().standing, self.record.wanted().standing);
             self.words_are_heard && durable.is_believed() && wanted.is_believed()
         };
-        self.peers_count() == 0 || is_settled()
+        self.peers_count() == 0 || is_settled() && !self.is_refused()
     }
 
     /// The standing that `node` is told.
@@ -101,6 +108,7 @@ impl Node {
         let word = Word { tag: its.remembered_tag_of_you, life: its.remembered_life_of_you };
         let peer = self.peer_mut(node);
         peer.word = Some(word);
+        peer.refuses = false;
         peer.default_from = its.default_from.or(peer.default_from);
         if its.repair_owed {
             // Who lacks a write finds it at any of its replicas; who gave it up may be none of them.
@@ -173,6 +181,11 @@ impl Node {
         self.peer_nodes().map(|node| self.peer(node)).any(|peer| peer.word.is_none() && may_answer(peer))
     }
 
+    /// Whether some peer has refused this process and has not spoken to it since.
+    fn is_refused(&self) -> bool {
+        self.peer_nodes().any(|node| self.peer(node).refuses)
+    }
+
     /// Peers that have to be heard before the answers of this node count, since its directory is new.
     pub(super) fn peers_to_hear(&self) -> NodeSet {
         match self.record.durable().standing {
@@ -187,8 +200,7 @@ impl Node {
     }
 
     fn look_whether_words_are_heard(&mut self, now: Now) {
-        let refuses = |node| self.peer(node).refuses && self.peer(node).word.is_none();
-        let is_late = || now.mono - self.started >= WORDS_WITHIN && !self.peer_nodes().any(refuses);
+        let is_late = || now.mono - self.started >= WORDS_WITHIN;
         if !self.words_are_heard && (!self.is_word_outstanding() || is_late()) {
             self.words_are_heard = true;
             self.send_heartbeats(now);
@@ -205,6 +217,17 @@ impl Node {
         let is_new = self.record.durable().standing == Standing::Unsettled || record.unheard.contains(node);
         let is_known = record.standing == Standing::Rebuilding;
         (is_new && !is_known).then_some(Contradiction::OtherIdentity)
+    }
+
+    /// Another process of this node is linked with a peer that refuses this one: what is written through that peer is
+    /// lacking here, until some time after the last refusal.
+    pub(super) fn begin_rebuild_of_copy(&mut self, now: Now) {
+        if self.record.wanted().standing != Standing::Rebuilding {
+            let record = self.record.change();
+            record.standing = Standing::Rebuilding;
+            record.unheard = NodeSet::EMPTY;
+        }
+        self.forget_rebuild(now);
     }
 
     fn begin_rebuild(&mut self, now: Now, contradiction: &Contradiction) {

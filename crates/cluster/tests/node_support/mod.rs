@@ -493,7 +493,7 @@ impl World {
             let node = NodeIndex(acceptor as u8);
             let event = match admitted {
                 true => LinkEvent::Closed { node },
-                false => LinkEvent::DialFailed { node, reason: DialFailure::Rejected },
+                false => LinkEvent::DialFailed { node, reason: DialFailure::NotAdmitted },
             };
             self.at(at, Happening::Link { host: dialer, life: dialer_life, event });
         }

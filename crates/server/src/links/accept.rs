@@ -35,7 +35,7 @@ const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
 pub(super) const NOT_NOW: &str = "not now; it dials again";
 
 /// What is told to a process that calls itself a node while another one answers at that node's address.
-const COPY: &str = "another process answers at the address of this node, and only that one is let in: stop one of the \
+pub(super) const COPY: &str = "another process answers at the address of this node, and only that one is let in: stop one of the \
                     two; if this one runs on a copy of a data directory, give it an empty --data and an own --self-url";
 
 /// A peer that has proved who it is, before the door.

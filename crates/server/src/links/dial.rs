@@ -125,19 +125,20 @@ impl DialError {
             Self::TimedOut => DialFailure::TimedOut,
             Self::Io(error) if error.kind() == io::ErrorKind::TimedOut => DialFailure::TimedOut,
             Self::Io(_) | Self::Upgrade(UpgradeError::Status { status: STARTING }) => DialFailure::Refused,
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::NOT_NOW => {
+                DialFailure::NotAdmitted
+            }
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::COPY => {
+                DialFailure::Copy
+            }
             Self::Upgrade(_) | Self::Handshake(_) => DialFailure::Rejected,
         }
-    }
-
-    /// It passes by itself.
-    fn is_temporary(&self) -> bool {
-        matches!(self, Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::NOT_NOW)
     }
 }
 
 fn complain(process: &Process, local: &Local, node: NodeIndex, error: &DialError, failure: DialFailure) {
     let peer = &local.member.layout.names()[node.as_usize()];
-    if failure != DialFailure::Rejected || error.is_temporary() {
+    if !matches!(failure, DialFailure::Rejected | DialFailure::Copy) {
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();

@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    pub(super) fn refuse(&mut self, place: Place, link: LinkId) {
+    pub(super) fn refuse(&mut self, place: Place, link: LinkId, reason: DialFailure) {
         let connection = Connection(link.0);
         let Some(link) = self.network.link_mut(connection) else { return };
         let (end, acceptor) = (link.acceptor_end, link.acceptor);
@@ -114,7 +114,7 @@ impl World {
             EndState::Pending => {
                 link.acceptor_end = EndState::Gone;
                 self.shaken.remove(&connection);
-                self.fail_dial(connection, DialFailure::Rejected);
+                self.fail_dial(connection, reason);
             }
             EndState::Open => {
                 self.at(self.now, Event::EndLost(connection, Side::Acceptor));

@@ -7,8 +7,8 @@ use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::packet::Packet;
 use cluster::{
-    Asker, Command, Destination, Effect, Event as Notice, LinkAction, Message, NodeIndex, Origin,
-    PeerRequest, Reply, RequestId, StoreId, StoreRequest, StoreResponse,
+    Asker, Command, Destination, DialFailure, Effect, Event as Notice, LinkAction, Message, NodeIndex,
+    Origin, PeerRequest, Reply, RequestId, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -240,7 +240,8 @@ impl World {
             LinkAction::Dial(node) => self.dial(place, node),
             LinkAction::HangUp(node) => self.hang_up(place, node),
             LinkAction::Admit(link) => self.admit(place, link),
-            LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.refuse(place, link),
+            LinkAction::Refuse(link) => self.refuse(place, link, DialFailure::NotAdmitted),
+            LinkAction::RefuseCopy(link) => self.refuse(place, link, DialFailure::Copy),
         }
     }
 }
