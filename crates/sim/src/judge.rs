@@ -140,9 +140,17 @@ impl Judge {
         }
     }
 
-    /// A node has said that it made a version of a key durable.
-    pub(crate) fn has_stored(&mut self, node: NodeIndex, key: Key, at: Nanos, version: Version) {
-        self.ledger.note_durable(node, version);
+    /// A node has said that it made a version of a key durable. `member` is the member of the cluster that it stands for:
+    /// where two processes stand for one, what either acknowledges counts, and the other is rebuilt when it is alone.
+    pub(crate) fn has_stored(
+        &mut self,
+        node: NodeIndex,
+        member: NodeIndex,
+        key: Key,
+        at: Nanos,
+        version: Version,
+    ) {
+        self.ledger.note_durable(member, version);
         self.stored.note(node, key, at, version);
     }
 
@@ -156,6 +164,12 @@ impl Judge {
     pub(crate) fn changed_directory(&mut self, node: NodeIndex) {
         self.stored.lose_some(node);
         self.later_writes.forget(node);
+    }
+
+    /// The directory of `to` is a copy of that of `of`, of this moment.
+    pub(crate) fn copied_directory(&mut self, of: NodeIndex, to: NodeIndex) {
+        self.stored.copy(of, to);
+        self.later_writes.forget(to);
     }
 
     /// Takes note of the reply to a command for a page: the scan, if it goes on.

@@ -147,6 +147,7 @@ impl World {
             FaultKind::PowerLoss => self.end_process(node, Ending::PowerLoss, Some(lasts)),
             FaultKind::PowerLossOfAll => self.black_out(lasts),
             FaultKind::StopAtFileOperation => self.stop_at_file_operation(node, lasts),
+            FaultKind::Pause if self.has_copy(node) => self.strike_later(),
             FaultKind::Pause => self.begin(lasts, Mend::Resume(node), |world| world.pause(node)),
             FaultKind::Drain => self.drain(node, lasts),
             FaultKind::LoseDisk => self.lose_disk(node, lasts),

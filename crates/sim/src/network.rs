@@ -275,6 +275,13 @@ impl Network {
         self.refusing.get(&node).is_some_and(|times| *times > 0)
     }
 
+    /// Whether two nodes reach each other in time, each dialed by the other, and no message is lost.
+    pub fn is_clear(&self, a: NodeIndex, b: NodeIndex) -> bool {
+        let is_clear = |path: Path| path.cuts == 0 && path.clogs == 0 && path.slowness.is_zero();
+        let accepts = !self.is_refusing(a) && !self.is_refusing(b);
+        self.lossy == 0 && accepts && is_clear(self.path(a, b)) && is_clear(self.path(b, a))
+    }
+
     /// Cuts or mends one direction; cuts are counted.
     pub fn cut(&mut self, from: NodeIndex, to: NodeIndex, begins: bool) {
         count(&mut self.paths.entry((from, to)).or_default().cuts, begins);

@@ -40,6 +40,13 @@ impl Stored {
         }
     }
 
+    /// The directory of `to` becomes a copy of that of `of`, which may hold more than `of` has said.
+    pub fn copy(&mut self, of: NodeIndex, to: NodeIndex) {
+        self.by_node.insert(to, self.by_node.get(&of).cloned().unwrap_or_default());
+        self.ever.insert(to, self.ever.get(&of).cloned().unwrap_or_default());
+        self.perhaps_held.insert(to, self.perhaps_held.get(&of).cloned().unwrap_or_default());
+    }
+
     /// Whether a node may have held a version before the time at which [`Stored::of`] says that it made it durable.
     pub fn perhaps_held(&self, node: NodeIndex, version: Version) -> bool {
         self.perhaps_held.get(&node).is_some_and(|versions| versions.contains(&version))
@@ -79,5 +86,10 @@ mod tests {
         assert_eq!(newest(4), Some(version(5)));
         assert_eq!(newest(5), Some(version(7)));
         assert_eq!(stored.newest_before(NodeIndex(1), Nanos(5)).len(), 0);
+        stored.copy(NodeIndex(0), NodeIndex(1));
+        stored.note(NodeIndex(0), key(), Nanos(6), version(8));
+        assert_eq!(stored.newest_before(NodeIndex(1), Nanos(9)).get(&key()).copied(), Some(version(7)));
+        stored.copy(NodeIndex(2), NodeIndex(1));
+        assert_eq!(stored.newest_before(NodeIndex(1), Nanos(9)).len(), 0, "it held more of another node");
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Changes {
     pub(super) stepped: Option<NodeIndex>,
     /// Nodes whose directories hold less than they acknowledged, and since when they seem whole.
     changed: BTreeMap<NodeIndex, Option<Nanos>>,
+    /// Nodes whose directories went back, and the peers that were linked with the life that is lost.
+    witnesses: BTreeMap<NodeIndex, BTreeSet<NodeIndex>>,
     /// Earlier states of disks, and in which life they were.
     earlier: BTreeMap<NodeIndex, Earlier>,
     /// A fault that is prepared, and the node that it is prepared for.
@@ -93,13 +95,13 @@ impl World {
             *since = since.or(Some(now)).filter(|_| seems_whole);
             if since.is_some_and(|since| now - since >= WHOLE_AFTER) {
                 self.nemesis.changes.changed.remove(&node);
+                self.nemesis.changes.witnesses.remove(&node);
             }
         }
     }
 
     fn seems_whole(&mut self, node: NodeIndex) -> bool {
-        let copy = self.copy();
-        if self.host(copy).process.is_some() && self.member_of(copy) == node {
+        if self.has_copy(node) {
             return false;
         }
         let Some(process) = self.host(node).process.as_ref() else { return false };
@@ -144,9 +146,42 @@ impl World {
             return self.strike_again(FaultKind::RollBack, node);
         }
         let disk = earlier.disk.kill();
+        let witnesses = self.linked_with(node);
+        if witnesses.is_empty() {
+            return self.strike_again(FaultKind::RollBack, node);
+        }
+        self.nemesis.changes.witnesses.insert(node, witnesses);
         self.trace.note(self.now, || format!("the directory of {node:?} goes back to an earlier life"));
         self.nemesis.changes.earlier.remove(&node);
         self.change_directory(node, down, |_| Ok(disk));
+    }
+
+    /// The peers that are linked with this node.
+    fn linked_with(&mut self, node: NodeIndex) -> BTreeSet<NodeIndex> {
+        let is_linked = |world: &mut Self, peer: NodeIndex| {
+            let process = world.host(peer).process.as_ref();
+            let status = process.map(|process| process.node.status());
+            status.is_some_and(|status| status.peers[node.as_usize()].state == PeerState::Up)
+        };
+        self.nodes().filter(|peer| *peer != node).filter(|peer| is_linked(self, *peer)).collect()
+    }
+
+    /// Whether a node may start. One whose directory went back is to hear of that from a peer that knows: it starts when it
+    /// reaches one, and nothing goes wrong for a moment then.
+    pub(crate) fn may_start(&mut self, node: NodeIndex) -> bool {
+        let witnesses = self.nemesis.changes.witnesses.get(&node).cloned().unwrap_or_default();
+        if witnesses.is_empty() || self.nemesis.is_over {
+            return true;
+        }
+        let may_start = witnesses.into_iter().any(|peer| {
+            let host = self.host(peer);
+            let runs = host.process.is_some() && host.paused.is_none();
+            runs && self.network.is_clear(node, peer)
+        });
+        if may_start {
+            self.be_calm_after(Duration::ZERO);
+        }
+        may_start
     }
 
     /// Takes some of the files of a directory away.
@@ -276,7 +311,7 @@ impl World {
     /// Starts a second process of a node on a copy of its directory, at the address of the node or another one, and ends
     /// it later. The copy is of this moment.
     pub(super) fn duplicate(&mut self, node: NodeIndex, lasts: Duration) {
-        if self.has_lost_data() || self.host(node).lives == 0 {
+        if self.has_lost_data() || self.host(node).lives == 0 || self.host(node).paused.is_some() {
             return self.strike_later();
         }
         let takes_address = self.nemesis.rng.chance(0.5);
@@ -286,6 +321,7 @@ impl World {
         let disk = self.host(node).disk.kill();
         self.nemesis.note_change(node);
         self.start_copy(node, disk, takes_address);
+        self.be_calm_after(Duration::ZERO);
         self.after(lasts, Event::Mend(Mend::EndCopy(node)));
     }
 

@@ -5,8 +5,12 @@
 //!   own clock: so not all nodes are down at once, and none is cut off.
 //! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
 //!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
-//! * [`FaultKind::RollBack`], [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`],
-//!   [`FaultKind::DuplicateMember`]: as a lost disk.
+//! * [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
+//! * [`FaultKind::RollBack`]: as a lost disk. Only a peer that was linked with the later life can tell, so the node starts
+//!   when it reaches one of these.
+//! * [`FaultKind::DuplicateMember`]: as a lost disk. A peer that does not reach the original admits the copy, so all nodes
+//!   that run reach each other, and the original is not paused beside its copy. What peers know of the two is lost
+//!   with the power of all, or within a second after the copy was made: then nothing else goes wrong.
 //! * [`FaultKind::FutureCell`]: as a lost disk, with clocks that agree.
 //! * [`FaultKind::RestoreCluster`]: what was acknowledged after the backups is given up, and nothing is promised of it.
 //! * [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run, and a node that was away for
@@ -17,7 +21,14 @@ use std::time::Duration;
 use stdx::Rng;
 
 /// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
-const DRAWN: [FaultKind; 3] = [FaultKind::LoseFiles, FaultKind::RestoreNode, FaultKind::RestoreCluster];
+const DRAWN: [FaultKind; 6] = [
+    FaultKind::LoseTwoDisks,
+    FaultKind::RollBack,
+    FaultKind::LoseFiles,
+    FaultKind::RestoreNode,
+    FaultKind::RestoreCluster,
+    FaultKind::DuplicateMember,
+];
 /// The share of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;
 /// Kinds of faults beside the one that is asked for, at most.
@@ -142,11 +153,12 @@ impl Scenario {
 
 /// Whether a run may have `other` beside a kind that it was asked to have.
 const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
-    use FaultKind::{ClockFreeze, ClockJump, ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
+    use FaultKind::{ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
     match kind {
         ClockStep => is_fit_for_one_wrong_clock(other),
-        Suspend | FutureCell | RollBack | DuplicateMember => {
-            !matches!(other, ClockFreeze | ClockJump | ClockStep | Suspend)
+        Suspend | FutureCell | RollBack => !is_of_clocks(other),
+        DuplicateMember => {
+            !is_of_clocks(other) && !separates_nodes(other) && !matches!(other, FaultKind::PowerLossOfAll)
         }
         _ => true,
     }
@@ -154,14 +166,18 @@ const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
 
 /// Whether the node whose clock is wrong always reaches others when it starts.
 const fn is_fit_for_one_wrong_clock(other: FaultKind) -> bool {
-    use FaultKind::{
-        Clog, LossyNetwork, OneWayCut, Partition, PowerLossOfAll, RefuseDials, SlowNetwork, Suspend,
-    };
-    let cuts_off = matches!(
-        other,
-        Clog | LossyNetwork | OneWayCut | Partition | PowerLossOfAll | RefuseDials | SlowNetwork
-    );
-    !cuts_off && !matches!(other, FaultKind::ClockFreeze | FaultKind::ClockJump | Suspend)
+    !separates_nodes(other) && !is_of_clocks(other) && !matches!(other, FaultKind::PowerLossOfAll)
+}
+
+/// Whether nodes that run do not reach each other under this fault.
+const fn separates_nodes(kind: FaultKind) -> bool {
+    use FaultKind::{Clog, LossyNetwork, OneWayCut, Partition, RefuseDials, SlowNetwork};
+    matches!(kind, Clog | LossyNetwork | OneWayCut | Partition | RefuseDials | SlowNetwork)
+}
+
+const fn is_of_clocks(kind: FaultKind) -> bool {
+    use FaultKind::{ClockFreeze, ClockJump, ClockStep, Suspend};
+    matches!(kind, ClockFreeze | ClockJump | ClockStep | Suspend)
 }
 
 #[cfg(test)]

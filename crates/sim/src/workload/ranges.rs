@@ -75,6 +75,7 @@ impl World {
     pub(crate) fn scan_begins(&mut self) {
         let scan = self.workload.scan(&self.scenario);
         let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
+        let node = self.host_for_client(node);
         let Some((id, place)) = self.begin_scan(node, scan) else { return };
         if self.workload.rng.chance(LEAVING) {
             let stays = Duration::from_nanos(self.workload.rng.below(STAY_MAX.as_nanos() as u64));

@@ -25,6 +25,12 @@ impl World {
         NodeIndex(self.scenario.nodes)
     }
 
+    /// Whether a second process of this node runs.
+    pub(crate) fn has_copy(&mut self, node: NodeIndex) -> bool {
+        let copy = self.copy();
+        self.host(copy).process.is_some() && self.member_of(copy) == node
+    }
+
     /// The host that answers a dialer at the address of a member. No host dials itself.
     pub(super) fn host_at(&self, dialer: Place, member: NodeIndex) -> NodeIndex {
         let is_moved = self.copy_has_address && self.member_of(self.copy()) == member;
@@ -34,14 +40,14 @@ impl World {
     /// The host to which a client comes that asks a node: now and then the copy, if there is one of that node.
     pub(crate) fn host_for_client(&mut self, node: NodeIndex) -> NodeIndex {
         let copy = self.copy();
-        let is_copied = self.host(copy).process.is_some() && self.member_of(copy) == node;
-        let goes_to_copy = is_copied && (self.copy_has_address || self.workload.chance(0.5));
+        let goes_to_copy = self.has_copy(node) && (self.copy_has_address || self.workload.chance(0.5));
         if goes_to_copy { copy } else { node }
     }
 
     /// Starts a second process of `node` on this disk.
     pub(crate) fn start_copy(&mut self, node: NodeIndex, disk: MemFs, takes_address: bool) {
         let copy = self.copy();
+        self.judge.copied_directory(node, copy);
         let host = self.host(copy);
         host.member = node;
         host.disk = disk;

@@ -230,7 +230,8 @@ impl World {
         let process = self.host(node).process.as_mut();
         let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
         if matches!(response, StoreResponse::Written { .. }) {
-            self.judge.has_stored(node, key, self.now, version);
+            let member = self.member_of(node);
+            self.judge.has_stored(node, member, key, self.now, version);
         }
     }
 

@@ -49,6 +49,9 @@ impl World {
         if self.host(node).process.is_some() {
             return;
         }
+        if !self.may_start(node) {
+            return self.after(START_AGAIN, Event::Start(node));
+        }
         let now = self.show_clocks(node);
         let (faults, rng) = (DiskFaults::new(self.rngs.lives.fork()), self.rngs.lives.fork());
         let host = &mut self.hosts[node.as_usize()];
