@@ -13,9 +13,9 @@
 //! its end, or at what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's
 //! answers. A peer's connection leaves here before its first request, to become a link (`links::accept`).
 
-use crate::budget::Taken;
 use crate::counters::Cut;
 use crate::links::accept;
+use crate::places::Place;
 use crate::service::Service;
 use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
@@ -65,9 +65,9 @@ enum Ended {
 }
 
 /// Serves a connection to its end, or until it turns out to be a peer's.
-pub(crate) async fn serve(stream: std::net::TcpStream, room: Taken, thread: Rc<Thread>) {
-    let served = serve_socket(stream, &thread).await;
-    drop(room);
+pub(crate) async fn serve(stream: std::net::TcpStream, place: Place, thread: Rc<Thread>) {
+    let served = serve_socket(stream, &place, &thread).await;
+    drop(place);
     thread.connection_ended();
     match served {
         Ok(None) => {}
@@ -79,9 +79,13 @@ pub(crate) async fn serve(stream: std::net::TcpStream, room: Taken, thread: Rc<T
 /// Gives the socket of a peer, and what has come over it.
 async fn serve_socket(
     stream: std::net::TcpStream,
+    place: &Place,
     thread: &Rc<Thread>,
 ) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
-    let entered = thread.connections.enter();
+    let entered = thread.connections.enter(place.client());
+    if place.is_reserved() {
+        entered.vitals.give(Order::Finish);
+    }
     let socket = TcpStream::from_std(stream)?;
     socket.set_nodelay(true)?;
     let vitals = Rc::clone(&entered.vitals);
@@ -142,6 +146,10 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             // In the midst of a response there is no telling.
             Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
+            Some(Order::Leave) if vitals.is_idle() && !stream.borrow().has_input() => {
+                return Poll::Ready(Ended::Cut(Cut::Evicted));
+            }
+            Some(Order::Leave) => vitals.take_back_leave(),
             Some(Order::Finish) => {}
             None if thread.shares.are_short() && vitals.skips_turn() => {
                 context.waker().wake_by_ref();

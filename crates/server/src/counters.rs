@@ -46,16 +46,19 @@ pub(crate) enum Cut {
     SlowRequest,
     /// A response was not taken, or what is answered already was not sent on.
     Stalled,
+    /// It was idle for longest when places ran short.
+    Evicted,
 }
 
 impl Cut {
-    pub(crate) const ALL: [Self; 3] = [Self::Idle, Self::SlowRequest, Self::Stalled];
+    pub(crate) const ALL: [Self; 4] = [Self::Idle, Self::SlowRequest, Self::Stalled, Self::Evicted];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::SlowRequest => "slow_request",
             Self::Stalled => "stalled",
+            Self::Evicted => "evicted",
         }
     }
 }

@@ -30,6 +30,7 @@ mod listener;
 mod local;
 mod metrics;
 mod outgoing;
+mod places;
 mod process;
 mod profile;
 mod read_pool;

@@ -2,12 +2,12 @@
 //!
 //! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently and take half
 //! of the connections. Each accepted connection goes to the thread with the fewest. Connections of clients are
-//! bounded; those of peers are not among them.
+//! bounded ([`places`]); those of peers are not among them.
 
-use crate::budget::Part;
 use crate::counters::Refusal;
 use crate::error::ServerError;
 use crate::links::accept;
+use crate::places::{self, ClientAddress, Eviction, Place};
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
 use socket2::{Domain, Socket, Type};
@@ -30,12 +30,14 @@ const BIND_PAUSE: Duration = Duration::from_millis(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection that is refused has to take its refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// How long a connection that clients would not get has to show that it is a peer's.
-const PEER_TIME: Duration = Duration::from_millis(200);
+/// How long a connection without a place has to show its first bytes.
+const BEGIN_TIME: Duration = Duration::from_millis(200);
 /// Connections that are being refused at once; beyond, they are dropped.
 const REFUSALS_MAX: usize = 64;
-/// What a connection takes in memory while it rests: its task, its socket's registration, what the sweep knows of it.
-const CONNECTION_BYTES: u64 = 8 << 10;
+/// How long a connection waits for a place, ...
+const PLACE_TIME: Duration = Duration::from_millis(500);
+/// ... and how often it looks for one.
+const PLACE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Binds `address`; waits a moment for a process that is about to leave it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
@@ -69,7 +71,7 @@ pub(crate) async fn accept(
     let refusals = Rc::new(());
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => hand_out(stream, threads, process, &refusals),
+            Ok((stream, from)) => hand_out(stream, from, threads, process, &refusals),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -107,9 +109,9 @@ pub(crate) fn accept_last(
     let refusals = Rc::new(());
     for _ in 0..=BACKLOG {
         match listener.accept() {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 stream.set_nonblocking(true)?;
-                hand_out(TcpStream::from_std(stream)?, threads, process, &refusals);
+                hand_out(TcpStream::from_std(stream)?, from, threads, process, &refusals);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -119,24 +121,35 @@ pub(crate) fn accept_last(
     Ok(())
 }
 
-fn hand_out(stream: TcpStream, threads: &[ThreadHandle], process: &Arc<Process>, refusals: &Rc<()>) {
-    let connections: usize = threads.iter().map(ThreadHandle::load).sum();
-    let thread = least_loaded(threads);
-    let has_place = connections < process.config.limits.connections_max;
-    let room = if has_place { process.memory.take(Part::Connections, CONNECTION_BYTES) } else { None };
-    let Some(room) = room else {
-        if Rc::strong_count(refusals) <= REFUSALS_MAX {
-            let refused = refuse(stream, thread.mailbox(), Arc::clone(process), Rc::clone(refusals));
-            tokio::task::spawn_local(refused);
-        } else {
-            process.admission.count(Refusal::Connections);
-        }
-        return;
-    };
+fn hand_out(
+    stream: TcpStream,
+    from: SocketAddr,
+    threads: &[ThreadHandle],
+    process: &Arc<Process>,
+    refusals: &Rc<()>,
+) {
+    let client = ClientAddress::of(from.ip());
+    if let Some(eviction) = process.places.pressure(client) {
+        let of_thread = Eviction { count: eviction.count.div_ceil(threads.len()), ..eviction };
+        threads.iter().for_each(|thread| thread.evict(of_thread));
+    }
+    let mailbox = least_loaded(threads).mailbox();
+    if let Some(place) = process.places.take(client) {
+        return serve(stream, place, &mailbox, process);
+    }
+    if Rc::strong_count(refusals) <= REFUSALS_MAX {
+        let waits = wait_for_place(stream, client, mailbox, Arc::clone(process), Rc::clone(refusals));
+        tokio::task::spawn_local(waits);
+    } else {
+        process.admission.count(Refusal::Connections);
+    }
+}
+
+fn serve(stream: TcpStream, place: Place, thread: &Mailbox, process: &Process) {
     match stream.into_std() {
         Ok(stream) => {
             process.counters.connections_accepted.count();
-            thread.serve(stream, room);
+            thread.serve(stream, place);
         }
         Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
     }
@@ -146,14 +159,63 @@ fn least_loaded(threads: &[ThreadHandle]) -> &ThreadHandle {
     threads.iter().min_by_key(|thread| thread.load()).expect("there is at least one thread")
 }
 
-/// Refuses a client. Peers are let through: it is not for clients to cut nodes off from each other.
-async fn refuse(mut stream: TcpStream, thread: Mailbox, process: Arc<Process>, _counts: Rc<()>) {
-    if let Ok(true) = tokio::time::timeout(PEER_TIME, accept::turns_out_as_peer(&stream)).await {
-        if let Ok(stream) = stream.into_std() {
-            thread.send(thread::Message::Peer(stream));
+/// The first bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    Peer,
+    /// A request about the node itself.
+    Administration,
+    /// Anything else, or nothing in time.
+    Other,
+}
+
+/// Waits for a place that an evicted connection leaves, and refuses the client if there is none in time. Peers are let
+/// through, since clients are not to cut nodes off from each other, and so are requests about the node itself.
+async fn wait_for_place(
+    stream: TcpStream,
+    client: ClientAddress,
+    thread: Mailbox,
+    process: Arc<Process>,
+    _counts: Rc<()>,
+) {
+    let ends = tokio::time::Instant::now() + PLACE_TIME;
+    match tokio::time::timeout(BEGIN_TIME, begin_of(&stream)).await.unwrap_or(Begin::Other) {
+        Begin::Peer => {
+            if let Ok(stream) = stream.into_std() {
+                thread.send(thread::Message::Peer(stream));
+            }
+            return;
         }
-        return;
+        Begin::Administration => {
+            if let Some(place) = process.places.take_reserved(client) {
+                return serve(stream, place, &thread, &process);
+            }
+        }
+        Begin::Other => {}
     }
+    loop {
+        if let Some(place) = process.places.take(client) {
+            return serve(stream, place, &thread, &process);
+        }
+        if tokio::time::Instant::now() >= ends {
+            return refuse(stream, &process).await;
+        }
+        tokio::time::sleep(PLACE_PAUSE).await;
+    }
+}
+
+/// Waits for the first bytes, and leaves them where they are.
+async fn begin_of(stream: &TcpStream) -> Begin {
+    let mut begin = [0; places::BEGIN_BYTES];
+    // Clients and peers send a short request in one piece.
+    match stream.peek(&mut begin).await {
+        Ok(len) if accept::is_peer(&begin[..len]) => Begin::Peer,
+        Ok(len) if places::is_administration(&begin[..len]) => Begin::Administration,
+        _ => Begin::Other,
+    }
+}
+
+async fn refuse(mut stream: TcpStream, process: &Process) {
     let problem = process.admission.refuse(Refusal::Connections);
     let refused = async {
         stream.write_all(&problem.to_http1_bytes()).await?;

@@ -9,6 +9,7 @@ use crate::gauges::Gauges;
 use crate::links::{Complaints, Resolver};
 use crate::local::Local;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::reply_room::ReadValues;
 use crate::stages::Stages;
 use crate::streaming::room::OpenRanges;
@@ -40,6 +41,7 @@ pub(crate) struct Process {
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
+    pub(crate) places: Arc<Places>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
     /// When the profile ends that is taken, in nanoseconds; 0: none is.
@@ -84,6 +86,7 @@ impl Process {
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
             read_values: Arc::new(ReadValues::new(&memory, &admission)),
+            places: Arc::new(Places::new(config.limits.connections_max, &memory)),
             admission,
             memory,
             ranges: Arc::default(),

@@ -3,7 +3,7 @@
 //! Nothing of a request leaves its thread but the write group on its way to the log and a read that has to wait
 //! for the disk. A connection belongs to one thread for as long as it lives.
 
-use crate::budget::{Part, Purse, Taken};
+use crate::budget::{Part, Purse};
 use crate::connection;
 use crate::date::DateCache;
 use crate::driver::Driver;
@@ -13,6 +13,7 @@ use crate::gauges::Load;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
 use crate::metrics::Recorder;
+use crate::places::{Eviction, Place};
 use crate::process::Process;
 use crate::stream::refusals::Refusals;
 use crate::stream::shares::Shares;
@@ -40,8 +41,10 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// What an I/O thread is told.
 pub(crate) enum Message {
-    /// Serve this connection, which takes so much of the memory budget.
-    Connection(TcpStream, Taken),
+    /// Serve this connection.
+    Connection(TcpStream, Place),
+    /// Close connections that have been idle for long.
+    Evict(Eviction),
     /// Shake hands with a peer, on a connection that clients would not have got.
     Peer(TcpStream),
     /// The store is open: take requests, then say so.
@@ -113,14 +116,23 @@ impl Thread {
 }
 
 /// A way to an I/O thread that does not keep it alive.
-pub(crate) struct Mailbox(mpsc::WeakUnboundedSender<Message>);
+pub(crate) struct Mailbox {
+    messages: mpsc::WeakUnboundedSender<Message>,
+    load: Arc<Load>,
+}
 
 impl Mailbox {
     /// Tells the thread, if it is still there.
     pub(crate) fn send(&self, message: Message) {
-        if let Some(messages) = self.0.upgrade() {
+        if let Some(messages) = self.messages.upgrade() {
             let _ = messages.send(message);
         }
+    }
+
+    /// Hands a connection over.
+    pub(crate) fn serve(&self, stream: TcpStream, place: Place) {
+        self.load.connections.fetch_add(1, Ordering::Relaxed);
+        self.send(Message::Connection(stream, place));
     }
 }
 
@@ -163,10 +175,9 @@ impl ThreadHandle {
         self.load.connections.load(Ordering::Relaxed)
     }
 
-    /// Hands a connection over.
-    pub(crate) fn serve(&self, stream: TcpStream, room: Taken) {
-        self.load.connections.fetch_add(1, Ordering::Relaxed);
-        self.send(Message::Connection(stream, room));
+    /// Lets it close connections that have been idle for long.
+    pub(crate) fn evict(&self, eviction: Eviction) {
+        self.send(Message::Evict(eviction));
     }
 
     /// Lets it take requests; done when it does.
@@ -185,7 +196,8 @@ impl ThreadHandle {
 
     /// A way to it that does not keep it alive.
     pub(crate) fn mailbox(&self) -> Mailbox {
-        Mailbox(self.messages.as_ref().expect("there until it is stopped").downgrade())
+        let messages = self.messages.as_ref().expect("there until it is stopped").downgrade();
+        Mailbox { messages, load: Arc::clone(&self.load) }
     }
 
     /// Lets it finish its connections and operations; done when it has none.
@@ -259,9 +271,10 @@ impl Thread {
     /// Does what it is told.
     pub(crate) fn take(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Connection(stream, room) => {
-                tokio::task::spawn_local(connection::serve(stream, room, Rc::clone(self)));
+            Message::Connection(stream, place) => {
+                tokio::task::spawn_local(connection::serve(stream, place, Rc::clone(self)));
             }
+            Message::Evict(eviction) => self.connections.evict(eviction),
             Message::Peer(stream) => {
                 tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));
             }

@@ -7,11 +7,14 @@
 //! When memory is short, those for whom it is held and who stand still give it back, those first who have stood still for
 //! longest: a response that nobody takes is not to keep others from theirs, nor a body that does not come.
 //!
+//! When places for connections run short, those that have been idle for longest leave (`places`).
+//!
 //! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
 //! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
 
 use crate::budget::{MemoryBudget, Part, Refusals};
 use crate::config::Limits;
+use crate::places::{ClientAddress, Eviction};
 use crate::process::Process;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -39,6 +42,8 @@ pub(crate) enum ReadPosition {
 /// What the rest of the thread tells a connection to do; the later in this list, the sterner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Order {
+    /// Close if nothing is under way.
+    Leave,
     /// Finish what is under way, then close.
     Finish,
     /// Tell the client that it was too slow, then close.
@@ -74,6 +79,7 @@ pub(crate) struct Vitals {
     still_bytes: Cell<u64>,
     watch: Cell<Watch>,
     order: Cell<Option<Order>>,
+    client: Cell<Option<ClientAddress>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -89,6 +95,20 @@ impl Vitals {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
+    }
+
+    /// A request has come since [`Order::Leave`] was given.
+    pub(crate) fn take_back_leave(&self) {
+        if self.order.get() == Some(Order::Leave) {
+            self.order.set(None);
+        }
+    }
+
+    /// Since when it has been idle, in seconds of the sweep, which are `seconds` now. `None`: it is not.
+    fn idle_since(&self, seconds: u64) -> Option<u64> {
+        let watch = self.watch.get();
+        let is_as_seen = watch.stage == Stage::Idle && watch.requests == self.requests.get();
+        self.is_idle().then_some(if is_as_seen { watch.since_seconds } else { seconds })
     }
 
     /// Orders wake this one.
@@ -253,15 +273,31 @@ pub(crate) struct Entered {
 }
 
 impl Connections {
-    /// Takes a new connection in.
-    pub(crate) fn enter(self: &Rc<Self>) -> Entered {
+    /// Takes a new connection of this client in.
+    pub(crate) fn enter(self: &Rc<Self>, client: ClientAddress) -> Entered {
         let vitals = Rc::new(Vitals::default());
+        vitals.client.set(Some(client));
         vitals.watch.set(Watch { since_seconds: self.seconds.get(), ..Watch::default() });
         if self.finishing.get() {
             vitals.give(Order::Finish);
         }
         let index = self.alive.borrow_mut().insert(Rc::downgrade(&vitals));
         Entered { connections: Rc::clone(self), index, vitals }
+    }
+
+    /// Lets those leave that have been idle for longest.
+    pub(crate) fn evict(&self, eviction: Eviction) {
+        let Eviction { client, count } = eviction;
+        let is_meant = |vitals: &Rc<Vitals>| {
+            vitals.order().is_none() && client.is_none_or(|client| vitals.client.get() == Some(client))
+        };
+        let snapshot = self.snapshot().into_iter().filter(is_meant);
+        let mut idle: Vec<_> =
+            snapshot.filter_map(|vitals| Some((vitals.idle_since(self.seconds.get())?, vitals))).collect();
+        if let Some(last) = count.min(idle.len()).checked_sub(1) {
+            idle.select_nth_unstable_by_key(last, |(since, _)| *since);
+            idle[..=last].iter().for_each(|(_, vitals)| vitals.give(Order::Leave));
+        }
     }
 
     /// Waits until there are none. One task waits at a time.

@@ -398,7 +398,7 @@ fn a_request_that_does_not_end_is_cut_when_the_node_stops() {
     let limits = Limits { drain_time: Duration::from_millis(100), ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
     let mut connection = Connection::open(server.address());
-    connection.send(&put("k", "value")[..60]);
+    connection.send(put("k", "value").split_last().expect("a request").1);
     assert_eq!(exchange(&server, bare("GET", "/v0/status")).status, 200);
     server.stop().unwrap();
     connection.assert_closed();
@@ -420,16 +420,17 @@ fn a_node_whose_identity_is_lost_ends_with_an_error() {
 fn one_connection_too_many_is_told_so() {
     let limits = Limits { connections_max: 3, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
-    let mut held = Vec::new();
-    let mut refused = loop {
+    // A body that is awaited keeps its place.
+    let begin = |_| {
         let mut connection = Connection::open(server.address());
-        let answer = connection.exchange(bare("GET", "/v0/status"));
-        match answer.status {
-            200 => held.push(connection),
-            _ => break (connection, answer),
-        }
-        assert!(held.len() <= 3);
+        connection.send(put("k", "value").split_last().expect("a request").1);
+        connection
     };
+    let mut held: Vec<_> = (0..3).map(begin).collect();
+    eventually("all have a place", || measured(&server, "veche_connections") == 4.0);
+    let mut connection = Connection::open(server.address());
+    let answer = connection.exchange(get("k"));
+    let mut refused = (connection, answer);
     refused.1.assert_problem(503, "connections");
     assert_eq!(refused.1.header("connection"), Some("close"));
     refused.0.assert_closed();
@@ -439,6 +440,41 @@ fn one_connection_too_many_is_told_so() {
     });
     let refused = measured(&server, "veche_refused_total{reason=\"connections\"}");
     assert!(refused > 0.0 && refused == counted(&server, "refused") as f64);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_request_about_the_node_gets_a_place_when_no_other_does() {
+    let limits = Limits { connections_max: 1, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let mut busy = Connection::open(server.address());
+    busy.send(put("k", "value").split_last().expect("a request").1);
+    eventually("it has the place", || exchange(&server, get("k")).status == 503);
+    for (method, target) in
+        [("GET", "/v0/status"), ("GET", "/metrics"), ("HEAD", "/v0/ready"), ("OPTIONS", "/")]
+    {
+        let mut connection = Connection::open(server.address());
+        let answer = connection.exchange(bare(method, target));
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{method} {target}");
+        connection.assert_closed();
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn connections_that_rest_make_room_for_those_that_come() {
+    let limits = Limits { connections_max: 16, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    let silent: Vec<_> = (0..16).map(|_| Connection::open(server.address())).collect();
+    let mut served = Vec::new();
+    for round in 0..64 {
+        let mut connection = Connection::open(server.address());
+        assert_eq!(connection.exchange(get("k")).status, 404, "{round}");
+        served.push(connection);
+    }
+    assert!(measured(&server, "veche_connections_cut_total{reason=\"evicted\"}") >= 48.0);
+    assert_eq!(measured(&server, "veche_refused_total{reason=\"connections\"}"), 0.0);
+    drop(silent);
     server.stop().unwrap();
 }
 

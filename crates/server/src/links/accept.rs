@@ -78,13 +78,6 @@ pub(crate) fn is_peer(begin: &[u8]) -> bool {
     begin.starts_with(REQUEST_BEGIN)
 }
 
-/// Waits for the first bytes of a connection, leaves them there, and says whether it is a peer's.
-pub(crate) async fn turns_out_as_peer(socket: &TcpStream) -> bool {
-    let mut begin = [0; REQUEST_BEGIN.len()];
-    // Peers send their request in one piece.
-    socket.peek(&mut begin).await.is_ok_and(|len| is_peer(&begin[..len]))
-}
-
 /// Shakes hands on a connection that can only be a peer's.
 pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
     match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {

@@ -2,9 +2,9 @@
 
 use super::refusals::REFUSED_MAX;
 use super::shares::{LONG, SHORT};
-use crate::budget::Part;
 use crate::config::{Config, Limits};
 use crate::connection;
+use crate::places::ClientAddress;
 use crate::process::Process;
 use crate::server::{local_of, store_options};
 use crate::thread::{Message, Thread};
@@ -84,9 +84,10 @@ impl Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let socket = accepted.expect("it came").0.into_std().expect("nothing waits for it");
-        let room = thread.process.memory.take(Part::Connections, 1).expect("nothing is taken yet");
-        tokio::task::spawn_local(connection::serve(socket, room, Rc::clone(thread)));
+        let (socket, from) = accepted.expect("it came");
+        let socket = socket.into_std().expect("nothing waits for it");
+        let place = thread.process.places.take(ClientAddress::of(from.ip())).expect("nothing is taken yet");
+        tokio::task::spawn_local(connection::serve(socket, place, Rc::clone(thread)));
         Self(client.expect("it listens"))
     }
 

@@ -1,0 +1,286 @@
+//! Places for the connections of clients, and who loses one when they run short.
+//!
+//! **Promise.** Connections on which nothing happens keep nobody out. Under pressure, which begins before the last place
+//! is taken, those that have been idle for longest are closed to make room. Clients of one address have at most a
+//! quarter of the places then; without pressure they may have all of them, since a proxy has one address for many
+//! clients. Requests about the node itself (status, readiness, metrics, repair, checkpoints, profiles) get a place even
+//! when no other request does.
+//!
+//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the connection lives. When
+//! [`Places::pressure`] says so, the listener asks each I/O thread to evict idle connections, of one address or of all.
+//! The reserved places are beside the others; a connection with one ends after its first request.
+//!
+//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a rule. A client that keeps
+//! its requests under way is never evicted.
+
+use crate::budget::{MemoryBudget, Part, Taken};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+/// What a connection takes in memory while it rests: its task, its socket's registration, what the sweep knows of it.
+const CONNECTION_BYTES: u64 = 8 << 10;
+/// Pressure begins when less than one of so many places is free.
+const FREE_SHARE: usize = 8;
+/// Under pressure the clients of one address have one of so many places, at most.
+const ADDRESS_SHARE: usize = 4;
+/// Places for requests about the node itself.
+const RESERVED_MAX: usize = 16;
+/// When pressure is relieved, one of so many places more is made free, so that it does not begin again at once, ...
+const EVICTED_SHARE: usize = 64;
+/// ... but so many at most.
+const EVICTED_MAX: usize = 64;
+/// How a request about the node itself begins, at most so many bytes.
+pub(crate) const BEGIN_BYTES: usize = 32;
+
+/// The paths of requests about the node itself.
+const ADMINISTRATION: [&str; 9] = [
+    "/v0/status",
+    "/v0/ready",
+    "/metrics",
+    "/v0/slow",
+    "/v0/profile",
+    "/v0/repair",
+    "/v0/checkpoint",
+    "/",
+    "*",
+];
+
+/// A client, as far as places are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientAddress(IpAddr);
+
+/// The places of a process.
+#[derive(Debug)]
+pub(crate) struct Places {
+    max: usize,
+    memory: Arc<MemoryBudget>,
+    taken: Mutex<TakenPlaces>,
+}
+
+#[derive(Debug, Default)]
+struct TakenPlaces {
+    usual: usize,
+    reserved: usize,
+    by_address: HashMap<ClientAddress, usize>,
+}
+
+/// The place of a connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    client: ClientAddress,
+    /// `None`: the place is a reserved one.
+    room: Option<Taken>,
+}
+
+/// Which connections are to be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Eviction {
+    /// Those of this client alone; `None`: those of all.
+    pub(crate) client: Option<ClientAddress>,
+    /// So many at most.
+    pub(crate) count: usize,
+}
+
+impl ClientAddress {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                Self(IpAddr::V6(Ipv6Addr::from_bits(network)))
+            }
+            address @ IpAddr::V4(_) => Self(address),
+        }
+    }
+}
+
+impl Places {
+    /// So many places at most, fewer where the memory budget has no room for them.
+    pub(crate) fn new(connections_max: usize, memory: &Arc<MemoryBudget>) -> Self {
+        let of_memory = memory.part_max(Part::Connections) / CONNECTION_BYTES;
+        let max = connections_max.min(usize::try_from(of_memory).unwrap_or(usize::MAX));
+        Self { max, memory: Arc::clone(memory), taken: Mutex::default() }
+    }
+
+    /// A place for a connection of this client. `None`: there is none, or under pressure the client has its share.
+    pub(crate) fn take(self: &Arc<Self>, client: ClientAddress) -> Option<Place> {
+        let room = self.memory.take(Part::Connections, CONNECTION_BYTES)?;
+        let mut taken = self.taken.lock();
+        let held = taken.by_address.get(&client).copied().unwrap_or(0);
+        if taken.usual >= self.max || (self.is_tight(taken.usual) && held >= self.address_max()) {
+            return None;
+        }
+        taken.usual += 1;
+        taken.by_address.insert(client, held + 1);
+        Some(Place { places: Arc::clone(self), client, room: Some(room) })
+    }
+
+    /// A place for a request about the node itself.
+    pub(crate) fn take_reserved(self: &Arc<Self>, client: ClientAddress) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        if taken.reserved == RESERVED_MAX {
+            return None;
+        }
+        taken.reserved += 1;
+        Some(Place { places: Arc::clone(self), client, room: None })
+    }
+
+    /// The connections to evict before one of this client comes; `None`: there are places enough.
+    pub(crate) fn pressure(&self, newcomer: ClientAddress) -> Option<Eviction> {
+        let taken = self.taken.lock();
+        if !self.is_tight(taken.usual) && self.has_room() {
+            return None;
+        }
+        let excess = (taken.usual + self.max / FREE_SHARE).saturating_sub(self.max);
+        let count = excess + (self.max / EVICTED_SHARE).clamp(1, EVICTED_MAX);
+        let held = |client: &ClientAddress| taken.by_address.get(client).copied().unwrap_or(0);
+        if held(&newcomer) >= self.address_max() {
+            return Some(Eviction { client: Some(newcomer), count });
+        }
+        let greatest = taken.by_address.iter().max_by_key(|(_, held)| **held);
+        let client = greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client);
+        Some(Eviction { client, count })
+    }
+
+    fn is_tight(&self, usual: usize) -> bool {
+        self.max.saturating_sub(usual) <= self.max / FREE_SHARE
+    }
+
+    fn has_room(&self) -> bool {
+        self.memory.take(Part::Connections, CONNECTION_BYTES).is_some()
+    }
+
+    fn address_max(&self) -> usize {
+        (self.max / ADDRESS_SHARE).max(1)
+    }
+
+    fn give_back(&self, client: ClientAddress, is_reserved: bool) {
+        let mut taken = self.taken.lock();
+        if is_reserved {
+            taken.reserved -= 1;
+            return;
+        }
+        taken.usual -= 1;
+        if let Entry::Occupied(mut held) = taken.by_address.entry(client) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+    }
+}
+
+impl Place {
+    pub(crate) const fn client(&self) -> ClientAddress {
+        self.client
+    }
+
+    /// Whether its connection ends after one request.
+    pub(crate) const fn is_reserved(&self) -> bool {
+        self.room.is_none()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.give_back(self.client, self.room.is_none());
+    }
+}
+
+/// Whether a connection that begins like this asks about the node itself.
+pub(crate) fn is_administration(begin: &[u8]) -> bool {
+    let mut words = begin.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let is_method = [&b"GET"[..], b"HEAD", b"POST", b"DELETE", b"OPTIONS"].contains(&method);
+    is_method && ADMINISTRATION.iter().any(|known| known.as_bytes() == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Largest;
+    use crate::config::Limits;
+
+    fn places(max: usize) -> Arc<Places> {
+        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, Largest::default()));
+        Arc::new(Places::new(max, &memory))
+    }
+
+    fn client(last: u8) -> ClientAddress {
+        ClientAddress::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[test]
+    fn one_address_may_have_all_places_until_they_run_short() {
+        let places = places(64);
+        let mut held: Vec<_> = (0..56).map(|_| places.take(client(1)).expect("a free place")).collect();
+        assert_eq!(places.pressure(client(1)), Some(Eviction { client: Some(client(1)), count: 1 }));
+        assert!(places.take(client(1)).is_none(), "it has more than a quarter");
+        let other = places.take(client(2)).expect("others have not");
+        assert_eq!(places.pressure(client(2)), Some(Eviction { client: Some(client(1)), count: 2 }));
+        held.truncate(48);
+        assert_eq!(places.pressure(client(1)), None);
+        assert!(places.take(client(1)).is_some());
+        drop(other);
+        drop(held);
+        let taken = places.taken.lock();
+        assert!(taken.usual == 0 && taken.by_address.is_empty());
+    }
+
+    #[test]
+    fn without_a_greedy_address_all_are_looked_at() {
+        let places = places(64);
+        let _held: Vec<_> =
+            (0..60).map(|number| places.take(client(number)).expect("a free place")).collect();
+        assert_eq!(places.pressure(client(99)), Some(Eviction { client: None, count: 5 }));
+    }
+
+    #[test]
+    fn requests_about_the_node_have_places_of_their_own() {
+        let places = places(1);
+        let usual = places.take(client(1)).expect("the only one");
+        assert!(!usual.is_reserved() && places.take(client(2)).is_none());
+        let reserved: Vec<_> =
+            (0..RESERVED_MAX).map(|_| places.take_reserved(client(2)).expect("one")).collect();
+        assert!(reserved.iter().all(Place::is_reserved) && places.take_reserved(client(2)).is_none());
+        drop(reserved);
+        assert!(places.take_reserved(client(2)).is_some());
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_network() {
+        let of = |text: &str| ClientAddress::of(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), client(1));
+    }
+
+    #[test]
+    fn requests_about_the_node_are_known_by_their_beginning() {
+        for begin in [
+            "GET /v0/status HTTP/1.1",
+            "HEAD /v0/ready HT",
+            "GET /metrics?x HTTP/1.1",
+            "OPTIONS * HTTP/1.0",
+            "POST /v0/checkpoint?name=a ",
+        ] {
+            assert!(is_administration(begin.as_bytes()), "{begin}");
+        }
+        for begin in [
+            "",
+            "GET /v0/status",
+            "GET /v0/entity?id=k HTTP",
+            "GET /v0/statusX HTTP",
+            "PUT /v0/status H",
+            " / ",
+        ] {
+            assert!(!is_administration(begin.as_bytes()), "{begin}");
+        }
+    }
+}
