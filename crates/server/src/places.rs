@@ -105,6 +105,11 @@ impl Places {
         Self { max, memory: Arc::clone(memory), taken: Mutex::default() }
     }
 
+    /// How many places there are, beside the reserved ones.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
     /// A place for a connection of this client. `None`: there is none, or under pressure the client has its share.
     pub(crate) fn take(self: &Arc<Self>, client: ClientAddress) -> Option<Place> {
         let room = self.memory.take(Part::Connections, CONNECTION_BYTES)?;

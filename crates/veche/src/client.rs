@@ -2,7 +2,7 @@
 
 use crate::node_url::NodeUrl;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -69,13 +69,24 @@ pub(crate) fn ask_within(
     exchange(url, method, path, limits).map_err(|error| format!("{url} does not answer: {error}"))
 }
 
+/// An error of the socket. The system reports a time-out of a read as a call that would block.
+fn told(error: &std::io::Error, patience: Duration) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("nothing came within {} s", patience.as_secs())
+        }
+        _ => error.to_string(),
+    }
+}
+
 fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &Limits) -> Result<NodeAnswer, String> {
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its name has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
+    let mut stream =
+        TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| told(&error, PATIENCE))?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
-    let answer = converse(&mut stream, &request, limits).map_err(|error| error.to_string())?;
+    let answer = converse(&mut stream, &request, limits).map_err(|error| told(&error, limits.patience))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("it does not speak HTTP")?;
     Ok(NodeAnswer { code, body: body.to_owned() })

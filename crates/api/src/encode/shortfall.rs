@@ -13,11 +13,13 @@ const NOTHING_SENT: &str = "Nothing was sent and nothing was stored.";
 pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, shortfall: Shortfall) -> String {
     let Acks { got, from } = acks;
     let retry = match operation {
+        _ if ack <= 1 => "Try again.",
         Operation::Write => "Try again, or write with a smaller ack.",
         Operation::Read | Operation::Range => "Try again, or read with a smaller ack.",
     };
     let (of_which, replicas) = match operation {
         Operation::Range => ("Of some keys of the range, ", format!("of the {from} replicas")),
+        Operation::Read | Operation::Write if from == 1 => ("", "of the key's single replica".to_owned()),
         Operation::Read | Operation::Write => ("", format!("of the key's {from} replicas")),
     };
     let sentence = |text: String| format!("{}{}", of_which, decapitalized(&text, !of_which.is_empty()));

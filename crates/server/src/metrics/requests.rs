@@ -130,7 +130,7 @@ fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
 
 fn connections(out: &mut Exposition, scene: &Scene<'_>) {
     let Scene { process, .. } = scene;
-    let max = process.config.limits.connections_max as u64;
+    let max = process.places.max() as u64;
     out.gauge("veche_connections", "Connections of clients that are open.")
         .count(&[], process.gauges.connections());
     out.gauge("veche_connections_max", "Connections of clients that may be open.").count(&[], max);
