@@ -111,8 +111,12 @@ pub trait File: Send + Sync {
     }
 
     /// Makes every byte written before the call durable, and the file's length as far as reading them back
-    /// needs it (`fdatasync`). After an error other than a full disk, nothing may be assumed of what was
-    /// written since the last success, also not by calling again.
+    /// needs it (`fdatasync`).
+    ///
+    /// After *any* error, a full disk included, nothing may be assumed of the bytes that were written since the last
+    /// success. The kernel may have dropped them and taken their pages for clean: reads show them until the pages
+    /// are evicted, the next call succeeds, and the bytes are not durable. They must be written again before a later
+    /// call is believed. Lengths that were set with [`File::set_len`] are not dropped.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Asks the device to begin writing this range, without waiting and without any promise: it spreads the
@@ -124,6 +128,15 @@ pub trait File: Send + Sync {
     /// one of [`File::sync_data`], which may not tell of it again.
     fn finish_writeback(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Loses the unsynced bytes of a simulated disk, as the kernel does after a device did not take them: no later sync
+    /// makes them durable. `seed` decides which reach the device all the same.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] on a real disk.
+    fn lose_unsynced(&self, _seed: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Cuts or extends with zeros to `len` bytes. Durable after [`File::sync_data`].

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use stdx::Rng;
 
 fn path(text: &str) -> &Path {
     Path::new(text)
@@ -191,4 +192,103 @@ fn a_plan_may_be_replaced_from_within() {
     }));
     assert!(fs.exists(path("/")).is_err());
     assert!(fs.exists(path("/")).unwrap());
+}
+
+fn lose(kind: OperationKind, seed: u64) -> FaultPlan {
+    FaultPlan::fail(OperationMatch::kind(kind), Fault::LoseUnsynced { errno: libc::ENOSPC, seed })
+}
+
+/// What a crash leaves of a file whose first sync lost its bytes and whose second one succeeded.
+fn after_a_lost_sync(seed: u64, again: impl Fn(&dyn env::File)) -> (Vec<u8>, Vec<u8>) {
+    let (disk, fs) = with(FaultPlan::none());
+    disk.write_file("/file", &[0; 8192]).unwrap();
+    let file = fs.open(path("/file"), OpenMode::ReadWrite).unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    fs.set_plan(lose(OperationKind::SyncData, seed));
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(disk.read_file("/file").unwrap(), [1; 8192], "the page cache shows it");
+    again(&*file);
+    file.sync_data().expect("the error is told once");
+    let crashed = disk.crash(&mut Rng::new(seed)).read_file("/file").unwrap();
+    disk.evict();
+    assert_eq!(disk.read_file("/file").unwrap(), crashed, "evicted, it shows what the device has");
+    (crashed, disk.kill().read_file("/file").unwrap())
+}
+
+#[test]
+fn bytes_of_a_failed_sync_are_lost_although_the_next_sync_succeeds() {
+    let crashed: Vec<_> = (0..64).map(|seed| after_a_lost_sync(seed, |_| {}).0).collect();
+    assert!(crashed.contains(&vec![0; 8192]), "all of it lost");
+    assert!(crashed.contains(&vec![1; 8192]), "all of it on the device");
+    assert!(crashed.iter().any(|bytes| bytes.contains(&0) && bytes.contains(&1)), "a part");
+}
+
+#[test]
+fn bytes_of_a_failed_sync_are_durable_once_their_page_is_written_again() {
+    for seed in 0..64 {
+        let (crashed, _) = after_a_lost_sync(seed, |file| file.write_at(&[2], 5000).unwrap());
+        assert_eq!((crashed[4096], crashed[5000], crashed[8191]), (1, 2, 1), "the page is dirty as a whole");
+        let (crashed, killed) = after_a_lost_sync(seed, |file| file.write_at(&[1; 8192], 0).unwrap());
+        assert_eq!((&crashed[..], &killed[..]), (&[1; 8192][..], &[1; 8192][..]));
+    }
+}
+
+#[test]
+fn a_length_is_not_lost_with_the_bytes() {
+    for seed in 0..64 {
+        let (crashed, _) = after_a_lost_sync(seed, |file| file.set_len(100).unwrap());
+        assert_eq!(crashed.len(), 100);
+    }
+}
+
+#[test]
+fn a_failed_writeback_is_told_by_the_next_sync_and_not_again() {
+    let (disk, fs) = with(FaultPlan::none());
+    disk.write_file("/file", &[0; 3]).unwrap();
+    let file = fs.open(path("/file"), OpenMode::ReadWrite).unwrap();
+    file.write_at(&[1; 3], 0).unwrap();
+    // The seed loses everything.
+    let seed = (0..).find(|seed| after_a_lost_sync(*seed, |_| {}).0 == [0; 8192]).unwrap();
+    fs.set_plan(lose(OperationKind::StartWriteback, seed));
+    file.start_writeback(0, 3).unwrap();
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    file.sync_data().unwrap();
+    disk.evict();
+    assert_eq!(disk.read_file("/file").unwrap(), [0; 3]);
+}
+
+#[test]
+fn a_short_write_leaves_its_beginning() {
+    let short = Fault::ShortWrite { bytes: 2, errno: libc::ENOSPC };
+    let (disk, fs) = with(FaultPlan::fail(OperationMatch::kind(OperationKind::Write).sticky(), short));
+    let file = fs.open(path("/file"), OpenMode::CreateNew).unwrap();
+    assert_eq!(file.write_at(b"abcd", 0).unwrap_err().kind(), ErrorKind::StorageFull);
+    let parts = [IoSlice::new(b"X"), IoSlice::new(b"YZ")];
+    assert_eq!(file.write_vectored_at(&parts, 1).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(disk.read_file("/file").unwrap(), b"aXY");
+}
+
+#[test]
+fn a_call_can_fail_after_it_took_effect() {
+    let (disk, fs) = with(FaultPlan::none());
+    disk.write_file("/file", b"abc").unwrap();
+    let plan = |kind| FaultPlan::fail(OperationMatch::kind(kind), Fault::ErrnoAfterEffect(libc::EIO));
+    fs.set_plan(plan(OperationKind::Rename));
+    let renamed = fs.rename(path("/file"), path("/other"));
+    assert_eq!(renamed.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(disk.read_file("/other").unwrap(), b"abc");
+    fs.set_plan(plan(OperationKind::Open));
+    assert!(fs.open(path("/new"), OpenMode::CreateNew).is_err());
+    assert_eq!(disk.read_file("/new").unwrap(), b"");
+}
+
+#[test]
+fn an_error_has_the_number_that_was_asked_for() {
+    for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+        let (disk, fs) =
+            with(FaultPlan::fail(OperationMatch::kind(OperationKind::Open), Fault::Errno(errno)));
+        let opened = fs.open(path("/file"), OpenMode::CreateNew);
+        assert_eq!(opened.map(drop).unwrap_err().raw_os_error(), Some(errno));
+        assert!(disk.file_names().is_empty());
+    }
 }

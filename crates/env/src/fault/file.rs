@@ -1,25 +1,44 @@
 //! An open file with faults.
 
 use super::plan::OperationKind;
-use super::{Course, Faults, stopped};
+use super::{Course, Faults, Lost, stopped};
 use crate::fs::File;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 pub(super) struct FaultFile {
     inner: Arc<dyn File>,
     path: PathBuf,
     faults: Arc<Faults>,
+    /// The error number of a writeback that failed and was not told yet; 0: there is none.
+    untold: AtomicI32,
 }
 
 impl FaultFile {
     pub(super) fn new(inner: Arc<dyn File>, path: &Path, faults: Arc<Faults>) -> Self {
-        Self { inner, path: path.to_owned(), faults }
+        Self { inner, path: path.to_owned(), faults, untold: AtomicI32::new(0) }
     }
 
-    fn check(&self, kind: OperationKind) -> io::Result<()> {
-        self.faults.check(kind, &self.path)
+    fn call<T>(&self, kind: OperationKind, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.faults.begin(kind, &self.path, 0)?.without_bytes(call)
+    }
+
+    /// A call that tells of a writeback that failed: of one before it, and of its own.
+    fn waiting_call(&self, kind: OperationKind, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let course = self.faults.begin(kind, &self.path, 0)?;
+        match self.untold.swap(0, Ordering::Relaxed) {
+            0 => {}
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+        match course {
+            Course::Lose(Lost { errno, seed }) => {
+                self.inner.lose_unsynced(seed)?;
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            course => course.without_bytes(call),
+        }
     }
 
     /// The bit to turn over in what is read, if any.
@@ -27,15 +46,18 @@ impl FaultFile {
         match self.faults.begin(OperationKind::Read, &self.path, len)? {
             Course::AsAsked => Ok(None),
             Course::FlipBit(bit) => Ok(Some(bit)),
-            Course::Tear(_) => Err(stopped()),
+            other => other.without_bytes(|| Ok(None)),
         }
     }
 
-    /// How many bytes to write before the write fails; all and no failure for `None`.
-    fn begin_write(&self, len: usize) -> io::Result<Option<usize>> {
+    /// Writes as many of `len` bytes as the plan lets.
+    fn write(&self, len: usize, write: impl FnOnce(usize) -> io::Result<()>) -> io::Result<()> {
         match self.faults.begin(OperationKind::Write, &self.path, len)? {
-            Course::AsAsked | Course::FlipBit(_) => Ok(None),
-            Course::Tear(bytes) => Ok(Some(bytes.min(len))),
+            Course::Tear(bytes) => write(bytes.min(len)).and(Err(stopped())),
+            Course::Short(bytes, errno) => {
+                write(bytes.min(len)).and(Err(io::Error::from_raw_os_error(errno)))
+            }
+            course => course.without_bytes(|| write(len)),
         }
     }
 }
@@ -56,51 +78,52 @@ impl File for FaultFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        match self.begin_write(bytes.len())? {
-            None => self.inner.write_at(bytes, offset),
-            Some(kept) => self.inner.write_at(&bytes[..kept], offset).and(Err(stopped())),
-        }
+        self.write(bytes.len(), |len| self.inner.write_at(&bytes[..len], offset))
     }
 
     fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        match self.begin_write(len)? {
-            None => self.inner.write_vectored_at(parts, offset),
-            Some(kept) => {
-                let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(kept).collect();
-                self.inner.write_at(&bytes, offset).and(Err(stopped()))
+        let all: usize = parts.iter().map(|part| part.len()).sum();
+        self.write(all, |len| {
+            if len == all {
+                return self.inner.write_vectored_at(parts, offset);
             }
-        }
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(len).collect();
+            self.inner.write_at(&bytes, offset)
+        })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.check(OperationKind::SyncData)?;
-        self.inner.sync_data()
+        self.waiting_call(OperationKind::SyncData, || self.inner.sync_data())
     }
 
     fn start_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(OperationKind::StartWriteback)?;
-        self.inner.start_writeback(offset, len)
+        match self.faults.begin(OperationKind::StartWriteback, &self.path, 0)? {
+            Course::Lose(Lost { errno, seed }) => {
+                self.untold.store(errno, Ordering::Relaxed);
+                self.inner.lose_unsynced(seed)
+            }
+            course => course.without_bytes(|| self.inner.start_writeback(offset, len)),
+        }
     }
 
     fn finish_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(OperationKind::FinishWriteback)?;
-        self.inner.finish_writeback(offset, len)
+        self.waiting_call(OperationKind::FinishWriteback, || self.inner.finish_writeback(offset, len))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.check(OperationKind::SetLen)?;
-        self.inner.set_len(len)
+        self.call(OperationKind::SetLen, || self.inner.set_len(len))
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.check(OperationKind::Len)?;
-        self.inner.len()
+        self.call(OperationKind::Len, || self.inner.len())
     }
 
     fn prefetch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(OperationKind::Prefetch)?;
-        self.inner.prefetch(offset, len)
+        self.call(OperationKind::Prefetch, || self.inner.prefetch(offset, len))
+    }
+
+    fn lose_unsynced(&self, seed: u64) -> io::Result<()> {
+        self.inner.lose_unsynced(seed)
     }
 }
 

@@ -4,11 +4,14 @@
 //! for it. Calls are numbered from 0 in the order in which they begin, those on open files included; so a test
 //! runs once to learn how many there are ([`FaultFs::operations`]), then once for each number with
 //! [`FaultPlan::stop_after`], and has stopped at every place where the process can. A call that fails by a
-//! plan has had no effect; a torn write alone has half of one.
+//! plan has had no effect, except where the [`Fault`] names one: a torn or short write has a part of it,
+//! [`Fault::ErrnoAfterEffect`] all of it, and [`Fault::LoseUnsynced`] drops what the file had unsynced.
 //!
-//! **Caveats.** A failed sync leaves the bytes unsynced; they do not vanish from memory as the kernel's may. A
-//! file keeps the path by which it was opened when it is renamed. Dropping a lock is not a call: it
-//! always works. Nothing here sleeps: a delay calls what the test gives.
+//! **Caveats.** [`Fault::Error`] and [`Fault::Errno`] of a sync leave the bytes unsynced, so that the next sync makes
+//! them durable: the kernel promises that only for errors before it began to write. A failed sync of a directory drops
+//! no names: file systems keep them in a journal, and stop when they cannot write it. A file keeps the path by which it
+//! was opened when it is renamed. Dropping a lock is not a call: it always works. Nothing here sleeps: a delay calls
+//! what the test gives.
 
 mod file;
 mod plan;
@@ -44,6 +47,19 @@ enum Course {
     FlipBit(u64),
     /// A write of this many bytes, which then fails.
     Tear(usize),
+    /// A write of this many bytes, which then fails with this error number.
+    Short(usize, i32),
+    /// All of the call, which then fails with this error number.
+    Fail(i32),
+    /// The unsynced bytes of the file are dropped.
+    Lose(Lost),
+}
+
+/// What becomes of unsynced bytes, and how it is told.
+#[derive(Clone, Copy)]
+struct Lost {
+    errno: i32,
+    seed: u64,
 }
 
 impl FaultFs {
@@ -76,76 +92,78 @@ impl FaultFs {
         }
     }
 
-    fn check(&self, kind: OperationKind, path: &Path) -> io::Result<()> {
-        self.faults.check(kind, path)
+    fn call<T>(
+        &self,
+        kind: OperationKind,
+        path: &Path,
+        call: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.faults.begin_pair(kind, path, None, 0)?.without_bytes(call)
+    }
+
+    fn call_pair(
+        &self,
+        kind: OperationKind,
+        from: &Path,
+        to: &Path,
+        call: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.faults.begin_pair(kind, from, Some(to), 0)?.without_bytes(call)
     }
 }
 
 impl Fs for FaultFs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        self.check(OperationKind::Open, path)?;
-        let file = self.inner.open(path, mode)?;
+        let file = self.call(OperationKind::Open, path, || self.inner.open(path, mode))?;
         Ok(Arc::new(FaultFile::new(file, path, Arc::clone(&self.faults))))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.check(OperationKind::CreateDir, path)?;
-        self.inner.create_dir_all(path)
+        self.call(OperationKind::CreateDir, path, || self.inner.create_dir_all(path))
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.check(OperationKind::ReadDir, path)?;
-        self.inner.read_dir(path)
+        self.call(OperationKind::ReadDir, path, || self.inner.read_dir(path))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.check(OperationKind::Exists, path)?;
-        self.inner.exists(path)
+        self.call(OperationKind::Exists, path, || self.inner.exists(path))
     }
 
     fn file_number(&self, path: &Path) -> io::Result<u64> {
-        self.check(OperationKind::Exists, path)?;
-        self.inner.file_number(path)
+        self.call(OperationKind::Exists, path, || self.inner.file_number(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.faults.check_pair(OperationKind::Rename, from, to)?;
-        self.inner.rename(from, to)
+        self.call_pair(OperationKind::Rename, from, to, || self.inner.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.check(OperationKind::Remove, path)?;
-        self.inner.remove_file(path)
+        self.call(OperationKind::Remove, path, || self.inner.remove_file(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.check(OperationKind::RemoveDir, path)?;
-        self.inner.remove_dir(path)
+        self.call(OperationKind::RemoveDir, path, || self.inner.remove_dir(path))
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.faults.check_pair(OperationKind::Link, from, to)?;
-        self.inner.hard_link(from, to)
+        self.call_pair(OperationKind::Link, from, to, || self.inner.hard_link(from, to))
     }
 
     fn link_count(&self, path: &Path) -> io::Result<u64> {
-        self.check(OperationKind::LinkCount, path)?;
-        self.inner.link_count(path)
+        self.call(OperationKind::LinkCount, path, || self.inner.link_count(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.check(OperationKind::SyncDir, path)?;
-        self.inner.sync_dir(path)
+        self.call(OperationKind::SyncDir, path, || self.inner.sync_dir(path))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.check(OperationKind::Lock, path)?;
-        self.inner.lock(path)
+        self.call(OperationKind::Lock, path, || self.inner.lock(path))
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.check(OperationKind::AvailableBytes, path)?;
-        self.inner.available_bytes(path)
+        self.call(OperationKind::AvailableBytes, path, || self.inner.available_bytes(path))
     }
 
     fn counters(&self) -> &IoCounters {
@@ -154,15 +172,6 @@ impl Fs for FaultFs {
 }
 
 impl Faults {
-    /// Begins a call that neither reads nor writes bytes: it fails or goes on as asked.
-    fn check(&self, kind: OperationKind, path: &Path) -> io::Result<()> {
-        self.begin_pair(kind, path, None, 0)?.without_bytes()
-    }
-
-    fn check_pair(&self, kind: OperationKind, from: &Path, to: &Path) -> io::Result<()> {
-        self.begin_pair(kind, from, Some(to), 0)?.without_bytes()
-    }
-
     fn begin(&self, kind: OperationKind, path: &Path, len: usize) -> io::Result<Course> {
         self.begin_pair(kind, path, None, len)
     }
@@ -184,6 +193,10 @@ impl Faults {
             Some(Fault::DeviceError) => Err(io::Error::from_raw_os_error(libc::EIO)),
             Some(Fault::Stop) => Err(stopped()),
             Some(Fault::Tear { bytes }) => Ok(Course::Tear(bytes)),
+            Some(Fault::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            Some(Fault::ErrnoAfterEffect(errno)) => Ok(Course::Fail(errno)),
+            Some(Fault::ShortWrite { bytes, errno }) => Ok(Course::Short(bytes, errno)),
+            Some(Fault::LoseUnsynced { errno, seed }) => Ok(Course::Lose(Lost { errno, seed })),
             Some(Fault::FlipBit { bit }) => Ok(Course::FlipBit(bit)),
             Some(Fault::Delay { duration, wait }) => {
                 wait(duration);
@@ -194,11 +207,15 @@ impl Faults {
 }
 
 impl Course {
-    /// For a call that has no bytes to tear or to turn over: torn, it stops before its effect.
-    fn without_bytes(self) -> io::Result<()> {
+    /// Carries out a call that has no bytes to tear, to turn over or to lose: such a call stops or fails before its effect.
+    fn without_bytes<T>(self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
-            Self::AsAsked | Self::FlipBit(_) => Ok(()),
+            Self::AsAsked | Self::FlipBit(_) => call(),
             Self::Tear(_) => Err(stopped()),
+            Self::Fail(errno) => call().and(Err(io::Error::from_raw_os_error(errno))),
+            Self::Short(_, errno) | Self::Lose(Lost { errno, .. }) => {
+                Err(io::Error::from_raw_os_error(errno))
+            }
         }
     }
 }

@@ -57,6 +57,27 @@ pub enum Fault {
     Error(io::ErrorKind),
     /// It fails as a broken device does (`EIO`), and has no effect.
     DeviceError,
+    /// It fails with this error number of the system, for example `libc::EMFILE`, and has no effect.
+    Errno(i32),
+    /// It has all of its effect, and then fails with this error number. A read and a prefetch fail at once.
+    ErrnoAfterEffect(i32),
+    /// A write that fails with this error number after its first `bytes` bytes; other calls fail without effect.
+    ShortWrite {
+        /// Bytes that are written, at most.
+        bytes: usize,
+        /// The error number.
+        errno: i32,
+    },
+    /// The device does not take the unsynced bytes of a file, and the kernel drops them
+    /// ([`File::lose_unsynced`](crate::File::lose_unsynced)). A sync, or a wait for writeback, fails with this error
+    /// number. A start of writeback succeeds, and the next sync of that handle, or its next wait for writeback, fails.
+    /// Other calls fail without effect.
+    LoseUnsynced {
+        /// The error number, which is told once.
+        errno: i32,
+        /// Decides which of the bytes reached the device all the same.
+        seed: u64,
+    },
     /// The process stopped before it: an error that [`FaultFs::is_stop`](super::FaultFs::is_stop) knows, no
     /// effect.
     Stop,
@@ -208,6 +229,10 @@ impl fmt::Debug for Fault {
         match self {
             Self::Error(kind) => write!(f, "Error({kind:?})"),
             Self::DeviceError => f.write_str("DeviceError"),
+            Self::Errno(errno) => write!(f, "Errno({errno})"),
+            Self::ErrnoAfterEffect(errno) => write!(f, "ErrnoAfterEffect({errno})"),
+            Self::ShortWrite { bytes, errno } => write!(f, "ShortWrite({bytes}, {errno})"),
+            Self::LoseUnsynced { errno, seed } => write!(f, "LoseUnsynced({errno}, {seed})"),
             Self::Stop => f.write_str("Stop"),
             Self::Tear { bytes } => write!(f, "Tear({bytes})"),
             Self::FlipBit { bit } => write!(f, "FlipBit({bit})"),

@@ -52,20 +52,43 @@ impl Content {
         }
     }
 
-    /// Makes what is read now durable.
+    /// Makes the unsynced changes durable, and with each write the whole pages that it touched.
     pub(super) fn sync(&mut self) {
-        let cut = self.unsynced.iter().any(|change| matches!(change, Change::SetLen(_)));
-        if cut {
-            self.durable = self.live.clone();
-        } else {
-            self.durable.set_len(self.live.len());
-            for change in &self.unsynced {
-                if let Change::Write { offset, bytes } = change {
-                    self.durable.share(&self.live, *offset, bytes.len());
-                }
+        for change in &self.unsynced {
+            match change {
+                Change::SetLen(len) => self.durable.set_len(*len),
+                Change::Write { offset, bytes } => self.durable.cover(offset + bytes.len() as u64),
             }
         }
-        self.unsynced.clear();
+        for change in std::mem::take(&mut self.unsynced) {
+            if let Change::Write { offset, bytes } = change {
+                self.durable.share(&self.live, offset, bytes.len());
+            }
+        }
+    }
+
+    /// Drops the unsynced writes, except what chance lets reach the device. They are read until [`Content::evict`].
+    pub(super) fn lose_unsynced(&mut self, rng: &mut Rng) {
+        let fate = Fate::draw(rng);
+        for change in std::mem::take(&mut self.unsynced) {
+            match change {
+                Change::SetLen(len) => self.durable.set_len(len),
+                Change::Write { offset, bytes } => fate.leave(&mut self.durable, &bytes, offset, rng),
+            }
+        }
+    }
+
+    /// Reads from the device again: bytes that were lost are not seen any more. The length stays.
+    pub(super) fn evict(&mut self) {
+        let len = self.live.len();
+        self.live = self.durable.clone();
+        for change in &self.unsynced {
+            match change {
+                Change::SetLen(len) => self.live.set_len(*len),
+                Change::Write { offset, bytes } => self.live.write(bytes, *offset),
+            }
+        }
+        self.live.set_len(len);
     }
 
     /// Rot: turns over one bit of what is read now and of what is durable.
@@ -77,20 +100,12 @@ impl Content {
     /// The content after power loss: what was synced, and of the rest what chance leaves.
     pub(super) fn crash(&self, rng: &mut Rng) -> Self {
         let mut pages = self.durable.clone();
-        let fate = match rng.below(4) {
-            0 => Fate::Nothing,
-            1 => Fate::Everything,
-            _ => Fate::Each,
-        };
+        let fate = Fate::draw(rng);
         for change in &self.unsynced {
             match change {
                 Change::SetLen(len) if fate.spares(rng) => pages.set_len(*len),
                 Change::SetLen(_) => {}
-                Change::Write { offset, bytes } if fate.spares(rng) => pages.write(bytes, *offset),
-                Change::Write { offset, bytes } if matches!(fate, Fate::Each) => {
-                    tear(&mut pages, bytes, *offset, rng);
-                }
-                Change::Write { .. } => {}
+                Change::Write { offset, bytes } => fate.leave(&mut pages, bytes, *offset, rng),
             }
         }
         Self { live: pages.clone(), durable: pages, unsynced: Vec::new() }
@@ -98,6 +113,23 @@ impl Content {
 }
 
 impl Fate {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.below(4) {
+            0 => Self::Nothing,
+            1 => Self::Everything,
+            _ => Self::Each,
+        }
+    }
+
+    /// Leaves of a write all, nothing or a part.
+    fn leave(self, pages: &mut Pages, bytes: &[u8], offset: u64, rng: &mut Rng) {
+        if self.spares(rng) {
+            pages.write(bytes, offset);
+        } else if matches!(self, Self::Each) {
+            tear(pages, bytes, offset, rng);
+        }
+    }
+
     fn spares(self, rng: &mut Rng) -> bool {
         match self {
             Self::Nothing => false,

@@ -6,6 +6,7 @@ use crate::fs::{DirLock, File};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use stdx::Rng;
 
 /// A handle on a file, which it keeps alive when the last name is gone.
 pub(super) struct MemFile {
@@ -70,6 +71,11 @@ impl File for MemFile {
     }
 
     fn start_writeback(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lose_unsynced(&self, seed: u64) -> io::Result<()> {
+        self.disk.state.lock().node_mut(self.id).content.lose_unsynced(&mut Rng::new(seed));
         Ok(())
     }
 

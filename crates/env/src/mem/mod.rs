@@ -6,6 +6,10 @@
 //! as a length without bytes; any of the unsynced changes of length and of names. The same operations and the
 //! same seed give the same disk.
 //!
+//! After [`File::lose_unsynced`], which stands for a sync that the device failed, it behaves as Linux does: what was
+//! written since the last sync is not durable, save what chance lets reach the device; it is read until
+//! [`MemFs::evict`]; and no later sync makes it durable, except for pages (of 4 KiB) that are written to again.
+//!
 //! **Mechanism.** A file keeps its bytes as read now, its bytes as synced last, and the list of changes between
 //! (`content`); a directory does the same with its names (`names`). Bytes are shared page by page until
 //! written (`pages`), so that a crash copies little more than names.
@@ -123,6 +127,11 @@ impl MemFs {
         }
         content.flip(byte_offset, bit);
         Ok(())
+    }
+
+    /// Evicts every page that is not dirty, of all files: reads show what the device has.
+    pub fn evict(&self) {
+        self.disk.state.lock().files.values_mut().for_each(|node| node.content.evict());
     }
 
     /// The paths of all files from the root, sorted.

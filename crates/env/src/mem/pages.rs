@@ -54,6 +54,11 @@ impl Pages {
         self.len = len;
     }
 
+    /// Extends with zeros to `len` bytes, if there are fewer.
+    pub(super) fn cover(&mut self, len: u64) {
+        self.set_len(self.len.max(len));
+    }
+
     /// Takes over the pages of `from` that hold `len` bytes at `offset`, as far as both reach.
     pub(super) fn share(&mut self, from: &Self, offset: u64, len: usize) {
         let shared = self.pages.len().min(from.pages.len());
