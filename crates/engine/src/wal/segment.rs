@@ -2,14 +2,23 @@
 //!
 //! **Promise.** Below `position` lie whole groups, and nothing else that a reader would take for one lies
 //! behind it. What [`Segment::append`] returned for is durable when `durable` has reached its end.
+//!
+//! **Mechanism.** A sync that fails may have dropped the bytes that it should have made durable: the kernel takes their
+//! pages for clean, and the next sync succeeds without them. So a later sync is believed only when all bytes between
+//! `durable` and `position` were written after the failure:
+//!
+//! * a group that the caller waits for is cut off, and a closing record is written over by the next group;
+//! * groups that were acknowledged without a sync are read back and checked, and written again ([`Segment::sync`]).
+//!   Where their pages are gone by then, no copy is left, and the log ends with [`Error::Corrupt`].
 
 use super::checksum::Digest;
 use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentId};
 use super::meter::Meter;
 use super::record::Record;
+use super::replay::{SegmentEnd, replay_bytes};
 use crate::{Durability, Error, ErrorKind};
 use env::File;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,6 +35,8 @@ pub(super) struct Segment {
     position: u64,
     /// Everything below is durable.
     durable: u64,
+    /// Whether a failed sync may have dropped bytes between `durable` and `position`.
+    is_doubtful: bool,
     /// Writing of everything below was asked for.
     written_back: u64,
     last_group: Option<GroupHeader>,
@@ -52,6 +63,7 @@ impl Segment {
             meter,
             position,
             durable: position,
+            is_doubtful: false,
             written_back: position,
             last_group: None,
             closed: true,
@@ -92,25 +104,54 @@ impl Segment {
         }
         self.sync()?;
         let header = self.header_of(&[]);
-        self.write(&header, &[])?;
-        // Should this fail for lack of room, the closing record may stay: it says what is true.
-        self.sync()?;
+        let before = self.position;
+        if let Err(error) = self.write(&header, &[]).and_then(|()| self.sync()) {
+            // What is on the disk of the closing record may stay: it says what is true. The next group is written over
+            // it, so that no hole is left where the sync dropped it.
+            self.position = before;
+            self.is_doubtful = false;
+            return Err(error);
+        }
         self.last_group = Some(header);
         self.closed = true;
         Ok(())
     }
 
     /// Makes everything below the position durable.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: nothing more is durable than before, and it can be tried again. After any other error, nothing may
+    /// be written any more.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
-        if self.durable < self.position {
-            self.meter.sync(&*self.file).map_err(|error| Error::io("sync", &self.path, error))?;
-            self.is_durable_to(self.position);
+        if self.durable == self.position {
+            return Ok(());
         }
+        if self.is_doubtful {
+            self.write_again()?;
+        }
+        // Until it has succeeded.
+        self.is_doubtful = true;
+        self.meter.sync(&*self.file).map_err(|error| Error::io("sync", &self.path, error))?;
+        self.is_durable_to(self.position);
         Ok(())
+    }
+
+    /// Writes the bytes that may have been dropped again, as reads show them, if they still are what was written.
+    fn write_again(&self) -> Result<(), Error> {
+        let mut bytes = vec![0; self.position as usize];
+        let read = self.file.read_exact_at(&mut bytes, 0);
+        read.map_err(|error| Error::io("read", &self.path, error))?;
+        let contents = replay_bytes(&bytes, SegmentEnd::Known(self.position)).map_err(|damage| {
+            let detail = format!("{}: a failed sync dropped what was written here", damage.detail);
+            Error::corrupt(&self.path, damage.offset, detail)
+        })?;
+        let written = self.file.write_at(contents.bytes_from(self.durable), self.durable);
+        written.map_err(|error| Error::io("write", &self.path, error))
     }
 
     fn is_durable_to(&mut self, len: u64) {
         self.durable = len;
+        self.is_doubtful = false;
         self.meter.is_durable_to(LogEnd { segment: self.id, len });
     }
 
@@ -166,14 +207,22 @@ impl Segment {
     /// Makes sure that no reader finds the group that a full disk did not take, also after a crash. What is
     /// cut off needs no room; the room that was prepared there is lost.
     fn take_back_to(&mut self, position: u64) -> Result<(), Error> {
-        let undone = self.file.set_len(position).and_then(|()| self.file.sync_data());
+        self.position = position;
+        let undone = self.file.set_len(position).and_then(|()| {
+            if self.is_doubtful && self.durable < position {
+                self.write_again().map_err(|error| match error {
+                    Error::Full { .. } => io::Error::new(io::ErrorKind::StorageFull, error),
+                    error => io::Error::other(error),
+                })?;
+            }
+            self.file.sync_data()
+        });
         // Here a full disk is no excuse: whether the group will be read again is unknown.
         undone.map_err(|error| Error::Io {
             operation: "take back an unfinished group of",
             path: self.path.clone(),
             source: error.into(),
         })?;
-        self.position = position;
         self.is_durable_to(position);
         self.written_back = self.written_back.min(position);
         Ok(())

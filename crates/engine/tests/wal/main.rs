@@ -4,5 +4,6 @@ mod crash;
 mod damage;
 mod formats;
 mod full;
+mod lost_sync;
 mod segments;
 mod support;
