@@ -209,7 +209,7 @@ impl Engine {
         match self.shared.lead().idle() {
             Ok(()) => Ok(()),
             // The record only helps to tell damage from an interrupted write; there will be another.
-            Err(Error::Full { .. }) => Ok(()),
+            Err(error) if error.is_shortage() => Ok(()),
             Err(error) => Err(self.poison_with(&error)),
         }
     }

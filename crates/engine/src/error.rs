@@ -42,6 +42,16 @@ pub enum Error {
         /// The file that could not grow.
         path: PathBuf,
     },
+    /// The process or the system has no file descriptor, or no memory for one, left to open a file. Nothing was done.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Exhausted {
+        /// What was tried, as a verb: `"open"`.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::sync::Arc<io::Error>,
+    },
     /// More waits than may wait. Nothing was stored.
     #[error("writes wait for flush and compaction; try again in {retry_after:?}")]
     Overloaded {
@@ -95,7 +105,7 @@ impl Error {
             Self::Io { .. } | Self::Poisoned { .. } => ErrorKind::Internal,
             Self::Corrupt { .. } | Self::Lost { .. } => ErrorKind::Corrupt,
             Self::Full { .. } => ErrorKind::Full,
-            Self::Overloaded { .. } | Self::NoRoom { .. } => ErrorKind::Retry,
+            Self::Overloaded { .. } | Self::NoRoom { .. } | Self::Exhausted { .. } => ErrorKind::Retry,
             Self::Locked { .. } => ErrorKind::Unavailable,
             Self::Invalid(_) => ErrorKind::Invalid,
         }
@@ -109,9 +119,23 @@ impl Error {
         }
     }
 
-    /// The error of a file operation; a full disk becomes [`Error::Full`].
+    /// Whether a file operation failed for lack of something that there may be again: room on the disk, descriptors.
+    /// It can be undone and tried again.
+    pub(crate) fn is_shortage(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Exhausted { .. })
+    }
+
+    /// The error of a file operation. A full disk becomes [`Error::Full`], and a file that could not be opened for lack
+    /// of descriptors or memory [`Error::Exhausted`].
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        let opens = matches!(operation, "open" | "create" | "list");
         match source.kind() {
+            _ if env::is_out_of_descriptors(&source) => {
+                Self::Exhausted { operation, path: path.to_owned(), source: source.into() }
+            }
+            io::ErrorKind::OutOfMemory if opens => {
+                Self::Exhausted { operation, path: path.to_owned(), source: source.into() }
+            }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path: path.to_owned() },
             _ => Self::Io { operation, path: path.to_owned(), source: source.into() },
         }

@@ -172,7 +172,7 @@ impl Engine {
 
 /// What is not passed over, and says nothing of what was written.
 fn is_of_reading(error: &Error) -> bool {
-    matches!(error, Error::Io { operation: "open", .. })
+    matches!(error, Error::Io { operation: "open", .. } | Error::Exhausted { .. })
 }
 
 fn look(cursor: &mut TableCursor, has_begun: &mut bool, budget_bytes: u64) -> Result<Outcome, Error> {

@@ -131,7 +131,7 @@ impl Engine {
     /// Flushes up to about `budget_bytes` of the oldest sealed memtable.
     ///
     /// # Errors
-    /// [`Error::Full`]: the job was undone and begins again with the next step. [`Error::Poisoned`] after any
+    /// [`Error::Full`], [`Error::Exhausted`]: the job was undone and begins again with the next step. [`Error::Poisoned`] after any
     /// other failed write.
     pub fn step_flush(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
@@ -200,7 +200,7 @@ impl Engine {
     /// Compacts about `budget_bytes` in `slot`, a small number; jobs in different slots run side by side.
     ///
     /// # Errors
-    /// [`Error::Full`], or [`Error::Corrupt`] or [`Error::Io`] of a table that cannot be read: the job was undone and
+    /// [`Error::Full`], [`Error::Exhausted`], or [`Error::Corrupt`] or [`Error::Io`] of a table that cannot be read: the job was undone and
     /// will be chosen again, or another without that table. [`Error::Poisoned`] after any other failed write.
     pub fn step_compaction(&self, slot: usize, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
@@ -478,7 +478,7 @@ impl Engine {
                 self.found_disk_full();
                 error
             }
-            Error::Corrupt { .. } => error,
+            Error::Corrupt { .. } | Error::Exhausted { .. } => error,
             other => self.poison_with(&other),
         }
     }
@@ -486,7 +486,7 @@ impl Engine {
     /// An edit was not taken: what it would have added is removed. Unless it may be durable all the same: then
     /// the next open needs the files, or removes them.
     pub(crate) fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
-        if matches!(error, Error::Full { .. }) {
+        if error.is_shortage() {
             self.discard_outputs(edit);
         }
         self.job_failed(error)

@@ -5,9 +5,9 @@
 //! the processor from those who serve. The commit thread paces: between two groups it pauses as long as the backlog
 //! asks for.
 
+use crate::Error;
 use crate::engine::Engine;
 use crate::jobs::Progress;
-use crate::{Error, ErrorKind};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -228,10 +228,14 @@ impl Worker {
                 None
             }
             Err(error) => {
-                if error.kind() == ErrorKind::Full {
-                    tracing::warn!(job, %error, "background work waits for room on the disk");
-                } else {
-                    tracing::error!(job, %error, "background work failed and will be tried again");
+                match error {
+                    Error::Full { .. } => {
+                        tracing::warn!(job, %error, "background work waits for room on the disk");
+                    }
+                    Error::Exhausted { .. } => {
+                        tracing::warn!(job, %error, "background work waits for file descriptors");
+                    }
+                    _ => tracing::error!(job, %error, "background work failed and will be tried again"),
                 }
                 self.engine.shared.signals.retry.wait(RETRY_AFTER);
                 Some(Progress::Idle)

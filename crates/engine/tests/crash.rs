@@ -279,3 +279,63 @@ fn a_failed_sync_stops_the_engine_and_loses_nothing_acknowledged() {
     }
     assert!(stopped > 10, "a failed sync of the log leaves writes in doubt: {stopped}");
 }
+
+const ERRNOS: [i32; 6] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EIO, libc::ENOSPC, libc::EDQUOT];
+
+/// Every way in which a call of the system can fail.
+fn errors(seed: u64) -> impl Iterator<Item = Fault> {
+    ERRNOS.into_iter().flat_map(move |errno| {
+        let short = Fault::ShortWrite { bytes: Rng::new(seed).below(2_000) as usize, errno };
+        let lose = Fault::LoseUnsynced { errno, seed };
+        [Fault::Errno(errno), Fault::ErrnoAfterEffect(errno), short, lose]
+    })
+}
+
+/// Whether a fault makes a difference for this kind of call.
+fn applies(fault: &Fault, kind: OperationKind) -> bool {
+    use OperationKind::{
+        FinishWriteback, Link, Open, Remove, Rename, SetLen, StartWriteback, SyncData, SyncDir, Write,
+    };
+    match fault {
+        Fault::ShortWrite { .. } => kind == Write,
+        Fault::LoseUnsynced { .. } => matches!(kind, SyncData | StartWriteback | FinishWriteback),
+        _ => matches!(kind, Open | Write | SetLen | SyncData | SyncDir | Rename | Link | Remove),
+    }
+}
+
+/// Each call that can fail does so in every way, also with what the kernel then drops. The engine goes on or stops; no
+/// write that it acknowledged is lost, however the process ends, and the directory opens.
+#[test]
+fn no_error_of_any_operation_loses_what_was_acknowledged() {
+    for seed in seeds(50..51) {
+        for operation in 0..operations_of(seed) {
+            // A part of them for each operation: the same calls come again and again.
+            let faults = errors(seed << 32 | operation).enumerate();
+            for (nth, fault) in faults.skip(operation as usize % 5).step_by(5) {
+                let how = format!("seed {seed}, {fault:?} at operation {operation}");
+                let hit = Arc::new(std::sync::atomic::AtomicBool::new(false));
+                let hits = Arc::clone(&hit);
+                let plan = FaultPlan::on_operation(move |call| {
+                    let applies = call.number == operation && applies(&fault, call.kind);
+                    hits.fetch_or(applies, std::sync::atomic::Ordering::Relaxed);
+                    applies.then(|| fault.clone())
+                });
+                let mut ended = run(seed, plan);
+                if !hit.load(std::sync::atomic::Ordering::Relaxed) {
+                    continue;
+                }
+                println!("{how}");
+                let disk = ended.world.disk.kill();
+                let disk = match (operation + nth as u64) % 3 {
+                    0 => disk,
+                    1 => {
+                        disk.evict();
+                        disk
+                    }
+                    _ => disk.crash(&mut Rng::new(operation)),
+                };
+                check_recovered(&mut ended, &disk);
+            }
+        }
+    }
+}

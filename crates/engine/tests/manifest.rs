@@ -449,3 +449,103 @@ fn a_manifest_opens_on_a_full_disk() {
         }
     }
 }
+
+const ERRNOS: [i32; 6] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EIO, libc::ENOSPC, libc::EDQUOT];
+
+/// The disks that a stop at this moment may leave.
+fn ends(disk: &MemFs, seed: u64) -> [MemFs; 3] {
+    let evicted = disk.kill();
+    evicted.evict();
+    [disk.kill(), evicted, disk.crash(&mut Rng::new(seed))]
+}
+
+/// A manifest that is as long as it may be before it is replaced, and what it says.
+fn outgrown(fs: &FaultFs) -> (Manifest, Live, u64) {
+    let (mut manifest, _) = recover(fs).unwrap();
+    let (mut acknowledged, mut number) = (Live::default(), 1);
+    let switches = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let seen = Arc::clone(&switches);
+    fs.set_plan(FaultPlan::on_operation(move |operation| {
+        let is_new = operation.kind == OperationKind::Open && operation.path.ends_with("CURRENT.tmp");
+        is_new.then(|| {
+            seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Fault::Errno(libc::ENOSPC)
+        })
+    }));
+    while switches.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        manifest.append(&step(number, true)).unwrap();
+        apply(&mut acknowledged, &step(number, true));
+        number += 1;
+    }
+    fs.clear();
+    (manifest, acknowledged, number)
+}
+
+/// Whatever fails while the manifest is replaced, also a rename that took effect, every acknowledged edit is there.
+#[test]
+fn no_error_while_the_manifest_is_replaced_loses_an_edit() {
+    for after in 0..40 {
+        // Two of them for each operation: the same calls come with the next edit.
+        for (nth, errno) in ERRNOS.into_iter().enumerate().skip(after as usize % 3).step_by(3) {
+            let seed = after * 6 + nth as u64;
+            let faults = [
+                Fault::Errno(errno),
+                Fault::ErrnoAfterEffect(errno),
+                Fault::ShortWrite { bytes: 20, errno },
+                Fault::LoseUnsynced { errno, seed },
+            ];
+            for fault in faults {
+                let disk = disk_with_tables(1..200);
+                let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+                let (mut manifest, mut acknowledged, number) = outgrown(&fs);
+                let how = format!("{fault:?} at operation {after}");
+                fs.set_plan(FaultPlan::fail(OperationMatch::any().after(after), fault));
+                let mut next = acknowledged.clone();
+                for number in number..number + 4 {
+                    let edit = step(number, true);
+                    apply(&mut next, &edit);
+                    match manifest.append(&edit) {
+                        Ok(()) => acknowledged = next.clone(),
+                        // Refused; the next one names another table, and needs the one before.
+                        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Retry) => {
+                            manifest.append(&edit).unwrap_or_else(|error| panic!("{how}: {error}"));
+                            acknowledged = next.clone();
+                        }
+                        Err(_) => break,
+                    }
+                }
+                for disk in ends(&disk, seed) {
+                    let (_, recovered) = recover(&disk).unwrap_or_else(|error| panic!("{how}: {error}"));
+                    let found = live(&recovered);
+                    assert!(found == acknowledged || found == next, "{how}");
+                }
+            }
+        }
+    }
+}
+
+/// At the start too, the file that `CURRENT` names is not removed because its rename reported an error.
+#[test]
+fn no_error_of_recovery_loses_an_edit() {
+    for after in 0..30 {
+        for (nth, errno) in ERRNOS.into_iter().enumerate() {
+            let seed = after * 6 + nth as u64;
+            for fault in
+                [Fault::Errno(errno), Fault::ErrnoAfterEffect(errno), Fault::LoseUnsynced { errno, seed }]
+            {
+                let disk = disk_with_tables(1..7);
+                let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+                let expected = run(&fs, 1..7, false, &Live::default()).acknowledged;
+                let how = format!("{fault:?} at operation {after}");
+                fs.set_plan(FaultPlan::fail(OperationMatch::any().after(after), fault));
+                if let Ok((_, recovered)) = recover(&fs) {
+                    assert_eq!(live(&recovered), expected, "{how}");
+                }
+                for disk in ends(&disk, seed) {
+                    let (_, recovered) = recover(&disk).unwrap_or_else(|error| panic!("{how}: {error}"));
+                    assert_eq!(live(&recovered), expected, "{how}");
+                }
+            }
+        }
+    }
+}

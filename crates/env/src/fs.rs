@@ -63,7 +63,8 @@ pub trait Fs: Send + Sync {
     /// How many names a file has.
     fn link_count(&self, path: &Path) -> io::Result<u64>;
 
-    /// Makes the entries of a directory (creations, renames, removals) durable.
+    /// Makes the entries of a directory (creations, renames, removals) durable. After an error they are as before the
+    /// call: file systems keep names in a journal, and stop when they cannot write it. So it can be called again.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Takes the lock file `path` for this process until the guard is dropped or the process dies.
@@ -153,6 +154,12 @@ pub trait File: Send + Sync {
     /// Tells the system that this range will be read soon, so that it can begin to. Does not wait for the
     /// device, and promises nothing.
     fn prefetch(&self, offset: u64, len: u64) -> io::Result<()>;
+}
+
+/// Whether the process (`EMFILE`) or the system (`ENFILE`) has no file descriptor left. Only calls that open something
+/// fail so, before they have any effect.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl dyn Fs + '_ {

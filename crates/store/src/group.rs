@@ -8,7 +8,11 @@ use cluster::{
 };
 use engine::{Batch, Committed, Engine, Error};
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
+
+/// When a file may be opened again for which no descriptor was left.
+const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 
 /// Writes of one turn, copied into batches of the engine: one hand-over to its commit thread for all of them.
 ///
@@ -216,6 +220,7 @@ pub(crate) fn fault_of(error: &Error) -> StoreFault {
         Error::Overloaded { retry_after } | Error::NoRoom { retry_after } => {
             StoreFault::Overloaded { retry_after: *retry_after }
         }
+        Error::Exhausted { .. } => StoreFault::Overloaded { retry_after: RETRY_OPENING_AFTER },
         Error::Corrupt { .. } | Error::Lost { .. } => StoreFault::Corrupt { detail: error.to_string() },
         Error::Io { .. } | Error::Poisoned { .. } | Error::Locked { .. } | Error::Invalid(_) => {
             StoreFault::Io { detail: error.to_string() }

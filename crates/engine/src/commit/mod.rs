@@ -10,7 +10,7 @@
 //! blocked writer) takes all that waits as one group, appends and syncs it, waits for the inserts of the
 //! group, moves the watermark past it and tells the writers. The next group gathers meanwhile.
 //!
-//! When the disk is full the group is cut from the log, its sequences are marked as aborted in their
+//! When the disk is full, or no descriptor is left for the next segment of the log, the group is cut from the log, its sequences are marked as aborted in their
 //! memtables, and the watermark moves past them. Any other failure of the log poisons the engine.
 //!
 //! A write for which the memtables have no room waits for it, if that does not take long: see [`stalled`].
@@ -227,12 +227,14 @@ impl Engine {
                 self.publish(&group, last, || Ok(taken.published(wal, self.now())));
                 Ok(true)
             }
-            Err(full @ Error::Full { .. }) => {
+            Err(refused) if refused.is_shortage() => {
                 for pending in &group {
                     pending.target.memtable.abort(pending.first..pending.last().plus(1));
                 }
-                self.found_disk_full();
-                self.publish(&group, last, || Err(full));
+                if matches!(refused, Error::Full { .. }) {
+                    self.found_disk_full();
+                }
+                self.publish(&group, last, || Err(refused));
                 Ok(true)
             }
             Err(error) => {

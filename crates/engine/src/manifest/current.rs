@@ -55,8 +55,24 @@ pub(super) fn read_current(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<u64>, 
     }
 }
 
+/// Why a manifest was not made the one that counts.
+pub(super) struct NotSwitched {
+    pub(super) error: Error,
+    /// Whether the manifest counts that did before, durably. If not, either may: both must stay.
+    pub(super) is_undone: bool,
+}
+
+impl From<Error> for NotSwitched {
+    /// A failure before anything could change.
+    fn from(error: Error) -> Self {
+        Self { error, is_undone: true }
+    }
+}
+
 /// Makes manifest `number` the one that counts. Durable after the directory was synced.
-pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), Error> {
+///
+/// A rename that failed may have taken effect all the same. So `CURRENT` is read again before anything is concluded.
+pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), NotSwitched> {
     let next = dir.join(CURRENT_NEXT);
     let written = fs.open(&next, OpenMode::CreateOrTruncate).and_then(|file| {
         file.write_at(&current_text(number), 0)?;
@@ -64,7 +80,16 @@ pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result
     });
     written.map_err(|error| Error::io("write", &next, error))?;
     let path = current_path(dir);
-    fs.rename(&next, &path).map_err(|error| Error::io("replace", &path, error))
+    let Err(error) = fs.rename(&next, &path) else { return Ok(()) };
+    let is_undone = match read_current(fs, dir) {
+        Ok(Some(named)) if named == number => {
+            tracing::warn!(%error, path = %path.display(), "a rename failed, but took effect");
+            return Ok(());
+        }
+        Ok(_) => fs.sync_dir(dir).is_ok(),
+        Err(_) => false,
+    };
+    Err(NotSwitched { error: Error::io("replace", &path, error), is_undone })
 }
 
 fn current_text(number: u64) -> Vec<u8> {

@@ -8,15 +8,16 @@
 //! frame, without another sync: it says that all before it was durable. The next frame overwrites it. So
 //! a bad frame at the end was torn by a crash and is cut, while a bad frame with a mark or another frame
 //! behind it is damage. A new manifest begins with a snapshot and counts once `CURRENT` names it; the old
-//! one counts until then.
+//! one counts until then. A rename of `CURRENT` that failed may have taken effect: `CURRENT` is read again, and where
+//! that does not settle which manifest counts, both stay, nothing more is appended, and the next open finds out.
 //!
 //! **Caveats.** The mark reaches the disk when the system writes it. Until then, damage to the very last edit
 //! that comes together with a loss of power is taken for a torn write.
 
 use super::VersionEdit;
 use super::current::{
-    current_path, header, manifest_numbers, manifest_path, read_current, read_file, remove_others,
-    write_current,
+    NotSwitched, current_path, header, manifest_numbers, manifest_path, read_current, read_file,
+    remove_others, write_current,
 };
 use super::frame::{self, Kind};
 use super::state::{Replayed, State, replay};
@@ -90,12 +91,12 @@ impl Manifest {
         let orphans = find_orphans(fs, dir, &mut state)?;
         let numbers = manifest_numbers(fs, dir)?;
         let number = numbers.into_iter().max().map_or(FIRST_NUMBER, |last| last + 1);
-        let renewed = Tail::begin(fs, dir, number, &state)
-            .and_then(|tail| write_current(fs, dir, number).map(|()| tail));
-        let tail = match (renewed, current) {
+        let tail = match (Tail::renew(fs, dir, number, &state), current) {
             (Ok(tail), _) => tail,
-            (Err(Error::Full { .. }), Some(current)) => Tail::resume(fs, dir, current, len)?,
-            (Err(error), _) => return Err(error),
+            (Err(NotSwitched { error, is_undone: true }), Some(current)) if error.is_shortage() => {
+                Tail::resume(fs, dir, current, len)?
+            }
+            (Err(NotSwitched { error, .. }), _) => return Err(error),
         };
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         remove_others(fs, dir, tail.number);
@@ -120,8 +121,7 @@ impl Manifest {
     pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path, live: &VersionEdit) -> Result<(), Error> {
         let mut state = State::empty();
         state.apply(live);
-        Tail::begin(fs, dir, FIRST_NUMBER, &state)?;
-        write_current(fs, dir, FIRST_NUMBER)?;
+        Tail::renew(fs, dir, FIRST_NUMBER, &state).map_err(|not| not.error)?;
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))
     }
 
@@ -141,7 +141,7 @@ impl Manifest {
     /// Makes an edit durable. The tables it adds must be durable already, their names too.
     ///
     /// # Errors
-    /// [`Error::Full`]: the edit did not happen and never will; another may be tried. Any other error: it is
+    /// [`Error::Full`], [`Error::Exhausted`]: the edit did not happen and never will; another may be tried. Any other error: it is
     /// not known whether it happened, and nothing can be appended any more.
     ///
     /// # Panics
@@ -165,15 +165,16 @@ impl Manifest {
     fn prepare(&mut self) -> Result<(), Error> {
         if self.tail.is_outgrown() {
             match self.switch() {
+                Ok(()) => {}
                 // There is still the old one; the next edit tries again.
-                Ok(()) | Err(Error::Full { .. }) => {}
-                Err(error) => return Err(self.break_with(error)),
+                Err(NotSwitched { error, is_undone: true }) if error.is_shortage() => {}
+                Err(NotSwitched { error, .. }) => return Err(self.break_with(error)),
             }
         }
         if self.switch_is_unsynced {
             match self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error)) {
                 Ok(()) => self.switch_is_unsynced = false,
-                Err(error @ Error::Full { .. }) => return Err(error),
+                Err(error) if error.is_shortage() => return Err(error),
                 Err(error) => return Err(self.break_with(error)),
             }
             remove_others(&self.fs, &self.dir, self.tail.number);
@@ -181,27 +182,17 @@ impl Manifest {
         Ok(())
     }
 
-    fn switch(&mut self) -> Result<(), Error> {
+    fn switch(&mut self) -> Result<(), NotSwitched> {
         let number = self.next_number;
         self.next_number += 1;
-        let begun = Tail::begin(&self.fs, &self.dir, number, &self.state);
-        let switched = begun.and_then(|tail| write_current(&self.fs, &self.dir, number).map(|()| tail));
-        match switched {
-            Ok(tail) => {
-                self.tail = tail;
-                self.switch_is_unsynced = true;
-                Ok(())
-            }
-            Err(error) => {
-                remove_others(&self.fs, &self.dir, self.tail.number);
-                Err(error)
-            }
-        }
+        self.tail = Tail::renew(&self.fs, &self.dir, number, &self.state)?;
+        self.switch_is_unsynced = true;
+        Ok(())
     }
 
     /// Cuts off what a failed append may have left, so that it is never taken for an edit.
     fn undo(&mut self, error: Error) -> Error {
-        if !matches!(error, Error::Full { .. }) {
+        if !error.is_shortage() {
             return self.break_with(error);
         }
         match self.tail.cut() {
@@ -224,6 +215,17 @@ impl Manifest {
 }
 
 impl Tail {
+    /// A new file that holds `state`, which counts from here on.
+    fn renew(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, NotSwitched> {
+        let tail = Self::begin(fs, dir, number, state)?;
+        write_current(fs, dir, number).inspect_err(|not| {
+            if not.is_undone {
+                let _named_by_nothing = fs.remove_file(&tail.path);
+            }
+        })?;
+        Ok(tail)
+    }
+
     /// A new file that holds `state`, durable, its name too.
     fn begin(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, Error> {
         let path = manifest_path(dir, number);

@@ -48,7 +48,7 @@ pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
 pub use spares::Spares;
 
-use crate::{Durability, Error, ErrorKind};
+use crate::{Durability, Error};
 use env::{Env, File, Fs, OpenMode};
 use format::{GROUP_HEADER_LEN, GroupHeader};
 use names::{SpareNumber, segment_path, spare_path, unfinished_path};
@@ -199,8 +199,8 @@ impl Wal {
     /// that holds it. Without records, nothing is written.
     ///
     /// # Errors
-    /// [`Error::Full`]: none of the records was or will be stored; the log stays usable. After any other error
-    /// their fate is unknown until the log is opened again: nothing more can be written ([`Error::Poisoned`]).
+    /// [`Error::Full`], [`Error::Exhausted`]: none of the records was or will be stored; the log stays usable. After any
+    /// other error their fate is unknown until the log is opened again: nothing more can be written ([`Error::Poisoned`]).
     pub fn append(&mut self, records: &[&Record]) -> Result<SegmentId, Error> {
         self.check_usable()?;
         if records.is_empty() {
@@ -221,7 +221,7 @@ impl Wal {
     /// when nothing was written for a while, and before the log is dropped.
     ///
     /// # Errors
-    /// As [`Wal::append`]; with [`Error::Full`] there is no closing record, and nothing is lost.
+    /// As [`Wal::append`]; with [`Error::Full`] there is no closing record, and nothing that was durable is lost.
     pub fn idle(&mut self) -> Result<(), Error> {
         self.check_usable()?;
         let result = self.active.as_mut().map_or(Ok(()), Segment::close);
@@ -275,7 +275,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes the next segment, for a first group of `bytes`. After [`Error::Full`] it can be tried again, with
+    /// Makes the next segment, for a first group of `bytes`. After a shortage it can be tried again, with
     /// the same id: should the name be on disk already, it is replaced.
     fn begin(&mut self, bytes: u64) -> Result<(), Error> {
         let id = self.next;
@@ -325,7 +325,7 @@ impl Wal {
             self.tail = Tail { link: Some(last.link()), last_group: Some(last.last_group()) };
         }
         match self.begin(0) {
-            Err(error) if error.kind() == ErrorKind::Full => {
+            Err(error) if error.is_shortage() => {
                 tracing::warn!(%error, "the write-ahead log opened without a segment to write to");
                 Ok(())
             }
@@ -350,7 +350,7 @@ impl Wal {
 
     fn noting_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result
-            && error.kind() != ErrorKind::Full
+            && !error.is_shortage()
         {
             self.failure = Some(error.to_string());
         }

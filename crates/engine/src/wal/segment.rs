@@ -16,7 +16,7 @@ use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_
 use super::meter::Meter;
 use super::record::Record;
 use super::replay::{SegmentEnd, replay_bytes};
-use crate::{Durability, Error, ErrorKind};
+use crate::{Durability, Error};
 use env::File;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl Segment {
                 self.closed = false;
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::Full => self.take_back_to(before).and(Err(error)),
+            Err(error) if error.is_shortage() => self.take_back_to(before).and(Err(error)),
             Err(error) => Err(error),
         }
     }

@@ -3,7 +3,7 @@
 //! The next sync of the same file succeeds, and the dropped bytes are read until their pages are evicted. So a log
 //! that just syncs again acknowledges what is not on the disk.
 
-use crate::support::{OPTIONS, append, new_disk, open, open_mem, record, tolerate_full};
+use crate::support::{OPTIONS, append, new_disk, open, open_mem, record};
 use engine::wal::{SegmentId, Wal, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
@@ -112,6 +112,14 @@ fn faults(seed: u64) -> impl Iterator<Item = Fault> {
     })
 }
 
+/// A refusal is an answer, not a failure.
+fn tolerate(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Retry) => Ok(()),
+        result => result,
+    }
+}
+
 /// What a life of the log has promised.
 #[derive(Default)]
 struct Life {
@@ -127,12 +135,11 @@ impl Life {
             let bytes = if rng.chance(0.1) { 3_500 } else { rng.below(600) } as usize;
             match wal.append(&[&record(number, bytes)]) {
                 Ok(_) => self.acknowledged.push(number),
-                Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Retry) => {}
-                Err(error) => return Err(error),
+                refused => tolerate(refused.map(drop))?,
             }
             self.in_doubt = None;
             if rng.chance(0.3) {
-                tolerate_full(wal.idle())?;
+                tolerate(wal.idle())?;
             }
             if rng.chance(0.3) {
                 wal.release(SegmentId(0));
