@@ -75,12 +75,16 @@ impl Engine {
         Ok(summary_of(&view.levels))
     }
 
-    /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: their
-    /// room is given back little by little, as that of all that is obsolete. What cannot be taken is left where it is.
+    /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: they
+    /// are removed one after the other, as all that is obsolete. Their files stay whole for processes that have them open.
+    /// What cannot be taken is left where it is, and so is all that symbolic links lead to.
     pub fn take_back(&self, dir: &Path) {
         let Shared { env, paths, obsolete, checkpointing, .. } = &*self.shared;
         let _one_at_a_time = checkpointing.lock();
         let of_checkpoint = Paths::new(dir).tables();
+        if [dir, &of_checkpoint].iter().any(|dir| !matches!(env.fs.is_symlink(dir), Ok(false))) {
+            return;
+        }
         for name in env.fs.read_dir(&of_checkpoint).unwrap_or_default() {
             let from = of_checkpoint.join(name);
             let Some(id) = table_of_file(&from) else { continue };
@@ -89,6 +93,7 @@ impl Engine {
                 matches!(env.fs.link_count(&from), Ok(1)) && matches!(env.fs.exists(&to), Ok(false));
             // In between no name can come: only live tables are linked, and each of these has its name here.
             if is_nobodys && env.fs.rename(&from, &to).is_ok() {
+                obsolete.is_shared(id);
                 obsolete.add(id);
             }
         }
@@ -125,6 +130,7 @@ fn fill(shared: &Shared, dir: &Path, levels: &Levels, next_table_id: TableId) ->
     let tables = paths.tables();
     fs.create_dir_all_durably(&tables).map_err(|error| Error::io("make", &tables, error))?;
     for (_, table) in levels.iter() {
+        shared.obsolete.is_shared(table.id());
         link(shared, table.path(), &paths.table(table.id()))?;
     }
     fs.sync_dir(&tables).map_err(|error| Error::io("sync", &tables, error))?;

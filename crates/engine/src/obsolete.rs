@@ -9,7 +9,11 @@
 //! more pieces at once. A file that has another name, as those of a checkpoint, is not cut: its bytes are somebody's, and
 //! to take away a name gives back nothing. Where room is short it is given back at once.
 //!
-//! **Caveats.** What is left when the process ends is removed by the next one at its start, at once: no manifest names
+//! A file that was ever linked into a checkpoint is not cut either, also when the checkpoint is gone: another process may
+//! still have it open, or be about to link it, and would copy a part of it as if it were the whole. It is removed in one
+//! step, and the system gives its room back when the last process closes it.
+//!
+//! **Caveats.** That a file was in a checkpoint of an earlier process is not known any more. What is left when the process ends is removed by the next one at its start, at once: no manifest names
 //! it. A file is cut only where nobody can come to need it again: its table was dropped by a durable edit, or was
 //! never in one.
 
@@ -18,6 +22,7 @@ use crate::paths::Paths;
 use crate::sstable::TableId;
 use env::{File, Fs, OpenMode};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +39,8 @@ const FILES_PER_PIECE: u64 = 8;
 pub(crate) struct ObsoleteFiles {
     piece_bytes: u64,
     waiting: Mutex<Vec<TableId>>,
+    /// Tables whose files other processes may read: those of checkpoints.
+    shared: Mutex<HashSet<TableId>>,
     turn: Mutex<Turn>,
 }
 
@@ -66,12 +73,17 @@ impl ObsoleteFiles {
     /// No files yet, for tables of about so many bytes.
     pub(crate) fn new(table_bytes: u64) -> Self {
         let piece_bytes = (table_bytes / PIECES_PER_TABLE).max(1);
-        Self { piece_bytes, waiting: Mutex::default(), turn: Mutex::default() }
+        Self { piece_bytes, waiting: Mutex::default(), shared: Mutex::default(), turn: Mutex::default() }
     }
 
     /// Takes in the file of a table.
     pub(crate) fn add(&self, id: TableId) {
         self.waiting.lock().push(id);
+    }
+
+    /// Notes that other processes may read the file of this table from here on: it will be removed and not cut.
+    pub(crate) fn is_shared(&self, id: TableId) {
+        self.shared.lock().insert(id);
     }
 
     /// Whether there is something to give back.
@@ -107,7 +119,9 @@ impl ObsoleteFiles {
     }
 
     fn next(&self, fs: &dyn Fs, paths: &Paths, may_cut: bool) -> Option<Leaving> {
-        let path = paths.table(self.waiting.lock().pop()?);
+        let id = self.waiting.lock().pop()?;
+        let path = paths.table(id);
+        let may_cut = !self.shared.lock().remove(&id) && may_cut;
         // Whatever fails here, it can still be removed as it is.
         let cut = match may_cut.then(|| fs.link_count(&path)) {
             Some(Ok(1)) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
@@ -122,6 +136,7 @@ impl Leaving {
     fn give_back(self, fs: &dyn Fs, piece_bytes: Option<u64>) -> Result<Option<Self>, Error> {
         if let (Some((file, len)), Some(piece_bytes)) = (self.cut, piece_bytes)
             && let Some(rest) = len.checked_sub(piece_bytes).filter(|rest| *rest > 0)
+            && matches!(fs.link_count(&self.path), Ok(1))
             && file.set_len(rest).is_ok()
         {
             return Ok(Some(Self { path: self.path, cut: Some((file, rest)) }));
@@ -213,6 +228,26 @@ mod tests {
         scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
         assert!(scene.step(at(0)) && !scene.files.is_owed());
         assert_eq!(scene.lens(), [3]);
+    }
+
+    #[test]
+    fn what_gets_another_name_meanwhile_is_cut_no_further() {
+        let scene = Scene::with(&[5]);
+        assert!(scene.step(at(0)));
+        let kept = scene.paths.tables().join("kept");
+        scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
+        assert!(scene.step(at(40)) && !scene.files.is_owed());
+        assert_eq!(scene.lens(), [4]);
+    }
+
+    #[test]
+    fn what_was_in_a_checkpoint_is_not_cut_while_somebody_may_read_it() {
+        let scene = Scene::with(&[3]);
+        scene.files.is_shared(TableId(0));
+        let copier = scene.fs.open(&scene.paths.table(TableId(0)), OpenMode::Read).unwrap();
+        assert!(scene.step(at(0)) && !scene.files.is_owed());
+        assert!(scene.lens().is_empty());
+        assert_eq!(copier.len().unwrap(), 3 * MIB);
     }
 
     #[test]

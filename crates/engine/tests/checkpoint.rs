@@ -3,7 +3,7 @@
 mod support;
 
 use engine::{Engine, Error, verify};
-use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch, OsFs};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsFs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -264,6 +264,41 @@ fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
     world.check_all(&engine);
     drop(engine);
     world.check_all(&world.open(&small_options()));
+}
+
+/// Somebody who still copies a checkpoint that was removed gets whole files.
+#[test]
+fn a_file_that_was_in_a_checkpoint_is_never_cut_under_a_reader() {
+    for is_taken_back in [true, false] {
+        let mut world = World::new(11);
+        let engine = world.open(&small_options());
+        fill(&mut world, &engine, 100);
+        let summary = engine.checkpoint(Path::new(CHECKPOINT)).expect("checkpoint");
+        let path = |name: &str| Path::new(CHECKPOINT).join("tables").join(name);
+        let open = |name| world.disk.open(&path(name), OpenMode::Read).expect("open");
+        let copied: Vec<_> = summary.tables.iter().map(|table| (open(&table.file_name), table)).collect();
+        let remove = |world: &World| {
+            engine.take_back(Path::new(CHECKPOINT));
+            let disk: &dyn Fs = &world.disk;
+            disk.remove_dir_all(Path::new(CHECKPOINT)).expect("remove");
+        };
+        if !is_taken_back {
+            remove(&world);
+        }
+        fill(&mut world, &engine, 200);
+        engine.flush().expect("flush");
+        engine.run_jobs().expect("jobs");
+        if is_taken_back {
+            remove(&world);
+            engine.run_jobs().expect("jobs");
+        }
+        let live = world.disk.read_dir(&Path::new(DIR).join("tables")).expect("list");
+        let gone = copied.iter().filter(|(_, table)| !live.contains(&table.file_name));
+        assert!(gone.count() > 0, "none was merged away");
+        for (file, table) in &copied {
+            assert_eq!(file.len().expect("length"), table.file_bytes, "{}", table.file_name);
+        }
+    }
 }
 
 #[test]

@@ -45,12 +45,19 @@ pub trait Fs: Send + Sync {
         if self.exists(path)? { Ok(0) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    /// Whether this name is a symbolic link. An error of the kind [`NotFound`](io::ErrorKind::NotFound) where nothing has
+    /// the name.
+    fn is_symlink(&self, path: &Path) -> io::Result<bool> {
+        if self.exists(path)? { Ok(false) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     /// Renames a file over another, atomically for readers, or a directory to a name that is not taken. Durable,
     /// old name gone and new name there, after [`Fs::sync_dir`] of the directories; before that, power loss may
     /// undo it, also out of order with other renames.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Durable after [`Fs::sync_dir`]; before that, power loss may bring it back.
+    /// Removes the name of a file or of a symbolic link. An error of the kind
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) for a directory. Durable after [`Fs::sync_dir`]; before that, power loss may bring it back.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a directory that is empty. Durable after [`Fs::sync_dir`] of its parent; before that, power loss may
@@ -176,15 +183,20 @@ impl dyn Fs + '_ {
         Ok(())
     }
 
-    /// Removes a directory with all that is in it. As durable as [`Fs::remove_dir`] makes it; what is left when it
-    /// fails, or when the process dies, can be removed by calling it again.
+    /// Removes a directory with all that is in it, or whatever else has this name. A symbolic link is removed, and what
+    /// it leads to stays. As durable as [`Fs::remove_dir`] makes it; what is left when it fails, or when the process
+    /// dies, can be removed by calling it again.
+    ///
+    /// A directory that another process replaces by a symbolic link meanwhile may be followed: only the owner of the
+    /// directories may have the right to write to them.
     pub fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        // Tried first, because a list of names cannot be had of a link without following it.
+        match self.remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
+            removed => return removed,
+        }
         for name in self.read_dir(path)? {
-            let inner = path.join(name);
-            match self.remove_dir_all(&inner) {
-                Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.remove_file(&inner)?,
-                removed => removed?,
-            }
+            self.remove_dir_all(&path.join(name))?;
         }
         self.remove_dir(path)
     }

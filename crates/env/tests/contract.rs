@@ -219,6 +219,40 @@ fn a_directory_is_removed_when_it_is_empty() {
 }
 
 #[test]
+fn a_file_is_removed_by_its_own_call_only() {
+    on_every_file_system(|fs, root| {
+        fs.create_dir_all(&root.join("dir")).unwrap();
+        assert_eq!(error_kind(fs.remove_file(&root.join("dir"))), ErrorKind::IsADirectory);
+        write(fs, &root.join("file"), b"abc");
+        assert!(!fs.is_symlink(&root.join("file")).unwrap() && !fs.is_symlink(&root.join("dir")).unwrap());
+        fs.remove_dir_all(&root.join("file")).unwrap();
+        assert!(!fs.exists(&root.join("file")).unwrap());
+    });
+}
+
+#[test]
+fn what_a_symbolic_link_leads_to_is_not_removed_with_the_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let fs: &dyn Fs = &OsFs::new();
+    fs.create_dir_all(&at("others/below")).unwrap();
+    write(fs, &at("others/below/file"), b"precious");
+    fs.create_dir_all(&at("checkpoints/one")).unwrap();
+    std::os::unix::fs::symlink(at("others"), at("checkpoints/one/link")).unwrap();
+    std::os::unix::fs::symlink(at("nowhere"), at("checkpoints/broken")).unwrap();
+    assert!(
+        fs.is_symlink(&at("checkpoints/one/link")).unwrap()
+            && fs.is_symlink(&at("checkpoints/broken")).unwrap()
+    );
+    fs.remove_dir_all(&at("checkpoints")).unwrap();
+    assert!(!fs.exists(&at("checkpoints")).unwrap());
+    std::os::unix::fs::symlink(at("others"), at("checkpoints")).unwrap();
+    fs.remove_dir_all(&at("checkpoints")).unwrap();
+    assert!(!fs.exists(&at("checkpoints")).unwrap());
+    assert_eq!(read(fs, &at("others/below/file")), b"precious");
+}
+
+#[test]
 fn a_rename_replaces_and_handles_stay_with_their_file() {
     on_every_file_system(|fs, root| {
         let (from, to) = (root.join("from"), root.join("to"));

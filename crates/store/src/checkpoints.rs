@@ -136,6 +136,11 @@ impl Checkpoints {
     /// Removes what is at `path`; from the first step on it is no checkpoint any more.
     fn discard(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
+        if is_symlink(fs, path)? {
+            // Made by somebody else: what it leads to is not ours.
+            fs.remove_file(path).map_err(StoreError::io("remove", path))?;
+            return fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir));
+        }
         identity::remove(fs, path)?;
         engine.take_back(&path.join(SHARD));
         remove_all(fs, path)?;
@@ -160,6 +165,13 @@ fn remove_all(fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
     match fs.remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(StoreError::io("remove", path)),
+    }
+}
+
+fn is_symlink(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
+    match fs.is_symlink(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        is => is.map_err(StoreError::io("look for", path)),
     }
 }
 

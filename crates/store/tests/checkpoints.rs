@@ -90,6 +90,33 @@ fn on_a_real_disk_it_is_made_copied_opened_and_removed() {
     assert_eq!(read(&store, &key(b"a")), Some(value(2, b"later")));
 }
 
+#[test]
+fn what_symbolic_links_among_the_checkpoints_lead_to_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let (data, others) = (at("data"), at("others"));
+    for dir in [&data, &others] {
+        let (store, _) = Store::open(Env::os(), dir, options(1)).unwrap();
+        carry_out(&store, &write(key(b"a"), value(1, b"kept")));
+        store.engine().flush().unwrap();
+    }
+    let is_whole = || {
+        let tables = std::fs::read_dir(others.join("shard-000/tables")).map_or(0, |tables| tables.count());
+        others.join("identity").exists() && others.join("shard-000/CURRENT").exists() && tables == 1
+    };
+    assert!(is_whole());
+    std::fs::create_dir_all(data.join("checkpoints")).unwrap();
+    let link = |name: &str| std::os::unix::fs::symlink(&others, data.join("checkpoints").join(name)).unwrap();
+    link("at-start");
+    let (store, _) = Store::open(Env::os(), &data, options(2)).unwrap();
+    assert!(is_whole(), "the start removed another directory's files");
+    std::fs::create_dir_all(data.join("checkpoints")).unwrap();
+    link("by-name");
+    assert!(store.remove_checkpoint("by-name").unwrap());
+    assert!(is_whole(), "removing a checkpoint removed another directory's files");
+    assert!(store.list_checkpoints().unwrap().is_empty());
+}
+
 fn copy_all(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

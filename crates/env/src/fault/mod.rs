@@ -134,6 +134,10 @@ impl Fs for FaultFs {
         self.call(OperationKind::Exists, path, || self.inner.file_number(path))
     }
 
+    fn is_symlink(&self, path: &Path) -> io::Result<bool> {
+        self.call(OperationKind::Exists, path, || self.inner.is_symlink(path))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call_pair(OperationKind::Rename, from, to, || self.inner.rename(from, to))
     }

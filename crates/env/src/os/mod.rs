@@ -67,6 +67,10 @@ impl Fs for OsFs {
         std::fs::metadata(path).map(|metadata| metadata.ino())
     }
 
+    fn is_symlink(&self, path: &Path) -> io::Result<bool> {
+        std::fs::symlink_metadata(path).map(|metadata| metadata.is_symlink())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }
