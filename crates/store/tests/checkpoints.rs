@@ -101,7 +101,7 @@ fn what_symbolic_links_among_the_checkpoints_lead_to_is_left_alone() {
         store.engine().flush().unwrap();
     }
     let is_whole = || {
-        let tables = std::fs::read_dir(others.join("shard-000/tables")).map_or(0, |tables| tables.count());
+        let tables = std::fs::read_dir(others.join("shard-000/tables")).map_or(0, Iterator::count);
         others.join("identity").exists() && others.join("shard-000/CURRENT").exists() && tables == 1
     };
     assert!(is_whole());
