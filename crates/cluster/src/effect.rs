@@ -100,6 +100,12 @@ pub enum Event {
         /// The recorded time.
         at: WallTime,
     },
+    /// Anti-entropy passed over a range of keys, because a block is damaged here or on the peer. Told again by each
+    /// pass that meets it.
+    RangePassedOver {
+        /// The peer with which the range was not compared.
+        node: NodeIndex,
+    },
     /// A cell was exchanged by anti-entropy.
     Repaired {
         /// With whom.

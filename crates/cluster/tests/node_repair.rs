@@ -686,6 +686,11 @@ fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
             placed.iter().map(|(name, _)| name).filter(|name| is_missing(name)).collect();
         let is_near = |name: &&String| *name.as_str() > *"k1290" && *name.as_str() < *"k1320";
         assert!(left.iter().all(is_near), "damage at {host}: {left:?}");
+        let passed_over = |event: &&Event| **event == Event::RangePassedOver { node: NodeIndex(1) };
+        assert!(
+            world.hosts[0].events.iter().any(|event| passed_over(&event)),
+            "damage at {host}: it is told"
+        );
         let repaired_at = world.hosts[0].store.record.repaired_at;
         assert!(repaired_at.is_none_or(|at| at < placed[0].1.hlc.wall()), "a part is not repaired");
 

@@ -102,6 +102,8 @@ pub(crate) struct Counters {
 pub(crate) struct PeerEvents {
     pub(crate) hints_delivered: Counter,
     pub(crate) repaired: Counter,
+    /// Ranges that were not compared with the peer, because a block is damaged on one of the two.
+    pub(crate) ranges_passed_over: Counter,
     /// Writes of the peer that were refused, because its clock is too far ahead.
     pub(crate) clock_ahead: Counter,
     /// Cells of the peer that this node asked for and did not store, because their versions are too far ahead.
@@ -138,6 +140,7 @@ impl Counters {
             Event::ReadRepaired { blocking: false } => self.repaired_after_reply.count(),
             Event::HintDelivered { target } => self.peer(target).hints_delivered.count(),
             Event::Repaired { node } => self.peer(node).repaired.count(),
+            Event::RangePassedOver { node } => self.peer(node).ranges_passed_over.count(),
             // Refusals are counted by their replies, dropped hints by the ledger of hints.
             Event::Refused | Event::HintDropped { .. } => {}
             Event::RoundInFuture { at } => {

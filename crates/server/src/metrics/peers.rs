@@ -143,6 +143,10 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
     each(&mut out.counter("veche_repaired_cells_total", help), peers, |peer| {
         counters.peer(peer.node).repaired.get()
     });
+    let help = "Ranges of keys that anti-entropy did not compare with a peer, because a block is damaged.";
+    each(&mut out.counter("veche_repair_ranges_passed_over_total", help), peers, |peer| {
+        counters.peer(peer.node).ranges_passed_over.get()
+    });
     let under_way = account.and_then(|account| account.repair);
     let running = |kind| u64::from(under_way.is_some_and(|pass| pass.kind == kind));
     out.gauge(

@@ -337,6 +337,7 @@ impl Node {
         }
         incomplete.insert(node);
         chunk.pass_peer(node, until);
+        self.outbox.event(Event::RangePassedOver { node });
     }
 
     /// The store has failed to scan a chunk. Soon it can, or knows what is damaged.
@@ -428,6 +429,7 @@ impl Node {
         let mut is_over = false;
         while let Some(until) = end_of_next(pass.after.as_ref()).filter(|_| !is_over) {
             pass.incomplete = pass.incomplete.union(pass.with);
+            pass.with.iter().for_each(|node| self.outbox.event(Event::RangePassedOver { node }));
             is_over = until.is_none();
             pass.after = until;
         }
