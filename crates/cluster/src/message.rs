@@ -87,6 +87,22 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// What is to be sent in place of an answer with data for which the link has no room: the node is busy, so that the
+    /// asker tries again or elsewhere, and does not wait for its deadline. `None` for requests, for answers that are as
+    /// short, and for answers that acknowledge something.
+    pub fn refusal(&self) -> Option<Self> {
+        match self {
+            Self::Answer {
+                id,
+                answer:
+                    PeerAnswer::Cell(Some(_)) | PeerAnswer::Range(_) | PeerAnswer::Scan(ScanAnswer::Page { .. }),
+            } => Some(Self::Answer { id: *id, answer: PeerAnswer::Failed(PeerFault::Busy) }),
+            _ => None,
+        }
+    }
+}
+
 /// What a node asks of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerRequest {

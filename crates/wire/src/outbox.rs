@@ -10,6 +10,9 @@
 //! of the long messages the first [`FRAGMENTED_MAX`] take turns, as far as the other side has to put no more
 //! than [`MESSAGE_BYTES_MAX`] together at once.
 //!
+//! Where there is no room for an answer with data, the answer that the sender is busy goes in its place. An asker that
+//! heard nothing would wait until its deadline.
+//!
 //! **Caveats.** A long message can be passed by shorter ones that were pushed after it.
 
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameKind, put_frame};
@@ -41,6 +44,15 @@ pub struct OutboxLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too much waits to leave over this link")]
 pub struct OutboxFull;
+
+/// What an outbox took in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// The message.
+    Whole,
+    /// The answer that the sender is busy, in place of the message.
+    Refusal,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -118,6 +130,23 @@ impl Outbox {
             self.long.push_back(long);
         }
         Ok(())
+    }
+
+    /// As [`Outbox::push_if`]; in place of an answer with data for which there is no room goes its
+    /// [refusal](Message::refusal), which needs hardly any: `has_room` is not asked for it.
+    ///
+    /// # Errors
+    /// As [`Outbox::push`]: there is no room for a refusal either, or the message has none.
+    pub fn push_or_refuse(
+        &mut self,
+        message: &Message,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Result<Pushed, OutboxFull> {
+        match (self.push_if(message, has_room), message.refusal()) {
+            (Ok(()), _) => Ok(Pushed::Whole),
+            (Err(full), None) => Err(full),
+            (Err(_), Some(refusal)) => self.push(&refusal).map(|()| Pushed::Refusal),
+        }
     }
 
     fn push_heartbeat(&mut self, message: &Message) -> Result<(), OutboxFull> {

@@ -12,10 +12,10 @@ use common::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stdx::{Cell, Hlc, Instant, NodeTag, Version, WallTime};
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
     FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
-    OutboxFull, OutboxLimits, WireError,
+    OutboxFull, OutboxLimits, Pushed, WireError,
 };
 
 /// Longer messages leave in fragments, and may be passed by others.
@@ -433,4 +433,25 @@ fn scans_that_cannot_be_are_refused() {
     let limit = ScanLimit { entries: u32::MAX as usize, bytes: MESSAGE_BYTES_MAX };
     let expected = ScanRequest { part: ScanPart::Cells { limit }, ..request };
     assert_eq!(arrived, expected, "a bound that is none arrives as the greatest");
+}
+
+#[test]
+fn an_answer_without_room_becomes_a_refusal_and_an_acknowledgement_does_not() {
+    let answer = |number, answer| Message::Answer { id: id(number), answer };
+    let cell = |len: usize| {
+        let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
+        PeerAnswer::Cell(Some(Cell { meta, value: vec![7; len].into() }))
+    };
+    let mut outbox = Outbox::new(OutboxLimits { bytes_max: 200_000 });
+    let first = answer(1, cell(150_000));
+    assert_eq!(outbox.push_or_refuse(&first, |_| true), Ok(Pushed::Whole));
+    let second = answer(2, cell(100_000));
+    assert_eq!(outbox.push_or_refuse(&second, |_| true), Ok(Pushed::Refusal), "there is no room");
+    let third = answer(3, cell(100));
+    assert_eq!(outbox.push_or_refuse(&third, |_| false), Ok(Pushed::Refusal), "the host has no room");
+    let stored = answer(4, PeerAnswer::Written { superseded: false });
+    assert_eq!(outbox.push_or_refuse(&stored, |_| false), Err(OutboxFull), "what was stored is stored");
+    let busy = |number| answer(number, PeerAnswer::Failed(PeerFault::Busy));
+    let arrived = decode(&drain(&mut outbox, 1)).expect("whole");
+    assert_eq!(sorted(arrived), sorted(vec![first, busy(2), busy(3)]));
 }

@@ -88,13 +88,13 @@ impl Link {
         self.tasks[task as usize] = Some(handle);
     }
 
-    /// Takes in a message, if there is room.
+    /// Takes in a message, if there is room, or the refusal of an answer.
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
         let has_room = |bytes: usize| {
             let much = (bytes as u64).saturating_sub(WAITING_BYTES_FREE);
             much <= self.room.bytes() || self.room.hold(much.next_multiple_of(WAITING_BYTES_STEP))
         };
-        if self.outbox.push_if(message, has_room).is_ok() {
+        if self.outbox.push_or_refuse(message, has_room).is_ok() {
             counters.sent(self.peer);
         }
     }

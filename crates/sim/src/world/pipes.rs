@@ -1,8 +1,8 @@
 //! Connections as streams of bytes: a bounded rate, a send buffer, and an outbox that may be full.
 //!
 //! **Promise.** In a run with narrow links, what a machine sends goes through the shipped [`Outbox`] and [`Inbox`] of its
-//! connection, so long messages leave in fragments between others. A message for which the outbox has no room is dropped,
-//! as the server does. Once all is well, the rate is high and the outbox holds as much as the smallest one of a server.
+//! connection, so long messages leave in fragments between others. A message for which the outbox has no room is dropped
+//! or refused, as the server does. Once all is well, the rate is high and the outbox holds as much as the smallest one of a server.
 //!
 //! **Mechanism.** A *pipe* is one direction of a connection. While less than the send buffer has not left, frames move
 //! from the outbox to the buffer, which drains at the rate of the connection. They arrive in two pieces each. While the path is
@@ -16,7 +16,7 @@ use crate::network::{Connection, EndState, Side};
 use crate::scenario::NarrowLinks;
 use cluster::Message;
 use std::time::Duration;
-use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits};
+use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, Pushed};
 
 /// Bytes moved from the outbox to the send buffer at once, at most; one frame more may be.
 const MOVED_BYTES: usize = 64 << 10;
@@ -49,10 +49,12 @@ impl Pipe {
         }
     }
 
-    /// Puts a message into the outbox. Whether there was room. An outbox in which nothing waits has room for any message.
+    /// Puts a message into the outbox, or the refusal of an answer. Whether there was room for the message. An outbox in
+    /// which nothing waits has room for any message.
     fn push(&mut self, message: &Message, limits: NarrowLinks) -> bool {
         let is_empty = self.outbox.is_empty();
-        self.outbox.push_if(message, |bytes| is_empty || bytes <= limits.outbox_bytes).is_ok()
+        let has_room = |bytes| is_empty || bytes <= limits.outbox_bytes;
+        self.outbox.push_or_refuse(message, has_room) == Ok(Pushed::Whole)
     }
 }
 
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_outbox_takes_one_large_answer_and_drops_the_next() {
+    fn a_narrow_outbox_takes_one_large_answer_and_refuses_the_next() {
         let mut pipe = Pipe::new();
         assert!(pipe.push(&answer(2 << 20), NARROW));
         assert!(!pipe.push(&answer(100 << 10), NARROW));
