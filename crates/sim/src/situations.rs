@@ -1,5 +1,6 @@
 //! Situations that are set up step by step, so that they do not depend on what a seed draws.
 
+use crate::host::Ending;
 use crate::trace::Trace;
 use crate::world::World;
 use crate::{FaultKind, Scale, Scenario};
@@ -76,4 +77,24 @@ fn whatever_byte_of_a_table_flips_a_healed_node_can_read_keys_that_it_does_not_h
             }
         }
     }
+}
+
+#[test]
+fn data_that_is_set_aside_is_lost_wherever_the_start_that_does_it_is_stopped() {
+    let mut stopped = 0;
+    for operations in 1..40 {
+        let mut world = two_nodes_with_tables();
+        world.scenario.away_max = 3 * SECOND;
+        world.go_on(3 * SECOND).expect("nothing goes wrong");
+        world.end_process(FIRST, Ending::Kill, Some(4 * SECOND));
+        let host = world.host(FIRST);
+        (host.stop_next_start, host.at_stop) = (Some(operations), (Ending::Kill, SECOND));
+        world.go_on(20 * SECOND).expect("nothing goes wrong");
+        let host = world.host(FIRST);
+        stopped += u64::from(host.lives > 2);
+        assert_eq!(host.set_aside, 1, "a start that is stopped after {operations} operations");
+        world.begin_workload(20, world.now + SECOND);
+        world.go_on(2 * SECOND).expect("what was set aside is not missed");
+    }
+    assert!(stopped > 10, "{stopped} starts were stopped");
 }

@@ -49,6 +49,8 @@ pub(crate) struct Host {
     pub(crate) resumed: Nanos,
     /// When its disk was last filled.
     pub(crate) filled: Nanos,
+    /// Shards that were set aside on its disk when its process last started.
+    pub(crate) set_aside: usize,
     /// How long its disk takes for a sync.
     pub(crate) sync_max: Duration,
     /// What planted bugs keep.

@@ -74,8 +74,6 @@ pub(crate) struct Process {
     pub(crate) is_draining: bool,
     /// Hints that it gave up.
     pub(crate) hints_dropped: u64,
-    /// It was away for too long and began without its data.
-    pub(crate) was_set_aside: bool,
     /// A planted bug: no command is refused for what is under way.
     lets_all_in: bool,
     /// A planted bug: the clocks of frames are not observed.
@@ -109,7 +107,7 @@ impl Process {
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
-        let Opened { identity, clock_start, mut record, set_aside, .. } = opened;
+        let Opened { identity, clock_start, mut record, .. } = opened;
         if scenario.plant == Some(Plant::EmptiedReplicaBelieved) {
             record.standing = cluster::Standing::Settled;
         }
@@ -156,7 +154,6 @@ impl Process {
             jobs_sleep: false,
             is_draining: false,
             hints_dropped: 0,
-            was_set_aside: set_aside.is_some(),
             lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),

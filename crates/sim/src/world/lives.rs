@@ -10,6 +10,7 @@ use crate::scenario::Dimension;
 use crate::{Nanos, Plant};
 use cluster::{Asker, NodeIndex};
 use env::{Env, FaultFs, MemFs};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::Rng;
@@ -40,6 +41,7 @@ impl World {
             paused: None,
             resumed: Nanos::ZERO,
             filled: Nanos::ZERO,
+            set_aside: 0,
             sync_max: self.scenario.sync_max,
             planted: Planted::default(),
         }
@@ -76,9 +78,10 @@ impl World {
         });
         match started {
             Ok(process) => {
-                let was_set_aside = process.was_set_aside;
                 host.process = Some(process);
-                if was_set_aside {
+                // A start before this one may have set the data aside, and was stopped behind that.
+                let set_aside = shards_set_aside(&host.disk);
+                if std::mem::replace(&mut host.set_aside, set_aside) < set_aside {
                     self.judge.lost_directory(node);
                 }
                 self.begin_life(node);
@@ -211,4 +214,14 @@ fn disk_after(disk: &MemFs, ending: Ending, rng: &mut Rng) -> MemFs {
         Ending::Kill => disk.kill(),
         Ending::PowerLoss => disk.crash(rng),
     }
+}
+
+/// How many shards on a disk were set aside after absences.
+fn shards_set_aside(disk: &MemFs) -> usize {
+    let files = disk.file_names();
+    let directories = files.iter().flat_map(|path| path.iter());
+    directories
+        .filter_map(|name| name.to_str().filter(|name| name.starts_with("stale-")))
+        .collect::<BTreeSet<_>>()
+        .len()
 }
