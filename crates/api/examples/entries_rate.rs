@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p api --example entries_rate`. The best of several rounds, on one thread; nanoseconds per entry.
 
-use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder};
+use api::entries::{
+    BatchAction, BatchEntry, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder, ResultScope,
+};
 use bytes::Bytes;
 use cluster::{Key, Lifetime, PageBuilder};
 use std::hint::black_box;
@@ -73,7 +75,7 @@ fn results(format: Format) -> f64 {
     let mut out = Vec::new();
     best(|| {
         out.clear();
-        let mut encoder = ResultEncoder::new(format);
+        let mut encoder = ResultEncoder::new(format, ResultScope::All);
         (0..ENTRIES).for_each(|_| encoder.put(black_box(&result), &mut out));
     })
 }

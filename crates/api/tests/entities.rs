@@ -1,6 +1,6 @@
 //! Ranges, batches and checkpoints: what is understood as what, and what is refused with which status.
 
-use api::entries::{Coding, Format};
+use api::entries::{Coding, Format, ResultScope};
 use api::{Batch, Checkpoint, Decoded, Range, RangeContent, Rules, decode_head};
 use bytes::Bytes;
 use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope, Shortfall};
@@ -207,6 +207,8 @@ fn parameters_are_known_and_given_once() {
         "?from=6",
         "?replicas=1/2&ack=1",
         "?id=a",
+        "?results=none",
+        "?results=errors&results=errors",
     ] {
         assert_eq!(
             status_with("POST", &format!("/v0/entities{query}"), &[("content-type", NDJSON)]),
@@ -214,6 +216,22 @@ fn parameters_are_known_and_given_once() {
             "{query}"
         );
     }
+}
+
+#[test]
+fn a_batch_may_ask_for_failures_alone() {
+    let batch = |query: &str, headers: &[(&str, &str)]| {
+        let content_type = [("content-type", BINARY)];
+        batch_with(query, &[&content_type[..], headers].concat())
+    };
+    assert_eq!((batch("", &[]).scope, batch("", &[]).results), (ResultScope::All, Format::Binary));
+    assert_eq!(batch("?results=all", &[]).scope, ResultScope::All);
+    for headers in [&[][..], &[("accept", NDJSON)], &[("accept", "*/*")]] {
+        let asked = batch("?results=errors&ack=1", headers);
+        assert_eq!((asked.scope, asked.results), (ResultScope::Errors, Format::Ndjson));
+    }
+    let only_binary = [("content-type", BINARY), ("accept", BINARY)];
+    assert_eq!(status_with("POST", "/v0/entities?results=errors", &only_binary), 406);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use api::entries::{
     BatchAction, BatchEntry, EntryDecoder, EntryEncoder, EntryError, EntryResult, Format, MAGIC,
-    RESULTS_MAGIC, ResultDecoder, ResultEncoder,
+    RESULTS_MAGIC, ResultDecoder, ResultEncoder, ResultScope,
 };
 use bytes::Bytes;
 use cluster::{Key, Lifetime, Page, PageBuilder};
@@ -518,10 +518,21 @@ fn pinned_results() -> Vec<EntryResult> {
 }
 
 fn encode_results(format: Format, results: &[EntryResult]) -> Vec<u8> {
-    let (mut encoder, mut out) = (ResultEncoder::new(format), Vec::new());
+    let (mut encoder, mut out) = (ResultEncoder::new(format, ResultScope::All), Vec::new());
     results.iter().for_each(|result| encoder.put(result, &mut out));
     encoder.end(&mut out);
     out
+}
+
+#[test]
+fn failures_alone_have_the_numbers_of_their_entries_and_a_count() {
+    let (mut encoder, mut out) = (ResultEncoder::new(Format::Ndjson, ResultScope::Errors), Vec::new());
+    pinned_results().iter().for_each(|result| encoder.put(result, &mut out));
+    encoder.end(&mut out);
+    let lines = "{\"entry\":4,\"status\":413,\"detail\":\"The value is \\\"large\\\".\"}\n\
+                 {\"entry\":5,\"status\":503,\"detail\":\"Später.\",\"retry_after\":30}\n\
+                 {\"entries\":5,\"failed\":2}\n";
+    assert_eq!(String::from_utf8(out).expect("text"), lines);
 }
 
 fn decode_results<'a>(

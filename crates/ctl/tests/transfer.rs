@@ -2,7 +2,9 @@
 
 mod fake_node;
 
-use api::entries::{BatchAction, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder};
+use api::entries::{
+    BatchAction, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder, ResultScope,
+};
 use bytes::Bytes;
 use ctl::{CtlError, Export, Import, Imported, QuorumWish, export, import};
 use fake_node::with_server;
@@ -42,7 +44,7 @@ impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
     /// The body of the answer.
     fn answer(&mut self, body: Bytes) -> Vec<u8> {
         let mut entries = EntryDecoder::of_export(Format::Binary, 1 << 20);
-        let (mut results, mut out) = (ResultEncoder::new(Format::Binary), Vec::new());
+        let (mut results, mut out) = (ResultEncoder::new(Format::Binary, ResultScope::All), Vec::new());
         entries.feed(body);
         while let Some(entry) = entries.next().expect("entries") {
             let key = entry.key.as_bytes().to_vec();

@@ -305,6 +305,7 @@ impl Service {
             recorder: &self.thread.recorder,
             entries: batch.entries,
             results: batch.results,
+            scope: batch.scope,
             quorum: batch.quorum,
         };
         let begun = BegunBatch::begin(body, terms);

@@ -63,6 +63,8 @@ pub(crate) struct Vitals {
     pub(crate) waits_for_body: Cell<bool>,
     /// A response is being streamed: it has begun and not ended.
     pub(crate) responding: Cell<bool>,
+    /// The request has more of its body to come: a reader that stops holds that up, too.
+    pub(crate) has_body: Cell<bool>,
     /// Its next part is at hand: what is there of it may wait for that.
     pub(crate) more_follows: Cell<bool>,
     /// Bytes read and written.
@@ -148,7 +150,7 @@ impl Vitals {
 
     fn stage(&self) -> Stage {
         if self.write_blocked.get() {
-            if self.responding.get() { Stage::Streaming } else { Stage::Writing }
+            if self.responding.get() && !self.has_body.get() { Stage::Streaming } else { Stage::Writing }
         } else if self.handling.get() {
             if self.waits_for_body.get() { Stage::Body } else { Stage::Working }
         } else if self.position.get() == ReadPosition::InHead {
@@ -423,6 +425,15 @@ mod tests {
         vitals.responding.set(true);
         let ordered = ordered_at(&vitals, 1_000, |_, vitals| vitals.write_blocked.set(true));
         assert_eq!(ordered, Some((122, Order::Cut)));
+    }
+
+    #[test]
+    fn a_client_that_reads_no_results_of_its_batch_is_cut_as_one_that_sends_nothing() {
+        let vitals = Vitals::default();
+        vitals.responding.set(true);
+        vitals.has_body.set(true);
+        let ordered = ordered_at(&vitals, 1_000, |_, vitals| vitals.write_blocked.set(true));
+        assert_eq!(ordered, Some((32, Order::Cut)));
     }
 
     #[test]

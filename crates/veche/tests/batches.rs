@@ -341,3 +341,26 @@ fn a_stalled_batch_is_not_in_the_way_of_a_stop() {
         assert!(chunk.is_some(), "a batch that was cut off lacks its last chunk");
     }
 }
+
+#[test]
+fn a_client_that_sends_everything_before_it_reads_asks_for_failures_alone() {
+    const ENTRIES: usize = 400_000;
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    // More results than the node keeps for a client that does not read, would each entry have one.
+    let too_long = value("k".to_owned(), vec![0; (16 << 20) + 1]);
+    let entries = (0..ENTRIES).map(|i| value(format!("k{i}"), "v"));
+    let body = binary(entries.chain([too_long, value("last".to_owned(), "v")]));
+    let head = format!(
+        "POST /v0/entities?results=errors HTTP/1.1\r\nHost: v\r\nContent-Type: {BINARY}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.send(head);
+    connection.send(&body);
+    let results = results(&mut connection);
+    assert_eq!(results.len(), 2, "{results:?}");
+    assert_eq!((&results[0]["entry"], &results[0]["status"]), (&(ENTRIES + 1).into(), &413.into()));
+    assert_eq!(results[1], serde_json::json!({"entries": ENTRIES + 2, "failed": 1}));
+    assert_eq!(connection.exchange(get("last")).text(), "v");
+}

@@ -4,7 +4,7 @@ use super::negotiation::{accepted_coding, accepted_format, media_type_of};
 use super::query::{Given, Parameters, number};
 use super::{Decoded, Rules, check_body_has_length, check_headers};
 use crate::Problem;
-use crate::entries::{Coding, Format};
+use crate::entries::{Coding, Format, ResultScope};
 use cluster::{Cut, Key, KeyRange, Quorum, Scan, ScanScope};
 use http::request::Parts;
 use http::{Method, StatusCode, header};
@@ -12,7 +12,7 @@ use http::{Method, StatusCode, header};
 pub(super) const METHODS: &str = "GET, POST";
 const RANGE_PARAMETERS: &[&str] =
     &["start", "end", "prefix", "limit", "keys", "count", "cluster", "ack", "from", "replicas"];
-const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas"];
+const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas", "results"];
 
 /// A request for a range of entities.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Batch {
     pub entries: Format,
     /// How the results are to be written. Never [`Format::Lines`].
     pub results: Format,
+    /// Which results are wanted.
+    pub scope: ResultScope,
 }
 
 pub(super) fn decode(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
@@ -183,11 +185,26 @@ fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {
     let entries = entries_format(parts)?;
     let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), BATCH_PARAMETERS)?;
     let quorum = parameters.quorum(rules)?;
-    let results = accepted_format(&parts.headers, &[entries, Format::Ndjson, Format::Binary]);
-    let results = results
-        .or(entries)
-        .ok_or_else(|| not_acceptable("application/x-ndjson and application/vnd.veche.entries"))?;
-    Ok(Batch { quorum, entries, results })
+    let scope = result_scope(&parameters)?;
+    let results = match scope {
+        ResultScope::All => accepted_format(&parts.headers, &[entries, Format::Ndjson, Format::Binary])
+            .or(entries)
+            .ok_or_else(|| not_acceptable("application/x-ndjson and application/vnd.veche.entries"))?,
+        ResultScope::Errors => accepted_format(&parts.headers, &[Format::Ndjson])
+            .or(Format::Ndjson)
+            .ok_or_else(|| not_acceptable("application/x-ndjson"))?,
+    };
+    Ok(Batch { quorum, entries, results, scope })
+}
+
+fn result_scope(parameters: &Parameters<'_>) -> Result<ResultScope, Problem> {
+    match parameters.text("results")?.as_deref() {
+        None | Some(b"all") => Ok(ResultScope::All),
+        Some(b"errors") => Ok(ResultScope::Errors),
+        Some(_) => Err(Problem::bad_request(
+            "The parameter results is neither all, for a result of each entry, nor errors, for those of failed entries.",
+        )),
+    }
 }
 
 /// The format of a batch's body.

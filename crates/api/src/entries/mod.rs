@@ -28,7 +28,7 @@ pub use decoder::EntryDecoder;
 pub use encoder::EntryEncoder;
 pub use entry::{BatchAction, BatchEntry};
 pub use error::EntryError;
-pub use results::{EntryResult, RESULTS_MAGIC, ResultDecoder, ResultEncoder};
+pub use results::{EntryResult, RESULTS_MAGIC, ResultDecoder, ResultEncoder, ResultScope};
 
 /// How entries or results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

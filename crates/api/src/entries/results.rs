@@ -1,7 +1,8 @@
 //! The results of a batch: one for each entry, in their order.
 //!
 //! In JSON, a line each: `{"status":201,"version":"<32 hexadecimal digits>"}`, with `"superseded":true` where a greater
-//! version was there already; or `{"status":503,"detail":"...","retry_after":1}`.
+//! version was there already; or `{"status":503,"detail":"...","retry_after":1}`. Where failures alone are wanted, each has
+//! the number of its entry, `{"entry":17,"status":503,...}`, and the last line is `{"entries":20,"failed":1}`.
 //!
 //! ```text
 //! stream:   8  VECHERE1                 failed:  1  3
@@ -106,31 +107,49 @@ impl From<&EntryError> for EntryResult {
     }
 }
 
+/// Which results of a batch are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultScope {
+    /// One for each entry.
+    All,
+    /// Failures, and how many entries there were. As [`Format::Ndjson`] only.
+    Errors,
+}
+
 /// Writes results.
 #[derive(Debug)]
 pub struct ResultEncoder {
     format: Format,
+    scope: ResultScope,
     has_begun: bool,
     results: u64,
+    failed: u64,
 }
 
 impl ResultEncoder {
     /// One that has written nothing.
     ///
     /// # Panics
-    /// When the format is [`Format::Lines`], which has no results.
-    pub fn new(format: Format) -> Self {
+    /// When the format has no such results: [`Format::Lines`] has none, and [`Format::Binary`] has no entry numbers.
+    pub fn new(format: Format, scope: ResultScope) -> Self {
         assert!(format != Format::Lines, "lines have no results");
-        Self { format, has_begun: false, results: 0 }
+        assert!(scope == ResultScope::All || format == Format::Ndjson, "entry numbers are in JSON only");
+        Self { format, scope, has_begun: false, results: 0, failed: 0 }
     }
 
-    /// Appends a result.
+    /// Appends a result, if it is wanted.
     pub fn put(&mut self, result: &EntryResult, out: &mut Vec<u8>) {
         self.begin(out);
         self.results += 1;
-        match self.format {
-            Format::Binary => put_binary(out, result),
-            Format::Ndjson | Format::Lines => put_json(out, result),
+        let is_failed = matches!(result, EntryResult::Failed { .. });
+        self.failed += u64::from(is_failed);
+        match (self.format, self.scope) {
+            (Format::Binary, _) => put_binary(out, result),
+            (Format::Ndjson | Format::Lines, ResultScope::All) => put_json(out, None, result),
+            (Format::Ndjson | Format::Lines, ResultScope::Errors) if is_failed => {
+                put_json(out, Some(self.results), result);
+            }
+            (Format::Ndjson | Format::Lines, ResultScope::Errors) => {}
         }
     }
 
@@ -140,6 +159,10 @@ impl ResultEncoder {
         if self.format == Format::Binary {
             out.push(kind::END);
             out.extend_from_slice(&self.results.to_le_bytes());
+        }
+        if self.scope == ResultScope::Errors {
+            let Self { results, failed, .. } = self;
+            out.extend_from_slice(format!("{{\"entries\":{results},\"failed\":{failed}}}\n").as_bytes());
         }
     }
 
@@ -173,8 +196,12 @@ fn put_binary(out: &mut Vec<u8>, result: &EntryResult) {
     }
 }
 
-fn put_json(out: &mut Vec<u8>, result: &EntryResult) {
-    out.extend_from_slice(b"{\"status\":");
+fn put_json(out: &mut Vec<u8>, entry: Option<u64>, result: &EntryResult) {
+    out.push(b'{');
+    if let Some(entry) = entry {
+        out.extend_from_slice(format!("\"entry\":{entry},").as_bytes());
+    }
+    out.extend_from_slice(b"\"status\":");
     out.extend_from_slice(result.status().as_str().as_bytes());
     match result {
         EntryResult::Done { version, superseded, .. } => {

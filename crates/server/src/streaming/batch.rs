@@ -2,7 +2,8 @@
 //!
 //! **Promise.** Results are in the order of the entries, one each. What was answered with success is stored; an entry
 //! that did not come whole is not. A client may send everything before it reads the first result, up to
-//! [`RESULTS_BYTES_MAX`] of them.
+//! [`RESULTS_BYTES_MAX`] of them. Past that it loses the connection when it reads nothing for
+//! [`Limits::progress_time`](crate::config::Limits::progress_time).
 //!
 //! **Mechanism.** A task of its own (the [`Pump`]) reads the body, gives the entries that have come to the coordinator
 //! in one turn, and writes results as replies come; the body of the response takes them from there. So the one goes on
@@ -28,7 +29,7 @@ use crate::service::UnderWay;
 use crate::stream::CheckedStream;
 use crate::vitals::{Holding, Vitals};
 use api::Problem;
-use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format};
+use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultScope};
 use bytes::Bytes;
 use cluster::{Command, Key, Quorum};
 use std::cell::{Cell, RefCell};
@@ -102,6 +103,7 @@ pub(crate) struct BatchTerms<'a> {
     pub(crate) recorder: &'a Rc<Recorder>,
     pub(crate) entries: Format,
     pub(crate) results: Format,
+    pub(crate) scope: ResultScope,
     pub(crate) quorum: Quorum,
 }
 
@@ -114,7 +116,7 @@ pub(crate) struct BegunBatch {
 impl BegunBatch {
     /// Carries out the entries of `body` from now on.
     pub(crate) fn begin(body: RequestBody, terms: BatchTerms<'_>) -> Self {
-        let results = Rc::new(Results::new(terms.results, terms.recorder));
+        let results = Rc::new(Results::new(terms.results, terms.scope, terms.recorder));
         let value_bytes_max = terms.process.rules.value_bytes_max;
         let pump = Pump {
             decoder: EntryDecoder::new(terms.entries, value_bytes_max),
@@ -137,6 +139,7 @@ impl BegunBatch {
             room: terms.open.enter(),
             results: Rc::clone(&results),
         };
+        terms.vitals.has_body.set(true);
         let pump = PumpHandle(tokio::task::spawn_local(pump).abort_handle());
         Self { results, pump }
     }
@@ -187,6 +190,12 @@ impl BatchBody {
 
 /// The task of a batch, until this is dropped.
 struct PumpHandle(AbortHandle);
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.vitals.has_body.set(false);
+    }
+}
 
 impl Drop for PumpHandle {
     fn drop(&mut self) {
@@ -242,6 +251,7 @@ impl Future for Pump {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let pump = self.get_mut();
         let polled = pump.poll_all(context);
+        pump.vitals.has_body.set(pump.body.is_some());
         pump.results.wake_reader();
         polled
     }

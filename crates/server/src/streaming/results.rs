@@ -4,7 +4,7 @@
 //! sees to.
 
 use crate::metrics::Recorder;
-use api::entries::{EntryResult, Format, ResultEncoder};
+use api::entries::{EntryResult, Format, ResultEncoder, ResultScope};
 use api::{Problem, RequestKind};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -34,9 +34,9 @@ struct ResultsState {
 
 impl Results {
     /// None yet.
-    pub(super) fn new(format: Format, recorder: &Rc<Recorder>) -> Self {
+    pub(super) fn new(format: Format, scope: ResultScope, recorder: &Rc<Recorder>) -> Self {
         let state = ResultsState {
-            encoder: ResultEncoder::new(format),
+            encoder: ResultEncoder::new(format, scope),
             bytes: Vec::new(),
             sent: 0,
             end: None,
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_sent_in_frames_and_each_side_wakes_the_other() {
-        let results = Results::new(Format::Ndjson, &Rc::new(Recorder::new(None)));
+        let results = Results::new(Format::Ndjson, ResultScope::All, &Rc::new(Recorder::new(None)));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_problem_with_the_first_entry_is_told_instead() {
-        let results = Results::new(Format::Binary, &Rc::new(Recorder::new(None)));
+        let results = Results::new(Format::Binary, ResultScope::All, &Rc::new(Recorder::new(None)));
         let problem = Problem::bad_request("no");
         results.end(Err(problem.clone()));
         let mut context = Context::from_waker(Waker::noop());
