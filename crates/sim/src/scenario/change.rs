@@ -21,13 +21,15 @@ use std::time::Duration;
 use stdx::Rng;
 
 /// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
-const DRAWN: [FaultKind; 6] = [
+const DRAWN: [FaultKind; 8] = [
     FaultKind::LoseTwoDisks,
     FaultKind::RollBack,
     FaultKind::LoseFiles,
     FaultKind::RestoreNode,
     FaultKind::RestoreCluster,
     FaultKind::DuplicateMember,
+    FaultKind::LongAbsence,
+    FaultKind::Suspend,
 ];
 /// The share of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;

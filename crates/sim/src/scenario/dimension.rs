@@ -10,7 +10,7 @@
 //!   hold an older cell. In a run that loses data the checkers judge only writes that survive the loss of a disk, and no
 //!   write has a smaller `from` than the default: see [`Dimension::SmallerWrites`].
 //! * [`Dimension::MixedDefaults`] needs disks that keep their data: a rebuild counts majorities of the node's own default.
-//! * [`Dimension::NarrowLinks`] needs a long grace period, for every replica must hear of a delete in time; and it has no lossy network: its connections are streams of bytes, and a stream that lost some
+//! * [`Dimension::NarrowLinks`] has no lossy network: its connections are streams of bytes, and a stream that lost some
 //!   cannot go on.
 //! * A run with a kind of change ([`FaultKind::CHANGES`]) chooses its quorums and times itself. So it has neither of those two,
 //!   nor [`Dimension::HeavyLoad`] or [`Dimension::UnforcedRepair`].
@@ -217,7 +217,7 @@ impl Scenario {
             Dimension::MixedDefaults => {
                 self.nodes > 1 && !self.has_short_grace() && !self.has_change() && !self.loses_data()
             }
-            Dimension::NarrowLinks => self.nodes > 1 && !self.has_short_grace(),
+            Dimension::NarrowLinks => self.nodes > 1,
             Dimension::HeavyLoad | Dimension::UnforcedRepair => !self.has_change(),
             Dimension::ShuffledResume | Dimension::LargeValues | Dimension::BusyThreads => true,
         }
