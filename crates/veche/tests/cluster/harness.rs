@@ -122,6 +122,18 @@ impl Cluster {
         command
     }
 
+    /// A place for a second process of a node: an address and a directory of its own.
+    pub(crate) fn place_of_copy() -> Self {
+        Self::prepare(1, &[])
+    }
+
+    /// The command that runs a second process of a node in the place of a copy.
+    pub(crate) fn command_of_copy(&self, node: usize, copy: &Self) -> Command {
+        let mut command = copy.command_with_list(0, &self.list());
+        command.args(["--self-url", &self.url(node)]);
+        command
+    }
+
     /// Starts the node and waits for nothing.
     pub(crate) fn spawn(&mut self, node: usize) {
         let command = self.command(node);

@@ -8,6 +8,7 @@ mod common;
 
 mod command_line;
 mod damaged;
+mod directories;
 mod faults;
 mod full_disks;
 mod handoff;
