@@ -66,11 +66,13 @@ pub enum Plant {
     BusyForGood,
     /// Of the other replicas that a read must write a version back to, it writes to one only.
     WriteBackTooSmall,
+    /// What peers remember of a node's lives is not heard.
+    RolledBackDirectoryBelieved,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -101,5 +103,6 @@ impl Plant {
         Self::FloodLetIn,
         Self::BusyForGood,
         Self::WriteBackTooSmall,
+        Self::RolledBackDirectoryBelieved,
     ];
 }

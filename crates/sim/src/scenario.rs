@@ -430,6 +430,7 @@ impl Scenario {
             Plant::HealingSkipped | Plant::ScrubSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
+            Plant::RolledBackDirectoryBelieved => return self.bring_out_roll_backs(),
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
             Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
@@ -481,6 +482,19 @@ impl Scenario {
         self.ttl_share = 0.0;
         self.value_bytes_max = 64;
         self.hint_bytes_max = 1;
+    }
+
+    /// Directories that go back, and writes that all replicas must have, which one of them shows to lack.
+    fn bring_out_roll_backs(&mut self) {
+        self.fault_kinds = vec![FaultKind::Kill];
+        self.admit(FaultKind::RollBack);
+        self.fault_kinds.retain(|kind| *kind == FaultKind::RollBack);
+        self.default_from = self.nodes.min(3);
+        self.quorums = QuorumStyle::EveryReplicaWrites;
+        self.outage_max = Duration::from_millis(500);
+        self.keys = self.keys.max(20);
+        self.ttl_share = 0.0;
+        self.value_bytes_max = 64;
     }
 
     /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.

@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod disk;
+pub(crate) mod hidden;
 pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod shake;

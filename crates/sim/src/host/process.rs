@@ -1,5 +1,6 @@
 //! One life of a host's process: the shipped store, node and coordinators, put together.
 
+use super::hidden;
 use crate::network::Connection;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
@@ -80,6 +81,8 @@ pub(crate) struct Process {
     ignores_frame_clocks: bool,
     /// A planted bug gives up what is damaged at once.
     skips_healing: bool,
+    /// A planted bug: what peers remember of its lives is not heard.
+    forgets_lives: bool,
 }
 
 /// What a process is started with.
@@ -157,6 +160,7 @@ impl Process {
             lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
+            forgets_lives: scenario.plant == Some(Plant::RolledBackDirectoryBelieved),
         })
     }
 
@@ -168,7 +172,10 @@ impl Process {
         }
     }
 
-    fn handle_as_node(&mut self, now: Now, input: Input) -> Vec<Effect> {
+    fn handle_as_node(&mut self, now: Now, mut input: Input) -> Vec<Effect> {
+        if self.forgets_lives {
+            hidden::hide_lives(&mut input);
+        }
         let node = &mut self.node;
         match input {
             Input::Message(origin, message, clock) => {

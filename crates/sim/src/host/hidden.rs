@@ -1,0 +1,17 @@
+//! Planted bugs that hide from a process what its peers say.
+
+use super::process::Input;
+use cluster::{Message, PeerAnswer, PeerRequest};
+
+/// Hides from a node which of its lives a peer remembers.
+pub(super) const fn hide_lives(input: &mut Input) {
+    if let Input::Message(
+        _,
+        Message::Request { request: PeerRequest::Heartbeat(vitals), .. }
+        | Message::Answer { answer: PeerAnswer::Heartbeat(vitals), .. },
+        _,
+    ) = input
+    {
+        vitals.remembered_life_of_you = None;
+    }
+}
