@@ -127,8 +127,16 @@ pub enum StoreResponse {
     Cell(Option<Cell>),
     /// To `Write`: it is durable.
     Written {
-        /// A greater version was already there. Only known when it costs nothing to know: `false` may be wrong.
+        /// A greater version was already there. Of several writes of a key at one time, `false` may be wrong.
         superseded: bool,
+    },
+    /// To `Write`: it is durable, and only a read of the key tells whether a greater version was already there. So it is
+    /// with a version that is not greater than all that the store's tables hold.
+    WrittenUnsure {
+        /// Which key.
+        key: Key,
+        /// Which version was written.
+        version: Version,
     },
     /// To `KeepHints`: they are durable.
     HintsKept,

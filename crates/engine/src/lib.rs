@@ -91,7 +91,7 @@ pub mod workers;
 
 pub use batch::Batch;
 pub use checkpoint::{CheckpointSummary, CheckpointTable};
-pub use commit::{CommitTimes, Committed, Completion};
+pub use commit::{CommitTimes, Committed, Completion, Unsure};
 pub use damaged::DamagedTable;
 pub use disk::{DiskRoom, DiskStats};
 pub use engine::Engine;

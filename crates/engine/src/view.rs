@@ -4,10 +4,10 @@
 //! new one and puts it in place; readers keep the one they began with, and with it the memtables and tables
 //! it names. What they hold of memtables that are gone from the view is in the account of [`held`](crate::held).
 
-use crate::Sequence;
 use crate::manifest::Levels;
 use crate::memtable::{ChunkPool, Memtable};
 use crate::wal::SegmentId;
+use crate::{Sequence, Unsure};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,9 +57,33 @@ impl LoggedMemtable {
         self.memtable.insert_all(first, cells)
     }
 
+    /// Inserts cells of a batch, and finds those that may be superseded by what older memtables and tables hold, where
+    /// versions up to `older_max` are.
+    pub(crate) fn insert_new<'c>(
+        &self,
+        first: Sequence,
+        cells: impl IntoIterator<Item = (&'c [u8], CellRef<'c>)>,
+        older_max: Version,
+    ) -> Inserted {
+        let mut unsure = Vec::new();
+        let cells = cells.into_iter().zip(0..).map(|((key, cell), position)| {
+            let version = cell.meta.version;
+            if version <= older_max && !self.is_local(key) {
+                unsure.push(Unsure { position, key: Bytes::copy_from_slice(key), version });
+            }
+            (key, cell)
+        });
+        let superseded = self.insert_all(first, cells);
+        unsure.retain(|unsure| superseded.binary_search(&unsure.position).is_err());
+        Inserted { superseded, unsure }
+    }
+
+    fn is_local(&self, key: &[u8]) -> bool {
+        self.local_end.as_ref().is_some_and(|end| key < end)
+    }
+
     fn note_local(&self, key: &[u8], cell: &CellRef<'_>) {
-        let is_local = self.local_end.as_ref().is_some_and(|end| key < end);
-        if is_local && cell.meta.kind == CellKind::Value {
+        if self.is_local(key) && cell.meta.kind == CellKind::Value {
             self.local_hlc_min.fetch_min(cell.meta.version.hlc.to_bits(), Ordering::Relaxed);
         }
     }
@@ -106,6 +130,13 @@ impl LoggedMemtable {
     pub(crate) fn last(&self) -> Sequence {
         Sequence(self.last.load(Ordering::Acquire))
     }
+}
+
+/// What is known of the cells of a batch when they are in the memtable: as in [`Committed`](crate::Committed).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inserted {
+    pub(crate) superseded: Vec<u32>,
+    pub(crate) unsure: Vec<Unsure>,
 }
 
 /// The least versions of some cells.

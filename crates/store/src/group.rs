@@ -6,7 +6,7 @@ use crate::node_record::{self, RecordVersions};
 use cluster::{
     HybridClock, Key, NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{Batch, Committed, Engine, Error};
+use engine::{Batch, Committed, Engine, Error, Unsure};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
@@ -202,8 +202,16 @@ impl Answers {
             while superseded.next_if(|&other| other < position).is_some() {}
             superseded.next_if_eq(&position).is_some()
         };
+        let mut unsure = committed.unsure.iter().peekable();
+        let mut unsure_at = |position| {
+            while unsure.next_if(|other| other.position < position).is_some() {}
+            unsure.next_if(|other| other.position == position)
+        };
         let mut respond = |what| match what {
-            What::Write { position } => StoreResponse::Written { superseded: is_superseded(position) },
+            What::Write { position } => match unsure_at(position) {
+                Some(unsure) => written_unsure(unsure),
+                None => StoreResponse::Written { superseded: is_superseded(position) },
+            },
             What::KeepHints => StoreResponse::HintsKept,
             What::ForgetHints => StoreResponse::HintsForgotten,
             What::Remember { revision } => StoreResponse::Remembered { revision },
@@ -211,6 +219,12 @@ impl Answers {
         };
         self.0.into_iter().map(|asked| (asked.id, respond(asked.what))).collect()
     }
+}
+
+/// The answer to a write of an entity of which a read has to tell whether it was superseded.
+fn written_unsure(unsure: &Unsure) -> StoreResponse {
+    let key = Key::new(unsure.key.slice(1..)).expect("the key of an entity behind its space");
+    StoreResponse::WrittenUnsure { key, version: unsure.version }
 }
 
 /// What the protocol is told of an error of the engine.

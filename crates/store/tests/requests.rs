@@ -3,7 +3,7 @@
 mod common;
 
 use cluster::{NodeRecord, StoreFault, StoreId, StoreRequest, StoreResponse};
-use common::{DATA, commit, env, key, open, options, read, value, write};
+use common::{DATA, carry_out, commit, env, key, nodes, open, options, read, value, version, write};
 use env::{Env, FaultFs, FaultPlan, ManualClock, MemFs};
 use std::io;
 use std::path::Path;
@@ -47,6 +47,25 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
             assert_eq!(store.try_answer(&request), ReadNow::Done(expected), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_read_is_wanted_of_a_write_that_older_tables_may_supersede_and_of_no_other() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let put = |name: &'static [u8], hlc| carry_out(&store, &write(key(name), value(hlc, name)));
+    let unsure = |name, hlc| StoreResponse::WrittenUnsure { key: key(name), version: version(hlc) };
+    let sure = |superseded| StoreResponse::Written { superseded };
+    assert_eq!(put(b"a", 70), sure(false));
+    store.engine().flush().unwrap();
+    assert_eq!(put(b"b", 90), sure(false), "an ordinary write is newer than all tables");
+    assert_eq!(put(b"b", 80), sure(true), "the memtable tells");
+    assert_eq!(put(b"a", 60), unsure(b"a", 60));
+    assert_eq!(put(b"c", 60), unsure(b"c", 60), "tables hold no such key, and a greater version");
+    assert_eq!(put(b"a", 60), unsure(b"a", 60), "it came twice");
+    assert_eq!(read(&store, &key(b"a")), Some(value(70, b"a")));
+    assert_eq!(read(&store, &key(b"c")), Some(value(60, b"c")));
+    let hints = StoreRequest::KeepHints { key: key(b"a"), version: version(50), targets: nodes(&[3]) };
+    assert_eq!(carry_out(&store, &hints), StoreResponse::HintsKept);
 }
 
 /// Opens the directory of a node with a peer.

@@ -153,7 +153,7 @@ impl Read {
             Step::Cell => self.open_cell.remove(place),
             Step::Meta => self.open_meta.remove(place),
             Step::Write { round } => return self.take_repaired(context, place, round, &answer),
-            Step::Hints { .. } => false,
+            Step::Hints { .. } | Step::Greater => false,
         };
         if !was_open {
             return;

@@ -46,7 +46,7 @@ use crate::node::GRACE_DEFAULT;
 use crate::replica::{self, Demand, Replica, Tools};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
-    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreResponse, Wait, WaitsFor,
+    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, Wait, WaitsFor,
 };
 use context::{Context, ReplyTo};
 use number::{Owner, Step};
@@ -212,8 +212,7 @@ impl Coordinator {
                 if step.is_write() {
                     self.context.writes.end(now.mono);
                 }
-                let me = self.context.member.me;
-                self.take_answer(now, id, step, me, replica::answer(response));
+                self.take_own_answer(now, id, step, response);
             }
             Some(Owner::Scan { slot, serial }) => {
                 self.take_scan_answer(now, slot, serial, replica::answer(response));
@@ -288,6 +287,25 @@ impl Coordinator {
     /// How many commands wait for their reply, and reads that scans want.
     pub const fn operations(&self) -> usize {
         self.operations.waiting() + self.scans.waiting()
+    }
+
+    /// Takes an answer of this node's store. A write of which only a read tells whether it was superseded counts when that
+    /// read is answered.
+    fn take_own_answer(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
+        let me = self.context.member.me;
+        let work = self.operations.get_mut(id).map(|operation| &operation.work);
+        let (step, answer) = match (work, response) {
+            (Some(Work::Write(_)), StoreResponse::WrittenUnsure { key, .. }) => {
+                let id = StoreId(number::number(id, Step::Greater));
+                return self.context.store(id, StoreRequest::Read { key }, None);
+            }
+            (_, StoreResponse::WrittenUnsure { .. }) => (step, PeerAnswer::Written { superseded: false }),
+            (Some(Work::Write(write)), response) if step == Step::Greater => {
+                (Step::Write { round: 0 }, replica::written(write.version, &replica::answer(response)))
+            }
+            (_, response) => (step, replica::answer(response)),
+        };
+        self.take_answer(now, id, step, me, answer);
     }
 
     fn take_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {

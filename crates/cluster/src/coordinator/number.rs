@@ -31,6 +31,8 @@ pub(super) enum Step {
     Meta,
     /// Keeps hints; the first or the second attempt.
     Hints { attempt: u8 },
+    /// Reads whether a write of this node's store was superseded.
+    Greater,
     /// Writes a cell; which one, by the round.
     Write { round: u8 },
 }
@@ -55,6 +57,7 @@ impl Step {
             Self::Cell => 0,
             Self::Meta => 1,
             Self::Hints { attempt } => 2 + attempt as u64,
+            Self::Greater => 5,
             Self::Write { round } => 8 + round as u64,
         }
     }
@@ -64,6 +67,7 @@ impl Step {
             0 => Self::Cell,
             1 => Self::Meta,
             attempt @ 2..=3 => Self::Hints { attempt: attempt - 2 },
+            5 => Self::Greater,
             round @ 8..=15 => Self::Write { round: round - 8 },
             _ => return None,
         })
@@ -110,6 +114,7 @@ mod tests {
         prop_oneof![
             Just(Step::Cell),
             Just(Step::Meta),
+            Just(Step::Greater),
             (0u8..2).prop_map(|attempt| Step::Hints { attempt }),
             (0..WRITE_ROUNDS_MAX).prop_map(|round| Step::Write { round }),
         ]

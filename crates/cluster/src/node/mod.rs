@@ -203,6 +203,11 @@ impl Node {
     /// # Panics
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
+        // Nodes move cells, and nobody is told whether one was superseded.
+        let response = match response {
+            StoreResponse::WrittenUnsure { .. } => StoreResponse::Written { superseded: false },
+            response => response,
+        };
         if Replica::made(id) {
             self.replica.handle_stored(id, response, &self.view.refused, &mut self.outbox.effects);
             return;

@@ -30,7 +30,7 @@ use crate::{
 use scan_parts::ScanParts;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use stdx::{Cell, Now};
+use stdx::{Cell, Now, Version};
 
 /// Requests under way for one link; one more is refused as [`PeerFault::Busy`].
 const LINK_REQUESTS_MAX: u32 = 16_384;
@@ -116,6 +116,8 @@ enum Wants {
     Page,
     /// Whether the page amounts to this.
     Check(RangeDigest),
+    /// Of a write that is durable: whether the cell has a greater version than this, which was written.
+    Superseded(Version),
 }
 
 impl Wants {
@@ -184,6 +186,13 @@ impl Replica {
         refused: &RefusedKeys,
         effects: &mut VecDeque<Effect>,
     ) -> bool {
+        if let StoreResponse::WrittenUnsure { key, version } = response {
+            let job = self.jobs.get_mut(id);
+            job.wants = Wants::Superseded(version);
+            let request = StoreRequest::Read { key };
+            effects.push_back(Effect::Store { id, request, deadline: None });
+            return std::mem::take(&mut job.is_write);
+        }
         let job = self.jobs.remove(id);
         let Some(load) = self.links.get_mut(&job.link) else {
             return job.is_write;
@@ -198,6 +207,7 @@ impl Replica {
             (Wants::Check(digest), PeerAnswer::Scan(answer)) => {
                 PeerAnswer::Scan(scan_parts::checked(digest, answer))
             }
+            (Wants::Superseded(version), answer) => written(version, &answer),
             (_, answer) => answer,
         };
         effects.push_back(send(job.link, job.id, answer));
@@ -300,6 +310,12 @@ pub(crate) fn admit_hints(
     admitted
 }
 
+/// What a replica says of a durable write of this version, when it reads this of the key afterwards.
+pub(crate) fn written(version: Version, read: &PeerAnswer) -> PeerAnswer {
+    let superseded = matches!(read, PeerAnswer::Cell(Some(cell)) if cell.meta.version > version);
+    PeerAnswer::Written { superseded }
+}
+
 /// What a replica says to a peer when its store says this.
 ///
 /// # Panics
@@ -359,11 +375,21 @@ impl Jobs {
     }
 
     fn remove(&mut self, id: StoreId) -> Job {
+        let (index, slot) = self.slot_of(id);
+        let job = slot.take().expect("each store request is answered once");
+        self.free.push(index);
+        job
+    }
+
+    fn get_mut(&mut self, id: StoreId) -> &mut Job {
+        self.slot_of(id).1.as_mut().expect("each store request is answered once")
+    }
+
+    fn slot_of(&mut self, id: StoreId) -> (u32, &mut Option<Job>) {
         let index = (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32;
         let (uses, slot) = &mut self.slots[index as usize];
         let is_current = id.0 == REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index);
         assert!(is_current, "the store answered {id:?} twice");
-        self.free.push(index);
-        slot.take().expect("each store request is answered once")
+        (index, slot)
     }
 }

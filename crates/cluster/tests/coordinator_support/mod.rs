@@ -56,6 +56,8 @@ pub(crate) struct Host {
     pub(crate) hints: BTreeSet<(Key, NodeIndex)>,
     /// What it keeps for scans.
     pub(crate) snapshots: Snapshots,
+    /// Only a read tells whether a write was superseded, as where the versions of tables are greater.
+    pub(crate) is_unsure: bool,
     bound: Hlc,
     /// The link that it has dialed to each node.
     links: Vec<Option<LinkId>>,
@@ -130,7 +132,16 @@ impl Cluster {
         let rng = Rng::new(self.seed ^ self.lives);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);
         let links = vec![None; usize::from(self.layout.len())];
-        Host { coordinator, view, cells, hints, snapshots: Snapshots::default(), bound, links }
+        Host {
+            coordinator,
+            view,
+            cells,
+            hints,
+            snapshots: Snapshots::default(),
+            is_unsure: false,
+            bound,
+            links,
+        }
     }
 
     /// Brings a node's view to its coordinator.
@@ -355,10 +366,14 @@ impl Host {
                 let wins = self.cells.get(&key).is_none_or(|held| cell.as_ref().supersedes(&held.as_ref()));
                 let superseded =
                     self.cells.get(&key).is_some_and(|held| held.meta.version > cell.meta.version);
+                let version = cell.meta.version;
                 if wins {
-                    self.cells.insert(key, cell);
+                    self.cells.insert(key.clone(), cell);
                 }
-                StoreResponse::Written { superseded }
+                match self.is_unsure {
+                    true => StoreResponse::WrittenUnsure { key, version },
+                    false => StoreResponse::Written { superseded },
+                }
             }
             StoreRequest::KeepHints { key, targets, version } => {
                 assert!(

@@ -81,7 +81,7 @@ impl Engine {
                 Ok(target) => {
                     let pending = queue.push(newcomer, target);
                     drop(queue);
-                    pending.insert();
+                    self.insert(&pending);
                 }
                 Err(denied) => self.refuse(self.refused(queue, denied, newcomer)),
             }

@@ -32,10 +32,12 @@ use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
 use admission::Refused;
+use bytes::Bytes;
 use stalled::{LOOK_EVERY, Newcomer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use stdx::Version;
 use times::Taken;
 
 /// How long a blocking write waits for room before it is refused.
@@ -49,8 +51,22 @@ pub struct Committed {
     /// Positions in the batch of cells that found a greater version when they came, in ascending order. Only what the
     /// active memtable shows is known; a cell in it whose group found the disk full counts too.
     pub superseded: Vec<u32>,
+    /// Other cells that may have been superseded by what older memtables or tables hold: those hold a version as great,
+    /// of this key or of another. A read of the key tells. Cells of local keys are left out.
+    pub unsure: Vec<Unsure>,
     /// When its group was through with what; of an empty batch, nothing.
     pub times: CommitTimes,
+}
+
+/// A cell of a batch of which a commit does not tell whether a greater version was there already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsure {
+    /// Its position in the batch.
+    pub position: u32,
+    /// Its key.
+    pub key: Bytes,
+    /// Its version.
+    pub version: Version,
 }
 
 /// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
@@ -67,12 +83,20 @@ impl Engine {
         match self.enqueue_or_stall(Newcomer::new(batch, Some(completion))) {
             Ok(pending) => {
                 if let Some(pending) = pending {
-                    pending.insert();
+                    self.insert(&pending);
                 }
                 self.shared.signals.commit.notify();
             }
             Err(refused) => self.refuse(refused),
         }
+    }
+
+    /// Inserts the cells of a batch that has its place.
+    fn insert(&self, pending: &Pending) {
+        let view = self.shared.view.load();
+        let others = view.sealed.iter().filter(|sealed| !Arc::ptr_eq(sealed, &pending.target));
+        let of_tables = view.levels.version_max_from(0);
+        pending.insert(others.map(|sealed| sealed.memtable.version_max()).fold(of_tables, Version::max));
     }
 
     /// Whether batches wait, for the log or for room in the memtables. While they do there will be something for
@@ -106,7 +130,7 @@ impl Engine {
                 }
             }
         };
-        pending.insert();
+        self.insert(&pending);
         self.commit_until_done(&pending)
     }
 

@@ -2,12 +2,13 @@
 
 use super::stalled::{Newcomer, Stalled};
 use super::{CommitTimes, Committed, Completion};
-use crate::view::LoggedMemtable;
+use crate::view::{Inserted, LoggedMemtable};
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use stdx::Version;
 
 /// A group takes no further batch once it has so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -17,8 +18,8 @@ pub(crate) struct Pending {
     pub(super) record: Record,
     pub(super) target: Arc<LoggedMemtable>,
     pub(super) first: Sequence,
-    /// Set when all cells are in the memtable: the positions of those that were superseded.
-    inserted: OnceLock<Vec<u32>>,
+    /// Set when all cells are in the memtable.
+    inserted: OnceLock<Inserted>,
     /// Set when the group of the batch is done.
     pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
     /// Whom to tell; a blocking writer looks at `outcome` instead.
@@ -30,16 +31,17 @@ impl Pending {
         self.first.plus(self.record.cells() as u64 - 1)
     }
 
-    pub(super) fn insert(&self) {
-        let newly = self.inserted.set(self.target.insert_all(self.first, &self.record));
+    /// Inserts all cells. Older memtables and tables hold versions up to `older_max`.
+    pub(super) fn insert(&self, older_max: Version) {
+        let newly = self.inserted.set(self.target.insert_new(self.first, &self.record, older_max));
         assert!(newly.is_ok(), "a batch is inserted once");
     }
 
     /// Waits for the thread that is inserting the cells: it began before the group was appended.
-    pub(super) fn wait_inserted(&self) -> &[u32] {
+    pub(super) fn wait_inserted(&self) -> &Inserted {
         loop {
-            if let Some(superseded) = self.inserted.get() {
-                return superseded;
+            if let Some(inserted) = self.inserted.get() {
+                return inserted;
             }
             std::thread::yield_now();
         }
@@ -47,7 +49,10 @@ impl Pending {
 
     pub(super) fn result(&self) -> Option<Result<Committed, Error>> {
         let outcome = self.outcome.get()?;
-        let committed = |times| Committed { superseded: self.wait_inserted().to_vec(), times };
+        let committed = |times| {
+            let Inserted { superseded, unsure } = self.wait_inserted().clone();
+            Committed { superseded, unsure, times }
+        };
         Some(outcome.clone().map(committed))
     }
 

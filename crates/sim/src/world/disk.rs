@@ -229,7 +229,7 @@ impl World {
     fn note_stored(&mut self, node: NodeIndex, asked: (Asker, StoreId), response: &StoreResponse) {
         let process = self.host(node).process.as_mut();
         let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
-        if matches!(response, StoreResponse::Written { .. }) {
+        if matches!(response, StoreResponse::Written { .. } | StoreResponse::WrittenUnsure { .. }) {
             let member = self.member_of(node);
             self.judge.has_stored(node, member, key, self.now, version);
         }

@@ -1,0 +1,85 @@
+//! A write is told to be superseded also where only a read of a replica's tables shows the greater version.
+
+mod coordinator_support;
+
+use bytes::Bytes;
+use cluster::{Command, Lifetime, Limits, Reply, StoreFault, StoreRequest};
+use coordinator_support::{Cluster, Packet, TIMEOUT, key};
+use std::time::Duration;
+use stdx::{Cell, Hlc, NodeTag, Version};
+
+/// Three nodes whose stores tell nothing without a read, and a key with a later version on some of them.
+fn cluster_with_later_on(nodes: &[usize]) -> Cluster {
+    let mut cluster = Cluster::new(3, Limits::default(), 1);
+    let later = Hlc::at(cluster.now.wall.saturating_add(Duration::from_secs(5)));
+    let cell = Cell::value(Version::new(later, NodeTag(1)), 3, Bytes::from_static(b"later"));
+    nodes.iter().for_each(|node| drop(cluster.hosts[*node].cells.insert(key("k"), cell.clone())));
+    cluster.hosts.iter_mut().for_each(|host| host.is_unsure = true);
+    cluster
+}
+
+fn put(cluster: &Cluster, name: &str) -> Command {
+    let quorum = cluster.quorum(3, 3);
+    Command::Put { key: key(name), value: Bytes::new(), lifetime: Lifetime::Forever, quorum }
+}
+
+fn is_superseded(reply: &Reply) -> bool {
+    let Reply::Written { superseded, acks, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(acks.got, 3);
+    *superseded
+}
+
+#[test]
+fn a_write_that_loses_to_a_stored_version_is_told_whichever_replica_holds_it() {
+    for (holders, expected) in [(&[][..], false), (&[0], true), (&[1], true), (&[0, 1, 2], true)] {
+        for node in 0..3 {
+            let mut cluster = cluster_with_later_on(holders);
+            let put_k = put(&cluster, "k");
+            let asked = cluster.submit(node, put_k);
+            cluster.settle();
+            assert_eq!(
+                is_superseded(&cluster.replies[&asked]),
+                expected,
+                "{holders:?}, asked of node {node}"
+            );
+            let put_other = put(&cluster, "other");
+            let asked = cluster.submit(node, put_other);
+            cluster.settle();
+            assert!(!is_superseded(&cluster.replies[&asked]));
+        }
+    }
+}
+
+#[test]
+fn a_write_counts_though_the_read_for_a_greater_version_fails() {
+    let mut cluster = cluster_with_later_on(&[0, 1, 2]);
+    let put = put(&cluster, "k");
+    let asked = cluster.submit(0, put);
+    while !cluster.on_the_way.is_empty() {
+        let is_read =
+            matches!(&cluster.on_the_way[0], Packet::AtStore { request: StoreRequest::Read { .. }, .. });
+        cluster.deliver(0, is_read.then(|| StoreFault::Io { detail: "as ordered".into() }));
+    }
+    assert!(!is_superseded(&cluster.replies[&asked]), "nothing is known");
+}
+
+#[test]
+fn a_lost_link_while_a_replica_reads_leaves_nothing_behind() {
+    let mut cluster = cluster_with_later_on(&[1]);
+    let put = put(&cluster, "k");
+    cluster.submit(0, put.clone());
+    let is_read_of = |packet: &Packet| {
+        matches!(packet, Packet::AtStore { node: 1, request: StoreRequest::Read { .. }, .. })
+    };
+    while !cluster.on_the_way.iter().any(is_read_of) {
+        cluster.deliver(0, None);
+    }
+    cluster.cut(0, 1);
+    cluster.settle();
+    cluster.pass(2 * TIMEOUT);
+    cluster.settle();
+    let asked = cluster.submit(0, put);
+    cluster.settle();
+    assert!(is_superseded(&cluster.replies[&asked]));
+    assert_eq!(cluster.hosts[0].coordinator.operations(), 0);
+}
