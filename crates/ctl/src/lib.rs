@@ -32,7 +32,7 @@ pub use repository::{BackupFile, BackupNumber, Manifest, Removed, Repository, Ta
 pub use restore::restore;
 pub use transfer::{
     Export, Exported, FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, PartialFile, QuorumWish, export,
-    import,
+    import, is_in_future,
 };
 pub use utc::utc;
 pub use verify::{RepositoryReport, verify_repository};

@@ -110,7 +110,12 @@ fn import_to(
         },
         async |node| {
             let quorum = QuorumWish::default();
-            import(&node, Import { from, name: "lines".to_owned(), bytes_total: None, quorum }, &mut ()).await
+            import(
+                &node,
+                Import { from, name: "lines".to_owned(), bytes_total: None, quorum, skip_future: false },
+                &mut (),
+            )
+            .await
         },
     );
     let stored = node.borrow().stored.clone();
@@ -233,6 +238,7 @@ fn an_export_without_its_end_is_none() {
                 limit: None,
                 format: Format::Binary,
                 zstd: false,
+                skip_future: false,
             };
             export(&node, &all, &mut out, &mut ()).await
         });

@@ -108,5 +108,5 @@ pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
 pub use sstable::{LargeRead, read_with_consent};
 pub use stats::{JobStats, LevelStats, MemoryStats, StallStats, Stats, WalStats};
-pub use verify::{LogEnding, Verified, VerifyProgress, verify};
+pub use verify::{LogEnding, Verified, VerifyProgress, verify, verify_showing};
 pub use wal::{LogEnd, SegmentId};

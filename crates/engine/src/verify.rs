@@ -15,6 +15,7 @@ use crate::manifest::Manifest;
 use crate::obsolete::ObsoleteFiles;
 use crate::open::known_log;
 use crate::paths::Paths;
+use crate::sstable::Show;
 use crate::wal::{LogEnd, WalRecovery};
 use crate::{Error, wal};
 use env::{DirLock, Env};
@@ -78,6 +79,20 @@ pub fn verify(
     log_reaches: Option<LogEnd>,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<Verified, Vec<Error>> {
+    verify_showing(env, dir, log_reaches, progress, &mut |_, _| ())
+}
+
+/// As [`verify`]; `show` is called with each key and what its cell is, once for each cell in the tables and the log.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_showing(
+    env: &Env,
+    dir: &Path,
+    log_reaches: Option<LogEnd>,
+    progress: &mut dyn FnMut(VerifyProgress),
+    show: Show<'_>,
+) -> Result<Verified, Vec<Error>> {
     let paths = Paths::new(dir);
     if !env.fs.exists(dir).map_err(|error| vec![Error::io("look for", dir, error)])? {
         return Err(vec![Error::lost(dir, "is missing")]);
@@ -95,15 +110,16 @@ pub fn verify(
     for (_, meta) in &recovered.tables {
         let mut bytes_done = bytes_before;
         let table = open_table(env, &paths, meta, &cache, &obsolete);
-        let checked = table.verify(&mut |bytes| {
+        let mut tell = |bytes| {
             bytes_done += bytes;
             progress(VerifyProgress { bytes_done, bytes_total });
-        });
+        };
+        let checked = table.verify_showing(&mut tell, show);
         damage.extend(checked.err());
         bytes_before += meta.file_bytes;
         verified.cells += meta.cells;
     }
-    match wal::verify(&env.fs, &paths.wal(), known_log(&recovered, log_reaches)) {
+    match wal::verify_showing(&env.fs, &paths.wal(), known_log(&recovered, log_reaches), show) {
         Ok(log) => {
             verified.wal_records = log.records;
             verified.log_end = log.end;

@@ -47,4 +47,4 @@ pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, IdentityMismatch, Memb
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{ReadNow, Store};
-pub use verify::{VerifiedDirectory, verify};
+pub use verify::{FutureCells, VerifiedDirectory, verify};

@@ -3,10 +3,15 @@
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::Identity;
+use crate::keyspace::ENTITIES;
 use crate::log_mark;
+use bytes::Bytes;
+use cluster::{HybridClock, Key};
 use engine::{LogEnd, Verified, VerifyProgress};
 use env::Env;
+use std::collections::BTreeMap;
 use std::path::Path;
+use stdx::{CellMeta, Version, WallTime};
 
 /// A data directory in which nothing is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,38 @@ pub struct VerifiedDirectory {
     /// Up to where its log must reach at least: see [`Store::note_log_end`](crate::Store::note_log_end). `None`: the
     /// directory does not say.
     pub log_mark: Option<LogEnd>,
+    /// Cells of users' keys whose versions lie in the future.
+    pub future: FutureCells,
+}
+
+/// Cells of users' keys whose versions are further ahead of the clock of this machine than a node accepts from a peer.
+/// They are no damage: a wrong clock issued them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FutureCells {
+    /// Cells in tables and the log, older ones of the same key included.
+    pub cells: u64,
+    /// The clock time of the greatest of their versions.
+    pub latest: Option<WallTime>,
+    /// Keys of them, each with its greatest version: at most [`FutureCells::LISTED_MAX`].
+    pub listed: BTreeMap<Key, Version>,
+}
+
+impl FutureCells {
+    /// Keys that are listed at most.
+    pub const LISTED_MAX: usize = 100;
+
+    fn add(&mut self, key: &[u8], version: Version) {
+        let Some(Ok(key)) = key.strip_prefix(&[ENTITIES]).map(|key| Key::new(Bytes::copy_from_slice(key)))
+        else {
+            return;
+        };
+        self.cells += 1;
+        self.latest = self.latest.max(Some(version.hlc.wall()));
+        if self.listed.len() < Self::LISTED_MAX || self.listed.contains_key(&key) {
+            let greatest = self.listed.entry(key).or_insert(version);
+            *greatest = version.max(*greatest);
+        }
+    }
 }
 
 /// Checks the identity and every byte of the data in `dir`, and that nothing of it is missing; changes nothing.
@@ -47,8 +84,16 @@ pub fn verify(
     });
     let is_own = |tag| identity.as_ref().is_some_and(|identity| identity.tag == tag);
     let log_mark = marked.filter(|marked| is_own(marked.tag)).map(|marked| marked.end);
-    match (identity, engine::verify(env, &dir.join(SHARD), log_mark, progress)) {
-        (Some(identity), Ok(data)) if damage.is_empty() => Ok(VerifiedDirectory { identity, data, log_mark }),
+    let (mut future, wall) = (FutureCells::default(), env.clock.now().wall);
+    let mut show = |key: &[u8], meta: &CellMeta| {
+        if HybridClock::is_ahead(meta.version.hlc, wall) {
+            future.add(key, meta.version);
+        }
+    };
+    match (identity, engine::verify_showing(env, &dir.join(SHARD), log_mark, progress, &mut show)) {
+        (Some(identity), Ok(data)) if damage.is_empty() => {
+            Ok(VerifiedDirectory { identity, data, log_mark, future })
+        }
         (_, verified) => {
             damage.extend(verified.err().into_iter().flatten().map(StoreError::from));
             Err(damage)

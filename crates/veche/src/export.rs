@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// How that is compressed [default: not at all]
     #[arg(long)]
     compress: Option<Compress>,
+    /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
+    #[arg(long, conflicts_with = "compress")]
+    skip_future: bool,
     /// The file, which is there when it is whole; - is standard output
     #[arg(long, value_name = "FILE")]
     to: OsString,
@@ -94,7 +97,11 @@ fn run_to(
 }
 
 fn summary(exported: &Exported, to: &str) -> String {
-    format!("{to}: {}, {}", Count(exported.entries, "entry"), Bytes(exported.bytes))
+    let skipped = match exported.skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} left out, with versions in the future"),
+    };
+    format!("{to}: {}, {}{skipped}", Count(exported.entries, "entry"), Bytes(exported.bytes))
 }
 
 impl Arguments {
@@ -110,6 +117,7 @@ impl Arguments {
                 FileFormat::Ndjson => Format::Ndjson,
             },
             zstd: matches!(self.compress, Some(Compress::Zstd)),
+            skip_future: self.skip_future,
         }
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Each entry is kept on so many nodes [default: as the node has it]
     #[arg(long, value_name = "N")]
     from_replicas: Option<u8>,
+    /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
+    #[arg(long)]
+    skip_future: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -56,16 +59,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 impl Arguments {
     fn open(&self, quorum: QuorumWish) -> Result<Import, String> {
+        let skip_future = self.skip_future;
         if self.from == "-" {
             let from: Box<dyn Read + Send> = Box::new(stdin());
-            return Ok(Import { from, name: "standard input".to_owned(), bytes_total: None, quorum });
+            return Ok(Import {
+                from,
+                name: "standard input".to_owned(),
+                bytes_total: None,
+                quorum,
+                skip_future,
+            });
         }
         let path = Path::new(&self.from);
         let refused = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
         let file = File::open(path).map_err(refused)?;
         let metadata = file.metadata().map_err(refused)?;
         let bytes_total = metadata.is_file().then_some(metadata.len());
-        Ok(Import { from: Box::new(file), name: path.display().to_string(), bytes_total, quorum })
+        Ok(Import {
+            from: Box::new(file),
+            name: path.display().to_string(),
+            bytes_total,
+            quorum,
+            skip_future,
+        })
     }
 }
 
@@ -73,6 +89,7 @@ fn summary(imported: &Imported) -> String {
     let mut parts = vec![format!("{} imported", Count(imported.entries, "entry"))];
     let also = [
         (imported.superseded, "of them found something newer there"),
+        (imported.skipped, "left out, with versions in the future"),
         (imported.sent_again, "were sent again after the node had been busy"),
         (imported.failed, "failed"),
     ];

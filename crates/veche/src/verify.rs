@@ -8,7 +8,8 @@ use engine::{LogEnd, LogEnding};
 use env::Env;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use store::VerifiedDirectory;
+use stdx::WallTime;
+use store::{FutureCells, VerifiedDirectory};
 
 /// Check every byte of a data directory that no node has open, or of a backup repository.
 #[derive(Debug, clap::Args)]
@@ -35,7 +36,7 @@ fn verify_data(data: &Path) -> Result<(), String> {
         display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
     });
     display.end();
-    let VerifiedDirectory { identity, data: verified, log_mark } =
+    let VerifiedDirectory { identity, data: verified, log_mark, future } =
         result.map_err(|damage| match &damage[..] {
             [error] => error.to_string(),
             all => {
@@ -53,7 +54,35 @@ fn verify_data(data: &Path) -> Result<(), String> {
         Count(verified.wal_records, "record"),
         LogEnds(verified.log_ending, verified.log_end, log_mark)
     );
+    if future.cells > 0 {
+        lines_of_future(&future).iter().for_each(|line| print_line!("{line}"));
+    }
     Ok(())
+}
+
+/// What is said of cells whose versions lie in the future. They are no damage.
+fn lines_of_future(future: &FutureCells) -> Vec<String> {
+    let now = Env::os().clock.now().wall;
+    let ahead = |wall: WallTime| {
+        let micros = wall.micros_since_unix_epoch().saturating_sub(now.micros_since_unix_epoch());
+        format!("{} s", micros / 1_000_000)
+    };
+    let latest = future.latest.map(ahead).unwrap_or_default();
+    let mut lines = vec![format!(
+        "{} in the future, up to {latest} ahead of this machine's clock: is the clock right? If it is, see \"Versions from \
+         the future\" in docs/operations.md",
+        match future.cells {
+            1 => "1 cell has a version".to_owned(),
+            cells => format!("{cells} cells have versions"),
+        }
+    )];
+    lines.extend(future.listed.iter().map(|(key, version)| {
+        format!("  \"{}\": {version}, {} ahead", key.as_bytes().escape_ascii(), ahead(version.hlc.wall()))
+    }));
+    if future.listed.len() == FutureCells::LISTED_MAX {
+        lines.push(format!("  no more than {} keys are listed", FutureCells::LISTED_MAX));
+    }
+    lines
 }
 
 /// How a log ends, where, and by its mark.

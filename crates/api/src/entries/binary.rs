@@ -110,6 +110,7 @@ fn put_payload_head(out: &mut Vec<u8>, kind: u8, key: &[u8], attributes: Attribu
 pub(super) struct BinaryReader {
     value_bytes_max: usize,
     state: State,
+    last_version: Option<Version>,
 }
 
 #[derive(Debug)]
@@ -128,7 +129,12 @@ enum State {
 
 impl BinaryReader {
     pub(super) const fn new(value_bytes_max: usize) -> Self {
-        Self { value_bytes_max, state: State::Begin }
+        Self { value_bytes_max, state: State::Begin, last_version: None }
+    }
+
+    /// The version of the last entry, if it had one.
+    pub(super) const fn last_version(&self) -> Option<Version> {
+        self.last_version
     }
 
     /// Whether the stream may stop here: not inside a record, as long as no byte of the next waits.
@@ -203,6 +209,7 @@ impl BinaryReader {
             return self.end(&payload, entries).map(|()| None);
         }
         let head = PayloadHead::read(&payload)?;
+        self.last_version = head.version;
         payload.advance(head.key_at);
         let key =
             Key::new(payload.split_to(head.key_len)).map_err(|error| Fault::malformed(error.to_string()))?;
@@ -238,6 +245,7 @@ struct PayloadHead {
     kind: u8,
     expires_at_ms: Option<u64>,
     ttl_ms: Option<u64>,
+    version: Option<Version>,
     key_at: usize,
     key_len: usize,
 }
@@ -252,12 +260,10 @@ impl PayloadHead {
         let key_len = usize::from(reader.u16()?);
         let expires_at_ms = if flags & flag::EXPIRES_AT == 0 { None } else { Some(reader.u64()?) };
         let ttl_ms = if flags & flag::TTL == 0 { None } else { Some(reader.u64()?) };
-        if flags & flag::VERSION != 0 {
-            reader.version()?;
-        }
+        let version = if flags & flag::VERSION == 0 { None } else { Some(reader.version()?) };
         let key_at = payload.len() - reader.rest().len();
         reader.bytes(key_len)?;
-        Ok(Self { kind, expires_at_ms, ttl_ms, key_at, key_len })
+        Ok(Self { kind, expires_at_ms, ttl_ms, version, key_at, key_len })
     }
 
     const fn has_lifetime(&self) -> bool {

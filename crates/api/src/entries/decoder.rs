@@ -6,6 +6,7 @@ use super::pieces::Pieces;
 use super::{BatchEntry, EntryError, Format};
 use bytes::Bytes;
 use std::borrow::Cow;
+use stdx::Version;
 
 /// Reads entries from a stream that comes in pieces.
 ///
@@ -128,6 +129,15 @@ impl EntryDecoder {
         match may_end {
             true => Ok(()),
             false => Err(self.fail(EntryError::CutShort { entries: self.entries })),
+        }
+    }
+
+    /// The version of the entry that [`EntryDecoder::next`] gave last, if the stream says it. What a batch says is passed
+    /// over, so text that is no version is none.
+    pub const fn last_version(&self) -> Option<Version> {
+        match &self.reader {
+            Reader::Json(reader) => reader.last_version(),
+            Reader::Binary(reader) => reader.last_version(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::binary::{self, Attributes, MAGIC};
 use super::json_entry::{put_json_delete, put_json_key, put_json_value};
 use super::{BatchAction, BatchEntry, Format};
 use cluster::{Lifetime, Page, PageEntry};
-use stdx::CellMeta;
+use stdx::{CellMeta, Version};
 
 /// Writes entries: those of ranges, with their versions, or those of batches.
 #[derive(Debug)]
@@ -63,6 +63,20 @@ impl EntryEncoder {
                 self.put_value(key, attributes_of(*lifetime), value, out);
             }
             BatchAction::Delete => self.put_delete(key, out),
+        }
+    }
+
+    /// Appends an entry that was decoded from a range, with the version that it had there.
+    ///
+    /// # Panics
+    /// As [`EntryEncoder::put_batch_entry`].
+    pub fn put_decoded(&mut self, entry: &BatchEntry, version: Option<Version>, out: &mut Vec<u8>) {
+        match &entry.action {
+            BatchAction::Put { value, lifetime } => {
+                let attributes = Attributes { version, ..attributes_of(*lifetime) };
+                self.put_value(entry.key.as_bytes(), attributes, value, out);
+            }
+            BatchAction::Delete => self.put_delete(entry.key.as_bytes(), out),
         }
     }
 

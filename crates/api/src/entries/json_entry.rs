@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use cluster::Key;
+use stdx::Version;
 
 /// What an encoding field says.
 const BASE64: &str = "base64";
@@ -120,6 +121,7 @@ pub(super) struct JsonReader {
     lexer: Lexer,
     state: State,
     fields: Fields,
+    last_version: Option<Version>,
 }
 
 /// What comes next.
@@ -145,17 +147,23 @@ struct Fields {
     expires_at_ms: Option<u64>,
     ttl_ms: Option<u64>,
     is_delete: bool,
+    version: Option<Version>,
 }
 
 impl JsonReader {
     pub(super) fn new(value_bytes_max: usize) -> Self {
         let (lexer, fields) = (Lexer::default(), Fields::default());
-        Self { value_bytes_max, lexer, state: State::Entry, fields }
+        Self { value_bytes_max, lexer, state: State::Entry, fields, last_version: None }
     }
 
     /// Whether the stream may stop here. The last line may lack its end.
     pub(super) const fn is_between_entries(&self) -> bool {
         matches!(self.state, State::Entry | State::LineEnd) && self.lexer.is_between()
+    }
+
+    /// The version of the last entry, if it had one.
+    pub(super) const fn last_version(&self) -> Option<Version> {
+        self.last_version
     }
 
     /// How many bytes of an unfinished entry it holds.
@@ -197,7 +205,9 @@ impl JsonReader {
             (State::Comma, Token::Comma) => State::NextField,
             (State::FirstField | State::Comma, Token::Close) => {
                 self.state = State::LineEnd;
-                return std::mem::take(&mut self.fields).into_entry(self.value_bytes_max).map(Some);
+                let fields = std::mem::take(&mut self.fields);
+                self.last_version = fields.version;
+                return fields.into_entry(self.value_bytes_max).map(Some);
             }
             _ => return Err("it is not a JSON object".into()),
         };
@@ -227,7 +237,9 @@ impl Fields {
             (Field::Value, Token::String(text)) => self.value = Some(text),
             (Field::KeyEncoding, Token::String(name)) => self.key_is_base64 = is_base64(name.as_deref())?,
             (Field::ValueEncoding, Token::String(name)) => self.value_is_base64 = is_base64(name.as_deref())?,
-            (Field::Version, Token::String(_)) => {}
+            (Field::Version, Token::String(text)) => {
+                self.version = text.and_then(|text| text.parse().ok());
+            }
             (Field::ExpiresAt, Token::Number(millis)) => self.expires_at_ms = Some(millis),
             (Field::Ttl, Token::Number(millis)) => self.ttl_ms = Some(millis),
             (Field::Delete, Token::Bool(is_delete)) => self.is_delete = is_delete,

@@ -4,20 +4,21 @@
 //! that is not what it says, is an error.
 //!
 //! **Mechanism.** What comes is decoded as it is passed on: so entries can be counted, and nothing is taken for whole that
-//! could not be read again. HTTP itself tells the end of a stream from its being cut; the binary format does once more,
+//! could not be read again. Where entries are left out, the others are encoded anew, with their versions. HTTP itself tells the end of a stream from its being cut; the binary format does once more,
 //! for the file.
 
 use super::unzstd::Unzstd;
-use super::{QuorumWish, VALUE_BYTES_MAX};
+use super::{QuorumWish, VALUE_BYTES_MAX, is_in_future};
 use crate::error::CtlError;
 use crate::node::{Answer, Node, SILENCE_MAX};
 use crate::percent;
 use crate::progress::{Observer, Progress};
-use api::entries::{Coding, EntryDecoder, Format};
+use api::entries::{BatchEntry, Coding, EntryDecoder, EntryEncoder, Format};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use http_body_util::Empty;
 use std::io;
+use stdx::Version;
 
 /// Which entries, and how they are to be written.
 #[derive(Clone, Debug)]
@@ -32,8 +33,10 @@ pub struct Export {
     pub limit: Option<u64>,
     /// [`Format::Binary`] or [`Format::Ndjson`].
     pub format: Format,
-    /// The node compresses.
+    /// The node compresses. Not together with `skip_future`.
     pub zstd: bool,
+    /// Leaves out entries whose versions lie in the future: see [`is_in_future`](super::is_in_future).
+    pub skip_future: bool,
 }
 
 /// What was exported.
@@ -43,6 +46,8 @@ pub struct Exported {
     pub entries: u64,
     /// What was written, in bytes.
     pub bytes: u64,
+    /// Entries that were left out, since their versions lie in the future.
+    pub skipped: u64,
 }
 
 /// Writes the entries of a range to `to`. Dropping the future ends it.
@@ -64,18 +69,51 @@ pub async fn export(
         .expect("a valid request");
     let mut answer = node.send(request, SILENCE_MAX).await?.expect(StatusCode::OK).await?;
     let mut check = Check::new(node, export.format, coding, &answer)?;
+    check.past = export.skip_future.then(|| Past {
+        encoder: EntryEncoder::new(export.format),
+        out: Vec::new(),
+        skipped: 0,
+    });
     let mut exported = Exported::default();
+    let mut write = |bytes: &[u8]| to.write_all(bytes).map_err(|source| CtlError::Output { source });
     while let Some(piece) = answer.next().await? {
-        to.write_all(&piece).map_err(|source| CtlError::Output { source })?;
-        exported.bytes += piece.len() as u64;
-        check.feed(piece)?;
-        exported.entries = check.entries.entries();
-        let Exported { entries, bytes } = exported;
+        match &mut check.past {
+            None => {
+                write(&piece)?;
+                exported.bytes += piece.len() as u64;
+                check.feed(piece)?;
+                exported.entries = check.entries.entries();
+            }
+            Some(_) => {
+                check.feed(piece)?;
+                exported.take_past(check.past.as_mut().expect("it was just seen"), &mut write)?;
+            }
+        }
+        let Exported { entries, bytes, .. } = exported;
         observer.on_progress(Progress { bytes_done: bytes, bytes_total: None, entries_done: entries });
     }
     check.end()?;
+    if let Some(past) = &mut check.past {
+        past.encoder.end(&mut past.out);
+        exported.take_past(past, &mut write)?;
+    }
     to.flush().map_err(|source| CtlError::Output { source })?;
     Ok(exported)
+}
+
+impl Exported {
+    /// Writes what was encoded.
+    fn take_past(
+        &mut self,
+        past: &mut Past,
+        write: &mut dyn FnMut(&[u8]) -> Result<(), CtlError>,
+    ) -> Result<(), CtlError> {
+        write(&past.out)?;
+        self.bytes += past.out.len() as u64;
+        (self.entries, self.skipped) = (past.encoder.entries(), past.skipped);
+        past.out.clear();
+        Ok(())
+    }
 }
 
 fn target(export: &Export) -> String {
@@ -97,6 +135,24 @@ struct Check {
     node: String,
     unzstd: Option<Unzstd>,
     entries: EntryDecoder,
+    /// Where entries of the future are left out.
+    past: Option<Past>,
+}
+
+/// The entries that are not left out, encoded anew.
+struct Past {
+    encoder: EntryEncoder,
+    out: Vec<u8>,
+    skipped: u64,
+}
+
+impl Past {
+    fn take(&mut self, entry: &BatchEntry, version: Option<Version>) {
+        match is_in_future(version) {
+            true => self.skipped += 1,
+            false => self.encoder.put_decoded(entry, version, &mut self.out),
+        }
+    }
 }
 
 impl Check {
@@ -113,14 +169,15 @@ impl Check {
             Coding::Zstd => Some(Unzstd::new().map_err(|source| CtlError::Output { source })?),
             _ => None,
         };
-        Ok(Self { node, unzstd, entries: EntryDecoder::of_export(format, VALUE_BYTES_MAX) })
+        let entries = EntryDecoder::of_export(format, VALUE_BYTES_MAX);
+        Ok(Self { node, unzstd, entries, past: None })
     }
 
     fn feed(&mut self, piece: Bytes) -> Result<(), CtlError> {
-        let Self { node, unzstd, entries } = self;
+        let Self { node, unzstd, entries, past } = self;
         match unzstd {
-            None => pass(entries, piece),
-            Some(unzstd) => unzstd.feed(&piece, |out| pass(entries, out.into())),
+            None => pass(entries, past.as_mut(), piece),
+            Some(unzstd) => unzstd.feed(&piece, |out| pass(entries, past.as_mut(), out.into())),
         }
         .map_err(|Bad(detail)| CtlError::BrokenOff { node: node.clone(), detail })
     }
@@ -143,11 +200,15 @@ impl From<io::Error> for Bad {
     }
 }
 
-fn pass(entries: &mut EntryDecoder, piece: Bytes) -> Result<(), Bad> {
+fn pass(entries: &mut EntryDecoder, mut past: Option<&mut Past>, piece: Bytes) -> Result<(), Bad> {
     entries.feed(piece);
     loop {
         match entries.next() {
-            Ok(Some(_)) => {}
+            Ok(Some(entry)) => {
+                if let Some(past) = &mut past {
+                    past.take(&entry, entries.last_version());
+                }
+            }
             Ok(None) => return Ok(()),
             Err(error) => return Err(Bad(error.to_string())),
         }
@@ -167,6 +228,7 @@ mod tests {
             limit: None,
             format: Format::Binary,
             zstd: false,
+            skip_future: false,
         };
         assert_eq!(target(&all), "/v0/entities?start=%00");
         let quorum = QuorumWish { ack: Some(2), from: Some(3) };

@@ -59,6 +59,8 @@ pub struct Import {
     pub bytes_total: Option<u64>,
     /// How many replicas of each entry must answer.
     pub quorum: QuorumWish,
+    /// Leaves out entries whose versions lie in the future: see [`is_in_future`](super::is_in_future).
+    pub skip_future: bool,
 }
 
 /// What became of the entries.
@@ -68,6 +70,8 @@ pub struct Imported {
     pub entries: u64,
     /// Of those, how many found a greater version on the node.
     pub superseded: u64,
+    /// Entries that were left out, since their versions lie in the future.
+    pub skipped: u64,
     /// Entries that failed.
     pub failed: u64,
     /// The first of them.
@@ -93,8 +97,8 @@ pub struct FailedEntry {
 
 /// Writes the entries of a file to a node. Dropping the future ends it.
 pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) -> Imported {
-    let Import { from, name, bytes_total, quorum } = import;
-    let mut supply = Supply::new(source::read(from, name));
+    let Import { from, name, bytes_total, quorum, skip_future } = import;
+    let mut supply = Supply::new(source::read(from, name, skip_future));
     let mut importer = Importer {
         node,
         target: target(&quorum),
@@ -103,7 +107,7 @@ pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) ->
         observer,
     };
     let ended_early = importer.run(&mut supply).await.err();
-    Imported { ended_early, ..importer.imported }
+    Imported { ended_early, skipped: supply.skipped, ..importer.imported }
 }
 
 fn target(quorum: &QuorumWish) -> String {

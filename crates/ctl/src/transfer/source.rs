@@ -1,7 +1,7 @@
 //! The entries of a file, in chunks, on a thread of their own: reading waits, and the connection must not.
 
-use super::VALUE_BYTES_MAX;
 use super::unzstd::{self, Unzstd};
+use super::{VALUE_BYTES_MAX, is_in_future};
 use crate::error::CtlError;
 use api::entries::{BatchEntry, EntryDecoder, EntryError, Format, MAGIC};
 use bytes::Bytes;
@@ -19,15 +19,17 @@ pub(super) struct Chunk {
     pub(super) entries: Vec<BatchEntry>,
     /// So much of the file was read, in bytes.
     pub(super) bytes_read: u64,
+    /// Entries that were left out among them, since their versions lie in the future.
+    pub(super) skipped: u64,
 }
 
 /// The entries of a file, to its end or to what is wrong with it.
 pub(super) type Chunks = mpsc::Receiver<Result<Chunk, CtlError>>;
 
-/// Begins to read.
-pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> Chunks {
+/// Begins to read. With `skip_future`, entries whose versions lie in the future are left out.
+pub(super) fn read(from: Box<dyn Read + Send>, name: String, skip_future: bool) -> Chunks {
     let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
-    let reader = Reader { from, name, bytes_read: 0, sender };
+    let reader = Reader { from, name, skip_future, bytes_read: 0, sender };
     std::thread::spawn(move || reader.run());
     chunks
 }
@@ -35,6 +37,7 @@ pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> Chunks {
 struct Reader {
     from: Box<dyn Read + Send>,
     name: String,
+    skip_future: bool,
     bytes_read: u64,
     sender: mpsc::Sender<Result<Chunk, CtlError>>,
 }
@@ -103,16 +106,17 @@ impl Reader {
             None => entries.insert(EntryDecoder::of_export(self.format_of(&piece)?, VALUE_BYTES_MAX)),
         };
         entries.feed(piece);
-        let mut chunk = Vec::new();
+        let (mut chunk, mut skipped) = (Vec::new(), 0);
         let broken = loop {
             match entries.next() {
+                Ok(Some(_)) if self.skip_future && is_in_future(entries.last_version()) => skipped += 1,
                 Ok(Some(entry)) => chunk.push(entry),
                 Ok(None) => break None,
                 Err(error) => break Some(error),
             }
         };
-        if !chunk.is_empty() {
-            let chunk = Chunk { entries: chunk, bytes_read: self.bytes_read };
+        if !chunk.is_empty() || skipped > 0 {
+            let chunk = Chunk { entries: chunk, bytes_read: self.bytes_read, skipped };
             self.sender.blocking_send(Ok(chunk)).map_err(|_| Stop::NobodyWants)?;
         }
         broken.map_or(Ok(()), |error| Err(self.broken(&error)))

@@ -11,6 +11,8 @@ pub(super) struct Supply {
     unsent: VecDeque<BatchEntry>,
     /// So much of the file was read, in bytes.
     pub(super) bytes_read: u64,
+    /// So many entries were left out so far.
+    pub(super) skipped: u64,
     is_at_end: bool,
     /// Why no more can be read.
     broken: Option<CtlError>,
@@ -18,7 +20,7 @@ pub(super) struct Supply {
 
 impl Supply {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, unsent: VecDeque::new(), bytes_read: 0, is_at_end: false, broken: None }
+        Self { chunks, unsent: VecDeque::new(), bytes_read: 0, skipped: 0, is_at_end: false, broken: None }
     }
 
     /// The next entry, if it is there.
@@ -53,7 +55,8 @@ impl Supply {
 
     fn take(&mut self, chunk: Option<Result<Chunk, CtlError>>) {
         match chunk {
-            Some(Ok(Chunk { entries, bytes_read })) => {
+            Some(Ok(Chunk { entries, bytes_read, skipped })) => {
+                self.skipped += skipped;
                 self.unsent.extend(entries);
                 self.bytes_read = bytes_read;
             }

@@ -64,6 +64,7 @@ pub use large_reads::LargeRead;
 pub(crate) use large_reads::LargeReads;
 pub use meta::{TableId, TableMeta};
 pub use table::Table;
+pub use verify::Show;
 pub use writer::TableWriter;
 
 use crate::Compression;

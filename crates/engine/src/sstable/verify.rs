@@ -9,8 +9,11 @@ use super::summary::Summary;
 use super::table::{INDEX_COLUMNS, Partition, Root, TOP_COLUMNS, Table, read_exact, read_meta};
 use super::window::Window;
 use crate::Error;
-use stdx::CellRef;
+use stdx::{CellMeta, CellRef};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Is shown keys, each with what its cell is.
+pub type Show<'a> = &'a mut dyn FnMut(&[u8], &CellMeta);
 
 impl Table {
     /// Reads every block of the table and checks that all of them fit together: checksums, the order of keys,
@@ -22,6 +25,14 @@ impl Table {
     /// # Errors
     /// [`Error::Corrupt`], with the place of the first thing that is wrong.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.verify_showing(progress, &mut |_, _| ())
+    }
+
+    /// The same. `show` is called with each key and what its cell is.
+    ///
+    /// # Errors
+    /// As [`Table::verify`].
+    pub fn verify_showing(&self, progress: &mut dyn FnMut(u64), show: Show<'_>) -> Result<(), Error> {
         let root = self.root_waiting()?;
         self.verify_header(root)?;
         let top = self.top(root)?;
@@ -32,7 +43,7 @@ impl Table {
         let mut end = HEADER_BYTES;
         for at in 0..top.entries() {
             let partition = self.partition(root, &top, at)?;
-            walk.partition(root, &partition, &top.key(at), progress)?;
+            walk.partition(root, &partition, &top.key(at), progress, show)?;
             end = partition.index.end();
         }
         let counted = walk.summary;
@@ -94,6 +105,7 @@ impl Walk<'_> {
         partition: &Partition,
         top_key: &[u8],
         progress: &mut dyn FnMut(u64),
+        show: Show<'_>,
     ) -> Result<(), Error> {
         let table = self.table;
         let index: IndexBlock = table.read_alone(root, partition.index)?;
@@ -110,7 +122,7 @@ impl Walk<'_> {
             let extent = table.data_extent(partition, &index, at)?;
             let block: DataBlock = table.read_uncached(&mut self.window, extent)?;
             let malformed = |malformed| table.corrupt(extent.offset, malformed);
-            self.block(&block, filter.as_ref(), index_bounds(&index, at)).map_err(malformed)?;
+            self.block(&block, filter.as_ref(), index_bounds(&index, at), show).map_err(malformed)?;
             end = extent.end();
             progress(extent.bytes);
         }
@@ -130,6 +142,7 @@ impl Walk<'_> {
         block: &DataBlock,
         filter: Option<&FilterBlock>,
         (below, last): (Option<Vec<u8>>, Vec<u8>),
+        show: Show<'_>,
     ) -> Result<(), Malformed> {
         let mut at = 0;
         while let Some(entry) = block.entry(at) {
@@ -145,6 +158,7 @@ impl Walk<'_> {
                 return Err(Malformed("the filter denies a key"));
             }
             let cell = CellRef { meta: entry.meta, value: block.slice(&entry.value) };
+            show(&key, &cell.meta);
             match block.find(&key) {
                 Some(found) if found.value == entry.value => self.summary.add(&key, &cell),
                 _ => return Err(Malformed("a key is not found in its block")),

@@ -48,6 +48,7 @@ pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
 pub use spares::Spares;
 
+use crate::sstable::Show;
 use crate::{Durability, Error};
 use env::{Env, File, Fs, OpenMode};
 use format::{GROUP_HEADER_LEN, GroupHeader};
@@ -130,7 +131,20 @@ struct Tail {
 /// # Errors
 /// As [`Wal::open`], of each segment.
 pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, known: KnownLog) -> Result<WalRecovery, Vec<Error>> {
-    recovery::inspect(&**fs, dir, known)
+    verify_showing(fs, dir, known, &mut |_, _| ())
+}
+
+/// The same. `show` is called with each key and what its cell is.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_showing(
+    fs: &Arc<dyn Fs>,
+    dir: &Path,
+    known: KnownLog,
+    show: Show<'_>,
+) -> Result<WalRecovery, Vec<Error>> {
+    recovery::inspect(&**fs, dir, known, show)
 }
 
 /// Begins a log in `dir`, which is made, for a directory in which there was never one. Returns its only segment,

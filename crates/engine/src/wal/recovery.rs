@@ -20,6 +20,7 @@ use super::replay::{SegmentContents, SegmentEnd, replay_bytes};
 use super::spares::read_header;
 use super::{Replay, WalRecovery};
 use crate::Error;
+use crate::sstable::Show;
 use env::{File, Fs, OpenMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,8 +95,14 @@ pub(super) fn recover(
     Ok((last, recovery))
 }
 
-/// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong.
-pub(super) fn inspect(fs: &dyn Fs, dir: &Path, known: KnownLog) -> Result<WalRecovery, Vec<Error>> {
+/// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong. Shows the cells of what
+/// is right.
+pub(super) fn inspect(
+    fs: &dyn Fs,
+    dir: &Path,
+    known: KnownLog,
+    show: Show<'_>,
+) -> Result<WalRecovery, Vec<Error>> {
     let KnownLog { floor, reaches } = known;
     let names = fs.read_dir(dir).map_err(|error| vec![Error::io("list", dir, error)])?;
     let live = names.iter().filter_map(|name| match names::parse(name) {
@@ -119,18 +126,25 @@ pub(super) fn inspect(fs: &dyn Fs, dir: &Path, known: KnownLog) -> Result<WalRec
             // Of the segment before one whose header is damaged, the end is not known.
             let end = end_before(headers.get(i + 1).and_then(Option::as_ref));
             let source = Source { dir, id: header.id, end, reaches };
-            let inspected = inspect_segment(fs, source, &mut recovery);
+            let inspected = inspect_segment(fs, source, &mut recovery, show);
             damage.extend(inspected.err());
         }
     }
     if damage.is_empty() { Ok(recovery) } else { Err(damage) }
 }
 
-fn inspect_segment(fs: &dyn Fs, source: Source<'_>, recovery: &mut WalRecovery) -> Result<(), Error> {
+fn inspect_segment(
+    fs: &dyn Fs,
+    source: Source<'_>,
+    recovery: &mut WalRecovery,
+    show: Show<'_>,
+) -> Result<(), Error> {
     let path = source.path();
     let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
     let bytes = read_up_to(&*file, source.end).map_err(|error| Error::io("read", &path, error))?;
-    recovery.add(&source.contents_of(&bytes)?);
+    let contents = source.contents_of(&bytes)?;
+    recovery.add(&contents);
+    contents.iter().flatten().for_each(|(key, cell)| show(key, &cell.meta));
     Ok(())
 }
 
