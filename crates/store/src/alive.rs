@@ -30,11 +30,12 @@
 //! that were all told to set their data aside must not agree to be empty.
 //!
 //! **Caveats.** What was set aside is kept until the operator removes it; it can be renamed back to `shard-000`. A
-//! wall clock that is far ahead makes a node refuse to start for nothing, or hides what it misses until then. A node that
-//! is up and cut off from all others is taken for one that hears them, and of a restart's hints those are not waited for
-//! that a peer holds which cannot be reached: the regular passes of anti-entropy bring both, long before the grace
-//! period has ended if the nodes meet in time. A key written for five nodes or more may have been deleted where only the
-//! one peer that was not waited for and others that were not asked know it; the next passes find it.
+//! wall clock that is far ahead makes a node refuse to start for nothing, or hides what it misses until then. The refusal
+//! asks the operator to look at the clock. A node that is up and cut off from all others is taken for one that hears
+//! them, and of a restart's hints those are not waited for that a peer holds which cannot be reached: the regular passes
+//! of anti-entropy bring both, long before the grace period has ended if the nodes meet in time. A key written for five
+//! nodes or more may have been deleted where only the one peer that was not waited for and others that were not asked
+//! know it; the next passes find it.
 
 use crate::directory::SHARD;
 use crate::error::StoreError;

@@ -67,10 +67,11 @@ pub enum StoreError {
         /// How to go on without it.
         way_on: String,
     },
-    /// The node was away for longer than its peers surely keep what was deleted meanwhile.
+    /// The node was away for longer than its peers surely keep what was deleted meanwhile, or its wall clock is ahead.
     #[error(
-        "the node of {} was away for {away_days} days, longer than its peers keep deletes: with its data it could bring \
-         back what was deleted meanwhile. If other nodes ran meanwhile, start it with --after-absence rebuild: its data \
+        "the node of {} was away for {away_days} days by the clock of this machine, longer than its peers keep deletes: \
+         with its data it could bring back what was deleted meanwhile. If that clock is wrong, set it right and start \
+         the node again. If it is right and other nodes ran meanwhile, start it with --after-absence rebuild: its data \
          is set aside and it is filled from them. If no node ran, start all with --after-absence keep",
         path.display()
     )]

@@ -95,6 +95,24 @@ fn unless_it_is_told_what_happened_meanwhile_it_refuses_to_start_and_changes_not
 }
 
 #[test]
+fn a_clock_that_is_ahead_is_named_in_the_refusal_and_once_it_is_right_the_node_starts_with_its_data() {
+    let noted = START.saturating_add(HOUR);
+    let disk = disk_of(peers(), noted);
+    let open_at = |wall: WallTime| {
+        let env = Env { fs: Arc::new(disk.clone()), clock: Arc::new(ManualClock::new(wall)) };
+        let options = StoreOptions { membership: peers(), after_absence: AfterAbsence::Refuse, ..options(2) };
+        Store::open(env, Path::new(DATA), options)
+    };
+    let refused =
+        open_at(noted.saturating_add(DAY * 365)).map(|_| ()).expect_err("it seems to have been away");
+    let told = refused.to_string();
+    assert!(told.contains("by the clock of this machine"), "{told}");
+    assert!(told.contains("If that clock is wrong, set it right and start the node again"), "{told}");
+    let (store, opened) = open_at(noted.saturating_add(SECOND)).expect("it was away for a second");
+    assert!(holds_old(&store) && opened.set_aside.is_none() && opened.identity.tag == NodeTag(1));
+}
+
+#[test]
 fn a_node_that_was_not_away_so_long_keeps_its_data() {
     let noted = START.saturating_add(HOUR);
     let disk = disk_of(peers(), noted);
