@@ -228,7 +228,7 @@ impl World {
             Mend::GoodReads(node) => self.host(node).faults.set_bad_reads(0),
             Mend::RoomOnDisk(node) => self.make_room(node),
             Mend::Thaw(node) => self.host(node).clock.thaw(),
-            Mend::RightClock(node) => self.right_clock(node),
+            Mend::RightClock(node) => self.undo_step(node),
             Mend::EndCopy(node) => self.end_copy_of(node),
         }
     }
@@ -322,8 +322,12 @@ impl World {
         self.nemesis.emptied.insert(node);
     }
 
-    fn damage_table(&mut self, node: NodeIndex) {
-        let is_table = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sst");
+    pub(crate) fn damage_table(&mut self, node: NodeIndex) {
+        // A shard that was set aside is kept for its operator. No node reads it, and nothing heals it.
+        let is_table = |path: &PathBuf| {
+            path.starts_with(directories::SHARD)
+                && path.extension().is_some_and(|extension| extension == "sst")
+        };
         let tables: Vec<PathBuf> = self.host(node).disk.file_names().into_iter().filter(is_table).collect();
         if tables.is_empty() || self.has_lost_data() {
             return self.strike_later();

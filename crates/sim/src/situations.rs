@@ -5,6 +5,7 @@ use crate::trace::Trace;
 use crate::world::World;
 use crate::{FaultKind, Scale, Scenario};
 use cluster::{Key, NodeIndex, StoreRequest, StoreResponse};
+use env::Fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -97,4 +98,33 @@ fn data_that_is_set_aside_is_lost_wherever_the_start_that_does_it_is_stopped() {
         world.go_on(2 * SECOND).expect("what was set aside is not missed");
     }
     assert!(stopped > 10, "{stopped} starts were stopped");
+}
+
+#[test]
+fn a_table_that_was_set_aside_with_its_shard_is_not_damaged() {
+    let mut world = two_nodes_with_tables();
+    let tables = tables(&mut world);
+    let stale = PathBuf::from("/data/stale-0000000000000001-1/tables/0000000000000001.sst");
+    for table in &tables {
+        world.host(FIRST).disk.remove_file(table).expect("it is there");
+    }
+    world.host(FIRST).disk.write_file(&stale, b"a table").expect("there is room");
+    world.nemesis.faults = 1;
+    world.damage_table(FIRST);
+    assert!(!world.has_damage(), "nothing reads it, and nothing would heal it");
+    world.host(FIRST).disk.write_file(&tables[0], b"a table").expect("there is room");
+    world.damage_table(FIRST);
+    assert!(world.has_damage());
+}
+
+#[test]
+fn the_operator_of_a_node_with_a_clock_that_is_ahead_sets_it_right_and_the_node_keeps_its_data() {
+    let mut world = two_nodes_with_tables();
+    let tag = |world: &mut World| world.host(FIRST).process.as_ref().map(|process| process.member.tag);
+    let before = tag(&mut world).expect("it serves");
+    world.host(FIRST).clock.step(365 * 24 * 3_600 * 1_000_000);
+    world.end_process(FIRST, Ending::Kill, Some(SECOND));
+    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("it starts with a right clock");
+    assert_eq!(tag(&mut world), Some(before), "its data was not set aside");
+    assert!(!world.host(FIRST).clock.is_wrong());
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
-use store::{Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
+use store::{AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
 
 /// Where the data of every host is, on its own disk.
 const DATA: &str = "/data";
@@ -91,6 +91,8 @@ pub(crate) struct Start<'a> {
     pub(crate) env: Env,
     pub(crate) now: Now,
     pub(crate) me: NodeIndex,
+    /// What becomes of its data if it seems to have been away for too long.
+    pub(crate) after_absence: AfterAbsence,
     pub(crate) layout: &'a Arc<Layout>,
     pub(crate) names: &'a [String],
     pub(crate) scenario: &'a Scenario,
@@ -100,13 +102,13 @@ pub(crate) struct Start<'a> {
 impl Process {
     /// Opens the directory and begins a life.
     pub(crate) fn start(start: Start<'_>) -> Result<Self, StoreError> {
-        let Start { life, env, now, me, layout, names, scenario, mut rng } = start;
+        let Start { life, env, now, me, after_absence, layout, names, scenario, mut rng } = start;
         let options = StoreOptions {
             engine: engine_options(scenario),
             membership: Membership::of(names.to_vec()),
             new_tag: NodeTag(rng.next_u64()),
             away_max: scenario.away_max,
-            after_absence: store::AfterAbsence::Rebuild,
+            after_absence,
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;

@@ -2,7 +2,8 @@
 //!
 //! One clock at a time is wrong: what veche promises holds while the other clocks are right. A step is undone after a
 //! while, or stays until the heal phase. Now and then the process ends with the step, so that the node starts with a
-//! clock that is wrong already.
+//! clock that is wrong already. If the clock is so far ahead that the node refuses to start as one that was away for too
+//! long, its operator does as the manual says: sets the clock right and starts the node again, with its data.
 
 use super::{Mend, Nemesis};
 use crate::host::Ending;
@@ -47,11 +48,16 @@ impl World {
         }
     }
 
-    /// Sets the clock of a node right that had stepped.
-    pub(super) fn right_clock(&mut self, node: NodeIndex) {
+    /// Undoes a step, unless the clock was set right since.
+    pub(super) fn undo_step(&mut self, node: NodeIndex) {
         if self.nemesis.changes.stepped == Some(node) {
-            self.nemesis.changes.stepped = None;
-            self.host(node).clock.correct(0);
+            self.set_clock_right(node);
         }
+    }
+
+    /// Sets the clock of a node right.
+    pub(crate) fn set_clock_right(&mut self, node: NodeIndex) {
+        self.nemesis.changes.stepped.take_if(|stepped| *stepped == node);
+        self.host(node).clock.correct(0);
     }
 }

@@ -21,7 +21,7 @@ use store::AfterRestore;
 /// Where the data of every host is, on its own disk.
 const DATA: &str = "/data";
 /// The directory of the engine, in the data directory.
-const SHARD: &str = "/data/shard-000";
+pub(super) const SHARD: &str = "/data/shard-000";
 /// A node whose directory changed is whole again when it has been settled for this long with links to all peers.
 const WHOLE_AFTER: Duration = Duration::from_secs(3);
 /// Between the steps that prepare a rollback.

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::Rng;
+use store::{AfterAbsence, StoreError};
 
 /// After a start that failed, so long passes until the next.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -65,12 +66,15 @@ impl World {
         }
         let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
         let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
+        // A clock that is ahead looks like an absence: the operator sees to the clock before giving the data up.
+        let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
         let started = Process::start(Start {
             life: host.lives,
             env,
             now,
             me: host.member,
+            after_absence,
             layout,
             names,
             scenario,
@@ -93,7 +97,9 @@ impl World {
                     return;
                 }
                 let host = &mut self.hosts[node.as_usize()];
-                if host.faults.has_stopped() {
+                if matches!(error, StoreError::AwayTooLong { .. }) && host.clock.is_wrong() {
+                    self.set_clock_right(node);
+                } else if host.faults.has_stopped() {
                     host.disk = disk_after(&host.disk, host.at_stop.0, &mut self.rngs.lives);
                 } else if self.is_damaged(node) {
                     // What it needs for its start may be what is lost; the operator does as the manual says.
