@@ -36,6 +36,10 @@ pub enum Plant {
     FrameClocksIgnored,
     /// Compaction drops tombstones without waiting for the grace period.
     TombstoneDroppedEarly,
+    /// Compaction judges expiry and grace periods by the wall clock of its own node alone.
+    ExpiryByOwnClock,
+    /// A pull stores the cells of its sources whatever their versions.
+    PullsUnchecked,
     /// Replicas outside of a write's `from` are written to as well.
     OneReplicaTooMany,
     /// The answers of checkers of a scan are taken for "the same here".
@@ -72,7 +76,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -88,6 +92,8 @@ impl Plant {
         Self::ClockPerThread,
         Self::FrameClocksIgnored,
         Self::TombstoneDroppedEarly,
+        Self::ExpiryByOwnClock,
+        Self::PullsUnchecked,
         Self::OneReplicaTooMany,
         Self::ScanChecksIgnored,
         Self::TakeoverSkips,

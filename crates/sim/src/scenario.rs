@@ -432,6 +432,8 @@ impl Scenario {
             Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
             Plant::RolledBackDirectoryBelieved => return self.bring_out_roll_backs(),
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
+            Plant::ExpiryByOwnClock => return self.bring_out_wrong_clocks(),
+            Plant::PullsUnchecked => return self.admit(FaultKind::FutureCell),
             Plant::TakeoverSkips => return self.bring_out_takeovers(),
             Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
             Plant::SlowReplicaAwaited => return self.slow_one_disk(),
@@ -495,6 +497,23 @@ impl Scenario {
         self.keys = self.keys.max(20);
         self.ttl_share = 0.0;
         self.value_bytes_max = 64;
+    }
+
+    /// Keys that are written or deleted once, and compacted again and again, on nodes whose clocks step past their expiry
+    /// and the grace period.
+    fn bring_out_wrong_clocks(&mut self) {
+        self.fault_kinds = vec![FaultKind::ClockStep];
+        self.admit(FaultKind::ClockStep);
+        self.faults = self.faults.max(12);
+        self.ttl_max = Duration::from_secs(3_600);
+        self.ttl_share = 0.5;
+        self.cold_share = 0.5;
+        self.delete_share = 0.3;
+        self.value_bytes_max = 2 << 10;
+        self.memtable_bytes = 1 << 10;
+        if !self.has_short_grace() {
+            self.quorums = QuorumStyle::Any;
+        }
     }
 
     /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.

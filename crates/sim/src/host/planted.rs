@@ -3,14 +3,15 @@
 use crate::Plant;
 use crate::history::Operation;
 use cluster::{
-    Asker, Command, Cut, Effect, Failure, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder,
-    PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply, ScanAnswer,
-    ScanPart, ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Asker, Command, Cut, Effect, Failure, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page,
+    PageBuilder, PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply,
+    ScanAnswer, ScanPart, ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag, Version};
+use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag, Now, Version};
 
 /// What a planted bug keeps on a host, for one life of its process.
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub(crate) struct Planted {
     was_busy: bool,
     /// Versions that reads have written back to another replica.
     written_back: BTreeSet<Version>,
+    /// Versions that a pull would refuse, by the keys and versions under which the machine was given them.
+    disguised: BTreeMap<(Key, Version), Version>,
 }
 
 /// The command that a planted bug makes of one.
@@ -121,6 +124,39 @@ impl Planted {
         let is_too_small = plant == Some(Plant::WriteBackTooSmall) && is_write_back;
         (is_too_small && !self.written_back.insert(version))
             .then_some(PeerAnswer::Written { superseded: false })
+    }
+
+    /// Has a planted bug hide from a pull that versions of its source are ahead of what `clock` believes.
+    pub(crate) fn disguise(
+        &mut self,
+        plant: Option<Plant>,
+        now: Now,
+        clock: &HybridClock,
+        message: &mut Message,
+    ) {
+        let (
+            Some(Plant::PullsUnchecked),
+            Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Cells { entries, .. }), .. },
+        ) = (plant, message)
+        else {
+            return;
+        };
+        for (key, cell) in entries {
+            let version = cell.meta.version;
+            if !clock.believes(version.hlc, now) {
+                cell.meta.version = Version::new(clock.issued(), version.tag);
+                self.disguised.insert((key.clone(), cell.meta.version), version);
+            }
+        }
+    }
+
+    /// Has the store be given the version that a planted bug has hidden from the machine.
+    pub(crate) fn unmask(&mut self, request: &mut StoreRequest) {
+        if let StoreRequest::Write { key, cell, .. } = request
+            && let Some(version) = self.disguised.get(&(key.clone(), cell.meta.version))
+        {
+            cell.meta.version = *version;
+        }
     }
 
     /// Has a planted bug change a request to write, or answer it at once.

@@ -83,6 +83,8 @@ pub(crate) struct Process {
     skips_healing: bool,
     /// A planted bug: what peers remember of its lives is not heard.
     forgets_lives: bool,
+    /// A planted bug: compaction goes by the wall clock of this host.
+    expires_by_own_clock: bool,
 }
 
 /// What a process is started with.
@@ -163,6 +165,7 @@ impl Process {
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
             forgets_lives: scenario.plant == Some(Plant::RolledBackDirectoryBelieved),
+            expires_by_own_clock: scenario.plant == Some(Plant::ExpiryByOwnClock),
         })
     }
 
@@ -201,7 +204,8 @@ impl Process {
                     self.store.note_absences_owed(absences);
                 }
                 node.handle_timeout(now);
-                self.store.set_horizon(node.horizon(now), node.exchanged_to(now));
+                let horizon = if self.expires_by_own_clock { now.wall } else { node.horizon(now) };
+                self.store.set_horizon(horizon, node.exchanged_to(now));
             }
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),

@@ -2,6 +2,7 @@
 
 use super::{Event, PAGE_WITHIN, World};
 use crate::history::{Scans, Told};
+use crate::host::Host;
 use crate::host::planted::{self, Sent};
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
@@ -12,7 +13,7 @@ use cluster::{
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
-use stdx::Instant;
+use stdx::{Instant, Now};
 use store::WriteGroup;
 
 /// A reply may be so late past its deadline.
@@ -43,6 +44,7 @@ impl World {
     pub(crate) fn turn(&mut self, place: Place, input: Input) {
         let now = self.show_clocks(place.node);
         self.trace.note(self.now, || format!("  {place:?} <- {input:?}"));
+        let input = self.disguise(place, now, input);
         let Some(process) = self.process(place) else { return };
         let effects = process.handle(now, place.asker, input);
         let (group, sent) = (process.write_group(), BTreeMap::new());
@@ -54,6 +56,18 @@ impl World {
         self.submit_group(place, turn.group, turn.group_deadline);
         self.send_packets(place, turn.sent);
         self.arm(place);
+    }
+
+    /// Has a planted bug change what a machine is given.
+    fn disguise(&mut self, place: Place, now: Now, mut input: Input) -> Input {
+        let plant = self.scenario.plant;
+        if let Input::Message(_, message, _) = &mut input
+            && plant.is_some()
+        {
+            let Host { process: Some(process), planted, .. } = self.host(place.node) else { return input };
+            planted.disguise(plant, now, &process.member.clock, message);
+        }
+        input
     }
 
     /// Has the machine woken when it wants to be.
@@ -125,6 +139,7 @@ impl World {
     fn ask_to_write(&mut self, turn: &mut Turn, id: StoreId, mut request: StoreRequest) {
         let place = turn.place;
         let plant = self.scenario.plant;
+        self.host(place.node).planted.unmask(&mut request);
         self.note_issued(place, &request);
         if let StoreRequest::Write { key, cell, .. } = &request {
             let member = self.member_of(place.node);
