@@ -58,6 +58,26 @@ fn a_step_forward_moves_neither_versions_nor_the_bound_and_ends_with_the_step_ba
 }
 
 #[test]
+fn a_node_notes_no_time_up_to_which_it_heard_of_deletes_that_only_its_own_clock_shows() {
+    for hosts in [2, 3, 5] {
+        let mut world = World::started(hosts, 34);
+        let heard_to = |world: &World| world.node(0).heard_to(world.now_at(0)).expect("it is ready");
+        assert_eq!(heard_to(&world), world.now_at(0).wall);
+        world.hosts[0].wall_offset_micros = 10 * 365 * 24 * HOUR_MICROS;
+        let is_near = |world: &World| {
+            let right = world.now_at(usize::MAX).wall;
+            (right..=right.saturating_add(HybridClock::SKEW_MAX + SECOND)).contains(&heard_to(world))
+        };
+        assert!(is_near(&world), "at once, before any peer is heard");
+        (1..hosts).for_each(|peer| world.cut_off(0, peer));
+        world.run(60 * SECOND);
+        assert!(is_near(&world), "also while no peer is heard, and the time goes on");
+        world.hosts[0].wall_offset_micros = -HOUR_MICROS;
+        assert_eq!(heard_to(&world), world.now_at(0).wall, "never past its own clock");
+    }
+}
+
+#[test]
 fn a_step_that_the_peers_make_too_is_followed() {
     let mut world = World::started(3, 22);
     world.hosts[0].wall_offset_micros = HOUR_MICROS;

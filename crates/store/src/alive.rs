@@ -6,8 +6,8 @@
 //! ([`AfterAbsence`](crate::AfterAbsence)). Absences between which nothing was caught up with add up.
 //!
 //! **Mechanism.** The file `alive` holds a time: of all deletes before it the node has heard. The host has it moved every
-//! few minutes ([`Alive::advance`]); opening the directory does not move it, nor does it ever go back. Whether it may
-//! move is seen from what the node remembers:
+//! few minutes ([`Alive::advance`]), to a time that the peers' clocks support (`cluster::Node::heard_to`); opening the
+//! directory does not move it, nor does it ever go back. Whether it may move is seen from what the node remembers:
 //!
 //! * A node that is not settled lacks what it is being filled with. The time stays: for a copy, that which came with it.
 //! * A node that was away for no longer than [`RESTART_MAX`], which counts from the time in the file and not from its last
@@ -30,12 +30,12 @@
 //! that were all told to set their data aside must not agree to be empty.
 //!
 //! **Caveats.** What was set aside is kept until the operator removes it; it can be renamed back to `shard-000`. A
-//! wall clock that is far ahead makes a node refuse to start for nothing, or hides what it misses until then. The refusal
-//! asks the operator to look at the clock. A node that is up and cut off from all others is taken for one that hears
-//! them, and of a restart's hints those are not waited for that a peer holds which cannot be reached: the regular passes
-//! of anti-entropy bring both, long before the grace period has ended if the nodes meet in time. A key written for five
-//! nodes or more may have been deleted where only the one peer that was not waited for and others that were not asked
-//! know it; the next passes find it.
+//! wall clock that is far ahead when a node starts makes it refuse for nothing; when its directory is made, it hides what
+//! the node misses until then. The refusal asks the operator to look at the clock. A node that is up and cut off from all
+//! others is taken for one that hears them, and of a restart's hints those are not waited for that a peer holds which
+//! cannot be reached: the regular passes of anti-entropy bring both, long before the grace period has ended if the nodes
+//! meet in time. A key written for five nodes or more may have been deleted where only the one peer that was not waited
+//! for and others that were not asked know it; the next passes find it.
 
 use crate::directory::SHARD;
 use crate::error::StoreError;

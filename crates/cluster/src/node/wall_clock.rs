@@ -66,6 +66,18 @@ impl Node {
         self.member.clock.set_ceiling(ceiling);
     }
 
+    /// The time up to which this node has heard of all deletes, for the host to note durably; `None` before it is ready,
+    /// and while peers may be reachable that have not told their time. It is not past the ceiling: a time that only this
+    /// node's clock shows would hide a later absence until it has come.
+    pub fn heard_to(&self, now: Now) -> Option<WallTime> {
+        let believed = match self.member.clock.ceiling() {
+            WallCeiling::Unlimited => now.wall,
+            WallCeiling::Unheard => return None,
+            WallCeiling::At(ceiling) => now.wall.min(ceiling.expected_wall(now)),
+        };
+        self.is_ready().then_some(believed)
+    }
+
     /// Whether this node's wall clock is known to be further ahead than the peers believe.
     pub(super) fn is_clock_ahead(&self, now: Now) -> bool {
         matches!(self.wall_clock, WallClock::Compared(ceiling) if now.wall > ceiling.expected_wall(now))

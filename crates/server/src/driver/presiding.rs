@@ -170,11 +170,10 @@ impl Driver<Presiding> {
     async fn note_alive(self: Rc<Self>) {
         loop {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
-            if !self.look(|core| core.machine.node.is_ready()) {
-                // Peers may still hold hints for it.
-                continue;
-            }
-            let (store, wall) = (self.local.store.clone(), self.process.clock.now().wall);
+            let now = self.process.clock.now();
+            // Before the node is ready peers may still hold hints for it.
+            let Some(wall) = self.look(|core| core.machine.node.heard_to(now)) else { continue };
+            let store = self.local.store.clone();
             let noted = tokio::task::spawn_blocking(move || store.note_alive(wall)).await;
             if let Ok(Err(error)) = noted {
                 tracing::warn!(%error, "it could not be noted that the node is alive");

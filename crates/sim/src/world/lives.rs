@@ -179,9 +179,9 @@ impl World {
             // As the server does: it ends, and its next start judges the absence.
             return self.end_process(place.node, Ending::Kill, Some(START_AGAIN));
         }
-        if notes_alive && process.node.is_ready() {
+        if notes_alive && let Some(wall) = process.node.heard_to(now) {
             // As the server does; a failure leaves what was noted before.
-            let _ = process.store.note_alive(now.wall);
+            let _ = process.store.note_alive(wall);
         }
         // A failure leaves the older mark, which stays true.
         let _ = process.store.note_log_end();
