@@ -20,17 +20,6 @@ use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario, is_fit_for_short_grace
 use std::time::Duration;
 use stdx::Rng;
 
-/// Kinds of change that are drawn. The others are reached with [`Scenario::draw_with`] only.
-const DRAWN: [FaultKind; 8] = [
-    FaultKind::LoseTwoDisks,
-    FaultKind::RollBack,
-    FaultKind::LoseFiles,
-    FaultKind::RestoreNode,
-    FaultKind::RestoreCluster,
-    FaultKind::DuplicateMember,
-    FaultKind::LongAbsence,
-    FaultKind::Suspend,
-];
 /// The share of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;
 /// Kinds of faults beside the one that is asked for, at most.
@@ -46,7 +35,8 @@ impl Scenario {
         if !rng.chance(CHANGE_SHARE) {
             return;
         }
-        self.admit(DRAWN[rng.below(DRAWN.len() as u64) as usize]);
+        let kinds = FaultKind::CHANGES;
+        self.admit(kinds[rng.below(kinds.len() as u64) as usize]);
     }
 
     /// Makes half of the faults be of this kind, and keeps the run within what is promised then.
