@@ -34,7 +34,7 @@ pub enum Plant {
     ClockPerThread,
     /// The clocks that frames carry are not observed.
     FrameClocksIgnored,
-    /// Compaction drops tombstones without waiting for the grace period.
+    /// Compaction drops tombstones without waiting for the grace period, or for the peers to have exchanged them.
     TombstoneDroppedEarly,
     /// Compaction judges expiry and grace periods by the wall clock of its own node alone.
     ExpiryByOwnClock,

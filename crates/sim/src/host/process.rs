@@ -85,6 +85,8 @@ pub(crate) struct Process {
     forgets_lives: bool,
     /// A planted bug: compaction goes by the wall clock of this host.
     expires_by_own_clock: bool,
+    /// A planted bug: compaction does not wait until the peers have exchanged a delete.
+    drops_tombstones_early: bool,
 }
 
 /// What a process is started with.
@@ -166,6 +168,7 @@ impl Process {
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
             forgets_lives: scenario.plant == Some(Plant::RolledBackDirectoryBelieved),
             expires_by_own_clock: scenario.plant == Some(Plant::ExpiryByOwnClock),
+            drops_tombstones_early: scenario.plant == Some(Plant::TombstoneDroppedEarly),
         })
     }
 
@@ -205,7 +208,9 @@ impl Process {
                 }
                 node.handle_timeout(now);
                 let horizon = if self.expires_by_own_clock { now.wall } else { node.horizon(now) };
-                self.store.set_horizon(horizon, node.exchanged_to(now));
+                let exchanged_to =
+                    if self.drops_tombstones_early { now.wall } else { node.exchanged_to(now) };
+                self.store.set_horizon(horizon, exchanged_to);
             }
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),
