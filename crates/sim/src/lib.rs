@@ -4,7 +4,7 @@
 //! operating system are replaced. The same seed gives the same run, event for event. Each run is 60 seconds of
 //! its own time, with thousands of commands of clients and at least five faults, and ends in the first
 //! invariant that did not hold, or in none. A run with a flood is 9 seconds in which clients ask for far more than
-//! disks bear, and has no fault.
+//! disks bear, and has no fault. Two planted bugs have runs of some seconds, with faults in a fixed order.
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which are traits of the world
 //! beside faults. Hosts stand in a world with one queue of events; each
@@ -41,6 +41,8 @@ mod world;
 
 pub use plant::Plant;
 pub use run::{Report, run};
-pub use scenario::{Dimension, Dimensions, FaultKind, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario};
+pub use scenario::{
+    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario,
+};
 pub use time::Nanos;
 pub use trace::Trace;

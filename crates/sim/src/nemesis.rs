@@ -2,11 +2,12 @@
 //!
 //! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
 //! in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`, `directories`,
-//! `future`, `absence`.
+//! `future`, `absence`. Faults in a fixed order are in `fixed`.
 
 mod absence;
 mod clocks;
 mod directories;
+mod fixed;
 mod future;
 
 use crate::Nanos;

@@ -72,11 +72,15 @@ pub enum Plant {
     WriteBackTooSmall,
     /// What peers remember of a node's lives is not heard.
     RolledBackDirectoryBelieved,
+    /// A rebuild begins at once, while writes that count acknowledgements of the lost disk are under way.
+    RebuildUnsettled,
+    /// The node's record does not keep that a repair is owed.
+    OwedRepairForgotten,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LateWriteWins,
@@ -110,5 +114,7 @@ impl Plant {
         Self::BusyForGood,
         Self::WriteBackTooSmall,
         Self::RolledBackDirectoryBelieved,
+        Self::RebuildUnsettled,
+        Self::OwedRepairForgotten,
     ];
 }

@@ -3,6 +3,7 @@
 //! **Safety.** Clients ask and the nemesis strikes; each invariant is checked as soon as it can be.
 //!
 //! In a run with a flood clients ask for more than disks bear instead, and nothing else goes wrong.
+//! In a run with fixed faults, commands and faults come in the order that `nemesis::fixed` gives them.
 //!
 //! **Heal.** All links are up, disks and clocks are right, every process is started.
 //!
@@ -58,7 +59,7 @@ const TRIES: usize = 5;
 /// A coordinator that lived so long past the begin of a write has made its hints durable or given them up.
 const HINTS_KEPT_WITHIN: Duration = Duration::from_secs(6);
 /// Every node that lived so long past the begin of a write remembers durably what it gave up of it.
-const OWED_KEPT_WITHIN: Duration = Duration::from_secs(8);
+pub(crate) const OWED_KEPT_WITHIN: Duration = Duration::from_secs(8);
 /// No wall clock is further behind than this, with all its jumps.
 const BEHIND_MAX: Duration = Duration::from_secs(60);
 /// Clocks may be so far behind what was issued before a liveness phase begins.
@@ -147,9 +148,13 @@ impl World {
     fn go_through(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
         self.wait_until("a node that was started does not serve", READY_WITHIN, Self::all_serve)?;
-        match self.scenario.flood {
-            None => self.go_through_faults()?,
-            Some(load) => self.go_through_flood(load)?,
+        match (self.scenario.flood, self.scenario.fixed) {
+            (Some(load), _) => self.go_through_flood(load)?,
+            (None, Some(fixed)) => {
+                self.note("fixed faults");
+                self.go_through_fixed(fixed)?;
+            }
+            (None, None) => self.go_through_faults()?,
         }
         self.note("heal");
         self.heal();

@@ -11,7 +11,8 @@
 //! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
 //! hears of it only when it is read. A run with *one slow disk at a time* has no other fault, and what it takes to
 //! promise that no write of the others notices: memtables and values that fit, clocks that agree. A run with a *flood* has
-//! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little.
+//! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little. A run with
+//! *fixed faults* ([`FixedFaults`]) has only those; plants that need several faults within a second are run so.
 
 mod change;
 mod dimension;
@@ -292,6 +293,8 @@ pub struct Scenario {
     pub one_slow_disk: bool,
     /// Clients ask for more than disks bear, and nothing else goes wrong.
     pub flood: Option<FloodLoad>,
+    /// The safety phase has these faults, in a fixed order, in place of those that are drawn.
+    pub fixed: Option<FixedFaults>,
     /// Traits of the world beside faults.
     pub dimensions: Dimensions,
 }
@@ -309,6 +312,15 @@ pub struct FloodLoad {
     pub after: u64,
 }
 
+/// Faults and commands in a fixed order: see `nemesis::fixed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FixedFaults {
+    /// A node is cut off and the others drop hints for it. Then all nodes stop.
+    OwingNodesStop,
+    /// A node loses its disk while writes are under way that only this node has acknowledged.
+    LostDiskAmidWrites,
+}
+
 /// Where tables are scrubbed, a round is over within this time.
 const SCRUB_PERIOD: Duration = Duration::from_secs(10);
 /// The longest time to live, unless a kind of change asks for another.
@@ -319,6 +331,8 @@ const HINT_AGE_MAX: Duration = Duration::from_secs(3 * 24 * 3600);
 const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
 /// Long against the outages of a run with a short grace period, short against the run.
 const GRACE_SHORT: Duration = Duration::from_secs(20);
+/// A third of it is longer than a run with fixed faults, until owed repairs must be done.
+const GRACE_WITHOUT_ROUND: Duration = Duration::from_secs(600);
 
 impl Scenario {
     /// The run of a seed; with a planted bug, one in which that can matter.
@@ -412,6 +426,7 @@ impl Scenario {
             page_bytes_max: [256, 1 << 10, 8 << 10, 128 << 10][rng.below(4) as usize],
             one_slow_disk: false,
             flood: None,
+            fixed: None,
             dimensions: Dimensions::default(),
         }
     }
@@ -431,6 +446,8 @@ impl Scenario {
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
             Plant::RolledBackDirectoryBelieved => return self.bring_out_roll_backs(),
+            Plant::RebuildUnsettled => return self.bring_out_late_writes(),
+            Plant::OwedRepairForgotten => return self.bring_out_owed_repairs(),
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
             Plant::ExpiryByOwnClock => return self.bring_out_wrong_clocks(),
             Plant::PullsUnchecked => return self.admit(FaultKind::FutureCell),
@@ -514,6 +531,46 @@ impl Scenario {
         if !self.has_short_grace() {
             self.quorums = QuorumStyle::Any;
         }
+    }
+
+    /// A disk that is lost while writes are under way. There is one node more than replicas, so that
+    /// the coordinator of the writes is none of them.
+    fn bring_out_late_writes(&mut self) {
+        self.fixed = Some(FixedFaults::LostDiskAmidWrites);
+        self.fault_kinds = vec![FaultKind::LoseDisk];
+        self.nodes = 4;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.grace = GRACE_LONG;
+        self.hint_bytes_max = 64 << 20;
+        self.operations_max = 256;
+        self.ttl_share = 0.0;
+        self.value_bytes_max = 64;
+        self.delay_max = Duration::from_millis(2);
+        self.sync_max = Duration::from_millis(3);
+        self.skew_max = Duration::from_millis(100);
+    }
+
+    /// Room for a few hints, and keys that are written once and never read, since a read would repair
+    /// them. No operator asks for a repair. The first round of anti-entropy is due only after the
+    /// time within which owed repairs must be done.
+    fn bring_out_owed_repairs(&mut self) {
+        self.fixed = Some(FixedFaults::OwingNodesStop);
+        self.fault_kinds = vec![FaultKind::Partition];
+        self.nodes = 3;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.hint_bytes_max = 200;
+        self.cold_share = 1.0;
+        self.read_share = 0.0;
+        self.delete_share = 0.0;
+        self.ttl_share = 0.0;
+        self.value_bytes_max = 64;
+        self.grace = GRACE_LONG;
+        self.operations_max = 256;
+        self.skew_max = Duration::from_millis(100);
+        self.take_on(Dimension::UnforcedRepair, &mut Rng::new(self.seed));
+        self.grace = GRACE_WITHOUT_ROUND;
     }
 
     /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.

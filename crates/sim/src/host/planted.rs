@@ -178,6 +178,10 @@ impl Planted {
             (Plant::BusyForGood, StoreRequest::Write { .. }) if self.was_busy => {
                 Some(StoreResponse::Failed(StoreFault::Overloaded { retry_after: Duration::from_secs(1) }))
             }
+            (Plant::OwedRepairForgotten, StoreRequest::Remember { record }) => {
+                record.repair_owed = NodeSet::EMPTY;
+                None
+            }
             (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
             (Plant::LateWriteWins, StoreRequest::Write { key, cell, .. }) => {
                 self.last.insert(key.clone(), cell.clone());

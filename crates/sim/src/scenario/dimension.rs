@@ -169,7 +169,7 @@ impl Scenario {
         }
     }
 
-    fn take_on(&mut self, dimension: Dimension, rng: &mut Rng) {
+    pub(super) fn take_on(&mut self, dimension: Dimension, rng: &mut Rng) {
         if !self.allows(dimension) {
             return;
         }
