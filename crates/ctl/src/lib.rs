@@ -31,8 +31,8 @@ pub use progress::{Observer, Progress};
 pub use repository::{BackupFile, BackupNumber, Manifest, Removed, Repository, Taken};
 pub use restore::restore;
 pub use transfer::{
-    Export, Exported, FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, PartialFile, QuorumWish, export,
-    import, is_in_future,
+    Export, Exported, FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, PartialFile, QuorumWish, count,
+    export, import, is_in_future,
 };
 pub use utc::utc;
 pub use verify::{RepositoryReport, verify_repository};

@@ -232,6 +232,8 @@ fn an_export_without_its_end_is_none() {
         };
         let exported = with_server(respond, async |node| {
             let all = Export {
+                prefix: None,
+                keys: false,
                 cluster: None,
                 start: None,
                 end: None,

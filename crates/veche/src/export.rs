@@ -14,21 +14,27 @@ use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-/// Write the entries of a node, or of the whole cluster, to a file.
+/// Write the entries of the whole cluster, or of a node, to a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
-    /// The entries of the whole cluster, not only those that this node holds
-    #[arg(long)]
+    /// Only the entries that this node holds, not those of the whole cluster
+    #[arg(long, conflicts_with_all = ["ack", "from_replicas"])]
+    local: bool,
+    /// The entries of the whole cluster, which is the default
+    #[arg(long, hide = true, conflicts_with = "local")]
     cluster: bool,
-    /// With --cluster: of each key, so many replicas must have a say
-    #[arg(long, value_name = "N", requires = "cluster")]
+    /// Of each key, so many replicas must answer [default: a majority]
+    #[arg(long, value_name = "N")]
     ack: Option<u8>,
-    /// With --cluster: of so many replicas
-    #[arg(long, value_name = "N", requires = "cluster")]
+    /// Of so many replicas [default: that of the node]
+    #[arg(long, value_name = "N")]
     from_replicas: Option<u8>,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<OsString>,
     /// First key [default: the first of all]
     #[arg(long, value_name = "KEY")]
     start: Option<OsString>,
@@ -38,9 +44,15 @@ pub(crate) struct Arguments {
     /// So many entries at most
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// How entries are written
-    #[arg(long, default_value = "binary")]
-    format: FileFormat,
+    /// Keys and versions without values, a JSON object on each line
+    #[arg(long, conflicts_with = "skip_future")]
+    keys: bool,
+    /// Print the number of entries, and write none
+    #[arg(long, conflicts_with_all = ["keys", "skip_future", "compress", "to"])]
+    count: bool,
+    /// How entries are written [default: binary; ndjson with --keys]
+    #[arg(long)]
+    format: Option<FileFormat>,
     /// How that is compressed [default: not at all]
     #[arg(long)]
     compress: Option<Compress>,
@@ -48,11 +60,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "compress")]
     skip_future: bool,
     /// The file, which is there when it is whole; - is standard output
-    #[arg(long, value_name = "FILE")]
-    to: OsString,
+    #[arg(long, value_name = "FILE", required_unless_present = "count")]
+    to: Option<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FileFormat {
     /// Behind lengths and checksums, closed by a count: docs/entries-format.md
     Binary,
@@ -70,8 +82,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let node = Node::new(url.authority());
     let to = arguments.to.clone();
-    let export = arguments.into_export();
+    let export = arguments.into_export()?;
     let interrupt = Interrupt::watch()?;
+    let Some(to) = to else {
+        let count =
+            interrupt.run(async { ctl::count(&node, &export).await.map_err(|error| error.to_string()) })?;
+        print_line!("{count}");
+        return Ok(());
+    };
     if to == "-" {
         let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock())?;
         print_note!("{}", summary(&exported, "standard output"));
@@ -105,19 +123,27 @@ fn summary(exported: &Exported, to: &str) -> String {
 }
 
 impl Arguments {
-    fn into_export(self) -> Export {
+    fn into_export(self) -> Result<Export, String> {
         let quorum = QuorumWish { ack: self.ack, from: self.from_replicas };
-        Export {
-            cluster: self.cluster.then_some(quorum),
+        if self.keys && self.format == Some(FileFormat::Binary) {
+            return Err(
+                "--keys: the binary format has no entries without values; use --format ndjson".to_owned()
+            );
+        }
+        Ok(Export {
+            cluster: (!self.local).then_some(quorum),
+            prefix: self.prefix.map(OsString::into_vec),
+            keys: self.keys,
             start: self.start.map(OsString::into_vec),
             end: self.end.map(OsString::into_vec),
             limit: self.limit,
             format: match self.format {
-                FileFormat::Binary => Format::Binary,
-                FileFormat::Ndjson => Format::Ndjson,
+                Some(FileFormat::Ndjson) => Format::Ndjson,
+                None if self.keys => Format::Ndjson,
+                None | Some(FileFormat::Binary) => Format::Binary,
             },
             zstd: matches!(self.compress, Some(Compress::Zstd)),
             skip_future: self.skip_future,
-        }
+        })
     }
 }

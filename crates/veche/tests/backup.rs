@@ -312,8 +312,25 @@ fn a_cluster_comes_back_by_an_export_of_all_of_it() {
     assert_eq!(source.exchange(0, bare("DELETE", "/v0/entity?id=w7&replicas=2/3")).status, 202);
     entries.retain(|(key, _)| key != "w7");
     let file = source.dir().join("all");
-    let out = done(&["export", "--url", &source.url(1), "--cluster", "--ack", "3", "--to", text(&file)]);
+    let out = done(&["export", "--url", &source.url(1), "--ack", "3", "--to", text(&file)]);
     assert!(out.contains(&format!("{} entries", entries.len())), "{out}");
+    let url = source.url(1);
+    assert_eq!(done(&["export", "--url", &url, "--ack", "3", "--count"]).trim(), entries.len().to_string());
+    let of_prefix = entries.iter().filter(|(key, _)| key.starts_with("w1")).count();
+    assert_eq!(
+        done(&["export", "--url", &url, "--ack", "3", "--count", "--prefix", "w1"]).trim(),
+        of_prefix.to_string()
+    );
+    let local: usize =
+        done(&["export", "--url", &url, "--count", "--local"]).trim().parse().expect("a number");
+    assert!(local < entries.len(), "some keys are on other nodes alone");
+    let keys = source.dir().join("keys");
+    let out = done(&["export", "--url", &url, "--ack", "3", "--keys", "--prefix", "w1", "--to", text(&keys)]);
+    assert!(out.contains(&format!("{of_prefix} entries")), "{out}");
+    let lines = std::fs::read_to_string(&keys).expect("it was written");
+    assert!(
+        lines.lines().count() == of_prefix && lines.contains("\"key\":\"w1\"") && !lines.contains("value")
+    );
     let target = Cluster::start(3);
     let import =
         ["import", "--url", &target.url(0), "--from", text(&file), "--ack", "3", "--from-replicas", "3"];

@@ -108,9 +108,17 @@ impl Answer {
     /// # Errors
     /// [`CtlError::BrokenOff`]: there should be more.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CtlError> {
+        self.next_within(SILENCE_MAX).await
+    }
+
+    /// The same, of a node that may be silent for so long.
+    ///
+    /// # Errors
+    /// [`CtlError::BrokenOff`]: there should be more.
+    pub(crate) async fn next_within(&mut self, silence_max: Duration) -> Result<Option<Bytes>, CtlError> {
         loop {
             let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
-            match timeout(SILENCE_MAX, self.response.frame()).await {
+            match timeout(silence_max, self.response.frame()).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
@@ -118,7 +126,7 @@ impl Answer {
                     }
                 }
                 Ok(Some(Err(error))) => return Err(broken(with_source(&error))),
-                Err(_) => return Err(broken(format!("it said nothing for {} s", SILENCE_MAX.as_secs()))),
+                Err(_) => return Err(broken(format!("it said nothing for {} s", silence_max.as_secs()))),
             }
         }
     }

@@ -4,8 +4,9 @@
 //! that is not what it says, is an error.
 //!
 //! **Mechanism.** What comes is decoded as it is passed on: so entries can be counted, and nothing is taken for whole that
-//! could not be read again. Where entries are left out, the others are encoded anew, with their versions. HTTP itself tells the end of a stream from its being cut; the binary format does once more,
-//! for the file.
+//! could not be read again. Where entries are left out, the others are encoded anew, with their versions. HTTP itself
+//! tells the end of a stream from its being cut; the binary format does once more, for the file. Of keys alone, only the
+//! lines are counted.
 
 use super::unzstd::Unzstd;
 use super::{QuorumWish, VALUE_BYTES_MAX, is_in_future};
@@ -18,19 +19,27 @@ use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use http_body_util::Empty;
 use std::io;
+use std::time::Duration;
 use stdx::Version;
+
+/// How long a count may take.
+const COUNT_MAX: Duration = Duration::from_secs(3_600);
 
 /// Which entries, and how they are to be written.
 #[derive(Clone, Debug)]
 pub struct Export {
     /// Those of the whole cluster, with this quorum; else those that the node itself holds.
     pub cluster: Option<QuorumWish>,
+    /// The beginning of all keys; `None`: any.
+    pub prefix: Option<Vec<u8>>,
     /// The first key; `None`: from the first of all.
     pub start: Option<Vec<u8>>,
     /// The first key behind the last; `None`: to the last of all.
     pub end: Option<Vec<u8>>,
     /// So many at most.
     pub limit: Option<u64>,
+    /// Their keys and versions alone, as [`Format::Ndjson`]. Not together with `skip_future`.
+    pub keys: bool,
     /// [`Format::Binary`] or [`Format::Ndjson`].
     pub format: Format,
     /// The node compresses. Not together with `skip_future`.
@@ -68,7 +77,7 @@ pub async fn export(
         .body(Empty::<Bytes>::new())
         .expect("a valid request");
     let mut answer = node.send(request, SILENCE_MAX).await?.expect(StatusCode::OK).await?;
-    let mut check = Check::new(node, export.format, coding, &answer)?;
+    let mut check = Check::new(node, export, coding, &answer)?;
     check.past = export.skip_future.then(|| Past {
         encoder: EntryEncoder::new(export.format),
         out: Vec::new(),
@@ -82,7 +91,7 @@ pub async fn export(
                 write(&piece)?;
                 exported.bytes += piece.len() as u64;
                 check.feed(piece)?;
-                exported.entries = check.entries.entries();
+                exported.entries = check.content.entries();
             }
             Some(_) => {
                 check.feed(piece)?;
@@ -116,13 +125,38 @@ impl Exported {
     }
 }
 
+/// Counts the entries of a range, without moving them here. Dropping the future ends it.
+///
+/// # Errors
+/// [`CtlError`].
+pub async fn count(node: &Node, export: &Export) -> Result<u64, CtlError> {
+    let request = node
+        .request(Method::GET, &format!("{}&count=1", target(export)))
+        .body(Empty::<Bytes>::new())
+        .expect("a valid request");
+    // Nothing comes before the last entry was counted.
+    let mut answer = node.send(request, COUNT_MAX).await?.expect(StatusCode::OK).await?;
+    let mut text = Vec::new();
+    while let Some(piece) = answer.next_within(COUNT_MAX).await? {
+        text.extend_from_slice(&piece);
+    }
+    let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| {
+        let detail = "it answers a count with something else than a number".to_owned();
+        CtlError::BrokenOff { node: node.to_string(), detail }
+    })
+}
+
 fn target(export: &Export) -> String {
-    let Export { cluster, start, end, limit, .. } = export;
+    let Export { cluster, prefix, start, end, limit, keys, .. } = export;
+    let mut parameters = Vec::new();
+    parameters.extend(prefix.as_ref().map(|prefix| format!("prefix={}", percent::encode(prefix))));
     // The least of all keys.
-    let start = start.as_deref().unwrap_or(b"\0");
-    let mut parameters = vec![format!("start={}", percent::encode(start))];
+    let least = prefix.is_none().then_some(&b"\0"[..]);
+    parameters.extend(start.as_deref().or(least).map(|start| format!("start={}", percent::encode(start))));
     parameters.extend(end.as_ref().map(|end| format!("end={}", percent::encode(end))));
     parameters.extend(limit.map(|limit| format!("limit={limit}")));
+    parameters.extend(keys.then(|| "keys=1".to_owned()));
     if let Some(quorum) = cluster {
         parameters.push("cluster=1".to_owned());
         parameters.extend(quorum.parameters());
@@ -134,9 +168,28 @@ fn target(export: &Export) -> String {
 struct Check {
     node: String,
     unzstd: Option<Unzstd>,
-    entries: EntryDecoder,
+    content: Content,
     /// Where entries of the future are left out.
     past: Option<Past>,
+}
+
+/// The content of a stream.
+enum Content {
+    Entries(Box<EntryDecoder>),
+    /// Keys, so many lines of JSON.
+    Keys {
+        lines: u64,
+        is_in_line: bool,
+    },
+}
+
+impl Content {
+    const fn entries(&self) -> u64 {
+        match self {
+            Self::Entries(entries) => entries.entries(),
+            Self::Keys { lines, .. } => *lines,
+        }
+    }
 }
 
 /// The entries that are not left out, encoded anew.
@@ -156,8 +209,8 @@ impl Past {
 }
 
 impl Check {
-    fn new(node: &Node, format: Format, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
-        let node = node.to_string();
+    fn new(node: &Node, export: &Export, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
+        let (node, format) = (node.to_string(), export.format);
         let is_of = |name: header::HeaderName, wanted: Option<&str>| answer.header(name) == wanted;
         if !is_of(header::CONTENT_TYPE, Some(format.media_type()))
             || !is_of(header::CONTENT_ENCODING, coding.name())
@@ -169,15 +222,18 @@ impl Check {
             Coding::Zstd => Some(Unzstd::new().map_err(|source| CtlError::Output { source })?),
             _ => None,
         };
-        let entries = EntryDecoder::of_export(format, VALUE_BYTES_MAX);
-        Ok(Self { node, unzstd, entries, past: None })
+        let content = match export.keys {
+            true => Content::Keys { lines: 0, is_in_line: false },
+            false => Content::Entries(Box::new(EntryDecoder::of_export(format, VALUE_BYTES_MAX))),
+        };
+        Ok(Self { node, unzstd, content, past: None })
     }
 
     fn feed(&mut self, piece: Bytes) -> Result<(), CtlError> {
-        let Self { node, unzstd, entries, past } = self;
+        let Self { node, unzstd, content, past } = self;
         match unzstd {
-            None => pass(entries, past.as_mut(), piece),
-            Some(unzstd) => unzstd.feed(&piece, |out| pass(entries, past.as_mut(), out.into())),
+            None => pass(content, past.as_mut(), piece),
+            Some(unzstd) => unzstd.feed(&piece, |out| pass(content, past.as_mut(), out.into())),
         }
         .map_err(|Bad(detail)| CtlError::BrokenOff { node: node.clone(), detail })
     }
@@ -187,7 +243,13 @@ impl Check {
         if !self.unzstd.as_ref().is_none_or(Unzstd::may_end) {
             return Err(broken("what it sent ends inside of a compressed frame".to_owned()));
         }
-        self.entries.end().map_err(|error| broken(error.to_string()))
+        match &mut self.content {
+            Content::Entries(entries) => entries.end().map_err(|error| broken(error.to_string())),
+            Content::Keys { is_in_line: true, .. } => {
+                Err(broken("what it sent ends inside of a line".to_owned()))
+            }
+            Content::Keys { .. } => Ok(()),
+        }
     }
 }
 
@@ -200,7 +262,15 @@ impl From<io::Error> for Bad {
     }
 }
 
-fn pass(entries: &mut EntryDecoder, mut past: Option<&mut Past>, piece: Bytes) -> Result<(), Bad> {
+fn pass(content: &mut Content, mut past: Option<&mut Past>, piece: Bytes) -> Result<(), Bad> {
+    let entries = match content {
+        Content::Entries(entries) => entries,
+        Content::Keys { lines, is_in_line } => {
+            *lines += piece.iter().filter(|byte| **byte == b'\n').count() as u64;
+            *is_in_line = piece.last().map_or(*is_in_line, |last| *last != b'\n');
+            return Ok(());
+        }
+    };
     entries.feed(piece);
     loop {
         match entries.next() {
@@ -223,6 +293,8 @@ mod tests {
     fn a_range_is_asked_for_as_it_is_meant() {
         let all = Export {
             cluster: None,
+            prefix: None,
+            keys: false,
             start: None,
             end: None,
             limit: None,
@@ -240,5 +312,7 @@ mod tests {
             ..all
         };
         assert_eq!(target(&part), "/v0/entities?start=a%20b&end=%FF&limit=5&cluster=1&ack=2&from=3");
+        let keys = Export { prefix: Some(b"a b".to_vec()), keys: true, ..all };
+        assert_eq!(target(&keys), "/v0/entities?prefix=a%20b&keys=1");
     }
 }

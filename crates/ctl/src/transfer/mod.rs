@@ -11,7 +11,7 @@ use cluster::HybridClock;
 use env::Env;
 use stdx::Version;
 
-pub use export::{Export, Exported, export};
+pub use export::{Export, Exported, count, export};
 pub use import::{FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, import};
 pub use partial::PartialFile;
 
