@@ -123,7 +123,8 @@ impl Checkpoints {
             Alive::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
         }
         engine.checkpoint(&path.join(SHARD))?;
-        self.identity.store(fs, path)
+        // The mark is about the log of the node, which no copy has.
+        Identity::without_log_mark(self.identity.tag, self.identity.membership.clone()).store(fs, path)
     }
 
     /// The data of a node that is behind has not heard of all deletes before this moment.

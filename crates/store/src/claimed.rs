@@ -8,6 +8,7 @@ use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
 use crate::keyspace;
 use crate::log_mark::{self, LogMark, Marked};
+use crate::lost::Missing;
 use crate::presence::Presence;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
@@ -15,7 +16,7 @@ use crate::store::Store;
 use crate::{lost, node_record};
 use cluster::{HybridClock, NodeRecord, NodeSet, Standing};
 use engine::{Engine, HorizonSource, Recovery};
-use env::{DirLock, Env};
+use env::{DirLock, Env, Fs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Claimed {
     ///
     /// # Errors
     /// [`StoreError`]: in use, made for another cluster, its identity corrupt, a copy that nothing was decided for, emptied
-    /// while it belongs to a node on its own, or refused by the operating system.
+    /// or without its log mark while it belongs to a node on its own, or refused by the operating system.
     pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
@@ -117,15 +118,18 @@ impl Claimed {
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let found = Identity::find(fs, dir, &membership, has_shard)?;
         let restored = restored::find(fs, dir)?;
-        let marked = log_mark::find(fs, dir)?;
+        let log_mark = log_mark::find(fs, dir)?;
+        let mut marked = log_mark.marked();
         let (mut set_aside, mut missed) = (None, None);
-        if let (Some(identity), false) = (&found, holds_data)
-            && marked.is_some_and(|marked| marked.tag == identity.tag)
-        {
-            let alive = alive.as_ref().ok_or_else(|| lost::refuse_emptied(dir))?;
-            set_aside = lost::set_aside((fs, dir), alive, (identity.tag, now), &lost::emptied(dir))?;
+        let missing = found.as_ref().and_then(|identity| Missing::of(identity, holds_data, log_mark));
+        if let (Some(identity), Some(missing)) = (&found, missing) {
+            let alive = alive.as_ref().ok_or_else(|| missing.refuse(dir))?;
+            set_aside = lost::set_aside((fs, dir), alive, (identity.tag, now), &missing.sentence(dir))?;
+            if marked.is_none() {
+                marked = Some(log_mark::note_lost(fs, dir, identity.tag)?);
+            }
         }
-        let mut kept = found.filter(|_| holds_data);
+        let mut kept = found.filter(|_| holds_data && missing.is_none());
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
             let absence = Absence { dir, now, away_max, after_absence, restored };
             (set_aside, missed) = match absence.end(alive, identity.tag)? {
@@ -135,12 +139,12 @@ impl Claimed {
             kept = kept.filter(|_| set_aside.is_none());
         }
         if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
-            identity.tag = new_tag;
+            *identity = Identity::without_log_mark(new_tag, identity.membership.clone());
             identity.store(fs, dir)?;
         }
 
         let is_new = kept.is_none();
-        let identity = kept.unwrap_or(Identity { tag: new_tag, membership });
+        let identity = kept.unwrap_or_else(|| Identity::without_log_mark(new_tag, membership));
         if is_new {
             identity.store(fs, dir)?;
             // Before there is a shard that could be taken for one that was away since the last note.
@@ -182,7 +186,7 @@ impl Claimed {
         let Self {
             env,
             dir,
-            identity,
+            mut identity,
             marked,
             is_new,
             set_aside,
@@ -240,7 +244,7 @@ impl Claimed {
             store.remember(&record)?;
         }
         // Before anything is acknowledged, and not before the record says what an older mark said.
-        match store.note_log_end() {
+        match note_first(&store, &mut identity, (fs, &dir)) {
             // The former mark still holds, and the host notes the end again.
             Err(error) if error.is_out_of_space() => {
                 tracing::warn!(%error, "it could not be noted how far the log is durable");
@@ -290,12 +294,23 @@ impl Claimed {
         let (fs, now) = (&*self.env.fs, self.env.clock.now().wall);
         let old = (self.identity.tag, now);
         self.set_aside = lost::set_aside((fs, &self.dir), alive, old, &missing.to_string())?;
-        self.identity.tag = self.new_tag;
+        self.identity = Identity::without_log_mark(self.new_tag, self.identity.membership.clone());
         self.identity.store(fs, &self.dir)?;
         alive.note(now)?;
         (self.is_new, self.missed) = (true, None);
         Ok(())
     }
+}
+
+/// Notes how far the log is durable, and then in `identity`, of the directory `at`, that this is noted.
+fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> Result<(), StoreError> {
+    store.note_log_end()?;
+    if store.log_mark.is_noted() && !identity.has_log_mark {
+        let marked = Identity { has_log_mark: true, ..identity.clone() };
+        marked.store(at.0, at.1)?;
+        *identity = marked;
+    }
+    Ok(())
 }
 
 /// `record` of a node that owes these peers a repair.

@@ -44,8 +44,8 @@ pub enum StoreError {
     },
     /// The file that tells how far the log was durable is not what was written.
     #[error(
-        "{} is corrupt: {detail}; remove it to start without the check that nothing of the log is missing",
-        path.display()
+        "{} is corrupt: {detail}; to start without the check that nothing of the log is missing: echo unknown > {}",
+        path.display(), path.display()
     )]
     LogMarkCorrupt {
         /// The file.

@@ -26,7 +26,9 @@ pub const HASH_VERSION: u32 = 1;
 
 /// The file of a data directory that says whose it is. It keeps its name and its bytes while a node runs.
 pub const IDENTITY_FILE: &str = "identity";
-const HEADER: &str = "veche-identity 1";
+/// The first lines of all versions of the format: version 1 does not say whether there is a mark of the log.
+const HEADERS: [&str; 2] = ["veche-identity 1", "veche-identity 2"];
+const HEADER: &str = HEADERS[1];
 
 /// What all nodes of a cluster have in common, and no start may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,9 @@ pub struct Identity {
     pub tag: NodeTag,
     /// The cluster it was made for.
     pub membership: Membership,
+    /// Whether the node of this tag has a log mark beside its data (see `log_mark`). Noted once the first mark is
+    /// durable, and before anything is acknowledged: from then on a directory without a mark has lost it.
+    pub(crate) has_log_mark: bool,
 }
 
 /// A node on its own and a cluster of this one node hold the same keys.
@@ -162,6 +167,11 @@ impl fmt::Display for AsBefore<'_> {
 }
 
 impl Identity {
+    /// The identity of a node that has no log mark yet.
+    pub(crate) fn without_log_mark(tag: NodeTag, membership: Membership) -> Self {
+        Self { tag, membership, has_log_mark: false }
+    }
+
     /// The identity in `dir`, which must have been made for `membership`; `None` where there is neither an identity nor a
     /// shard yet.
     pub(crate) fn find(
@@ -222,8 +232,9 @@ impl Identity {
         let Membership { nodes, own, partitions, hash_version } = &self.membership;
         let own = own.as_ref().map(|own| format!("self {own}\n"));
         format!(
-            "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nnodes {}\n{}",
+            "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nlog-mark {}\nnodes {}\n{}",
             self.tag.0,
+            if self.has_log_mark { "yes" } else { "no" },
             nodes.join(","),
             own.unwrap_or_default()
         )
@@ -231,16 +242,23 @@ impl Identity {
 
     /// The inverse of what is stored; the error says what is wrong.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut lines = sealed::unseal(bytes, HEADER)?.lines();
+        let (version, body) = sealed::unseal_version(bytes, &HEADERS)?;
+        let mut lines = body.lines();
         let tag = field(lines.next(), "tag")?;
         let tag = u64::from_str_radix(tag, 16).map_err(|_| format!("{tag:?} is not a tag"))?;
         let partitions = number(lines.next(), "partitions")?;
         let hash_version = number(lines.next(), "hash")?;
+        let has_log_mark = version > 0
+            && match field(lines.next(), "log-mark")? {
+                "yes" => true,
+                "no" => false,
+                other => return Err(format!("{other:?} is not yes or no")),
+            };
         let nodes = field(lines.next(), "nodes")?;
         let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
         let own = lines.next().map(|line| field(Some(line), "self").map(str::to_owned)).transpose()?;
         let membership = Membership { nodes, own, partitions, hash_version };
-        Ok(Self { tag: NodeTag(tag), membership })
+        Ok(Self { tag: NodeTag(tag), membership, has_log_mark })
     }
 }
 
@@ -260,21 +278,42 @@ mod tests {
 
     fn identity(nodes: &[&str]) -> Identity {
         let nodes = nodes.iter().map(ToString::to_string).collect();
-        Identity { tag: NodeTag(0x0123_4567_89ab_cdef), membership: Membership::of(nodes) }
+        Identity::without_log_mark(NodeTag(0x0123_4567_89ab_cdef), Membership::of(nodes))
     }
 
     fn encode(identity: &Identity) -> Vec<u8> {
         sealed::seal(&identity.text())
     }
 
-    /// Nodes of the first release wrote these bytes; they must be read for ever.
+    /// Version 1 is written no more; it must be read for ever.
     #[test]
-    fn the_file_is_what_it_was() {
+    fn a_file_of_version_1_is_read_and_says_nothing_of_a_mark() {
         let identity = identity(&["http://b:1", "http://a:1"]);
         let bytes = "veche-identity 1\ntag 0123456789abcdef\npartitions 4096\nhash 1\nnodes http://a:1,http://b:1\n\
                      crc32c f8e76262\n";
-        assert_eq!(String::from_utf8_lossy(&encode(&identity)), bytes);
         assert_eq!(Identity::decode(bytes.as_bytes()), Ok(identity));
+    }
+
+    /// These bytes must be read for ever.
+    #[test]
+    fn the_file_is_what_it_was() {
+        let mut identity = identity(&["http://b:1", "http://a:1"]);
+        for (has_log_mark, bytes) in [
+            (
+                false,
+                "veche-identity 2\ntag 0123456789abcdef\npartitions 4096\nhash 1\nlog-mark no\n\
+                 nodes http://a:1,http://b:1\ncrc32c 3253ffa6\n",
+            ),
+            (
+                true,
+                "veche-identity 2\ntag 0123456789abcdef\npartitions 4096\nhash 1\nlog-mark yes\n\
+                 nodes http://a:1,http://b:1\ncrc32c b0d58d8b\n",
+            ),
+        ] {
+            identity.has_log_mark = has_log_mark;
+            assert_eq!(String::from_utf8_lossy(&encode(&identity)), bytes);
+            assert_eq!(Identity::decode(bytes.as_bytes()).as_ref(), Ok(&identity));
+        }
     }
 
     #[test]

@@ -13,7 +13,13 @@
 //! another tag than that of the identity says nothing about the present shard: it is left from one that was set aside or
 //! lost. In a cluster it says that the node stands for a lost one, until the record of the node says so.
 //!
-//! Directories of older releases have no mark. They are opened without this check, and are given one.
+//! The identity says whether there is a mark (`Identity::has_log_mark`), so that a missing mark is noticed like missing
+//! data (see `lost`). The order at a first start is: identity without a mark, shard, mark, identity with a mark. Only then
+//! is anything acknowledged. An identity of version 1 is that of an older release, which may have kept no mark: such a
+//! directory is opened without this check, and is given both.
+//!
+//! An operator who accepts the loss of the end of the log writes the word `unknown` into the file. That holds for one
+//! start, which replaces the file.
 //!
 //! **Caveats.** A cut that takes no more than was written after the mark, about the last second under load, looks like
 //! the end that a crash leaves. Under `Durability::Os` only what was synced is marked.
@@ -28,8 +34,31 @@ use stdx::NodeTag;
 
 const FILE: &str = "log-mark";
 const HEADER: &str = "veche-log-mark 1";
+/// What an operator writes into the file who accepts that the end of the log may be missing.
+pub(crate) const UNKNOWN: &str = "unknown";
 
-/// What the file says.
+/// What a directory says of the end of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// There is no file.
+    Nothing,
+    /// An operator has accepted that the end of the log may be missing.
+    Unknown,
+    /// A node has noted it.
+    Marked(Marked),
+}
+
+impl Found {
+    /// What a node has noted.
+    pub(crate) fn marked(self) -> Option<Marked> {
+        match self {
+            Self::Marked(marked) => Some(marked),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+}
+
+/// What a node has noted in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// Whose log it is.
@@ -43,14 +72,24 @@ pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join(FILE)
 }
 
-/// The mark in `dir`, if there is one.
-pub(crate) fn find(fs: &dyn Fs, dir: &Path) -> Result<Option<Marked>, StoreError> {
+/// What `dir` says of the end of its log.
+pub(crate) fn find(fs: &dyn Fs, dir: &Path) -> Result<Found, StoreError> {
     let path = path(dir);
     if !fs.exists(&path).map_err(StoreError::io("look for", &path))? {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     let bytes = sealed::read(fs, &path)?;
-    decode(&bytes).map(Some).map_err(|detail| StoreError::LogMarkCorrupt { path, detail })
+    if bytes.trim_ascii() == UNKNOWN.as_bytes() {
+        return Ok(Found::Unknown);
+    }
+    decode(&bytes).map(Found::Marked).map_err(|detail| StoreError::LogMarkCorrupt { path, detail })
+}
+
+/// Notes that `dir` had the log of the node `tag`, of which nothing is left: a node with another tag stands for a lost one.
+pub(crate) fn note_lost(fs: &dyn Fs, dir: &Path, tag: NodeTag) -> Result<Marked, StoreError> {
+    let marked = Marked { tag, end: LogEnd { segment: SegmentId(0), len: 0 } };
+    sealed::replace(fs, dir, FILE, &text(marked))?;
+    Ok(marked)
 }
 
 /// Takes the mark away from `dir`, durably: nothing is known of the log any more.
@@ -81,6 +120,11 @@ impl LogMark {
     /// Whether the file says `end`. Does no I/O, but waits while the file is written.
     pub(crate) fn is_at(&self, end: LogEnd) -> bool {
         *self.noted.lock().unwrap_or_else(PoisonError::into_inner) == Some(end)
+    }
+
+    /// Whether there is a mark.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Makes durable that the log was durable up to the end that `durable_end` returns.

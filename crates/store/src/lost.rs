@@ -6,14 +6,16 @@
 //! says what is missing and what can be done.
 //!
 //! **Mechanism.** A directory has lost data when the log mark of its own identity (see `log_mark`) does not fit the shard:
-//! the shard is missing or holds no data, or its log ends before the mark. It also has lost data when the engine misses a file
+//! the shard is missing or holds no data, or its log ends before the mark. The same is true when the identity says that
+//! there is a mark and there is none: nothing then tells what else is missing. It also has lost data when the engine misses a file
 //! that another one names: the manifest, a live table, a segment of the log ([`engine::Error::Lost`]). In a
 //! cluster what is left is set aside like the data of a node that was away for too long (see `alive`): it is evidence, and
 //! may hold the only copy of a key. It is not used as a head start, because nothing tells how old a delete was
 //! that only the lost part of the log held, and the peers may have dropped that delete.
 //!
 //! **A crash on the way.** The old mark stays until the record of the new identity says "rebuilding". A start that finds
-//! a mark of another identity than its own and no record therefore begins as rebuilding as well.
+//! a mark of another identity than its own and no record therefore begins as rebuilding as well. Where the mark itself
+//! is missing, one of the old identity is written after the shard was set aside.
 //!
 //! **Caveats.** Bytes that changed in place are damage and not a loss: tables heal, a damaged manifest or log is
 //! refused with the place of the damage. A manifest that was cut exactly at the end of an edit is only noticed by
@@ -22,14 +24,52 @@
 use crate::alive::Alive;
 use crate::directory::SHARD;
 use crate::error::StoreError;
-use crate::log_mark::{self, Marked};
+use crate::identity::Identity;
+use crate::log_mark::{self, Found, Marked};
 use env::Fs;
 use std::path::{Path, PathBuf};
 use stdx::{NodeTag, WallTime};
 
-/// What the directory `data` is missing that holds no data in its shard, although its mark says that it did.
-pub(crate) fn emptied(data: &Path) -> String {
-    format!("{} is missing or holds no data, and it did", data.join(SHARD).display())
+/// What is seen to be missing before the shard is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The shard, or all data in it.
+    Data,
+    /// The mark of the log.
+    Mark,
+}
+
+impl Missing {
+    /// What a directory of this identity lacks that says `found` of its log.
+    pub(crate) fn of(identity: &Identity, holds_data: bool, found: Found) -> Option<Self> {
+        let has_own_mark = found.marked().is_some_and(|marked| marked.tag == identity.tag);
+        match (holds_data, identity.has_log_mark) {
+            (false, true) => Some(Self::Data),
+            (false, false) => has_own_mark.then_some(Self::Data),
+            (true, true) => (!has_own_mark && found != Found::Unknown).then_some(Self::Mark),
+            (true, false) => None,
+        }
+    }
+
+    /// The end of a sentence about the data directory `data`.
+    pub(crate) fn sentence(self, data: &Path) -> String {
+        match self {
+            Self::Data => format!("{} is missing or holds no data, and it did", data.join(SHARD).display()),
+            Self::Mark => format!(
+                "{} is missing or belongs to another node, so that a log that was cut would not be noticed",
+                log_mark::path(data).display()
+            ),
+        }
+    }
+
+    /// The refusal of a node on its own.
+    pub(crate) fn refuse(self, data: &Path) -> StoreError {
+        let way_on = match self {
+            Self::Data => way_to_start_empty(data),
+            Self::Mark => way_to_go_on(data),
+        };
+        StoreError::DataLost { path: data.to_owned(), detail: self.sentence(data), way_on }
+    }
 }
 
 /// Sets the shard of `data` aside, if it is there, because of what is `missing`: it belongs to the node `tag`. Returns
@@ -53,11 +93,6 @@ pub(crate) fn set_aside(
     Ok(stale)
 }
 
-/// The refusal of a node on its own whose shard was emptied.
-pub(crate) fn refuse_emptied(data: &Path) -> StoreError {
-    StoreError::DataLost { path: data.to_owned(), detail: emptied(data), way_on: way_to_start_empty(data) }
-}
-
 /// The refusal of a node on its own in which the engine misses something. `marked`: what the engine was told of the log.
 pub(crate) fn refuse(data: &Path, missing: &engine::Error, marked: Option<Marked>) -> StoreError {
     let is_by_mark = |marked: Marked| match missing {
@@ -65,13 +100,18 @@ pub(crate) fn refuse(data: &Path, missing: &engine::Error, marked: Option<Marked
         _ => false,
     };
     let way_on = match marked {
-        Some(marked) if is_by_mark(marked) => format!(
-            "to go on with what is left, without acknowledged writes that are lost, remove {}",
-            log_mark::path(data).display()
-        ),
+        Some(marked) if is_by_mark(marked) => way_to_go_on(data),
         _ => way_to_start_empty(data),
     };
     StoreError::DataLost { path: data.to_owned(), detail: missing.to_string(), way_on }
+}
+
+fn way_to_go_on(data: &Path) -> String {
+    format!(
+        "to go on with what is left, without acknowledged writes that are lost: echo {} > {}",
+        log_mark::UNKNOWN,
+        log_mark::path(data).display()
+    )
 }
 
 fn way_to_start_empty(data: &Path) -> String {

@@ -78,9 +78,13 @@ pub(crate) enum Copied {
 /// what is corrupt or refused by the operating system. Their bytes are checked by [`verify`](crate::verify()) only.
 pub fn prepare_restored(env: &Env, dir: &Path, after: AfterRestore) -> Result<Identity, StoreError> {
     let fs = &*env.fs;
-    let identity = load_whole(env, dir)?;
+    let mut identity = load_whole(env, dir)?;
     let _lock = directory::lock(fs, dir)?;
     // What was copied into the place of a lost shard has another log.
+    if identity.has_log_mark {
+        identity.has_log_mark = false;
+        identity.store(fs, dir)?;
+    }
     log_mark::remove(fs, dir)?;
     if identity.membership.has_peers() {
         mark(fs, dir, Copied::Decided(after))?;

@@ -40,8 +40,13 @@ pub(crate) fn seal(text: &str) -> Vec<u8> {
 /// The inverse of [`seal`], for a text whose first line is `header` or that of another version of the format; the
 /// error says what is wrong.
 pub(crate) fn unseal<'a>(bytes: &'a [u8], header: &str) -> Result<&'a str, String> {
+    unseal_version(bytes, &[header]).map(|(_, body)| body)
+}
+
+/// The same, for a format with several versions, at least one. Returns the index of the header that was found, too.
+pub(crate) fn unseal_version<'a>(bytes: &'a [u8], headers: &[&str]) -> Result<(usize, &'a str), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    let kind = header.split_inclusive(' ').next().unwrap_or_default();
+    let kind = headers.first().and_then(|header| header.split_inclusive(' ').next()).unwrap_or_default();
     if !text.starts_with(kind) {
         return Err(format!("it does not begin with {kind:?}"));
     }
@@ -50,10 +55,11 @@ pub(crate) fn unseal<'a>(bytes: &'a [u8], header: &str) -> Result<&'a str, Strin
     if checksum != format!("{CHECKSUM}{:08x}\n", crc32c(sealed.as_bytes())) {
         return Err("its checksum does not match".to_owned());
     }
-    match sealed.split_once('\n') {
-        Some((first, body)) if first == header => Ok(body),
-        _ => Err("its format is of another version than this build reads".to_owned()),
-    }
+    let found = sealed.split_once('\n').and_then(|(first, body)| {
+        let version = headers.iter().position(|header| *header == first)?;
+        Some((version, body))
+    });
+    found.ok_or_else(|| "its format is of another version than this build reads".to_owned())
 }
 
 /// What stands behind `name` in a line.

@@ -4,7 +4,8 @@ use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::keyspace::ENTITIES;
-use crate::log_mark;
+use crate::log_mark::{self, Found};
+use crate::lost::Missing;
 use bytes::Bytes;
 use cluster::{HybridClock, Key};
 use engine::{LogEnd, Verified, VerifyProgress};
@@ -78,12 +79,16 @@ pub fn verify(
         // Without one this is no data directory.
         Err(error) => return Err(vec![error]),
     };
-    let marked = log_mark::find(&*env.fs, dir).unwrap_or_else(|error| {
+    let found = log_mark::find(&*env.fs, dir).unwrap_or_else(|error| {
         damage.push(error);
-        None
+        Found::Unknown
     });
+    // That the shard lacks its data the engine says, with the files that it misses.
+    if let Some(missing @ Missing::Mark) = identity.as_ref().and_then(|it| Missing::of(it, true, found)) {
+        damage.push(missing.refuse(dir));
+    }
     let is_own = |tag| identity.as_ref().is_some_and(|identity| identity.tag == tag);
-    let log_mark = marked.filter(|marked| is_own(marked.tag)).map(|marked| marked.end);
+    let log_mark = found.marked().filter(|marked| is_own(marked.tag)).map(|marked| marked.end);
     let (mut future, wall) = (FutureCells::default(), env.clock.now().wall);
     let mut show = |key: &[u8], meta: &CellMeta| {
         if HybridClock::is_ahead(meta.version.hlc, wall) {

@@ -61,7 +61,8 @@ fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
     let prepared = store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep).unwrap();
     assert_eq!(prepared, identity);
     let (restored, opened) = open(copy, 2).unwrap();
-    assert_eq!((opened.identity, opened.is_new), (identity, false));
+    assert_eq!((opened.identity.tag, opened.is_new), (identity.tag, false));
+    assert_eq!(opened.identity.membership, identity.membership);
     assert_eq!(all(&restored), before);
     assert_eq!(common::hints_for(&restored, 3), [(key(b"h"), version(6))]);
     assert_eq!(opened.clock_start, Hlc::from_bits(1 << 40), "no version is issued again");

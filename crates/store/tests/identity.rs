@@ -73,11 +73,15 @@ fn data_without_an_identity_is_not_given_a_new_one() {
 
 #[test]
 fn an_identity_without_data_is_not_kept() {
-    let disk = MemFs::new();
-    drop(open(disk.clone(), 1).unwrap());
-    // As a first start leaves it that was interrupted: before there is data there is no mark of it.
-    disk.remove_file(&Path::new(DATA).join("log-mark")).unwrap();
-    disk.rename(&Path::new(DATA).join("shard-000"), &Path::new(DATA).join("elsewhere")).unwrap();
+    let at = |name: &str| Path::new(DATA).join(name);
+    // A first start that is interrupted once it has its identity, and no shard yet.
+    let interrupted = |stop: u64| {
+        let disk = MemFs::new();
+        drop(open(FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop)), 1));
+        let disk = disk.kill();
+        (disk.exists(&at("identity")).unwrap() && !disk.exists(&at("shard-000")).unwrap()).then_some(disk)
+    };
+    let disk = (0..1_000).find_map(interrupted).expect("there is such a moment");
     let (_, opened) = open(disk, 2).unwrap();
     assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
 }

@@ -109,9 +109,41 @@ const HARMS: [Harm; 8] = [
     ("the log is cut at the end of a group", |disk| cut(disk, &newest_segment(disk), last_group(disk))),
 ];
 
+/// The same, where the mark is lost too, so that the directory does not say how far its log reached.
+const HARMS_WITH_THE_MARK: [Harm; 4] = [
+    ("the mark is removed", |disk| disk.remove_file(&data("log-mark")).unwrap()),
+    ("the mark is removed and the log is cut", |disk| {
+        disk.remove_file(&data("log-mark")).unwrap();
+        cut(disk, &newest_segment(disk), last_group(disk));
+    }),
+    ("the mark and the shard are removed", |disk| {
+        disk.remove_file(&data("log-mark")).unwrap();
+        remove_all(disk, &data("shard-000"));
+    }),
+    ("the mark is that of another node", |disk| {
+        let text = "veche-log-mark 1\ntag 00000000000000ff\nsegment 0000000000000001\nbytes 512\n";
+        write_sealed(disk, "log-mark", text);
+    }),
+];
+
+/// Replaces a small text file of the directory.
+fn write_sealed(disk: &MemFs, name: &str, text: &str) {
+    let checksum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, text.as_bytes());
+    disk.write_file(data(name), format!("{text}crc32c {checksum:08x}\n").as_bytes()).unwrap();
+}
+
+/// The directory as a release left it that kept no mark.
+fn of_a_release_before_the_mark(disk: &MemFs) {
+    disk.remove_file(&data("log-mark")).unwrap();
+    let identity = String::from_utf8(disk.read_file(data("identity")).unwrap()).unwrap();
+    let is_kept = |line: &&str| !["veche-identity", "log-mark", "crc32c"].iter().any(|it| line.starts_with(it));
+    let kept: Vec<&str> = identity.lines().filter(is_kept).collect();
+    write_sealed(disk, "identity", &format!("veche-identity 1\n{}\n", kept.join("\n")));
+}
+
 #[test]
 fn in_a_cluster_what_was_lost_is_a_lost_disk() {
-    for (harm, lose) in HARMS {
+    for (harm, lose) in HARMS.into_iter().chain(HARMS_WITH_THE_MARK) {
         let disk = stopped(&peers());
         lose(&disk);
         let (store, opened) = open(disk.clone(), 2, &peers()).expect(harm);
@@ -143,6 +175,23 @@ fn a_node_on_its_own_refuses_to_start_and_says_what_is_missing_and_what_to_do() 
 }
 
 #[test]
+fn a_node_on_its_own_whose_mark_is_missing_refuses_to_start() {
+    for (harm, lose) in HARMS_WITH_THE_MARK {
+        let disk = stopped(&alone());
+        lose(&disk);
+        for _ in 0..2 {
+            let refused = open(disk.clone(), 2, &alone()).map(drop).expect_err(harm);
+            assert!(matches!(refused, StoreError::DataLost { .. }), "{harm}: {refused}");
+            let sentence = refused.to_string();
+            let missing = if harm.contains("shard") { "shard-000" } else { "log-mark is missing" };
+            assert!(sentence.contains(missing), "{harm}: {sentence}");
+        }
+        let found = store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {});
+        assert!(found.is_err(), "{harm}: verify finds it too");
+    }
+}
+
+#[test]
 fn what_the_refusal_advises_helps() {
     let disk = stopped(&alone());
     remove_all(&disk, &data("shard-000"));
@@ -161,14 +210,27 @@ fn what_the_refusal_advises_helps() {
     for part in [
         segment.display().to_string(),
         format!("{whole} bytes of the log were durable there, and {left} are left"),
-        format!("remove {}", data("log-mark").display()),
+        format!("echo unknown > {}", data("log-mark").display()),
     ] {
         assert!(refused.contains(&part), "{part}: {refused}");
     }
-    disk.remove_file(&data("log-mark")).unwrap();
-    let (store, opened) = open(disk, 2, &alone()).unwrap();
-    assert_eq!(opened.identity.tag, NodeTag(1));
-    assert!(read(&store, &key(b"a")).is_some() && read(&store, &key(b"b")).is_none());
+    for _ in 0..2 {
+        disk.write_file(data("log-mark"), b"unknown\n").unwrap();
+        store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {}).expect("nothing to compare with");
+        let (store, opened) = open(disk.clone(), 2, &alone()).unwrap();
+        assert_eq!(opened.identity.tag, NodeTag(1));
+        assert!(read(&store, &key(b"a")).is_some() && read(&store, &key(b"b")).is_none());
+        store.close().unwrap();
+        drop(store);
+        // What was accepted once is not accepted for ever.
+        disk.remove_file(&data("log-mark")).unwrap();
+        let refused = open(disk.clone(), 2, &alone()).map(drop).unwrap_err().to_string();
+        assert!(refused.contains(&format!("echo unknown > {}", data("log-mark").display())), "{refused}");
+    }
+    disk.write_file(data("log-mark"), b"unknown").unwrap();
+    remove_all(&disk, &data("shard-000"));
+    let refused = open(disk, 2, &alone()).map(drop).expect_err("the word is about the log alone").to_string();
+    assert!(refused.contains("is missing or holds no data"), "{refused}");
 }
 
 #[test]
@@ -184,15 +246,20 @@ fn what_is_left_is_kept_aside() {
 }
 
 #[test]
-fn a_directory_without_a_mark_opens_and_gets_one() {
+fn a_directory_of_a_release_before_the_mark_opens_and_gets_one() {
     for membership in [alone(), peers()] {
         let disk = stopped(&membership);
-        disk.remove_file(&data("log-mark")).unwrap();
+        of_a_release_before_the_mark(&disk);
         let (store, opened) = open(disk.clone(), 2, &membership).unwrap();
         assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(1), false));
         assert!(read(&store, &key(b"b")).is_some());
         drop(store);
-        assert!(disk.kill().read_file(data("log-mark")).is_ok());
+        let disk = disk.kill();
+        disk.remove_file(&data("log-mark")).expect("the start has made one");
+        match open(disk, 3, &membership) {
+            Ok((_, opened)) => assert_eq!(opened.record.standing, Standing::Rebuilding),
+            Err(refused) => assert!(!membership.has_peers(), "{refused}"),
+        }
     }
 }
 
@@ -298,7 +365,7 @@ fn no_crash_is_taken_for_a_loss() {
 
 #[test]
 fn a_crash_at_any_operation_of_beginning_anew_never_makes_it_an_empty_node_that_is_believed() {
-    for (harm, lose) in HARMS {
+    for (harm, lose) in HARMS.into_iter().chain(HARMS_WITH_THE_MARK) {
         let lossy = stopped(&peers());
         lose(&lossy);
         sync_names(&lossy);
@@ -338,6 +405,7 @@ fn the_mark_of_a_lost_shard_says_nothing_of_a_copy_in_its_place() {
     let mark = disk.read_file(data("log-mark")).unwrap();
     let copy = common::copy_of(&disk, &checkpoint.path);
     copy.write_file(data("log-mark"), &mark).unwrap();
+    copy.write_file(data("identity"), &disk.read_file(data("identity")).unwrap()).unwrap();
     store::prepare_restored(&env(Arc::new(copy.clone())), Path::new(DATA), store::AfterRestore::Keep)
         .unwrap();
     let (store, _) = open(copy, 3, &alone()).expect("what was restored is taken as it is");

@@ -89,6 +89,22 @@ fn a_log_without_its_newest_segment_is_refused() {
 }
 
 #[test]
+fn a_directory_without_its_mark_is_refused_until_the_operator_accepts_what_is_lost() {
+    let (_dir, data) = filled();
+    fs::remove_file(data.join("log-mark")).unwrap();
+    cut(&newest_segment(&data), SEGMENT_HEADER_BYTES);
+    let said = refused(&data);
+    let mark = data.join("log-mark");
+    assert!(said.contains(&format!("{} is missing", mark.display())), "{said}");
+    assert!(said.contains(&format!("echo unknown > {}", mark.display())), "{said}");
+    fs::write(&mark, "unknown\n").unwrap();
+    let node = Node::start(&data);
+    assert_eq!(node.get("k1").status, 404);
+    node.stop();
+    assert_ne!(fs::read(&mark).unwrap(), b"unknown\n", "it holds for one start");
+}
+
+#[test]
 fn under_load_the_mark_follows_the_log() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);

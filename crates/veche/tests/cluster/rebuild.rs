@@ -147,9 +147,14 @@ fn cut_log(data: &Path) {
     fs::OpenOptions::new().write(true).open(newest).unwrap().set_len(SEGMENT_HEADER_BYTES).unwrap();
 }
 
+fn cut_log_and_remove_mark(data: &Path) {
+    cut_log(data);
+    fs::remove_file(data.join("log-mark")).unwrap();
+}
+
 #[test]
 fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_there() {
-    for lose in [empty_shard, cut_log] {
+    for lose in [empty_shard, cut_log, cut_log_and_remove_mark] {
         let mut cluster = Cluster::start(3);
         cluster.kill(0);
         let keys = keys("endangered");
