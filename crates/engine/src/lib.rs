@@ -69,6 +69,7 @@ pub mod iter;
 mod jobs;
 pub mod manifest;
 pub mod memtable;
+mod names;
 mod obsolete;
 mod open;
 mod options;

@@ -51,13 +51,16 @@ pub enum ServerError {
     },
     /// The data directory is not this node's any more, though the node ran on it.
     #[error(
-        "the data directory {} was removed or replaced while the node ran on it, so the node has stopped: what it would have \
-         acknowledged would be lost. Move the directory back, or start the node again: in a cluster it is filled from the \
-         others then", .path.display()
+        "the data directory {} is not whole any more: {} was removed or replaced while the node ran on it, so the node has \
+         stopped: what it would have acknowledged would be lost. Put it back and start the node again. If it is gone, move \
+         what is left of the directory away: in a cluster the node is filled from the others then, and a node on its own \
+         needs a backup (veche restore)", .path.display(), .missing.display()
     )]
     DirectoryLost {
         /// Which one.
         path: PathBuf,
+        /// What of it was removed or replaced: the directory, or something in it.
+        missing: PathBuf,
     },
     /// The data could not be brought to rest; a restart recovers it from the log.
     #[error("cannot close the store: {0}")]

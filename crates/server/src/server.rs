@@ -271,7 +271,7 @@ async fn live(
         biased;
         () = drained => return Ok(Ended::Drained(open)),
         poisoned = open.poison.happened() => poisoned,
-        path = directory_watch::lost(Arc::clone(process)) => ServerError::DirectoryLost { path },
+        lost = directory_watch::lost(process.config.data.clone(), open.store.clone()) => lost,
         () = serving => unreachable!("it serves until it is stopped"),
     };
     Err(abandon(poisoned, (open, Arc::clone(process))))

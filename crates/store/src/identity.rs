@@ -24,7 +24,7 @@ pub const PARTITIONS_DEFAULT: u32 = 4_096;
 /// Which hash maps keys to partitions: 1 is XXH3, 64 bits.
 pub const HASH_VERSION: u32 = 1;
 
-/// The file of a data directory that says whose it is. It keeps its name and its bytes while a node runs.
+/// The file of a data directory that says whose it is. It keeps its name and its bytes while a store is open.
 pub const IDENTITY_FILE: &str = "identity";
 /// The first lines of all versions of the format: version 1 does not say whether there is a mark of the log.
 const HEADERS: [&str; 2] = ["veche-identity 1", "veche-identity 2"];

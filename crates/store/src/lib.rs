@@ -37,6 +37,7 @@ mod sealed;
 mod snapshots;
 mod store;
 mod verify;
+mod watched;
 
 pub use alive::AWAY_MAX_DEFAULT;
 pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint};
@@ -48,3 +49,4 @@ pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{ReadNow, Store};
 pub use verify::{FutureCells, VerifiedDirectory, verify};
+pub use watched::WatchedNames;

@@ -117,6 +117,16 @@ impl LogMark {
         Self { fs, dir: dir.to_owned(), tag, noted: Mutex::new(noted) }
     }
 
+    /// The file system of the directory.
+    pub(crate) fn fs(&self) -> &Arc<dyn Fs> {
+        &self.fs
+    }
+
+    /// The data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Whether the file says `end`. Does no I/O, but waits while the file is written.
     pub(crate) fn is_at(&self, end: LogEnd) -> bool {
         *self.noted.lock().unwrap_or_else(PoisonError::into_inner) == Some(end)

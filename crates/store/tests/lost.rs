@@ -411,3 +411,37 @@ fn the_mark_of_a_lost_shard_says_nothing_of_a_copy_in_its_place() {
     let (store, _) = open(copy, 3, &alone()).expect("what was restored is taken as it is");
     assert_eq!(read(&store, &key(b"b")).unwrap().meta.version, version(2));
 }
+
+#[test]
+fn a_running_store_notices_names_that_it_lost_and_no_others() {
+    let named = |disk: &MemFs, dir: &str, part: &str| {
+        let found = names(disk, dir).into_iter().rfind(|path| path.to_string_lossy().contains(part));
+        found.expect("there is one")
+    };
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), 1, &alone()).unwrap();
+    let watched = store.watch_names().unwrap();
+    for number in 0..2_000_u64 {
+        carry_out(&store, &write(key(&number.to_be_bytes()), value(number + 1, &[7; 200])));
+        if number % 100 == 0 {
+            // Segments are released and begun, tables come, and the manifest grows.
+            store.engine().flush().unwrap();
+            store.engine().run_jobs().unwrap();
+            store.note_log_end().unwrap();
+            assert_eq!(watched.lost(), None);
+        }
+    }
+    for path in [
+        data("identity"),
+        data("log-mark"),
+        data("shard-000/CURRENT"),
+        named(&disk, "shard-000", "manifest-"),
+        newest_segment(&disk),
+    ] {
+        let elsewhere = data("elsewhere");
+        disk.rename(&path, &elsewhere).unwrap();
+        assert_eq!(watched.lost(), Some(path.clone()));
+        disk.rename(&elsewhere, &path).unwrap();
+        assert_eq!(watched.lost(), None, "{}", path.display());
+    }
+}

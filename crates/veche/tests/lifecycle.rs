@@ -76,6 +76,58 @@ fn a_node_whose_directory_is_removed_ends() {
     assert_ends_for_want_of_its_directory(node);
 }
 
+/// A node whose data directory loses `name` while it runs ends, and says so; then the directory is as it was left.
+fn ends_without(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    let path = data.join(name);
+    std::fs::rename(&path, dir.path().join("lost")).unwrap();
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(1), "{name}: {log}");
+    let last = log.lines().last().expect("a line");
+    assert!(last.contains(&format!("{} was removed or replaced", path.display())), "{name}: {log}");
+    assert!(last.contains("Put it back") && last.contains("move what is left of the directory away"), "{log}");
+    (dir, data)
+}
+
+/// The only file in this directory of the data whose name has this part.
+fn file_in(dir: &str, part: &str) -> String {
+    let (_dir, data) = data_dir();
+    Node::start(&data).stop();
+    let names = std::fs::read_dir(data.join(dir)).unwrap().map(|entry| entry.unwrap().file_name());
+    let name = names.map(|name| name.into_string().unwrap()).find(|name| name.contains(part));
+    format!("{dir}/{}", name.expect("a new node has one"))
+}
+
+#[test]
+fn a_node_that_loses_a_part_of_its_directory_ends() {
+    let (manifest, segment) = (file_in("shard-000", "manifest-"), file_in("shard-000/wal", ".wal"));
+    let names = ["identity", "shard-000", "shard-000/wal", "shard-000/tables", "shard-000/CURRENT"];
+    for name in names.into_iter().chain([&*manifest, &*segment]) {
+        let (dir, data) = ends_without(name);
+        // As the last line advises.
+        std::fs::rename(dir.path().join("lost"), data.join(name)).unwrap();
+        let node = Node::start(&data);
+        assert_eq!(node.get("k").text(), "v", "{name}");
+        node.stop();
+    }
+}
+
+#[test]
+fn what_is_left_without_an_identity_is_moved_away_as_the_last_line_advises() {
+    let (dir, data) = ends_without("identity");
+    let mut serve = veche();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let (code, _, err) = run(serve);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("identity is missing") && err.contains("move the data directory away"), "{err}");
+    std::fs::rename(&data, dir.path().join("away")).unwrap();
+    let node = Node::start(&data);
+    assert_eq!(node.get("k").status, 404);
+    node.stop();
+}
+
 #[test]
 fn a_node_whose_directory_is_moved_away_ends() {
     let (dir, data) = data_dir();

@@ -69,6 +69,20 @@ impl From<Error> for NotSwitched {
     }
 }
 
+/// `CURRENT`, or the manifest that it names, of an engine that is open in `dir`, if it has no name any more.
+pub(crate) fn missing_name(fs: &Arc<dyn Fs>, dir: &Path) -> io::Result<Option<PathBuf>> {
+    let current = current_path(dir);
+    if !fs.exists(&current)? {
+        return Ok(Some(current));
+    }
+    // What else is wrong with it is damage, and not for this question.
+    let number = || read_current(fs, dir).ok().flatten();
+    let Some(named) = number() else { return Ok(None) };
+    let path = manifest_path(dir, named);
+    // The engine may have replaced it meanwhile.
+    Ok((!fs.exists(&path)? && number() == Some(named)).then_some(path))
+}
+
 /// Makes manifest `number` the one that counts. Durable after the directory was synced.
 ///
 /// A rename that failed may have taken effect all the same. So `CURRENT` is read again before anything is concluded.

@@ -21,5 +21,6 @@ mod state;
 
 pub use edit::VersionEdit;
 pub use levels::{Described, LEVELS, Levels};
+pub(crate) use current::missing_name;
 pub use log::{Manifest, Recovered, holds_data};
 pub use state::check_bytes;

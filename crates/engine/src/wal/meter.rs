@@ -1,6 +1,6 @@
 //! How long the disk takes to make the log durable, and how much is written to it.
 
-use super::format::LogEnd;
+use super::format::{LogEnd, SegmentId};
 use env::{Clock, File};
 use parking_lot::Mutex;
 use std::io;
@@ -18,6 +18,8 @@ pub struct Meter {
     last_sync: [AtomicU64; 2],
     /// Where the durable part of the log ends. Locked for a moment only.
     durable_end: Mutex<Option<LogEnd>>,
+    /// The segment that takes groups. Locked for a moment only.
+    active: Mutex<Option<SegmentId>>,
 }
 
 impl Meter {
@@ -28,6 +30,7 @@ impl Meter {
             written_bytes: AtomicU64::new(0),
             last_sync: Default::default(),
             durable_end: Mutex::new(None),
+            active: Mutex::new(None),
         }
     }
 
@@ -46,6 +49,23 @@ impl Meter {
     /// back while the log is open.
     pub fn durable_end(&self) -> Option<LogEnd> {
         *self.durable_end.lock()
+    }
+
+    /// The segment that takes groups; its file has its name. `None` when the last one has ended and none was begun since, as
+    /// with a full disk. Of two answers the later one is not of an older segment.
+    pub fn active(&self) -> Option<SegmentId> {
+        *self.active.lock()
+    }
+
+    /// A segment has begun, and is durable up to `end`.
+    pub(super) fn begins(&self, end: LogEnd) {
+        self.is_durable_to(end);
+        *self.active.lock() = Some(end.segment);
+    }
+
+    /// The segment that took groups takes no more, and may be released.
+    pub(super) fn is_sealed(&self) {
+        *self.active.lock() = None;
     }
 
     pub(super) fn is_durable_to(&self, end: LogEnd) {

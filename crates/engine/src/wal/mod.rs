@@ -52,7 +52,8 @@ use crate::sstable::Show;
 use crate::{Durability, Error};
 use env::{Env, File, Fs, OpenMode};
 use format::{GROUP_HEADER_LEN, GroupHeader};
-use names::{SpareNumber, segment_path, spare_path, unfinished_path};
+pub(crate) use names::segment_path;
+use names::{SpareNumber, spare_path, unfinished_path};
 use recovery::LastSegment;
 use segment::Segment;
 use std::collections::VecDeque;
@@ -284,6 +285,7 @@ impl Wal {
             segment.sync()?;
             self.tail = Tail { link: Some(segment.link()), last_group: Some(segment.last_group()) };
             self.sealed.push_back(segment.id);
+            self.meter.is_sealed();
             self.active = None;
         }
         Ok(())

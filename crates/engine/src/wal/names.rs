@@ -18,7 +18,7 @@ pub(super) enum Named {
     Unfinished,
 }
 
-pub(super) fn segment_path(dir: &Path, id: SegmentId) -> PathBuf {
+pub(crate) fn segment_path(dir: &Path, id: SegmentId) -> PathBuf {
     dir.join(format!("{:016x}.wal", id.0))
 }
 

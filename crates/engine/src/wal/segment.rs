@@ -54,7 +54,7 @@ impl Segment {
         meter: Arc<Meter>,
     ) -> Self {
         let position = SEGMENT_HEADER_LEN as u64;
-        meter.is_durable_to(LogEnd { segment: id, len: position });
+        meter.begins(LogEnd { segment: id, len: position });
         Self {
             id,
             epoch,
