@@ -451,9 +451,11 @@ fn checkpoints_are_made_and_removed() {
         assert_eq!(status_with("DELETE", &format!("/v0/checkpoint{query}"), &[]), 400, "{query}");
     }
     assert_eq!(status_with("DELETE", &format!("/v0/checkpoint?name={}", "a".repeat(256)), &[]), 400);
-    let made = api::encode_checkpoint("a", "/data/\"x\"/checkpoints/a").response;
+    let made = api::encode_checkpoint("a", "/data/\"x\"/checkpoints/a", &[]).response;
     assert_eq!(made.status(), 201);
     assert_eq!(made.body(), r#"{"name":"a","path":"/data/\"x\"/checkpoints/a"}"#);
+    let damaged = api::encode_checkpoint("a", "/a", &["/data/1.sst".to_owned()]).response;
+    assert_eq!(damaged.body(), r#"{"name":"a","path":"/a","damaged_tables":["/data/1.sst"]}"#);
     assert_eq!(api::encode_checkpoint_removed(true).response.status(), 202);
     assert_eq!(api::encode_checkpoint_removed(false).response.status(), 404);
 }

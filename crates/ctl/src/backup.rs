@@ -16,7 +16,7 @@ use crate::node::{Node, NodeCheckpoint};
 use crate::progress::Observer;
 use crate::repository::{Removed, Repository, Taken};
 use env::Env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What came of a backup.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct BackedUp {
     pub removed: Removed,
     /// How many backups there are now.
     pub backups: usize,
+    /// Tables of the node that it knew to be damaged when it made the checkpoint: the backup holds them as they are.
+    pub damaged_tables: Vec<PathBuf>,
     /// The node could not be told that its checkpoint is not needed any more.
     pub checkpoint_left: Option<CtlError>,
 }
@@ -56,14 +58,17 @@ pub async fn back_up(
     };
     let taken = taken?;
     let removed = match keep {
-        Some(keep) => repository.keep_newest(keep.max(1))?,
-        // What interrupted backups left; but that an old one is damaged is no reason to fail.
-        None => match repository.keep_newest(usize::MAX) {
-            Err(CtlError::Damaged { .. }) => Removed::default(),
-            removed => removed?,
-        },
+        Some(keep) => repository.keep_newest(keep.max(1)),
+        // What interrupted backups left.
+        None => repository.keep_newest(usize::MAX),
     };
-    Ok(BackedUp { taken, removed, backups: repository.backups()?.len(), checkpoint_left })
+    let removed = match removed {
+        // Which are in `taken.unreadable`: that an old one is damaged is no reason to fail.
+        Err(CtlError::Damaged { .. }) => Removed::default(),
+        removed => removed?,
+    };
+    let backups = repository.backups()?.len();
+    Ok(BackedUp { taken, removed, backups, damaged_tables: checkpoint.damaged_tables, checkpoint_left })
 }
 
 /// Has the node make a checkpoint, which is noted before.

@@ -6,7 +6,8 @@
 //!
 //! **Mechanism.** Each object is read once against its checksum, however many backups name it. Then the newest
 //! backup is looked at as a data directory, in place, and checked as one. What is damaged is noted and the rest goes on, so that
-//! an operator learns all at once.
+//! an operator learns all at once. A backup counts as whole only if every object that it names is as it was written and, as far
+//! as that was looked at, reads back as a table.
 
 use crate::error::CtlError;
 use crate::files;
@@ -24,7 +25,7 @@ use store::StoreError;
 /// What a repository holds.
 #[derive(Debug, Default)]
 pub struct RepositoryReport {
-    /// Each backup whose manifest can be read, and whether all of it is as written.
+    /// Each backup whose manifest can be read, and whether no damage was found in it.
     pub backups: Vec<(Manifest, bool)>,
     /// Objects that backups name, and that are as written.
     pub objects: usize,
@@ -77,6 +78,7 @@ pub fn verify_repository(
         }
     }
     let is_whole = |manifest: &Manifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
+    let mut newest_reads_back = true;
     if let Some(newest) = manifests.last().filter(|newest| is_whole(newest)) {
         let checked = check_blocks(env, repository, newest, &mut |blocks| {
             let bytes_done = objects_bytes + blocks.bytes_done;
@@ -85,10 +87,20 @@ pub fn verify_repository(
         });
         match checked {
             Ok(verified) => report.newest = Some(verified),
-            Err(damage) => report.damage.extend(damage),
+            Err(damage) => {
+                newest_reads_back = false;
+                let objects =
+                    damage.iter().filter_map(object_of).filter_map(|name| needed.get_key_value(name));
+                damaged.extend(objects.map(|(name, _)| *name));
+                report.damage.extend(damage);
+            }
         }
     }
-    let wholes: Vec<bool> = manifests.iter().map(is_whole).collect();
+    let is_whole = |manifest: &Manifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
+    let mut wholes: Vec<bool> = manifests.iter().map(is_whole).collect();
+    if let Some(newest) = wholes.last_mut() {
+        *newest &= newest_reads_back;
+    }
     report.backups = manifests.into_iter().zip(wholes).collect();
     Ok(report)
 }
@@ -97,6 +109,14 @@ pub fn verify_repository(
 fn needed_by(manifests: &[Manifest]) -> BTreeMap<&str, &BackupFile> {
     let files = manifests.iter().flat_map(|manifest| &manifest.files);
     files.map(|file| (file.object.as_str(), file)).collect()
+}
+
+/// The name of the object that the error is about.
+fn object_of(error: &CtlError) -> Option<&str> {
+    match error {
+        CtlError::Damaged { path, .. } => path.file_name()?.to_str(),
+        _ => None,
+    }
 }
 
 fn table_bytes(manifest: &Manifest) -> u64 {

@@ -4,8 +4,8 @@ mod common;
 
 use common::{BACKUPS, DATA, Kind, back_up, entries, env, open, write};
 use ctl::{BackupFile, BackupNumber, CtlError, Repository, verify_repository};
-use env::{FaultFs, FaultPlan, Fs, MemFs};
-use std::path::Path;
+use env::{FaultFs, FaultPlan, Fs, MemFs, OpenMode};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::Rng;
 
@@ -160,6 +160,91 @@ fn a_full_disk_is_said_and_harms_nothing() {
     assert_eq!(assert_whole(&disk), [BackupNumber(1)]);
     back_up(disk.clone()).unwrap();
     assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2)]);
+}
+
+/// The path of the object of some table.
+fn table_object(disk: &MemFs) -> PathBuf {
+    let objects = Path::new(BACKUPS).join("objects");
+    let name = disk.read_dir(&objects).unwrap().into_iter().find(|name| name.contains(".sst"));
+    objects.join(name.expect("there is a table"))
+}
+
+fn cut(disk: &MemFs, path: &Path, len: u64) {
+    disk.open(path, OpenMode::ReadWrite).and_then(|file| file.set_len(len)).unwrap();
+}
+
+#[test]
+fn an_object_with_another_length_or_end_is_copied_again() {
+    let harms: [fn(&MemFs, &Path); 3] = [
+        |disk, object| cut(disk, object, 1_000),
+        |disk, object| {
+            let bytes = disk.read_file(object).unwrap();
+            disk.write_file(object, &[&bytes[..], b"more"].concat()).unwrap();
+        },
+        |disk, object| {
+            let bytes = disk.read_file(object).unwrap().len() as u64;
+            disk.corrupt(object, bytes - 9, 3).unwrap();
+        },
+    ];
+    for harm in harms {
+        let disk = disk_with_tables(3);
+        back_up(disk.clone()).unwrap();
+        let second = back_up(disk.clone()).unwrap();
+        assert_eq!(second.objects_replaced, 0);
+        harm(&disk, &table_object(&disk));
+        let third = back_up(disk.clone()).unwrap();
+        assert_eq!((third.objects_replaced, third.files_copied), (1, second.files_copied + 1));
+        assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2), BackupNumber(3)]);
+    }
+}
+
+#[test]
+fn a_backup_goes_on_after_one_with_a_damaged_manifest() {
+    let disk = disk_with_tables(2);
+    back_up(disk.clone()).unwrap();
+    back_up(disk.clone()).unwrap();
+    let manifest = Path::new(BACKUPS).join("backups/000002");
+    disk.corrupt(&manifest, 40, 3).unwrap();
+    let third = back_up(disk.clone()).unwrap();
+    assert_eq!(third.manifest.number, BackupNumber(3));
+    assert!(matches!(&third.unreadable[..], [CtlError::Damaged { path, .. }] if *path == manifest));
+    assert_eq!(
+        third.files_copied,
+        back_up(disk.clone()).unwrap().files_copied,
+        "tables are found all the same"
+    );
+    let objects = disk.read_dir(&Path::new(BACKUPS).join("objects")).unwrap();
+    repository(&disk).keep_newest(3).expect_err("the damaged one is among the newest three");
+    assert_eq!(disk.read_dir(&Path::new(BACKUPS).join("objects")).unwrap(), objects, "nothing is removed");
+    repository(&disk).keep_newest(2).expect("it goes as any other");
+    assert_eq!(assert_whole(&disk), [BackupNumber(3), BackupNumber(4)]);
+    // Whose they are the names of the objects say.
+    for number in [3, 4] {
+        disk.corrupt(Path::new(BACKUPS).join(format!("backups/00000{number}")), 40, 3).unwrap();
+    }
+    assert_eq!(back_up(disk.clone()).unwrap().unreadable.len(), 2);
+    common::remove(&disk, DATA);
+    open(&disk, DATA, 8, Kind::Alone).engine().close().unwrap();
+    disk.corrupt(Path::new(BACKUPS).join("backups/000005"), 40, 3).unwrap();
+    let error = back_up(disk).expect_err("another node");
+    assert!(matches!(error, CtlError::OtherNode { .. }), "{error}");
+}
+
+#[test]
+fn a_backup_of_a_table_that_was_damaged_before_is_not_called_whole() {
+    let disk = disk_with_tables(2);
+    back_up(disk.clone()).unwrap();
+    add_tables(&disk, 2, 1);
+    let tables = Path::new(DATA).join("shard-000/tables");
+    let newest = disk.read_dir(&tables).unwrap().pop().unwrap();
+    disk.corrupt(tables.join(newest), 200, 3).unwrap();
+    back_up(disk.clone()).unwrap();
+    let env = env(disk.clone());
+    let report = verify_repository(&env, &repository(&disk), &mut ()).unwrap();
+    assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+    let wholes: Vec<_> =
+        report.backups.iter().map(|(manifest, is_whole)| (manifest.number.0, *is_whole)).collect();
+    assert_eq!(wholes, [(1, true), (2, false)]);
 }
 
 #[test]

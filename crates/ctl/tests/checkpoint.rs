@@ -93,6 +93,14 @@ fn it_is_removed_when_the_backup_is_there() {
 }
 
 #[test]
+fn what_the_node_knows_to_be_damaged_is_told() {
+    let made =
+        |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"{DATA}\",\"damaged_tables\":[\"/a.sst\"]}}");
+    let (done, _) = back_up_answered(&disk(), &mut (), made);
+    assert_eq!(done.expect("it is there").damaged_tables, [Path::new("/a.sst")]);
+}
+
+#[test]
 fn it_is_removed_when_it_cannot_be_read_here() {
     let (done, asked) = back_up_node(&disk(), "/elsewhere", &mut ());
     let error = done.expect_err("it is not there");

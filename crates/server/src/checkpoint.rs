@@ -39,7 +39,9 @@ fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
                 Some(name) => local.store.checkpoint_named(name),
                 None => local.store.checkpoint(),
             };
-            made.map(|made| api::encode_checkpoint(&made.name, &absolute(made.path)))
+            let damaged = local.store.engine().damaged_tables();
+            let damaged: Vec<_> = damaged.into_iter().map(|table| absolute(table.path)).collect();
+            made.map(|made| api::encode_checkpoint(&made.name, &absolute(made.path), &damaged))
         }
         Checkpoint::Remove { name } => {
             local.store.remove_checkpoint(name).map(api::encode_checkpoint_removed)

@@ -136,7 +136,8 @@ fn write_sealed(disk: &MemFs, name: &str, text: &str) {
 fn of_a_release_before_the_mark(disk: &MemFs) {
     disk.remove_file(&data("log-mark")).unwrap();
     let identity = String::from_utf8(disk.read_file(data("identity")).unwrap()).unwrap();
-    let is_kept = |line: &&str| !["veche-identity", "log-mark", "crc32c"].iter().any(|it| line.starts_with(it));
+    let is_kept =
+        |line: &&str| !["veche-identity", "log-mark", "crc32c"].iter().any(|it| line.starts_with(it));
     let kept: Vec<&str> = identity.lines().filter(is_kept).collect();
     write_sealed(disk, "identity", &format!("veche-identity 1\n{}\n", kept.join("\n")));
 }
@@ -216,7 +217,8 @@ fn what_the_refusal_advises_helps() {
     }
     for _ in 0..2 {
         disk.write_file(data("log-mark"), b"unknown\n").unwrap();
-        store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {}).expect("nothing to compare with");
+        store::verify(&env(Arc::new(disk.clone())), Path::new(DATA), &mut |_| {})
+            .expect("nothing to compare with");
         let (store, opened) = open(disk.clone(), 2, &alone()).unwrap();
         assert_eq!(opened.identity.tag, NodeTag(1));
         assert!(read(&store, &key(b"a")).is_some() && read(&store, &key(b"b")).is_none());

@@ -4,9 +4,9 @@ use crate::client;
 use crate::interrupt::{self, Interrupt};
 use crate::node_url::NodeUrl;
 use crate::output::{print_line, print_note};
-use crate::progress::{Bytes, Display};
+use crate::progress::{Bytes, Count, Display};
 use crate::quantity::AtLeastOne;
-use ctl::{BackedUp, CtlError, Node, Removed, Taken};
+use ctl::{BackedUp, BackupNumber, CtlError, Node, Removed, Taken};
 use env::Env;
 use std::path::PathBuf;
 
@@ -34,11 +34,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let backing_up = ctl::back_up(&env, &node, &arguments.to, keep, &mut display);
     let done = interrupt::runtime()?.block_on(backing_up);
     display.end();
-    let BackedUp { taken, removed, backups, checkpoint_left } = done.map_err(|error| match error {
-        CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
-        other => other.to_string(),
-    })?;
+    let BackedUp { taken, removed, backups, damaged_tables, checkpoint_left } =
+        done.map_err(|error| match error {
+            CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
+            other => other.to_string(),
+        })?;
     print_line!("{}", summary(&taken));
+    if taken.objects_replaced > 0 {
+        print_line!(
+            "{} of the repository had another length or end than was written, and took the node's content again",
+            Count(taken.objects_replaced as u64, "damaged file")
+        );
+    }
+    for error in &taken.unreadable {
+        print_note!(
+            "veche: warning: {error}; that backup cannot be restored, and while its manifest is there, files that only older \
+             backups need are not removed"
+        );
+    }
     let Removed { backups: backups_removed, objects } = removed;
     if backups_removed > 0 {
         print_line!(
@@ -55,11 +68,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             "veche: the node still keeps the checkpoint of this backup, and the next one removes it: {error}"
         );
     }
-    Ok(())
+    match &damaged_tables[..] {
+        [] => Ok(()),
+        damaged => Err(damaged_summary(taken.manifest.number, damaged)),
+    }
+}
+
+/// What is to be said of a backup of a node that knows of damage in these tables.
+fn damaged_summary(number: BackupNumber, damaged: &[PathBuf]) -> String {
+    let paths: Vec<_> = damaged.iter().map(|path| path.display().to_string()).collect();
+    format!(
+        "backup {number} is there, but it holds {} as the node has them: {}. Keep an older backup until the node has healed \
+         (docs/operations.md, a failing disk), then back it up again",
+        Count(paths.len() as u64, "damaged table"),
+        paths.join(", ")
+    )
 }
 
 fn summary(taken: &Taken) -> String {
-    let Taken { manifest, files_copied, bytes_copied } = taken;
+    let Taken { manifest, files_copied, bytes_copied, .. } = taken;
     format!(
         "backup {} of node {:016x}: {} files, {}; {} of that in {files_copied} files had to be copied",
         manifest.number,

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let wanted = arguments.backup.as_deref().map(str::parse::<BackupNumber>).transpose();
     let wanted = wanted.map_err(|_| "--backup is the number of a backup, as 000003 or 3".to_owned())?;
     let manifest = repository.find(wanted).and_then(|number| repository.manifest(number));
-    let manifest = manifest.map_err(|error| error.to_string())?;
+    let manifest = manifest.map_err(|error| with_way_on(&repository, &error))?;
     let after = arguments.decision(&manifest)?;
 
     let interrupt = Interrupt::watch()?;
@@ -56,6 +56,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     );
     print_line!("{}", start_with(&manifest, &arguments.data.display().to_string()));
     Ok(())
+}
+
+/// The error of a backup that cannot be restored, with the newest one whose manifest can be read.
+fn with_way_on(repository: &Repository, error: &CtlError) -> String {
+    let CtlError::Damaged { .. } = error else { return error.to_string() };
+    let there = repository.backups().unwrap_or_default();
+    let readable = there.into_iter().rev().find(|number| repository.manifest(*number).is_ok());
+    match readable {
+        Some(number) => {
+            format!("{error}; restore another backup: --backup {} is the newest that can be read", number.0)
+        }
+        None => format!("{error}; no backup of {} can be read", repository.dir().display()),
+    }
 }
 
 impl Arguments {

@@ -127,11 +127,9 @@ fn verify_backups(dir: &Path) -> Result<(), String> {
     list(&report.damage);
     match report.damage.len() {
         0 => Ok(()),
-        1 => {
-            Err(format!("{}: 1 file is damaged; the backups that need it cannot be restored", dir.display()))
-        }
+        1 => Err(format!("{}: 1 file is damaged; the backups that need it are not whole", dir.display())),
         count => Err(format!(
-            "{}: {count} files are damaged; the backups that need them cannot be restored",
+            "{}: {count} files are damaged; the backups that need them are not whole",
             dir.display()
         )),
     }

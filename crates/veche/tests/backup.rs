@@ -173,6 +173,36 @@ fn a_flipped_bit_in_a_backup_is_named_and_not_restored() {
 }
 
 #[test]
+fn damage_in_a_repository_is_mended_or_named_with_the_way_on() {
+    let (dir, data) = data_dir();
+    let repository = dir.path().join("backups");
+    let node = Node::start(&data);
+    for number in 0..50 {
+        assert_eq!(node.put(&format!("w{number}"), value(number)).status, 201);
+    }
+    let back_up = || tool(&["backup", "--url", &url(&node), "--to", text(&repository), "--keep", "4"]);
+    assert_eq!((back_up().0, back_up().0), (Some(0), Some(0)));
+    let objects = std::fs::read_dir(repository.join("objects")).unwrap();
+    let table = objects.map(|object| object.unwrap().path()).find(|path| text(path).contains(".sst-"));
+    std::fs::OpenOptions::new().write(true).open(table.expect("a table")).unwrap().set_len(1_000).unwrap();
+    let (code, out, err) = back_up();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("1 damaged file of the repository"), "{out}");
+    done(&["verify", "--backup", text(&repository)]);
+
+    let newest = repository.join("backups/000003");
+    std::fs::write(&newest, "nonsense").unwrap();
+    let place = dir.path().join("restored");
+    let restore = ["restore", "--from", text(&repository), "--data", text(&place)];
+    refused(&restore, "--backup 2 is the newest that can be read");
+    let (code, _, err) = back_up();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("warning: ") && err.contains(text(&newest)), "{err}");
+    done(&restore);
+    refused(&["verify", "--backup", text(&repository)], text(&newest));
+}
+
+#[test]
 fn old_backups_are_removed_and_the_kept_ones_stay_whole() {
     let (dir, data) = data_dir();
     let repository = dir.path().join("backups");

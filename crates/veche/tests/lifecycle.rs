@@ -5,7 +5,7 @@ mod common;
 use common::http::{Connection, Response, bare, get, put};
 use common::{Node, data_dir, eventually, run, veche};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -87,7 +87,10 @@ fn ends_without(name: &str) -> (tempfile::TempDir, PathBuf) {
     assert_eq!(status.code(), Some(1), "{name}: {log}");
     let last = log.lines().last().expect("a line");
     assert!(last.contains(&format!("{} was removed or replaced", path.display())), "{name}: {log}");
-    assert!(last.contains("Put it back") && last.contains("move what is left of the directory away"), "{log}");
+    assert!(
+        last.contains("Put it back") && last.contains("move what is left of the directory away"),
+        "{log}"
+    );
     (dir, data)
 }
 

@@ -64,6 +64,16 @@ struct Kept<'a> {
     path: &'a str,
 }
 
+/// A checkpoint that was made.
+#[derive(Serialize)]
+struct Made<'a> {
+    name: &'a str,
+    path: &'a str,
+    /// Absent when there is none, as nearly always.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    damaged_tables: &'a [String],
+}
+
 /// Those of a node.
 #[derive(Serialize)]
 struct AllKept<'a> {
@@ -77,8 +87,9 @@ pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> Answer {
 }
 
 /// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
-pub fn encode_checkpoint(name: &str, path: &str) -> Answer {
-    let mut response = json(&Kept { name, path }, false);
+/// `damaged_tables`: files of the node that it knows to be damaged, and that the checkpoint holds as they are.
+pub fn encode_checkpoint(name: &str, path: &str, damaged_tables: &[String]) -> Answer {
+    let mut response = json(&Made { name, path, damaged_tables }, false);
     *response.status_mut() = StatusCode::CREATED;
     response.into()
 }

@@ -23,6 +23,9 @@ pub struct NodeCheckpoint {
     pub name: String,
     /// Where it is, on the node's machine.
     pub path: PathBuf,
+    /// Tables of the node that it knows to be damaged, by their paths there. A node of an older release does not say.
+    #[serde(default)]
+    pub damaged_tables: Vec<PathBuf>,
 }
 
 impl Node {

@@ -10,6 +10,9 @@
 //! and its tail tells its least and greatest versions, which no other table has: so a table whose origin is known
 //! need not be read to know what it holds. Name and length alone would not do: a node that was restored gives names
 //! again that it gave in another life.
+//!
+//! An object whose length or tail is not what its name says is damaged, and counts as absent: the file is copied again, and
+//! takes its place. Damage elsewhere in an object is found by reading it ([`verify`](crate::verify_repository)).
 
 use crate::checksum::Checksum;
 use crate::error::CtlError;
@@ -26,6 +29,8 @@ const TAIL_BYTES: u64 = 4 << 10;
 pub(super) struct Origin {
     prefix: String,
     pub(super) bytes: u64,
+    /// Of its tail.
+    print: Checksum,
     is_immutable: bool,
 }
 
@@ -35,7 +40,7 @@ impl Origin {
         let (tail, bytes) = files::read_tail(fs, &root.join(path), TAIL_BYTES)?;
         let print = Checksum::of(&tail);
         let prefix = format!("{:016x}-{}-{bytes}-{print}-", node.0, path.replace('/', "-"));
-        Ok(Self { prefix, bytes, is_immutable: path.ends_with(".sst") })
+        Ok(Self { prefix, bytes, print, is_immutable: path.ends_with(".sst") })
     }
 
     /// The name of the object with this content.
@@ -43,12 +48,23 @@ impl Origin {
         format!("{}{checksum}", self.prefix)
     }
 
-    /// That of `names`, which are sorted, that surely holds the same as the file, and the checksum of it.
-    pub(super) fn find_in<'a>(&self, names: &'a [String]) -> Option<(&'a str, Contents)> {
+    /// Those of `names`, which are sorted, that hold the same as the file unless they are damaged, and the checksum of
+    /// each. More than one: the file, or a copy of it, was damaged at some time.
+    pub(super) fn find_in<'a>(&self, names: &'a [String]) -> Vec<(&'a str, Contents)> {
         let first = names.partition_point(|name| **name < *self.prefix);
-        let name = names.get(first).filter(|_| self.is_immutable)?;
-        let checksum = name.strip_prefix(&self.prefix)?.parse().ok()?;
-        Some((name, Contents { bytes: self.bytes, checksum }))
+        let candidates =
+            names[first..].iter().take_while(|name| self.is_immutable && name.starts_with(&self.prefix));
+        let named = candidates.filter_map(|name| {
+            let checksum = name.strip_prefix(&self.prefix)?.parse().ok()?;
+            Some((name.as_str(), Contents { bytes: self.bytes, checksum }))
+        });
+        named.collect()
+    }
+
+    /// Whether the object at `path` has the length and the tail that its name says.
+    pub(super) fn fits(&self, fs: &dyn Fs, path: &Path) -> bool {
+        let found = files::read_tail(fs, path, TAIL_BYTES);
+        found.is_ok_and(|(tail, bytes)| bytes == self.bytes && Checksum::of(&tail) == self.print)
     }
 }
 
@@ -72,14 +88,14 @@ mod tests {
         let other = format!("{}{}", &name[..name.len() - 1], if name.ends_with('0') { '1' } else { '0' });
         let contents = Contents { bytes: 7, checksum };
         let mut names = vec!["0".to_owned(), name.clone(), "z".to_owned()];
-        assert_eq!(table.find_in(&names), Some((&*name, contents)));
+        assert_eq!(table.find_in(&names), [(&*name, contents)]);
         names[1] = name.replace("-7-", "-8-");
-        assert_eq!(table.find_in(&names), None, "another length");
+        assert_eq!(table.find_in(&names), [], "another length");
         names[1] = format!("{name}{other}");
-        assert_eq!(table.find_in(&names), None, "no checksum");
+        assert_eq!(table.find_in(&names), [], "no checksum");
 
         disk.write_file("/data/CURRENT", b"a table").unwrap();
         let current = of("CURRENT");
-        assert_eq!(current.find_in(&[current.object(checksum)]), None, "what can change is read");
+        assert_eq!(current.find_in(&[current.object(checksum)]), [], "what can change is read");
     }
 }

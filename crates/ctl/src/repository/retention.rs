@@ -17,8 +17,8 @@ impl Repository {
     /// Removes all but the newest `count` backups, and all objects that none of these names.
     ///
     /// # Errors
-    /// [`CtlError`], also when one of the backups that are to stay has a damaged manifest: nobody knows what it needs.
-    /// Then some may be removed, and those that are there are whole.
+    /// [`CtlError`], also when one of the backups that are to stay has a damaged manifest, which does not tell what it
+    /// needs: then nothing is removed. After another error some may be removed, and those that are there are whole.
     pub fn keep_newest(&self, count: usize) -> Result<Removed, CtlError> {
         let fs = &**self.fs();
         let backups = self.backups()?;

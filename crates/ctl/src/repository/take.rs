@@ -13,7 +13,7 @@ use store::Identity;
 const LOCK: &str = "LOCK";
 
 /// A backup that was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Taken {
     /// What it is made of.
     pub manifest: Manifest,
@@ -21,11 +21,16 @@ pub struct Taken {
     pub files_copied: usize,
     /// Their lengths together.
     pub bytes_copied: u64,
+    /// How many of them took the place of an object that was damaged.
+    pub objects_replaced: usize,
+    /// Manifests of older backups that cannot be read.
+    pub unreadable: Vec<CtlError>,
 }
 
 impl Repository {
     /// Adds a backup of the data directory `source`, which nobody changes meanwhile: a checkpoint of a running node, or
-    /// the directory of one that was stopped. Tables that an earlier backup copied are not copied again.
+    /// the directory of one that was stopped. Tables that an earlier backup copied are not copied again, unless the length
+    /// or the end of the copy is not what was written.
     ///
     /// # Errors
     /// [`CtlError`]; then there is no such backup, and the others are as they were.
@@ -37,7 +42,7 @@ impl Repository {
     ) -> Result<Taken, CtlError> {
         let fs = &**self.fs();
         let identity = Identity::load(fs, source)?;
-        let number = self.next_number(&identity)?;
+        let (number, unreadable) = self.next_number(&identity)?;
         self.remove_unfinished()?;
 
         let mut paths = files::tree(fs, source)?;
@@ -47,7 +52,9 @@ impl Repository {
             .map(|path| Origin::of(fs, source, path, identity.tag))
             .collect::<Result<Vec<_>, _>>()?;
         let known = self.object_names()?;
-        let found: Vec<_> = origins.iter().map(|origin| origin.find_in(&known)).collect();
+        let fits = |origin: &Origin, name: &str| origin.fits(fs, &self.object(name));
+        let find = |origin: &Origin| origin.find_in(&known).into_iter().find(|(name, _)| fits(origin, name));
+        let found: Vec<_> = origins.iter().map(find).collect();
         let to_copy = || origins.iter().zip(&found).filter(|(_, found)| found.is_none());
         let bytes_copied = to_copy().map(|(origin, _)| origin.bytes).sum();
         let files_copied = to_copy().count();
@@ -56,10 +63,16 @@ impl Repository {
         // Each is written, and read back.
         let mut meter = Meter::new(observer, Some(2 * bytes_copied));
         let mut backup_files = Vec::with_capacity(paths.len());
+        let mut objects_replaced = 0;
         for ((path, origin), found) in paths.into_iter().zip(&origins).zip(&found) {
             let (object, contents) = match found {
                 Some((object, contents)) => ((*object).to_owned(), *contents),
-                None => self.copy_in(&source.join(&path), origin, &mut meter)?,
+                None => {
+                    let (object, contents) = self.copy_in(&source.join(&path), origin, &mut meter)?;
+                    let was_damaged = origin.find_in(&known).iter().any(|(name, _)| *name == object);
+                    objects_replaced += usize::from(was_damaged);
+                    (object, contents)
+                }
             };
             let files::Contents { bytes, checksum } = contents;
             backup_files.push(BackupFile { path, bytes, checksum, object });
@@ -77,21 +90,36 @@ impl Repository {
             files: backup_files,
         };
         files::replace(fs, &self.manifests(), &number.to_string(), &manifest.encode())?;
-        Ok(Taken { manifest, files_copied, bytes_copied })
+        Ok(Taken { manifest, files_copied, bytes_copied, objects_replaced, unreadable })
     }
 
-    /// The number of the next backup, which is to be of the node of this identity.
-    fn next_number(&self, identity: &Identity) -> Result<BackupNumber, CtlError> {
-        let Some(newest) = self.backups()?.pop() else { return Ok(BackupNumber(1)) };
-        let holds = self.manifest(newest)?.node;
-        if holds != identity.tag {
-            return Err(CtlError::OtherNode {
-                path: self.dir().to_owned(),
-                holds: format!("{:016x}", holds.0),
-                found: format!("{:016x}", identity.tag.0),
-            });
+    /// The number of the next backup, which is to be of the node of this identity; and what is wrong with the manifests
+    /// that cannot be read. Whose the backups are then the newest of the others says, or else the names of the objects.
+    fn next_number(&self, identity: &Identity) -> Result<(BackupNumber, Vec<CtlError>), CtlError> {
+        let mut unreadable = Vec::new();
+        let (mut next, mut holds) = (BackupNumber(1), None);
+        for number in self.backups()? {
+            next = BackupNumber(number.0.saturating_add(1));
+            match self.manifest(number) {
+                Ok(manifest) => holds = Some(format!("{:016x}", manifest.node.0)),
+                Err(damaged @ CtlError::Damaged { .. }) => unreadable.push(damaged),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(BackupNumber(newest.0.saturating_add(1)))
+        let of_objects = || -> Result<_, CtlError> {
+            let name = self.object_names()?.pop();
+            Ok(name.and_then(|name| Some(name.split_once('-')?.0.to_owned())))
+        };
+        let found = format!("{:016x}", identity.tag.0);
+        if holds.is_none() && !unreadable.is_empty() {
+            holds = of_objects()?;
+        }
+        match holds {
+            Some(holds) if holds != found => {
+                Err(CtlError::OtherNode { path: self.dir().to_owned(), holds, found })
+            }
+            _ => Ok((next, unreadable)),
+        }
     }
 
     /// Removes what an interrupted backup was writing.

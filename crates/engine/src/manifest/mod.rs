@@ -19,8 +19,8 @@ mod levels;
 mod log;
 mod state;
 
+pub(crate) use current::missing_name;
 pub use edit::VersionEdit;
 pub use levels::{Described, LEVELS, Levels};
-pub(crate) use current::missing_name;
 pub use log::{Manifest, Recovered, holds_data};
 pub use state::check_bytes;
