@@ -79,6 +79,15 @@ pub enum Failure {
         /// When to try again.
         retry_after: Duration,
     },
+    /// A write was sent, and so many replicas refused it for having too much to do that the others are too few.
+    ReplicasOverloaded {
+        /// Who stored it.
+        acks: Acks,
+        /// When to try again.
+        retry_after: Duration,
+        /// Another replica may have stored it all the same.
+        maybe_stored: bool,
+    },
     /// The expiry of a write would lie past [`WallTime::EXPIRY_END`].
     ExpiryTooLate {
         /// Where it would lie.

@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_millis(10);
 enum Outcome {
     Stores,
     IsFull,
+    /// It has too much to do.
+    IsBusy,
     /// Its disk fails if it is the coordinator's own, else its link ends.
     Fails,
     IsSilent,
@@ -29,8 +31,11 @@ enum Outcome {
     IsDown,
 }
 
-const OUTCOMES: [Outcome; 5] =
-    [Outcome::Stores, Outcome::IsFull, Outcome::Fails, Outcome::IsSilent, Outcome::IsDown];
+const OUTCOMES: [Outcome; 6] =
+    [Outcome::Stores, Outcome::IsFull, Outcome::IsBusy, Outcome::Fails, Outcome::IsSilent, Outcome::IsDown];
+
+/// When a replica wants to be asked again that has too much to do.
+const RETRY_AFTER: Duration = Duration::from_secs(7);
 
 #[test]
 fn a_write_has_the_reply_that_its_replicas_make_it() {
@@ -135,6 +140,7 @@ fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
         Outcome::Fails if node != 0 => return cluster.cut(0, node),
         Outcome::Stores | Outcome::IsDown => None,
         Outcome::IsFull => Some(StoreFault::Full),
+        Outcome::IsBusy => Some(StoreFault::Overloaded { retry_after: RETRY_AFTER }),
         Outcome::Fails => Some(StoreFault::Io { detail: String::new() }),
         Outcome::IsSilent => return,
     };
@@ -168,7 +174,10 @@ struct Expected {
     stored: u8,
     failed: u8,
     full: u8,
+    busy: u8,
     is_own_full: bool,
+    /// The only replica is this node, and has too much to do.
+    is_alone_and_busy: bool,
     /// The deadline has passed.
     is_late: bool,
     is_replied: bool,
@@ -184,7 +193,9 @@ impl Expected {
             stored: 0,
             failed: down,
             full: 0,
+            busy: 0,
             is_own_full: false,
+            is_alone_and_busy: false,
             is_late: false,
             is_replied: false,
             only_fault: false,
@@ -205,6 +216,11 @@ impl Expected {
                 self.full += 1;
                 self.is_own_full |= is_own;
             }
+            Outcome::IsBusy => {
+                self.failed += 1;
+                self.busy += 1;
+                self.is_alone_and_busy = self.quorum.from() == 1 && is_own;
+            }
             Outcome::Fails => {
                 self.failed += 1;
                 self.only_fault = self.quorum.from() == 1 && is_own;
@@ -218,15 +234,16 @@ impl Expected {
             return Some(Reply::Written { version, superseded: false, acks: self.acks() });
         }
         if self.quorum.from() - self.failed < self.quorum.ack() {
-            let is_for_room = self.quorum.from() - (self.failed - self.full) >= self.quorum.ack();
+            let would_do_with = |count: u8| self.quorum.from() - (self.failed - count) >= self.quorum.ack();
+            let maybe_stored = self.asks_peers || self.stored > 0;
             return Some(Reply::Failed(if self.only_fault {
                 Failure::Storage { detail: String::new() }
-            } else if is_for_room {
-                Failure::DiskFull {
-                    acks: self.acks(),
-                    here: self.is_own_full,
-                    maybe_stored: self.asks_peers || self.stored > 0,
-                }
+            } else if self.is_alone_and_busy {
+                Failure::Overloaded { retry_after: RETRY_AFTER }
+            } else if would_do_with(self.full) {
+                Failure::DiskFull { acks: self.acks(), here: self.is_own_full, maybe_stored }
+            } else if would_do_with(self.full + self.busy) {
+                Failure::ReplicasOverloaded { acks: self.acks(), retry_after: RETRY_AFTER, maybe_stored }
             } else {
                 self.not_enough(Shortfall::MaybeStored)
             }));

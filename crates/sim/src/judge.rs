@@ -60,7 +60,8 @@ impl Told {
             Reply::Failed(failure) => {
                 let is_certain = match failure {
                     Failure::NotEnoughReplicas { shortfall, .. } => *shortfall != Shortfall::MaybeStored,
-                    Failure::ClockAhead { maybe_stored, .. } => !maybe_stored,
+                    Failure::ClockAhead { maybe_stored, .. }
+                    | Failure::ReplicasOverloaded { maybe_stored, .. } => !maybe_stored,
                     failure => matches!(failure, Failure::ExpiryTooLate { .. } | Failure::Overloaded { .. }),
                 };
                 Self::Failed { is_certain, reason: format!("{failure:?}") }

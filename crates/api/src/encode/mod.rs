@@ -290,6 +290,18 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
         }
         Failure::Closed => internal("The reader of the range has left.".to_owned()),
         Failure::Overloaded { retry_after } => Problem::overloaded(retry_after),
+        Failure::ReplicasOverloaded { acks, retry_after, maybe_stored } => {
+            let outcome = if maybe_stored {
+                "The write may have been stored on another replica: repeat it after the time in Retry-After, or read the key \
+                 to find out."
+            } else {
+                "Nothing was stored. Try again after the time in Retry-After."
+            };
+            let detail = format!(
+                "Too many of the key's replicas have more to do than they can take in, and refused the write. {outcome}"
+            );
+            Problem::unavailable(retry_after, detail).with_acks(acks)
+        }
         Failure::ExpiryTooLate { .. } => Problem::bad_request(
             "With this ttl the value would expire after the year 2100. Nothing was stored. \
              Use a smaller ttl, or none for a value that never expires.",
@@ -487,6 +499,16 @@ mod tests {
             ),
             (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
             (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
+            (
+                Failure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: true },
+                503,
+                "may have been stored on another replica",
+            ),
+            (
+                Failure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: false },
+                503,
+                "refused the write. Nothing was stored",
+            ),
             (Failure::ExpiryTooLate { expires_at: WallTime::EXPIRY_END }, 400, "2100"),
             (Failure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
             (Failure::ClockAhead { acks, maybe_stored: false }, 503, "are refused. Nothing was stored"),

@@ -4,7 +4,8 @@
 //! sent; if not, nothing is. A replica whose clock is so far behind that it would refuse the version counts as one that
 //! cannot be asked, and while this node's wall clock is past its [ceiling](HybridClock::check_wall) no version is
 //! issued: a write that peers refuse must leave no copy here that wins later. Replicas that cannot be asked, or are suspected, are named as targets of hints in the
-//! write to one replica, the *hint holder*. What is done for the others after the reply is in `straggler`.
+//! write to one replica, the *hint holder*. A write that fails for replicas that refused it says so: their disks are full,
+//! they have too much to do, or this node's clock is ahead, in this order where it is more than one of these. What is done for the others after the reply is in `straggler`.
 
 use super::context::{Asking, Context, Subject, write_bytes};
 use super::early::Early;
@@ -20,6 +21,7 @@ use crate::{
     Reply, RequestId, Shortfall, StoreFault, TickError, WaitsFor,
 };
 use bytes::Bytes;
+use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, Now, Version, WallTime};
 
 /// A write that has no version yet.
@@ -51,6 +53,8 @@ pub(super) struct Write {
     full: Places,
     busy: Places,
     ahead: Places,
+    /// When the busiest of them wants to be asked again.
+    retry_after: Duration,
     superseded: bool,
     /// Some replica may have stored it though it did not say so.
     may_be_stored: bool,
@@ -293,6 +297,7 @@ impl Write {
             full,
             busy,
             ahead,
+            retry_after: Duration::ZERO,
             superseded: false,
             may_be_stored: false,
             fault: None,
@@ -376,10 +381,12 @@ impl Write {
         {
             return (*fault).into();
         }
-        if self.tally.would_do_with(self.ahead) {
-            Failure::ClockAhead { acks: self.tally.acks(), maybe_stored }
-        } else if !maybe_stored && self.tally.would_do_with(self.busy) {
-            Failure::Overloaded { retry_after: context.retry_after() }
+        let acks = self.tally.acks();
+        if self.tally.would_do_with(self.full.union(self.busy)) {
+            let retry_after = context.retry_after().max(self.retry_after);
+            Failure::ReplicasOverloaded { acks, retry_after, maybe_stored }
+        } else if self.tally.would_do_with(self.full.union(self.busy).union(self.ahead)) {
+            Failure::ClockAhead { acks, maybe_stored }
         } else {
             self.tally.short(if maybe_stored { Shortfall::MaybeStored } else { Shortfall::Unanswered })
         }
@@ -407,6 +414,9 @@ impl Write {
     }
 
     fn note_fault(&mut self, place: u8, fault: StoreFault, is_own: bool) {
+        if let StoreFault::Overloaded { retry_after } = fault {
+            self.retry_after = self.retry_after.max(retry_after);
+        }
         match &fault {
             StoreFault::Full => self.full.insert(place),
             StoreFault::Overloaded { .. } | StoreFault::Expired => self.busy.insert(place),

@@ -89,9 +89,11 @@ fn acks_of(reply: &Reply) -> Option<(Acks, Option<bool>)> {
             let enough_answered = matches!(shortfall, Shortfall::NotSpread | Shortfall::NotFetched);
             Some((*acks, (!enough_answered).then_some(false)))
         }
-        Reply::Failed(Failure::ClockAhead { acks, .. } | Failure::DiskFull { acks, .. }) => {
-            Some((*acks, Some(false)))
-        }
+        Reply::Failed(
+            Failure::ClockAhead { acks, .. }
+            | Failure::DiskFull { acks, .. }
+            | Failure::ReplicasOverloaded { acks, .. },
+        ) => Some((*acks, Some(false))),
         Reply::Page { .. } | Reply::Failed(_) => None,
     }
 }

@@ -277,7 +277,8 @@ impl Planted {
 
     /// How often this reply is given: once, but for planted bugs.
     pub(crate) fn replies(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
-        self.was_busy |= matches!(reply, Reply::Failed(Failure::Overloaded { .. }));
+        self.was_busy |=
+            matches!(reply, Reply::Failed(Failure::Overloaded { .. } | Failure::ReplicasOverloaded { .. }));
         const EVERY: u64 = 50;
         self.replies += 1;
         match plant {
