@@ -25,7 +25,8 @@ pub struct Config {
     /// How many replicas hold a key when a request does not say it: 1 to the number of nodes.
     pub default_from: u8,
     /// The operator says that the cluster is new: a majority of new nodes need not hear the others. Means nothing to a
-    /// node that has settled once, or that is on its own.
+    /// node whose directory has settled, or that is on its own. For the first start only: with it, a directory that was
+    /// emptied later counts as new.
     pub new_cluster: bool,
     /// What all nodes of the cluster must know to be let in; `None`: nothing.
     pub secret: Option<String>,

@@ -376,6 +376,12 @@ async fn open_for_peers(
     for thread in threads {
         thread.open(Arc::clone(local)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
     }
+    if process.config.new_cluster && opened.record.standing == cluster::Standing::Settled {
+        tracing::warn!(
+            "--new-cluster is for the first start of a cluster: remove it. With it, a directory that is emptied one day \
+             counts as new, though other nodes hold its data"
+        );
+    }
     let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
     let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));

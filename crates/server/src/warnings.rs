@@ -231,7 +231,7 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
         )),
         NodeStanding::Unsettled => Some(format!(
             "This node's directory is new, and it has not heard from all others whether it stands for a lost one (with \
-             --new-cluster a majority is enough); until then its answers to reads do not count{needs}."
+             --new-cluster, for the first start of a new cluster only, a majority is enough); until then its answers to reads do not count{needs}."
         )),
     }
 }

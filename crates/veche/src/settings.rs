@@ -56,8 +56,8 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
     #[serde(alias = "default_from")]
     default_from: Option<u8>,
-    /// The cluster is new: where not all nodes start, a majority of new ones does not wait for the rest. May stay set:
-    /// it means nothing to a node that has belonged to a cluster once
+    /// The cluster is new: where not all nodes start, a majority of new ones does not wait for the rest. For the first
+    /// start only, then remove it: a node whose directory was emptied later would not wait for the nodes that hold its data
     #[arg(
         long,
         env = "VECHE_NEW_CLUSTER",

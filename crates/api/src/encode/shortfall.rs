@@ -78,7 +78,7 @@ pub(super) fn not_enough_heard(missing: &str) -> String {
     format!(
         "The data directory of this node is new, and it has not heard these nodes, which may hold what was written before: \
          {missing}. Until then its answers to reads do not count; writes do. Start them. If they never held data of this \
-         cluster, or are lost for good, start a majority of the nodes with --new-cluster."
+         cluster, or are lost for good, start a majority of the nodes with --new-cluster, once: remove the flag afterwards."
     )
 }
 

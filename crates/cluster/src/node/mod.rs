@@ -84,7 +84,8 @@ pub struct NodeLimits {
     /// For how long a write is waited for by whoever asked for it.
     pub request_timeout: Duration,
     /// The operator says that the cluster is new: a majority of new nodes settles without having heard the others.
-    /// Without meaning for a node that has settled once.
+    /// Without meaning for a node whose directory has settled. For the first start only: with it, a directory that was
+    /// emptied later counts as new.
     pub new_cluster: bool,
 }
 
