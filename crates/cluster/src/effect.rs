@@ -1,7 +1,8 @@
 //! What a machine wants done.
 
-use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, Reply, StoreRequest, Wait};
+use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, Wait};
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::{Hlc, Instant, WallTime};
 
 /// Names a submitted command; chosen by whoever submits, unique among those without a reply.
@@ -110,5 +111,50 @@ pub enum Event {
     Repaired {
         /// With whom.
         node: NodeIndex,
+    },
+    /// This node begins to rebuild itself from the others, or goes on with that after a start.
+    RebuildBegan {
+        /// Why.
+        why: RebuildReason,
+    },
+    /// This node has been rebuilt: its answers to reads count from now on.
+    RebuildEnded {
+        /// Cells that were stored for that since the process started or the rebuild began anew.
+        cells: u64,
+        /// The time since then.
+        took: Duration,
+        /// Nodes that were read and had not lost their own data. If there is none, nothing of before came back.
+        from: NodeSet,
+    },
+    /// This node has settled with a new directory: no node that was heard remembers another one at its address.
+    SettledAsNew {
+        /// Nodes that were not heard.
+        unheard: NodeSet,
+    },
+}
+
+/// Why a node rebuilds itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebuildReason {
+    /// The data directory said so at the start: it had lost data, is a restored copy, or an earlier rebuild had not ended.
+    Directory,
+    /// The data directory is new, and a peer remembers another one at this address: a lost disk.
+    LostDisk {
+        /// The peer.
+        told_by: NodeIndex,
+    },
+    /// The data directory is an older state of itself, or a copy beside which another one ran: a peer remembers a life
+    /// that it does not know.
+    OlderState {
+        /// The peer.
+        told_by: NodeIndex,
+    },
+    /// Peers refuse this process because they are linked with another one of this node: one of the two runs on a copy of
+    /// the directory.
+    Copy,
+    /// The data directory is new, and a peer rebuilds itself: that peer cannot tell what was before.
+    PeerRebuilds {
+        /// The peer.
+        peer: NodeIndex,
     },
 }

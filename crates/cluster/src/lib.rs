@@ -47,7 +47,7 @@ pub use clock::{HybridClock, TickError, WallCeiling};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, Limits};
 pub use damage::{Damage, LostRange};
-pub use effect::{Effect, Event, RequestId, StoreId};
+pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
 pub use flow::Flow;
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};

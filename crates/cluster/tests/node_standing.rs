@@ -3,8 +3,8 @@
 mod node_support;
 
 use cluster::{
-    Asker, DialFailure, Effect, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex,
-    PeerHello, PeerState, Standing, StoreRequest,
+    Asker, DialFailure, Effect, Event, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex,
+    NodeSet, PeerHello, PeerState, RebuildReason, Standing, StoreRequest,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
@@ -111,6 +111,63 @@ fn the_operators_word_left_standing_does_not_hide_a_lost_disk() {
         world.standing(2) == Standing::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
+}
+
+/// What this host has told of a rebuild, or of settling with a new directory.
+fn told(world: &World, host: usize) -> Vec<Event> {
+    let is_told = |event: &&Event| {
+        matches!(event, Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. })
+    };
+    world.hosts[host].events.iter().filter(is_told).copied().collect()
+}
+
+#[test]
+fn a_rebuild_is_told_with_its_reason_its_cells_and_its_sources() {
+    let mut world = World::started(3, 11);
+    let everywhere = NodeSet::EMPTY;
+    for host in 0..3 {
+        assert_eq!(told(&world, host), [Event::SettledAsNew { unheard: everywhere }]);
+    }
+    let name = world.name_where("k", 3, |_| true);
+    world.write(0, &name, 3, &[]);
+    world.crash(2);
+    world.lose_disk(2);
+    world.run(10 * MILLISECOND);
+    let before = told(&world, 2).len();
+    world.start(2);
+    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    match told(&world, 2)[before..] {
+        [
+            Event::RebuildBegan { why: RebuildReason::LostDisk { told_by } },
+            Event::RebuildEnded { cells, took, from },
+        ] => {
+            assert!(told_by != NodeIndex(2) && cells >= 1 && took > Duration::ZERO);
+            assert_eq!(from, [NodeIndex(0), NodeIndex(1)].into_iter().collect());
+        }
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rebuild_without_a_node_that_kept_its_data_is_told_as_such() {
+    let mut world = World::started(3, 12);
+    (0..3).for_each(|host| world.crash(host));
+    for host in 0..3 {
+        // As after a loss that the directory shows.
+        world.lose_disk(host);
+        world.hosts[host].store.record.standing = Standing::Rebuilding;
+        world.hosts[host].events.clear();
+    }
+    (0..3).for_each(|host| world.start(host));
+    world.run_until(30 * SECOND, "all are settled", are_all_believed);
+    for host in 0..3 {
+        let told = told(&world, host);
+        assert_eq!(told[0], Event::RebuildBegan { why: RebuildReason::Directory });
+        let ends: Vec<_> = told.iter().filter(|event| matches!(event, Event::RebuildEnded { .. })).collect();
+        assert_eq!(ends.len(), 1, "{told:?}");
+    }
+    let is_alone = |event: &Event| matches!(event, Event::RebuildEnded { from, .. } if from.is_empty());
+    assert!((0..3).any(|host| told(&world, host).iter().any(is_alone)), "somebody was the first");
 }
 
 #[test]

@@ -143,6 +143,8 @@ impl Counters {
             Event::RangePassedOver { node } => self.peer(node).ranges_passed_over.count(),
             // Refusals are counted by their replies, dropped hints by the ledger of hints.
             Event::Refused | Event::HintDropped { .. } => {}
+            // These are for the log alone.
+            Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(
                     recorded = ?at,

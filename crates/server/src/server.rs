@@ -43,8 +43,12 @@ const READ_THREADS_MIN: usize = 4;
 const READ_THREADS_MAX: usize = 32;
 /// I/O threads, at most: a machine's number in messages between nodes is a byte.
 const THREADS_MAX: usize = 255;
-/// How long users wait at the start for peers that have linked and do not know yet whether their answers count.
+/// How long users of a node whose own answers do not count wait at its start for peers that have linked and do not know
+/// yet whether theirs count: such a cluster may lack a node that it has to hear.
 const START_TIME: Duration = Duration::from_millis(150);
+/// The same of a node whose own answers count, from when that is so: its peers tell it as soon as they have heard what it
+/// remembers of them.
+const STANDING_TIME: Duration = Duration::from_millis(600);
 /// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
 /// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
@@ -281,12 +285,14 @@ async fn live(
 /// up. Peers that are starting too are given a moment to find out whether their answers count. Peers that cannot be
 /// reached are not waited for.
 async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
-    let (start_ends, known) = (tokio::time::sleep(START_TIME), node.until_peers_are_known());
+    let begun = tokio::time::Instant::now();
     node.until_ready().await;
-    tokio::select! {
-        () = known => {}
-        () = start_ends => {}
-    }
+    let patience = match node.is_believed() {
+        true => STANDING_TIME,
+        false => START_TIME.saturating_sub(begun.elapsed()),
+    };
+    // Who does not know by then may not know for long.
+    let _ = tokio::time::timeout(patience, node.until_peers_are_known()).await;
     let linked = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::when_linked).collect();
         for wait in waits {

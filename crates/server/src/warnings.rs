@@ -13,7 +13,8 @@ use stdx::{Hlc, Now, WallTime};
 
 /// More copies of a key than this are rarely wanted when nobody asked for them.
 const DEFAULT_FROM_COMMON: u8 = 5;
-/// A node that starts is given so long before it is said that its answers do not count.
+/// A node that starts is given so long before it is said that its answers do not count yet. That it is rebuilt is said at
+/// once: it does not pass by itself in a moment.
 const STANDING_TIME: Duration = Duration::from_secs(10);
 /// A node that starts is given this time before the lag of its horizon is reported.
 const HORIZON_TIME: Duration = Duration::from_secs(60);
@@ -38,8 +39,9 @@ pub(crate) fn of(
     }
     let account = local.and_then(|local| local.account.lock().clone());
     warnings.extend(account.as_deref().and_then(|account| of_last_round(account, now)));
-    if now.mono.saturating_since(process.started) > STANDING_TIME {
-        warnings.extend(of_standing(nodes));
+    let has_started = now.mono.saturating_since(process.started) > STANDING_TIME;
+    warnings.extend(of_standing(nodes, has_started));
+    if has_started {
         let quorum = local.and_then(|local| {
             let view = local.view.lock().clone();
             let reach = QuorumReach::of_view(&local.member, process.rules.default_from, &view);
@@ -212,7 +214,7 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
 }
 
 /// What it means that this node's answers to reads do not count.
-fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
+fn of_standing(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
     let standing = nodes.iter().find(|node| node.is_self)?.standing?;
     let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
         .map(|node| node.url.as_str())
@@ -224,6 +226,7 @@ fn of_standing(nodes: &[NodeStatus]) -> Option<String> {
     };
     match standing {
         NodeStanding::Settled => None,
+        NodeStanding::Unsettled if !has_started => None,
         NodeStanding::Rebuilding => Some(format!(
             "This node lost its data, or its directory is an older state or a copy, and it is being filled by the others; \
              until then its answers to reads do not \
@@ -366,10 +369,17 @@ mod tests {
 
     #[test]
     fn a_node_whose_answers_do_not_count_says_who_is_missing() {
-        let told = |standing, state| {
+        let told_when = |has_started, standing, state| {
             let me = NodeStatus { standing: Some(standing), ..node("a", true, NodeState::Up) };
-            of_standing(&[me, node("b", false, state), node("c", false, NodeState::Up)])
+            of_standing(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
         };
+        let told = |standing, state| told_when(true, standing, state);
+        assert!(told_when(false, NodeStanding::Rebuilding, NodeState::Up).is_some(), "at once");
+        assert_eq!(
+            told_when(false, NodeStanding::Unsettled, NodeState::Up),
+            None,
+            "that may pass in a moment"
+        );
         assert_eq!(told(NodeStanding::Settled, NodeState::Unreachable), None);
         for standing in [NodeStanding::Unsettled, NodeStanding::Rebuilding] {
             let missing = told(standing, NodeState::Unreachable).expect("it is told");

@@ -274,6 +274,16 @@ impl Node {
         Some((furthest_behind.map_or(1_000, permille), pull.cells))
     }
 
+    /// Nodes that were read from end to end and had not lost their own data.
+    pub(super) fn complete_sources(&self) -> NodeSet {
+        let Some(pull) = &self.pull else { return NodeSet::EMPTY };
+        let is_complete = |node: &NodeIndex| {
+            let source = &pull.sources[node.as_usize()];
+            source.is_done() && source.was_believed
+        };
+        self.peer_nodes().filter(is_complete).collect()
+    }
+
     /// Whether enough was read of enough sources.
     pub(super) fn is_pulled(&self) -> bool {
         let Some(pull) = &self.pull else { return false };

@@ -9,12 +9,15 @@
 //! start, or since a peer spoke of a life that the data directory does not know. All that counts an acknowledgement of
 //! the former life is then on the others.
 //!
+//! Beginning and end are told ([`Event::RebuildBegan`], [`Event::RebuildEnded`]), with the reason, and with the sources that had
+//! not lost their own data. Without such a source, all nodes have lost theirs, and nothing of before came back.
+//!
 //! **Caveats.** Progress is not durable: after a restart all begins again. While enough sources are unreachable,
 //! the node goes on without being believed. Nodes with different request timeouts settle by their own.
 
 use super::pull::Pulled;
 use super::{Node, RepairKind};
-use crate::{LostRange, NodeSet, RepairStatus, Standing};
+use crate::{Event, LostRange, NodeSet, RepairStatus, Standing};
 use stdx::{Instant, Now};
 
 /// Writes under way have ended after this many request timeouts.
@@ -37,6 +40,10 @@ impl Node {
         self.advance_pull(now);
         if self.record.wanted().standing == Standing::Rebuilding && self.is_pulled() {
             let all: NodeSet = self.peer_nodes().collect();
+            let cells = self.pull.as_ref().map_or(0, |pull| pull.cells);
+            let took = now.mono - self.contradicted_at.unwrap_or(self.started);
+            let from = self.complete_sources();
+            self.outbox.event(Event::RebuildEnded { cells, took, from });
             let record = self.record.change();
             record.standing = Standing::Settled;
             record.repair_owed = record.repair_owed.union(all);

@@ -45,7 +45,9 @@
 
 use super::Node;
 use super::peer::Peer;
-use crate::{Life, LifeNow, NodeIndex, NodeSet, PeerHello, PeerState, Standing, Vitals};
+use crate::{
+    Event, Life, LifeNow, NodeIndex, NodeSet, PeerHello, PeerState, RebuildReason, Standing, Vitals,
+};
 use std::time::Duration;
 use stdx::{NodeTag, Now};
 
@@ -75,6 +77,9 @@ impl Node {
         if self.peers_count() > 0 {
             let (incarnation, clock) = (self.member.incarnation, self.member.clock.start());
             self.record.change().own_lives.begin(incarnation, clock);
+            if self.record.durable().standing == Standing::Rebuilding {
+                self.outbox.event(Event::RebuildBegan { why: RebuildReason::Directory });
+            }
         }
     }
 
@@ -161,7 +166,7 @@ impl Node {
         self.look_whether_words_are_heard(now);
         for node in self.peer_nodes() {
             if let Some(contradiction) = self.contradiction_by(node) {
-                self.begin_rebuild(now, &contradiction);
+                self.begin_rebuild(now, node, &contradiction);
             } else if self.record.wanted().unheard.contains(node) && self.peer(node).word.is_some() {
                 let record = self.record.change();
                 record.unheard = record.unheard.without([node].into_iter().collect());
@@ -223,6 +228,7 @@ impl Node {
     /// lacking here, until some time after the last refusal.
     pub(super) fn begin_rebuild_of_copy(&mut self, now: Now) {
         if self.record.wanted().standing != Standing::Rebuilding {
+            self.outbox.event(Event::RebuildBegan { why: RebuildReason::Copy });
             let record = self.record.change();
             record.standing = Standing::Rebuilding;
             record.unheard = NodeSet::EMPTY;
@@ -230,7 +236,12 @@ impl Node {
         self.forget_rebuild(now);
     }
 
-    fn begin_rebuild(&mut self, now: Now, contradiction: &Contradiction) {
+    fn begin_rebuild(&mut self, now: Now, told_by: NodeIndex, contradiction: &Contradiction) {
+        let why = match contradiction {
+            Contradiction::OtherIdentity => RebuildReason::LostDisk { told_by },
+            Contradiction::OtherLife(_) => RebuildReason::OlderState { told_by },
+        };
+        self.outbox.event(Event::RebuildBegan { why });
         let record = self.record.change();
         record.standing = Standing::Rebuilding;
         record.unheard = NodeSet::EMPTY;
@@ -253,7 +264,8 @@ impl Node {
             return;
         }
         let is_rebuilding = |node| self.peer(node).standing() == Standing::Rebuilding;
-        if self.peer_nodes().any(is_rebuilding) {
+        if let Some(peer) = self.peer_nodes().find(|&node| is_rebuilding(node)) {
+            self.outbox.event(Event::RebuildBegan { why: RebuildReason::PeerRebuilds { peer } });
             self.record.change().standing = Standing::Rebuilding;
         } else if unheard.is_empty() || self.limits.new_cluster {
             let record = self.record.change();
@@ -261,6 +273,9 @@ impl Node {
             record.unheard = unheard;
             // There is nothing that others could hold and this node lacks.
             record.repaired_at = Some(now.wall);
+            if self.peers_count() > 0 {
+                self.outbox.event(Event::SettledAsNew { unheard });
+            }
         }
     }
 

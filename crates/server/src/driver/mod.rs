@@ -21,6 +21,7 @@ pub(crate) mod executing;
 mod linking;
 mod machine;
 pub(crate) mod presiding;
+mod standing_log;
 
 use crate::inbox::{Answers, Inbox};
 use crate::links::{LinkCounters, Links};
@@ -138,7 +139,10 @@ impl<M: Machine> Driver<M> {
                 }
                 Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
-                Effect::Event(event) => self.process.counters.count(event),
+                Effect::Event(event) => {
+                    standing_log::tell(&self.local.member, &event);
+                    self.process.counters.count(event);
+                }
                 effect => M::carry_out(core, self, now, effect),
             }
         }

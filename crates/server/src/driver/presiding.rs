@@ -28,6 +28,9 @@ use tokio::sync::{Notify, mpsc};
 
 /// A peer that was neither let in nor refused for so long is dropped: it has given up by now.
 const ARRIVAL_TIME: Duration = Duration::from_secs(1);
+/// A peer that could not be reached at the first attempt is told of when it still cannot be after this time: the nodes of
+/// a cluster start one after the other.
+const FIRST_DIAL_TIME: Duration = Duration::from_secs(1);
 /// When no coordinator of a peer has come for so long, all have.
 const LINKING_PAUSE: Duration = Duration::from_millis(20);
 /// How often the store notes that the node is alive.
@@ -113,6 +116,11 @@ impl Driver<Presiding> {
     /// Waits until users may be served.
     pub(crate) async fn until_ready(&self) {
         self.until(|machine| machine.node.is_ready()).await;
+    }
+
+    /// Whether the answers of this node to reads count.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.local.view.lock().peer(self.local.member.me).believed
     }
 
     /// Waits until of every peer that can be reached it is known whether its answers count.
@@ -256,6 +264,31 @@ impl Driver<Presiding> {
         }
     }
 
+    /// Tells operators what has changed in a peer.
+    fn tell_change(self: &Rc<Self>, node: NodeIndex, change: Change) {
+        let peer = &self.local.member.layout.names()[node.as_usize()];
+        match change {
+            Change::Gone => tracing::warn!(peer, "a peer cannot be reached"),
+            Change::State(state) => tracing::info!(peer, ?state, "a peer's state has changed"),
+            Change::Rebuilds => tracing::warn!(
+                peer,
+                "a peer rebuilds: it lost data, or was told by this node or another one that its directory is not the one \
+                 that it was known by"
+            ),
+            Change::Rebuilt => tracing::info!(peer, "a peer rebuilds no longer"),
+            Change::NotThereYet => {
+                let driver = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    tokio::time::sleep(FIRST_DIAL_TIME).await;
+                    let state = driver.local.view.lock().peer(node).state;
+                    if state == PeerState::Unreachable {
+                        driver.tell_change(node, Change::Gone);
+                    }
+                });
+            }
+        }
+    }
+
     fn refuse(&self, core: &mut Core<Presiding>, link: LinkId) {
         if let Some(arrival) = core.machine.arrivals.remove(&link) {
             return arrival.refuse();
@@ -266,17 +299,38 @@ impl Driver<Presiding> {
     }
 }
 
-/// Tells operators of peers that came and went.
-fn tell_changes(member: &Member, before: &ClusterView, now: &ClusterView) {
-    for ((name, node), (before, now)) in
-        member.layout.names().iter().zip(member.layout.nodes()).zip(before.peers.iter().zip(&now.peers))
-    {
+/// What operators are told of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// It could be reached before.
+    Gone,
+    /// The first attempt to reach it has failed. At the start of a cluster it may be up in a moment.
+    NotThereYet,
+    State(PeerState),
+    Rebuilds,
+    Rebuilt,
+}
+
+/// What has changed in the peers.
+fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeIndex, Change)> {
+    let mut changes = Vec::new();
+    for (node, (before, now)) in (0..).map(NodeIndex).zip(before.peers.iter().zip(&now.peers)) {
+        if node == me {
+            continue;
+        }
         match now.state {
-            state if state == before.state || node == member.me => {}
-            PeerState::Unreachable => tracing::warn!(peer = name, "a peer cannot be reached"),
-            state => tracing::info!(peer = name, ?state, "a peer's state has changed"),
+            state if state == before.state => {}
+            PeerState::Unreachable if before.state == PeerState::Unknown => {
+                changes.push((node, Change::NotThereYet));
+            }
+            PeerState::Unreachable => changes.push((node, Change::Gone)),
+            state => changes.push((node, Change::State(state))),
+        }
+        if now.state == PeerState::Up && now.rebuilding != before.rebuilding {
+            changes.push((node, if now.rebuilding { Change::Rebuilds } else { Change::Rebuilt }));
         }
     }
+    changes
 }
 
 /// Tells operators of peers whose default count of replicas is another one than this node's, once for each change.
@@ -348,7 +402,9 @@ impl Machine for Presiding {
         match effect {
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut *driver.local.view.lock(), Arc::clone(&view));
-                tell_changes(&driver.local.member, &before, &view);
+                for (node, change) in changes(driver.local.member.me, &before, &view) {
+                    driver.tell_change(node, change);
+                }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
                     thread.send(thread::Message::View(Arc::clone(&view)));
@@ -387,5 +443,36 @@ impl Machine for Presiding {
             });
         }
         machine.moved.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::PeerView;
+
+    const ME: NodeIndex = NodeIndex(0);
+
+    fn view(peer: PeerView) -> ClusterView {
+        ClusterView { peers: vec![PeerView::UP, peer], ..ClusterView::default() }
+    }
+
+    #[test]
+    fn a_peer_that_could_not_be_reached_yet_is_no_news_and_one_that_is_gone_is() {
+        let view = |state| view(PeerView { state, ..PeerView::UNKNOWN });
+        let told = |before, now| changes(ME, &view(before), &view(now));
+        let (unknown, up, gone) = (PeerState::Unknown, PeerState::Up, PeerState::Unreachable);
+        assert_eq!(told(unknown, gone), [(NodeIndex(1), Change::NotThereYet)]);
+        assert_eq!(told(up, gone), [(NodeIndex(1), Change::Gone)]);
+        assert_eq!(told(gone, up), [(NodeIndex(1), Change::State(up))]);
+        assert_eq!(told(up, up), []);
+    }
+
+    #[test]
+    fn a_peer_that_rebuilds_is_told_of_once_and_when_it_has_ended() {
+        let is = |rebuilding| view(PeerView { rebuilding, ..PeerView::UP });
+        assert_eq!(changes(ME, &is(false), &is(true)), [(NodeIndex(1), Change::Rebuilds)]);
+        assert_eq!(changes(ME, &is(true), &is(true)), []);
+        assert_eq!(changes(ME, &is(true), &is(false)), [(NodeIndex(1), Change::Rebuilt)]);
     }
 }

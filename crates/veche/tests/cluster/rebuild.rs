@@ -172,9 +172,32 @@ fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_the
         }
         assert_eq!(cluster.standing(LOST), "rebuilding");
         assert!(cluster.log(LOST).contains("less than it had"), "{}", cluster.log(LOST));
+        let (_, status) = cluster.status(LOST).expect("it answers");
+        let warnings = status["warnings"].to_string();
+        assert!(warnings.contains("it is being filled by the others"), "at once: {warnings}");
+        eventually("its log says that it rebuilds", || cluster.log(LOST).contains("the node rebuilds"));
+        eventually("so does that of a peer", || cluster.log(0).contains("a peer rebuilds"));
         cluster.spawn(1);
         eventually("it is rebuilt", || cluster.standing(LOST) == "settled");
+        eventually("its log says so", || cluster.log(LOST).contains("the node has been rebuilt"));
         cluster.wait_until_up();
         assert_found(&cluster, &[0, 1, LOST], &keys);
+    }
+}
+
+#[test]
+fn a_node_of_a_new_cluster_that_serves_has_the_default_quorum() {
+    for round in 0..3 {
+        let mut cluster = Cluster::prepare(3, &[]);
+        cluster.spawn(0);
+        cluster.spawn(1);
+        for node in [0, 1] {
+            eventually("the first two serve", || cluster.serves(node));
+        }
+        cluster.spawn(2);
+        eventually("the third serves", || cluster.serves(2));
+        for answer in [cluster.exchange(2, get("k")), cluster.exchange(2, put("k", "v"))] {
+            assert!([404, 201].contains(&answer.status), "round {round}: {}", answer.text());
+        }
     }
 }

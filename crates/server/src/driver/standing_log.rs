@@ -1,0 +1,65 @@
+//! What the log says of a node that rebuilds itself, or settles with a new directory.
+
+use cluster::{Event, Member, NodeIndex, NodeSet, RebuildReason};
+
+/// Tells operators of `event`, if it is one of these.
+pub(super) fn tell(member: &Member, event: &Event) {
+    match event {
+        Event::RebuildBegan { why } => {
+            tracing::warn!(
+                reason = reason(member, *why),
+                "the node rebuilds: its answers to reads do not count before it has been filled from the others"
+            );
+        }
+        Event::RebuildEnded { cells, took, from } if from.is_empty() => {
+            tracing::error!(
+                cells,
+                ?took,
+                "the node has settled, though every node that it could be filled from has lost its data too: what was \
+                 acknowledged before is gone unless a set-aside directory or a backup holds it; docs/operations.md says \
+                 what to do"
+            );
+        }
+        Event::RebuildEnded { cells, took, from } => {
+            tracing::info!(cells, ?took, from = names(member, *from), "the node has been rebuilt");
+        }
+        Event::SettledAsNew { unheard } if unheard.is_empty() => {
+            tracing::info!("no other node remembers this one: it is a node of a new cluster");
+        }
+        Event::SettledAsNew { unheard } => {
+            tracing::warn!(
+                unheard = names(member, *unheard),
+                "the node has settled as one of a new cluster without having heard all nodes, as it was told"
+            );
+        }
+        _ => {}
+    }
+}
+
+fn reason(member: &Member, why: RebuildReason) -> String {
+    let name = |node: NodeIndex| &member.layout.names()[node.as_usize()];
+    match why {
+        RebuildReason::Directory => {
+            "the data directory lost data, is a restored copy, or was being rebuilt before".into()
+        }
+        RebuildReason::LostDisk { told_by } => {
+            format!("the data directory is new, and {} remembers another one of this node", name(told_by))
+        }
+        RebuildReason::OlderState { told_by } => format!(
+            "the data directory is an older state or a copy: {} remembers a later start of this node",
+            name(told_by)
+        ),
+        RebuildReason::Copy => {
+            "peers are linked with another process of this node, which lacks what is written through that one"
+                .into()
+        }
+        RebuildReason::PeerRebuilds { peer } => {
+            format!("the data directory is new, and {} cannot tell, because it rebuilds itself", name(peer))
+        }
+    }
+}
+
+fn names(member: &Member, nodes: NodeSet) -> String {
+    let names: Vec<&str> = nodes.iter().map(|node| member.layout.names()[node.as_usize()].as_str()).collect();
+    names.join(",")
+}
