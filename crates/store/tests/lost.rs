@@ -316,7 +316,7 @@ fn life(fs: FaultFs, tag: u64, membership: &Membership) -> Option<u64> {
     let mut acknowledged = None;
     for number in 0..6_u64 {
         let answer = carry_out(&store, &write(key(&[number as u8]), value(number + 1, b"v")));
-        if !matches!(answer, cluster::StoreResponse::Written { .. }) {
+        if !common::is_stored(&answer) {
             return acknowledged;
         }
         acknowledged = Some(number);

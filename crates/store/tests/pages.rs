@@ -311,7 +311,7 @@ fn keys_and_values_may_be_any_bytes_and_large() {
     .collect();
     for (key, cell) in &all {
         let written = carry_out(&store, &write(key.clone(), cell.clone()));
-        assert_eq!(written, cluster::StoreResponse::Written { superseded: false });
+        assert!(common::is_stored(&written), "{written:?}");
         // The large one is more than the memtables of this store may hold: the next has to wait for it.
         store.engine().flush().unwrap();
     }

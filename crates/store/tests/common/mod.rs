@@ -48,6 +48,12 @@ pub(crate) fn copy_of(disk: &MemFs, from: &Path) -> MemFs {
     copy
 }
 
+/// Whether a write was stored and found no greater version, as far as that was looked at: tables of the store hold
+/// versions of its own that are greater than those that tests give.
+pub(crate) fn is_stored(answer: &StoreResponse) -> bool {
+    matches!(answer, StoreResponse::Written { superseded: false } | StoreResponse::WrittenUnsure { .. })
+}
+
 pub(crate) fn key(bytes: &[u8]) -> Key {
     Key::new(bytes.to_vec().into()).expect("a key")
 }
