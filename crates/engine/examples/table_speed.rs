@@ -7,7 +7,9 @@
 use engine::Compression;
 use engine::cache::BlockCache;
 use engine::iter::Cursor;
-use engine::sstable::{Lookup, Reading, Table, TableId, TableMeta, TableOptions, TableWriter, Wait};
+use engine::sstable::{
+    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
+};
 use env::{Fs, OpenMode, OsFs};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +76,13 @@ fn measure(directory: &Path, cells: u64, value_bytes: usize, options: TableOptio
 }
 
 fn open(fs: &Arc<dyn Fs>, path: &Path, meta: &Arc<TableMeta>, cache: &Arc<BlockCache>) -> Table {
-    Table::open(fs.clone(), path.to_owned(), meta.clone(), cache.clone(), Arc::new(|_| ()))
+    Table::open(
+        &Arc::new(TableFiles::new(fs.clone(), 1)),
+        path.to_owned(),
+        meta.clone(),
+        cache.clone(),
+        Arc::new(|_| ()),
+    )
 }
 
 fn key(i: u64) -> [u8; 16] {

@@ -14,7 +14,7 @@ use crate::paths::Paths;
 use crate::pressure::{Backlog, Pacer, Pressure};
 use crate::signals::Signals;
 use crate::speed::Background;
-use crate::sstable::{Table, TableId, TableMeta};
+use crate::sstable::{Table, TableFiles, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
 use crate::wal::{LogEnd, Meter, SegmentId, Spares, Wal};
@@ -79,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) replayable: Mutex<Replayable>,
     pub(crate) next_table_id: Arc<AtomicU64>,
+    pub(crate) table_files: Arc<TableFiles>,
     /// Of tables that no manifest names and no reader holds any more.
     pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) disk: DiskGuard,
@@ -105,6 +106,7 @@ pub(crate) struct Parts {
     pub(crate) wal: Wal,
     pub(crate) manifest: Manifest,
     pub(crate) next_table_id: Arc<AtomicU64>,
+    pub(crate) table_files: Arc<TableFiles>,
     pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) disk: DiskGuard,
     pub(crate) lock: Box<dyn DirLock>,
@@ -143,6 +145,7 @@ impl Engine {
             options: parts.options,
             cache: parts.cache,
             next_table_id: parts.next_table_id,
+            table_files: parts.table_files,
             obsolete: parts.obsolete,
             disk: parts.disk,
             _lock: parts.lock,
@@ -372,13 +375,13 @@ impl Shared {
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {
-        open_table(&self.env, &self.paths, meta, &self.cache, &self.obsolete)
+        open_table(&self.table_files, &self.paths, meta, &self.cache, &self.obsolete)
     }
 }
 
 /// A table whose file becomes one of the `obsolete` when it is so itself and nobody holds it any more.
 pub(crate) fn open_table(
-    env: &Env,
+    files: &Arc<TableFiles>,
     paths: &Paths,
     meta: &TableMeta,
     cache: &Arc<BlockCache>,
@@ -386,6 +389,5 @@ pub(crate) fn open_table(
 ) -> Arc<Table> {
     let obsolete = Arc::clone(obsolete);
     let dropped = Arc::new(move |id| obsolete.add(id));
-    let fs = Arc::clone(&env.fs);
-    Arc::new(Table::open(fs, paths.table(meta.id), Arc::new(meta.clone()), Arc::clone(cache), dropped))
+    Arc::new(Table::open(files, paths.table(meta.id), Arc::new(meta.clone()), Arc::clone(cache), dropped))
 }

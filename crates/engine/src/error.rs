@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use crate::sstable::NotOpened;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -128,6 +129,10 @@ impl Error {
     /// The error of a file operation. A full disk becomes [`Error::Full`], and a file that could not be opened for lack
     /// of descriptors or memory [`Error::Exhausted`].
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        let (operation, source) = match source.downcast::<NotOpened>() {
+            Ok(NotOpened(source)) => ("open", source),
+            Err(source) => (operation, source),
+        };
         let opens = matches!(operation, "open" | "create" | "list");
         match source.kind() {
             _ if env::is_out_of_descriptors(&source) => {

@@ -23,7 +23,7 @@ use crate::manifest::{Levels, Manifest, Recovered, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
-use crate::sstable::{TableId, TableMeta};
+use crate::sstable::{TableFiles, TableId, TableMeta};
 use crate::view::{LoggedMemtable, View};
 use crate::wal::record::RecordCells;
 use crate::wal::{KnownLog, LogEnd, SEGMENT_LEN_MIN, SegmentId, Wal, WalOptions};
@@ -96,7 +96,8 @@ impl Engine {
         let cache = Arc::new(BlockCache::new(options.cache_bytes()));
         let obsolete = Arc::new(ObsoleteFiles::new(options.table_bytes));
         let live = VersionEdit { added: recovered.tables, ..VersionEdit::default() };
-        let mut open = |meta: &TableMeta| open_table(&env, &paths, meta, &cache, &obsolete);
+        let table_files = Arc::new(TableFiles::new(Arc::clone(&env.fs), options.table_files_max));
+        let mut open = |meta: &TableMeta| open_table(&table_files, &paths, meta, &cache, &obsolete);
         let levels = Levels::default().apply(&live, &mut open).map_err(|broken| {
             Error::corrupt(paths.root(), 0, format!("the manifest contradicts itself: {broken}"))
         })?;
@@ -148,6 +149,7 @@ impl Engine {
             cache,
             wal,
             manifest,
+            table_files,
             obsolete,
             lock,
         });

@@ -61,6 +61,8 @@ pub struct Options {
     pub horizon: HorizonSource,
     /// Size of a segment of the write-ahead log, in bytes.
     pub wal_segment_bytes: u64,
+    /// So many files of tables are kept open at most; others are opened when they are read. At least 1.
+    pub table_files_max: usize,
     /// All tables are read and checked once in this time. `None`: they are not.
     pub scrub_period: Option<Duration>,
     /// An end of the log that the host has seen while the directory was last open: see
@@ -87,6 +89,7 @@ impl Default for Options {
             local_keys_end: None,
             horizon: HorizonSource::Clock,
             wal_segment_bytes: 32 << 20,
+            table_files_max: 512,
             scrub_period: None,
             log_reaches: None,
         }
@@ -118,6 +121,7 @@ impl Options {
             ),
             (self.memtable_bytes() <= SIZE_MAX, "memtable_bytes is at most 64 GiB"),
             (self.wal_segment_bytes <= SIZE_MAX, "wal_segment_bytes is at most 64 GiB"),
+            (self.table_files_max > 0, "table_files_max is at least 1"),
             (self.scrub_period != Some(Duration::ZERO), "scrub_period is longer than 0"),
             (self.level_growth >= 2, "level_growth is at least 2"),
         ];

@@ -15,7 +15,7 @@ use crate::manifest::Manifest;
 use crate::obsolete::ObsoleteFiles;
 use crate::open::known_log;
 use crate::paths::Paths;
-use crate::sstable::Show;
+use crate::sstable::{Show, TableFiles};
 use crate::wal::{LogEnd, WalRecovery};
 use crate::{Error, wal};
 use env::{DirLock, Env};
@@ -100,6 +100,7 @@ pub fn verify_showing(
     let _lock = lock(env, dir).map_err(|error| vec![error])?;
     let recovered = Manifest::inspect(&env.fs, dir).map_err(|error| vec![error])?;
     let cache = Arc::new(BlockCache::new(CACHE_BYTES));
+    let files = Arc::new(TableFiles::new(Arc::clone(&env.fs), 1));
     // Nothing becomes so here.
     let obsolete = Arc::new(ObsoleteFiles::new(0));
     let bytes_total = recovered.tables.iter().map(|(_, meta)| meta.file_bytes).sum();
@@ -109,7 +110,7 @@ pub fn verify_showing(
     let mut bytes_before = 0;
     for (_, meta) in &recovered.tables {
         let mut bytes_done = bytes_before;
-        let table = open_table(env, &paths, meta, &cache, &obsolete);
+        let table = open_table(&files, &paths, meta, &cache, &obsolete);
         let mut tell = |bytes| {
             bytes_done += bytes;
             progress(VerifyProgress { bytes_done, bytes_total });

@@ -6,7 +6,7 @@ use engine::compaction::{FlushJob, Input, Job, JobContext, Plan, Reason, Step, p
 use engine::iter::Cursor;
 use engine::manifest::{LEVELS, Levels, VersionEdit};
 use engine::memtable::Memtable;
-use engine::sstable::{Reading, Table, TableId, TableOptions, file_name};
+use engine::sstable::{Reading, Table, TableFiles, TableId, TableOptions, file_name};
 use engine::{Compression, Error, ErrorKind, Options, Sequence};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationKind, OperationMatch};
 use std::collections::BTreeMap;
@@ -124,7 +124,13 @@ impl Store {
         let levels = self.levels.apply(edit, &mut |meta| {
             let path = Path::new(DIR).join(file_name(meta.id));
             let (fs, meta) = (Arc::clone(&fs), Arc::new(meta.clone()));
-            Arc::new(Table::open(fs, path, meta, Arc::clone(cache), Arc::new(|_| {})))
+            Arc::new(Table::open(
+                &Arc::new(TableFiles::new(fs, 1)),
+                path,
+                meta,
+                Arc::clone(cache),
+                Arc::new(|_| {}),
+            ))
         });
         self.levels = Arc::new(levels.expect("an edit fits"));
     }

@@ -3,7 +3,7 @@
 use engine::cache::{BlockCache, CacheStats};
 use engine::iter::Cursor;
 use engine::sstable::{
-    Lookup, Reading, Table, TableId, TableMeta, TableOptions, TableWriter, Wait, file_name,
+    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait, file_name,
 };
 use env::{Fs, MemFs, OpenMode};
 use std::path::PathBuf;
@@ -29,7 +29,13 @@ impl Tables {
     fn open(&self, table: u64, cache: &Arc<BlockCache>) -> Arc<Table> {
         let meta = self.metas[table as usize].clone();
         let path = PathBuf::from(file_name(meta.id));
-        Arc::new(Table::open(self.fs.clone(), path, meta, cache.clone(), Arc::new(|_| ())))
+        Arc::new(Table::open(
+            &Arc::new(TableFiles::new(self.fs.clone(), 1)),
+            path,
+            meta,
+            cache.clone(),
+            Arc::new(|_| ()),
+        ))
     }
 
     fn open_all(&self, cache: &Arc<BlockCache>) -> Vec<Arc<Table>> {

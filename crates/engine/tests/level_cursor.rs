@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use engine::cache::BlockCache;
 use engine::iter::{Cursor, LevelCursor};
-use engine::sstable::{Reading, Table, TableId, TableOptions, TableWriter};
+use engine::sstable::{Reading, Table, TableFiles, TableId, TableOptions, TableWriter};
 use env::{Fs, MemFs, OpenMode};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -27,7 +27,13 @@ fn table(fs: &MemFs, id: u64, entries: &[(Vec<u8>, Cell)]) -> Arc<Table> {
     }
     let meta = Arc::new(writer.finish().expect("a disk in memory does not fail"));
     let cache = Arc::new(BlockCache::new(1 << 20));
-    Arc::new(Table::open(Arc::new(fs.clone()), path, meta, cache, Arc::new(|_| ())))
+    Arc::new(Table::open(
+        &Arc::new(TableFiles::new(Arc::new(fs.clone()), 1)),
+        path,
+        meta,
+        cache,
+        Arc::new(|_| ()),
+    ))
 }
 
 /// One table for each run of entries between two cuts.

@@ -99,18 +99,59 @@ impl Limits {
     /// See [`Limits::progress_time`].
     pub const PROGRESS_BYTES: u64 = 16 << 10;
 
-    /// The bounds for a process that may open `files_max` files, and for the server's part of a memory budget of
-    /// `budget_bytes`, with values of up to `value_bytes_max`.
+    /// The bounds for a process that may hold `connections_max` connections of clients, and for the
+    /// server's part of a memory budget of `budget_bytes`, with values of up to `value_bytes_max`.
     ///
     /// Of a small budget the server has three eighths, for one slow reader of a large value takes as much there as in a
     /// large one; of a large budget little more than an eighth, since the store can make more of it.
-    pub fn for_process(files_max: u64, budget_bytes: u64, value_bytes_max: usize) -> Self {
-        // The engine keeps a file open for each table it reads.
-        let connections_max = (files_max / 2).clamp(16, 10_240) as usize;
+    pub fn for_process(connections_max: usize, budget_bytes: u64, value_bytes_max: usize) -> Self {
         let share = (budget_bytes / 8 * 3).min(SHARE_BYTES + budget_bytes / 8);
         // What could never be taken in would be told to try again for ever.
         let memory_bytes = share.max(crate::budget::least_bytes(value_bytes_max));
         Self { connections_max, memory_bytes, ..Self::default() }
+    }
+}
+
+/// How the descriptors of the process are shared out.
+///
+/// Links to peers and the files of the process itself come first, for the node is of no use without them. What is left is
+/// for tables and for connections of clients, half and half, as far as each can use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileShares {
+    /// Files of tables that are kept open.
+    pub tables_max: usize,
+    /// Connections of clients.
+    pub connections_max: usize,
+    /// With a lower limit of open files, clients or tables have fewer than is of use.
+    pub wanted: u64,
+}
+
+impl FileShares {
+    /// Log, manifest, locks, listeners, standard streams, files of jobs and backups, and the reserved
+    /// places of connections.
+    const OWN: u64 = 128;
+    /// Poller, wake-up, timer and a listener of each I/O thread.
+    const OWN_PER_THREAD: u64 = 4;
+    const TABLES: std::ops::RangeInclusive<u64> = 16..=8_192;
+    const CONNECTIONS: std::ops::RangeInclusive<u64> = 16..=10_240;
+    /// What a node should have of each.
+    const WANTED: u64 = 512 + 1_024;
+
+    /// Of a process that may open `files_max` files, in a cluster of `nodes`, with `threads` I/O threads.
+    pub fn of(files_max: u64, nodes: usize, threads: usize) -> Self {
+        let (threads, peers) = (threads as u64, (nodes as u64).saturating_sub(1));
+        // Each thread, and the node itself, has a link to each peer, and each of theirs one to this node.
+        let links = 2 * (threads + 1) * peers;
+        let taken = Self::OWN + Self::OWN_PER_THREAD * threads + links;
+        let left = files_max.saturating_sub(taken);
+        let tables = (left / 2).clamp(*Self::TABLES.start(), *Self::TABLES.end());
+        let connections =
+            left.saturating_sub(tables).clamp(*Self::CONNECTIONS.start(), *Self::CONNECTIONS.end());
+        Self {
+            tables_max: tables as usize,
+            connections_max: connections as usize,
+            wanted: taken + Self::WANTED,
+        }
     }
 }
 
@@ -126,5 +167,25 @@ impl Default for Limits {
             hint_bytes_max: 1 << 30,
             drain_time: Duration::from_secs(8),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_shared_out_within_the_limit() {
+        for (files_max, nodes, threads) in [(1_024, 1, 2), (1_024, 3, 8), (65_536, 64, 32), (1 << 20, 5, 4)] {
+            let shares = FileShares::of(files_max, nodes, threads);
+            let links = 2 * (threads + 1) * (nodes - 1);
+            let sum = shares.tables_max + shares.connections_max + links + 4 * threads + 128;
+            assert!(sum as u64 <= files_max, "{sum} of {files_max} for {nodes} nodes, {threads} threads");
+        }
+        let plenty = FileShares::of(1 << 20, 3, 4);
+        assert_eq!((plenty.tables_max, plenty.connections_max), (8_192, 10_240));
+        let few = FileShares::of(100, 3, 4);
+        assert_eq!((few.tables_max, few.connections_max), (16, 16));
+        assert!(few.wanted > 100 && FileShares::of(65_536, 64, 16).wanted < 65_536);
     }
 }

@@ -48,6 +48,6 @@ mod thread;
 mod vitals;
 mod warnings;
 
-pub use config::{Config, Limits};
+pub use config::{Config, FileShares, Limits};
 pub use error::ServerError;
 pub use server::{Server, run};

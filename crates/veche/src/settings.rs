@@ -8,7 +8,7 @@ use crate::logging::LogFormat;
 use crate::quantity::{AtLeastOne, Size, Span};
 use clap::ValueEnum;
 use serde::Deserialize;
-use server::{Config, Limits};
+use server::{Config, FileShares, Limits};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -239,7 +239,17 @@ impl Settings {
             self.cluster_settings(listen_text).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
-        let limits = Limits::for_process(machine.files_max, memory_bytes, value_bytes_max);
+        let threads = self.threads.map_or(machine.cores, AtLeastOne::get);
+        let files = FileShares::of(machine.files_max, membership.nodes.len(), threads);
+        if machine.files_max < files.wanted {
+            tracing::warn!(
+                files_max = machine.files_max,
+                wanted = files.wanted,
+                connections_max = files.connections_max,
+                "the limit of open files is low: raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+            );
+        }
+        let limits = Limits::for_process(files.connections_max, memory_bytes, value_bytes_max);
         let store_bytes = memory_bytes.saturating_sub(limits.memory_bytes).max(STORE_MEMORY_BYTES_MIN);
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
         if request_timeout.is_zero() {
@@ -259,8 +269,8 @@ impl Settings {
                 Some(AfterAbsence::Keep) => store::AfterAbsence::Keep,
             },
             secret,
-            engine: self.engine_options(store_bytes),
-            threads: self.threads.map_or(machine.cores, AtLeastOne::get),
+            engine: self.engine_options(store_bytes, files.tables_max),
+            threads,
             request_timeout,
             slow_request: self.slow_request.map_or(SLOW_REQUEST_DEFAULT, |span| span.0),
             value_bytes_max,
@@ -306,7 +316,7 @@ impl Settings {
         Ok(bytes as usize)
     }
 
-    fn engine_options(&self, memory_bytes: u64) -> engine::Options {
+    fn engine_options(&self, memory_bytes: u64, table_files_max: usize) -> engine::Options {
         engine::Options {
             durability: match self.durability {
                 Some(Durability::Os) => engine::Durability::Os,
@@ -318,6 +328,7 @@ impl Settings {
                 Some(Compression::Lz4) | None => engine::Compression::Lz4,
             },
             memory_bytes,
+            table_files_max,
             scrub_period: match self.scrub_period {
                 None => Some(SCRUB_PERIOD_DEFAULT),
                 Some(Span(period)) => Some(period).filter(|period| !period.is_zero()),

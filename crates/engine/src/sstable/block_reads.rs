@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::Compression;
     use crate::cache::BlockCache;
-    use crate::sstable::{Lookup, TableId, TableOptions, TableWriter, read_with_consent};
+    use crate::sstable::{Lookup, TableFiles, TableId, TableOptions, TableWriter, read_with_consent};
     use env::{Fs, MemFs, OpenMode};
     use std::path::PathBuf;
     use std::sync::Arc;
@@ -165,7 +165,8 @@ mod tests {
         let mut writer = TableWriter::new(file, path.clone(), id, options);
         writer.add(KEY, cell.as_ref()).expect("there is room");
         let meta = Arc::new(writer.finish().expect("there is room"));
-        Table::open(Arc::new(fs), path, meta, Arc::new(BlockCache::new(1 << 20)), Arc::new(|_| ()))
+        let files = Arc::new(TableFiles::new(Arc::new(fs), 1));
+        Table::open(&files, path, meta, Arc::new(BlockCache::new(1 << 20)), Arc::new(|_| ()))
     }
 
     fn get(table: &Table, wait: Wait) -> Lookup {

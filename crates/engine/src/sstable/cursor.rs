@@ -398,7 +398,8 @@ impl Source {
     /// Sees whether the filter of a partition can be read, where that is asked.
     fn look_at_filter(&mut self, table: &Table, root: &Root, partition: &Partition) {
         if let (Self::Salvage { lacks_filter }, Some(filter)) = (self, partition.filter) {
-            *lacks_filter |= patiently(|| table.read_alone::<FilterBlock>(root, filter)).is_err();
+            let read = patiently(|| table.read_alone::<FilterBlock>(root, filter));
+            *lacks_filter |= read.is_err_and(|error| error.unreadable().is_some());
         }
     }
 }

@@ -277,7 +277,7 @@ impl Piece {
 mod tests {
     use super::*;
     use crate::cache::BlockCache;
-    use crate::sstable::{TableId, TableOptions, TableWriter};
+    use crate::sstable::{TableFiles, TableId, TableOptions, TableWriter};
     use env::MemFs;
     use stdx::{Cell, Hlc, NodeTag, Rng, Version};
 
@@ -296,7 +296,8 @@ mod tests {
         }
         let meta = Arc::new(writer.finish().expect("there is room"));
         let cache = Arc::new(BlockCache::new(1 << 20));
-        Arc::new(Table::open(Arc::new(fs.clone()), path, meta, cache, Arc::new(|_| ())))
+        let files = Arc::new(TableFiles::new(Arc::new(fs.clone()), 1));
+        Arc::new(Table::open(&files, path, meta, cache, Arc::new(|_| ())))
     }
 
     /// All steps, and what they have done together.

@@ -3,6 +3,7 @@
 use super::block::{Block, Malformed};
 use super::cursor::TableCursor;
 use super::data_block::DataBlock;
+use super::files::{TableFile, TableFiles};
 use super::filter::FilterBlock;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, decode_meta};
 use super::frame::{self, FrameKind, Place};
@@ -14,7 +15,7 @@ use super::{Lookup, Reading, Trash, Wait};
 use crate::Error;
 use crate::cache::{BlockCache, BlockKey, FilterAnswer};
 use bytes::Bytes;
-use env::{File, Fs, OpenMode};
+use env::File;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,12 +47,12 @@ pub struct Table {
 
 /// Where the file comes from.
 enum Source {
-    /// It is opened at first use.
-    Closed(Arc<dyn Fs>),
+    /// It is opened when it is used, and may be closed again.
+    OnDemand(Arc<TableFile>),
     Open(Arc<dyn File>),
 }
 
-/// What is known once the file was opened.
+/// What is known once the file was read for the first time.
 pub(super) struct Root {
     pub(super) file: Arc<dyn File>,
     pub(super) tail: Tail,
@@ -73,13 +74,13 @@ impl Table {
     ///
     /// `trash` is told the id when the table was marked obsolete and its last user is gone.
     pub fn open(
-        fs: Arc<dyn Fs>,
+        files: &Arc<TableFiles>,
         path: PathBuf,
         meta: Arc<TableMeta>,
         cache: Arc<BlockCache>,
         trash: Trash,
     ) -> Self {
-        Self::from_source(Source::Closed(fs), path, meta, cache, trash)
+        Self::from_source(Source::OnDemand(files.file(&path)), path, meta, cache, trash)
     }
 
     /// As [`Table::open`], of a file that is open already; `path` is for errors.
@@ -246,13 +247,10 @@ impl Table {
     }
 
     fn read_root(&self) -> Result<Root, Error> {
-        let file = match &self.source {
-            Source::Open(file) => file.clone(),
-            Source::Closed(fs) => {
-                fs.open(&self.path, OpenMode::Read).map_err(|error| Error::io("open", &self.path, error))?
-            }
-        };
-        self.root_of(file)
+        self.root_of(match &self.source {
+            Source::Open(file) => Arc::clone(file),
+            Source::OnDemand(file) => Arc::clone(file) as Arc<dyn File>,
+        })
     }
 
     /// What the file says that is open here.

@@ -5,7 +5,8 @@ use engine::Compression;
 use engine::cache::BlockCache;
 use engine::iter::Cursor;
 use engine::sstable::{
-    Lookup, Reading, Table, TableId, TableMeta, TableOptions, TableWriter, Trash, Wait, check_bytes,
+    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Trash, Wait,
+    check_bytes,
 };
 use env::{Fs, MemFs, OpenMode};
 use proptest::prelude::*;
@@ -68,7 +69,13 @@ impl Fixture {
 
     pub(crate) fn table_with_trash(&self, trash: Trash) -> Arc<Table> {
         let fs: Arc<dyn Fs> = self.fs.clone();
-        Arc::new(Table::open(fs, self.path.clone(), self.meta.clone(), self.cache.clone(), trash))
+        Arc::new(Table::open(
+            &Arc::new(TableFiles::new(fs, 1)),
+            self.path.clone(),
+            self.meta.clone(),
+            self.cache.clone(),
+            trash,
+        ))
     }
 }
 
