@@ -4,6 +4,7 @@ mod support;
 
 use engine::{Durability, Error, Options, Progress};
 use env::{Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -132,6 +133,49 @@ fn what_waits_behind_a_failed_sync_is_told_and_nothing_is_taken_after() {
     let told = submit(&mut world, &engine, b"k", 10);
     assert!(matches!(told.try_recv().expect("told at once"), Err(Error::Poisoned { .. })));
     assert_eq!(engine.get(&[0]).expect("get"), None, "what may be undone is not seen");
+}
+
+/// Submits a write whose completion panics.
+fn submit_that_panics(world: &mut World, engine: &engine::Engine, key: &[u8]) {
+    let write = (key.to_vec(), Cell::value(world.next_version(), 1, vec![7; 10].into()));
+    engine.submit(batch_of([&write]), Box::new(|_| panic!("a completion that panics")));
+}
+
+/// What a commit panics with.
+fn panic_of_commit(engine: &engine::Engine) -> &'static str {
+    let panic = catch_unwind(AssertUnwindSafe(|| engine.step_commit())).expect_err("the panic is resumed");
+    panic.downcast_ref::<&str>().copied().expect("the panic of the completion")
+}
+
+#[test]
+fn a_completion_that_panics_keeps_no_outcome_from_the_others_of_its_group() {
+    let mut world = World::new(8);
+    let engine = world.open(&small_options());
+    let before = submit(&mut world, &engine, b"1", 10);
+    submit_that_panics(&mut world, &engine, b"2");
+    let behind = submit(&mut world, &engine, b"3", 10);
+    assert_eq!(panic_of_commit(&engine), "a completion that panics");
+    for told in [before, behind] {
+        assert!(told.try_recv().expect("told").is_ok());
+    }
+    assert!(engine.get(b"2").expect("get").is_some(), "the group was committed");
+    let later = submit(&mut world, &engine, b"4", 10);
+    assert!(engine.step_commit().expect("commit"));
+    assert!(later.try_recv().expect("told").is_ok());
+}
+
+#[test]
+fn a_completion_that_panics_keeps_no_failure_from_the_others() {
+    let mut world = World::new(9);
+    let faults = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
+    let env = world.env_over(Arc::new(faults.clone()));
+    let (engine, _) = engine::Engine::open(env, Path::new(DIR), small_options()).expect("open");
+    submit_that_panics(&mut world, &engine, b"1");
+    let behind = submit(&mut world, &engine, b"2", 10);
+    let plan = FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).sticky(), Fault::DeviceError);
+    faults.set_plan(plan);
+    assert_eq!(panic_of_commit(&engine), "a completion that panics");
+    assert!(matches!(behind.try_recv().expect("told"), Err(Error::Poisoned { .. })));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stalled`](super::stalled).
 //! What the host cannot go on without needs the last only.
 
+use super::queue::Completions;
 use super::stalled::{Claim, FEW_CELLS, Newcomer, STALL_MAX};
 use super::{CommitQueue, Pending};
 use crate::Error;
@@ -90,9 +91,16 @@ impl Engine {
 
     /// Tells those that wait for room that there will be none.
     pub(crate) fn refuse_stalled(&self, error: &Error) {
+        let mut completions = Completions::default();
+        self.refuse_stalled_with(error, &mut completions);
+        completions.end();
+    }
+
+    /// As [`Engine::refuse_stalled`], beside other completions.
+    pub(super) fn refuse_stalled_with(&self, error: &Error, completions: &mut Completions) {
         loop {
             let Some(newcomer) = self.shared.commit_queue.lock().stalled.pop() else { return };
-            self.refuse(Refused { error: error.clone(), newcomer });
+            completions.call(|| self.refuse(Refused { error: error.clone(), newcomer }));
         }
     }
 

@@ -33,6 +33,7 @@ use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
 use admission::Refused;
 use bytes::Bytes;
+use queue::{Completions, finish};
 use stalled::{LOOK_EVERY, Newcomer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,6 +72,9 @@ pub struct Unsure {
 
 /// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
 /// it must be quick, and must not commit or write with [`Engine::write`].
+///
+/// It should not panic. If it does, the other batches of its group are told all the same, and the panic is then
+/// resumed on the thread that commits.
 pub type Completion = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
 
 impl Engine {
@@ -225,7 +229,7 @@ impl Engine {
     fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
         if let Err(poisoned) = self.check_poison() {
             // A failed job may have poisoned the engine while these waited.
-            self.fail_waiting(&poisoned);
+            self.fail(Vec::new(), &poisoned);
             return Err(poisoned);
         }
         let rate = self.shared.permitted_rate(&self.shared.view.load());
@@ -263,10 +267,7 @@ impl Engine {
             }
             Err(error) => {
                 let poisoned = self.poison_with(&error);
-                for pending in &group {
-                    pending.finish(Err(poisoned.clone()));
-                }
-                self.fail_waiting(&poisoned);
+                self.fail(group, &poisoned);
                 Err(poisoned)
             }
         }
@@ -285,9 +286,9 @@ impl Engine {
         self.shared.watermark.store(last.0, Ordering::Release);
         let outcome = outcome();
         self.tell_flusher(group);
-        for pending in group {
-            pending.finish(outcome.clone());
-        }
+        let mut completions = Completions::default();
+        finish(group, &outcome, &mut completions);
+        completions.end();
     }
 
     /// A sealed memtable can be flushed once its last group is durable: that may be this one.
@@ -298,12 +299,13 @@ impl Engine {
         }
     }
 
-    fn fail_waiting(&self, error: &Error) {
-        let waiting = self.shared.commit_queue.lock().take_all();
-        for pending in waiting {
-            pending.finish(Err(error.clone()));
-        }
-        self.refuse_stalled(error);
+    /// Fails a group, the batches that wait for the log, and those that wait for room.
+    fn fail(&self, mut group: Vec<Arc<Pending>>, error: &Error) {
+        group.extend(self.shared.commit_queue.lock().take_all());
+        let mut completions = Completions::default();
+        finish(&group, &Err(error.clone()), &mut completions);
+        self.refuse_stalled_with(error, &mut completions);
+        completions.end();
     }
 }
 

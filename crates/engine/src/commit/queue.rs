@@ -6,6 +6,8 @@ use crate::view::{Inserted, LoggedMemtable};
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
 use parking_lot::Mutex;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stdx::Version;
@@ -56,11 +58,52 @@ impl Pending {
         Some(outcome.clone().map(committed))
     }
 
-    pub(super) fn finish(&self, outcome: Result<CommitTimes, Error>) {
+    fn set_outcome(&self, outcome: Result<CommitTimes, Error>) {
         let newly = self.outcome.set(outcome);
         assert!(newly.is_ok(), "a batch is committed once");
-        if let Some(completion) = self.completion.lock().take() {
-            completion(self.result().expect("just set"));
+    }
+
+    fn complete(&self) {
+        let completion = self.completion.lock().take();
+        if let Some(completion) = completion {
+            completion(self.result().expect("the outcome was set"));
+        }
+    }
+}
+
+/// Sets the outcome of every batch of a group, then calls their completions.
+///
+/// A blocked writer looks at its own outcome alone, so every outcome is set before the first
+/// completion runs: a completion that panics can then leave no writer without one.
+pub(super) fn finish(group: &[Arc<Pending>], outcome: &Result<CommitTimes, Error>, calls: &mut Completions) {
+    for pending in group {
+        pending.set_outcome(outcome.clone());
+    }
+    for pending in group {
+        calls.call(|| pending.complete());
+    }
+}
+
+/// Calls completions one after the other, of which each is called even if another one panics.
+#[derive(Default)]
+#[must_use = "a panic is resumed by `end`"]
+pub(super) struct Completions {
+    /// The first panic.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl Completions {
+    pub(super) fn call(&mut self, completion: impl FnOnce()) {
+        // Nothing of the engine is shared with a completion but what it was passed by value.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(completion)) {
+            self.panic.get_or_insert(panic);
+        }
+    }
+
+    /// Resumes the first panic, if there was one.
+    pub(super) fn end(self) {
+        if let Some(panic) = self.panic {
+            resume_unwind(panic);
         }
     }
 }
