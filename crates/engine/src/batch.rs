@@ -2,9 +2,12 @@
 //!
 //! A batch *is* the record that the write-ahead log will hold (see [`crate::wal::record`]): each cell is
 //! encoded once, by the thread that has it, and the log writes those bytes as they are.
+//!
+//! A cell that no record can hold makes the whole batch invalid, so that no part of it is written.
 
+use crate::Error;
 use crate::disk::Need;
-use crate::wal::record::RecordBuilder;
+use crate::wal::record::{RECORD_BYTES_MAX, RecordBuilder};
 use stdx::{CellKind, CellRef};
 
 /// Cells that are written in one record of the log: after a crash all of them are there, or none.
@@ -13,6 +16,8 @@ pub struct Batch {
     record: RecordBuilder,
     need: Need,
     precedes: bool,
+    /// Why the batch cannot be written: the first cell that was refused.
+    refusal: Option<String>,
 }
 
 impl Batch {
@@ -28,9 +33,10 @@ impl Batch {
 
     /// Adds a cell of `key`. Which cell of a key is seen is decided by version, not by the order of calls.
     ///
-    /// # Panics
-    /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value than
-    /// [`Batch::VALUE_BYTES_MAX`].
+    /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value longer than
+    /// [`Batch::VALUE_BYTES_MAX`], or all cells together take more than 2 GiB, the batch becomes invalid: no cell
+    /// of it is written, and [`Engine::submit`](crate::Engine::submit) and [`Engine::write`](crate::Engine::write)
+    /// answer [`Error::Invalid`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
         self.need = self.need.max(match cell.meta.kind {
             CellKind::Value => Need::Room,
@@ -40,13 +46,31 @@ impl Batch {
     }
 
     /// As [`Batch::put`], for a cell without which the host cannot go on: it is taken as long as the disk takes it.
-    ///
-    /// # Panics
-    /// As [`Batch::put`].
     pub fn put_within_reserve(&mut self, key: &[u8], cell: CellRef<'_>) {
-        assert!((1..=Self::KEY_BYTES_MAX).contains(&key.len()), "a key of {} bytes", key.len());
-        assert!(cell.value.len() <= Self::VALUE_BYTES_MAX, "a value of {} bytes", cell.value.len());
-        self.record.push(key, cell);
+        match self.refusal_of(key, cell) {
+            None => self.record.push(key, cell),
+            refusal => self.refusal = self.refusal.take().or(refusal),
+        }
+    }
+
+    /// Why a cell cannot be in a batch behind those that are in this one.
+    fn refusal_of(&self, key: &[u8], cell: CellRef<'_>) -> Option<String> {
+        let (key_bytes, value_bytes) = (key.len(), cell.value.len());
+        if !(1..=Self::KEY_BYTES_MAX).contains(&key_bytes) {
+            return Some(format!("a key has 1 to {} bytes, not {key_bytes}", Self::KEY_BYTES_MAX));
+        }
+        if value_bytes > Self::VALUE_BYTES_MAX {
+            return Some(format!("a value has at most {} bytes, not {value_bytes}", Self::VALUE_BYTES_MAX));
+        }
+        if !self.record.has_room_for(key, cell) {
+            return Some(format!("a batch has at most {RECORD_BYTES_MAX} bytes"));
+        }
+        None
+    }
+
+    /// Fails when a cell was refused.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.refusal.as_ref().map_or(Ok(()), |refusal| Err(Error::Invalid(refusal.clone())))
     }
 
     /// It is let in whatever waits, and however full the memtables are: for a little now and then that the host cannot
@@ -55,7 +79,7 @@ impl Batch {
         self.precedes = true;
     }
 
-    /// Cells in the batch.
+    /// Cells in the batch, those aside that were refused.
     pub fn len(&self) -> usize {
         self.record.cells()
     }

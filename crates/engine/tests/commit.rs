@@ -2,7 +2,7 @@
 
 mod support;
 
-use engine::{Durability, Error, Options, Progress};
+use engine::{Batch, Durability, Error, Options, Progress};
 use env::{Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -133,6 +133,38 @@ fn what_waits_behind_a_failed_sync_is_told_and_nothing_is_taken_after() {
     let told = submit(&mut world, &engine, b"k", 10);
     assert!(matches!(told.try_recv().expect("told at once"), Err(Error::Poisoned { .. })));
     assert_eq!(engine.get(&[0]).expect("get"), None, "what may be undone is not seen");
+}
+
+#[test]
+fn a_batch_with_a_cell_that_is_too_large_is_refused_whole() {
+    let mut world = World::new(10);
+    let engine = world.open(&small_options());
+    let cell = Cell::value(world.next_version(), 1, vec![7; 10].into());
+    let long_key = vec![b'k'; Batch::KEY_BYTES_MAX + 1];
+    let long_value = Cell::value(world.next_version(), 1, vec![0; Batch::VALUE_BYTES_MAX + 1].into());
+    let refused: [(&[u8], &Cell); 3] = [(b"", &cell), (&long_key, &cell), (b"long", &long_value)];
+    for (key, wrong) in refused {
+        for cells in
+            [vec![(key, wrong)], vec![(b"before".as_slice(), &cell), (key, wrong), (b"behind", &cell)]]
+        {
+            let batch = || {
+                let mut batch = Batch::new();
+                cells.iter().for_each(|(key, cell)| batch.put(key, cell.as_ref()));
+                batch
+            };
+            assert!(matches!(engine.write(batch()), Err(Error::Invalid(_))));
+            let (tell, told) = channel();
+            engine.submit(batch(), Box::new(move |result| tell.send(result).expect("somebody listens")));
+            assert!(matches!(told.try_recv().expect("told at once"), Err(Error::Invalid(_))));
+        }
+    }
+    assert!(!engine.step_commit().expect("commit"), "nothing waits");
+    for key in [b"before".as_slice(), b"behind"] {
+        assert_eq!(engine.get(key).expect("get"), None);
+    }
+    let mut longest = Batch::new();
+    longest.put(&long_key[1..], cell.as_ref());
+    engine.write(longest).expect("the longest key");
 }
 
 /// Submits a write whose completion panics.

@@ -81,6 +81,9 @@ impl Engine {
     /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
     /// batch is refused, else by whoever commits it (see [`Engine::step_commit`]).
     pub fn submit(&self, batch: Batch, completion: Completion) {
+        if let Err(invalid) = batch.check() {
+            return completion(Err(invalid));
+        }
         if batch.is_empty() {
             return completion(Ok(Committed::default()));
         }
@@ -113,8 +116,10 @@ impl Engine {
     /// else is committing.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] after ten seconds without room, [`Error::Full`], [`Error::Poisoned`].
+    /// [`Error::Overloaded`] after ten seconds without room, [`Error::Invalid`] when a cell of the batch was refused
+    /// ([`Batch::put`]), [`Error::Full`], [`Error::Poisoned`].
     pub fn write(&self, batch: Batch) -> Result<Committed, Error> {
+        batch.check()?;
         if batch.is_empty() {
             return Ok(Committed::default());
         }

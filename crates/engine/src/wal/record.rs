@@ -40,7 +40,7 @@ impl RecordBuilder {
     /// Adds a cell of `key`.
     ///
     /// # Panics
-    /// When the record would be longer than [`RECORD_BYTES_MAX`].
+    /// When the record would be longer than [`RECORD_BYTES_MAX`]: see [`RecordBuilder::has_room_for`].
     pub fn push(&mut self, key: &[u8], cell: CellRef<'_>) {
         let len = self.bytes() + encoded_len(key, cell);
         assert!(len <= RECORD_BYTES_MAX, "a record of {len} bytes is longer than any may be");
@@ -49,6 +49,11 @@ impl RecordBuilder {
         put_cell(&mut self.bytes, key, cell);
         self.cells += 1;
         self.data_bytes += (key.len() + cell.value.len()) as u64;
+    }
+
+    /// Whether a cell can be pushed: the record stays within [`RECORD_BYTES_MAX`].
+    pub fn has_room_for(&self, key: &[u8], cell: CellRef<'_>) -> bool {
+        self.bytes() + encoded_len(key, cell) <= RECORD_BYTES_MAX
     }
 
     /// Cells so far.
