@@ -371,7 +371,7 @@ impl Shared {
 
     pub(crate) fn new_memtable(&self) -> Arc<LoggedMemtable> {
         let id = self.next_memtable_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(LoggedMemtable::new(id, &self.chunk_pool, self.options.local_end()))
+        Arc::new(LoggedMemtable::new(id, &self.chunk_pool, self.options.local_end(), self.options.tower_seed))
     }
 
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Arc<Table> {

@@ -115,7 +115,7 @@ impl Engine {
             durability: options.durability,
             spares_max: (memtable_bytes / segment_bytes + SPARE_SEGMENTS) as usize,
         };
-        let mut replay = Replay::new(memtable_bytes, options.local_end());
+        let mut replay = Replay::new(memtable_bytes, options.local_end(), options.tower_seed);
         let (wal, found) = Wal::open(&env, &paths.wal(), &wal_options, known_log, &mut |segment, cells| {
             replay.record(segment, cells);
             Ok(())
@@ -172,16 +172,18 @@ struct Replay {
     memtable_bytes: u64,
     chunk_pool: Arc<ChunkPool>,
     local_end: Option<Bytes>,
+    tower_seed: u64,
     /// The newest last.
     memtables: Vec<Arc<LoggedMemtable>>,
     last: Sequence,
 }
 
 impl Replay {
-    fn new(memtable_bytes: u64, local_end: Option<Bytes>) -> Self {
+    fn new(memtable_bytes: u64, local_end: Option<Bytes>, tower_seed: u64) -> Self {
         let chunk_pool = Arc::new(ChunkPool::new(memtable_bytes));
-        let first = Arc::new(LoggedMemtable::new(0, &chunk_pool, local_end.clone()));
-        Self { memtable_bytes, chunk_pool, local_end, memtables: vec![first], last: Sequence::ZERO }
+        let first = Arc::new(LoggedMemtable::new(0, &chunk_pool, local_end.clone(), tower_seed));
+        let (memtables, last) = (vec![first], Sequence::ZERO);
+        Self { memtable_bytes, chunk_pool, local_end, tower_seed, memtables, last }
     }
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
@@ -197,7 +199,7 @@ impl Replay {
         let newest = self.memtables.last().expect("there is always one");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
             let id = self.memtables.len() as u64;
-            let next = LoggedMemtable::new(id, &self.chunk_pool, self.local_end.clone());
+            let next = LoggedMemtable::new(id, &self.chunk_pool, self.local_end.clone(), self.tower_seed);
             self.memtables.push(Arc::new(next));
         }
         self.memtables.last().expect("there is always one")

@@ -63,6 +63,9 @@ pub struct Options {
     pub wal_segment_bytes: u64,
     /// So many files of tables are kept open at most; others are opened when they are read. At least 1.
     pub table_files_max: usize,
+    /// Seed of the tower heights in memtables. A host whose clients choose the keys draws it anew for each process,
+    /// so that no client can guess the heights. Simulations fix it.
+    pub tower_seed: u64,
     /// All tables are read and checked once in this time. `None`: they are not.
     pub scrub_period: Option<Duration>,
     /// An end of the log that the host has seen while the directory was last open: see
@@ -90,6 +93,7 @@ impl Default for Options {
             horizon: HorizonSource::Clock,
             wal_segment_bytes: 32 << 20,
             table_files_max: 512,
+            tower_seed: 0,
             scrub_period: None,
             log_reaches: None,
         }

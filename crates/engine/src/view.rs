@@ -34,10 +34,10 @@ pub(crate) struct LoggedMemtable {
 }
 
 impl LoggedMemtable {
-    /// Keys below `local_end` are local.
-    pub(crate) fn new(id: u64, pool: &Arc<ChunkPool>, local_end: Option<Bytes>) -> Self {
+    /// Keys below `local_end` are local. `seed` is [`Options::tower_seed`](crate::Options::tower_seed).
+    pub(crate) fn new(id: u64, pool: &Arc<ChunkPool>, local_end: Option<Bytes>, seed: u64) -> Self {
         Self {
-            memtable: Arc::new(Memtable::from_pool(id, pool)),
+            memtable: Arc::new(Memtable::from_pool(id, pool, seed)),
             local_end,
             local_hlc_min: AtomicU64::new(u64::MAX),
             log_from: AtomicU64::new(u64::MAX),

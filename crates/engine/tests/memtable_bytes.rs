@@ -45,7 +45,7 @@ fn bytes_are_what_the_allocator_gave_and_all_are_given_back() {
         let held = || (HELD_BYTES.get() - before) as u64;
         let mut most = 0;
         for id in 0..3 {
-            let table = Memtable::from_pool(id, &pool);
+            let table = Memtable::from_pool(id, &pool, 0);
             let sum = || table.bytes() + pool.bytes();
             assert_eq!(sum(), held(), "an empty memtable");
             for at in 0..20_000u64 {

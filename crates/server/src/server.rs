@@ -350,7 +350,7 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
 
 pub(crate) fn store_options(config: &Config) -> StoreOptions {
     StoreOptions {
-        engine: config.engine.clone(),
+        engine: engine::Options { tower_seed: env::os_process::entropy_u64(), ..config.engine.clone() },
         membership: config.membership.clone().seen_by(&config.self_name),
         new_tag: NodeTag(env::os_process::entropy_u64()),
         away_max: store::AWAY_MAX_DEFAULT,

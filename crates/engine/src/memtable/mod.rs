@@ -18,6 +18,9 @@
 //! level of the skiplist, and whoever inserts a cell sees to it before returning that the index has the node,
 //! if it can have it at all. So a miss in the index is an answer, unless the index says that it had no room.
 //!
+//! The heights of the skiplist's towers depend on a secret seed, so that clients cannot choose keys whose towers are all
+//! low: a search would then walk the whole list.
+//!
 //! **Caveats.** A cell costs as many steps as there are cells of its key that supersede it: a memtable full
 //! of one key, written from the newest cell to the oldest, takes quadratic time. An index holds about one key
 //! for each 128 bytes of the capacity; with smaller entries than that, some lookups fall back to the skiplist.

@@ -20,6 +20,8 @@ const WAVE: usize = 64;
 /// The cells that are in memory and not yet in a table. See the module.
 pub struct Memtable {
     id: u64,
+    /// Seed of the tower heights.
+    seed: u64,
     skiplist: Skiplist,
     index: Index,
     cells: AtomicU64,
@@ -32,14 +34,16 @@ impl Memtable {
     /// An empty memtable that is to hold about `capacity_bytes`, its own overhead included, of memory that no other
     /// has had. See [`Memtable::from_pool`].
     pub fn new(id: u64, capacity_bytes: u64) -> Self {
-        Self::from_pool(id, &Arc::new(ChunkPool::new(capacity_bytes)))
+        Self::from_pool(id, &Arc::new(ChunkPool::new(capacity_bytes)), 0)
     }
 
     /// An empty memtable that is to hold about what the pool was made for, its own overhead included. It can hold more,
-    /// but gets slower then. Takes about a sixteenth of that at once, and touches it.
-    pub fn from_pool(id: u64, pool: &Arc<ChunkPool>) -> Self {
+    /// but gets slower then. Takes about a sixteenth of that at once, and touches it. `seed` decides the heights of
+    /// its towers.
+    pub fn from_pool(id: u64, pool: &Arc<ChunkPool>, seed: u64) -> Self {
         Self {
             id,
+            seed,
             skiplist: Skiplist::new(Arc::clone(pool)),
             index: Index::new(pool.capacity_bytes()),
             cells: AtomicU64::new(0),
@@ -134,7 +138,7 @@ impl Memtable {
         match home {
             Home::Known(node) => self.skiplist.insert_under(*node, sequence, cell).superseded,
             Home::Sought(search) => {
-                let chance = scramble(sequence.0 ^ hash);
+                let chance = tower_chance(self.seed, sequence, *hash);
                 let Inserted { node, superseded } = self.skiplist.insert(search, sequence, cell, chance);
                 self.index.publish(*hash, node);
                 superseded
@@ -279,6 +283,16 @@ impl Aborted {
     fn contains(&self, sequence: Sequence) -> bool {
         self.any.load(Ordering::Relaxed) && self.ranges.read().iter().any(|range| range.contains(&sequence))
     }
+}
+
+/// Uniform bits for the height of a new node.
+///
+/// A client chooses the hash and may guess the sequence. Without the seed it can choose neither so
+/// that the heights are what it wants.
+pub(super) fn tower_chance(seed: u64, sequence: Sequence, hash: u64) -> u64 {
+    // The seed is spread over the sequence first: else a hash that cancels the sequence out would
+    // give all nodes one height, whatever the seed.
+    scramble(scramble(seed ^ sequence.0) ^ hash)
 }
 
 /// Spreads what is nearly a counter over all bits (the finalizer of splitmix64; Steele et al., 2014).

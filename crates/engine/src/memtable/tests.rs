@@ -1,5 +1,7 @@
 //! The memtable against a model: random histories on one thread.
 
+use super::node::Probe;
+use super::table::tower_chance;
 use super::{ChunkPool, Memtable, hash_key};
 use crate::iter::Cursor;
 use crate::sequence::Sequence;
@@ -204,6 +206,48 @@ fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
     }
 }
 
+/// Comparisons that a search for `key` makes.
+fn search_steps(table: &Memtable, key: &[u8]) -> usize {
+    let mut search = table.skiplist().search(Probe::new(key));
+    let mut steps = 0;
+    while search.step() {
+        steps += 1;
+    }
+    steps
+}
+
+/// Steps of a search behind all keys, in a memtable with `seed`, of 4,000 keys that would all have the lowest towers if
+/// the seed were `guessed`.
+fn steps_behind_chosen_keys(seed: u64, guessed: u64) -> usize {
+    let table = Memtable::from_pool(0, &Arc::new(ChunkPool::new(CAPACITY_BYTES)), seed);
+    let mut key = 0u64;
+    for sequence in (1..=4_000).map(Sequence) {
+        let is_low = |key: u64| tower_chance(guessed, sequence, hash_key(&key.to_be_bytes())) & 0b11 != 0;
+        key = (key + 1..).find(|key| is_low(*key)).expect("most are low");
+        table.insert(sequence, &key.to_be_bytes(), value(1, 3).as_ref());
+    }
+    search_steps(&table, &u64::MAX.to_be_bytes())
+}
+
+#[test]
+fn who_does_not_know_the_seed_cannot_choose_keys_that_make_searches_long() {
+    assert!(steps_behind_chosen_keys(7, 7) > 3_000, "with the seed it is easy");
+    for seed in 8..16 {
+        let steps = steps_behind_chosen_keys(seed, 7);
+        assert!(steps < 200, "{steps} steps with seed {seed}");
+    }
+}
+
+/// Hashes that cancel the sequence out would give all nodes one height if both were only mixed by `xor`.
+#[test]
+fn hashes_that_follow_the_sequence_have_towers_of_all_heights() {
+    for seed in 0..8 {
+        let lowest = |hash: &u64| tower_chance(seed, Sequence(*hash), *hash ^ 77) & 0b11 != 0;
+        let lowest = (0..1_000).filter(lowest).count();
+        assert!((650..850).contains(&lowest), "{lowest} of 1,000 with seed {seed}");
+    }
+}
+
 #[test]
 fn a_large_value_is_shared_with_its_readers_and_outlives_the_memtable() {
     let table = Memtable::new(0, CAPACITY_BYTES);
@@ -234,7 +278,7 @@ fn a_memtable_of_used_chunks_shows_nothing_of_the_one_before() {
     let pool = Arc::new(ChunkPool::new(1 << 20));
     for round in 0..4u64 {
         let kept = pool.bytes();
-        let table = Arc::new(Memtable::from_pool(round, &pool));
+        let table = Arc::new(Memtable::from_pool(round, &pool, 0));
         assert_eq!(pool.bytes() < kept, round > 0, "round {round}");
         assert_eq!(entries_from(&table, b"", Sequence::MAX), []);
         let keys: Vec<_> =
