@@ -15,6 +15,10 @@
 //! Nothing that goes on from a checkpoint collides with what is in it: its manifest gives out greater table ids than
 //! any of its tables has, and sequences begin anew at each start, for tables hold none.
 //!
+//! A table that is set aside as damaged is linked as any other: what can be read of it may be nowhere else. The manifest
+//! of the checkpoint names it as damaged, so that an engine that opens the checkpoint looks at it at once, and
+//! [`verify`](crate::verify) says since when it is known.
+//!
 //! **Caveats.** The directory must be on the file system of the data. What compaction removes here keeps its
 //! space for as long as a checkpoint names it. Two engines that go on from one checkpoint (or the one that was
 //! checkpointed and the one that was restored) give the same table ids to different tables: a file is known by its
@@ -26,6 +30,7 @@ use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::paths::Paths;
 use crate::sstable::{TableId, file_name, table_of_file};
 use crate::{Error, wal};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -48,6 +53,8 @@ pub struct CheckpointTable {
     pub file_name: String,
     /// The length of the file, in bytes.
     pub file_bytes: u64,
+    /// The table cannot be read back: the engine had set it aside before the checkpoint.
+    pub is_damaged: bool,
 }
 
 impl Engine {
@@ -64,15 +71,23 @@ impl Engine {
         let view = self.shared.view.load_full();
         // Read after the levels: no table of them has this id or a greater one.
         let next_table_id = TableId(self.shared.next_table_id.load(Ordering::Acquire));
+        let damaged = damaged_in(&self.shared, &view.levels);
+        if !damaged.is_empty() {
+            tracing::warn!(
+                dir = %dir.display(),
+                tables = damaged.len(),
+                "the checkpoint has tables that cannot be read back"
+            );
+        }
         let unfinished = unfinished_path(dir);
         remove_leftovers(&self.shared, &unfinished)?;
-        let made = fill(&self.shared, &unfinished, &view.levels, next_table_id)
+        let made = fill(&self.shared, &unfinished, &view.levels, next_table_id, &damaged)
             .and_then(|()| name(&self.shared, &unfinished, dir));
         if let Err(error) = made {
             let _removed_by_the_next = remove_leftovers(&self.shared, &unfinished);
             return Err(error);
         }
-        Ok(summary_of(&view.levels))
+        Ok(summary_of(&view.levels, &damaged))
     }
 
     /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: they
@@ -100,6 +115,12 @@ impl Engine {
     }
 }
 
+/// Tables of `levels` that are set aside.
+fn damaged_in(shared: &Shared, levels: &Levels) -> BTreeSet<TableId> {
+    let set_aside = shared.jobs.damaged.set_aside.lock();
+    levels.iter().map(|(_, table)| table.id()).filter(|id| set_aside.contains_key(id)).collect()
+}
+
 fn refuse_taken(shared: &Shared, dir: &Path) -> Result<(), Error> {
     match shared.env.fs.exists(dir) {
         Ok(false) => Ok(()),
@@ -124,7 +145,13 @@ fn remove_leftovers(shared: &Shared, unfinished: &Path) -> Result<(), Error> {
 }
 
 /// Makes `dir` durably the directory of an engine with these tables.
-fn fill(shared: &Shared, dir: &Path, levels: &Levels, next_table_id: TableId) -> Result<(), Error> {
+fn fill(
+    shared: &Shared,
+    dir: &Path,
+    levels: &Levels,
+    next_table_id: TableId,
+    damaged: &BTreeSet<TableId>,
+) -> Result<(), Error> {
     let fs = &shared.env.fs;
     let paths = Paths::new(dir);
     let tables = paths.tables();
@@ -140,6 +167,7 @@ fn fill(shared: &Shared, dir: &Path, levels: &Levels, next_table_id: TableId) ->
         added,
         next_table_id: Some(next_table_id),
         wal_floor: Some(wal_floor),
+        damaged: damaged.iter().copied().collect(),
         ..VersionEdit::default()
     };
     Manifest::begin(fs, dir, &live)
@@ -168,11 +196,15 @@ fn name(shared: &Shared, unfinished: &Path, dir: &Path) -> Result<(), Error> {
     })
 }
 
-fn summary_of(levels: &Levels) -> CheckpointSummary {
+fn summary_of(levels: &Levels, damaged: &BTreeSet<TableId>) -> CheckpointSummary {
     let mut summary = CheckpointSummary::default();
     for (_, table) in levels.iter() {
         let meta = table.meta();
-        summary.tables.push(CheckpointTable { file_name: file_name(meta.id), file_bytes: meta.file_bytes });
+        summary.tables.push(CheckpointTable {
+            file_name: file_name(meta.id),
+            file_bytes: meta.file_bytes,
+            is_damaged: damaged.contains(&meta.id),
+        });
         summary.bytes += meta.file_bytes;
         summary.cells += meta.cells;
     }

@@ -11,7 +11,7 @@
 //! changes.
 //!
 //! **Caveats.** Which tables are set aside is known until the engine is closed; the next one finds out anew, when it
-//! comes to what is damaged. What such a table hides in others, and what others hide in it, keeps its room. Only the
+//! comes to what is damaged. Only the manifest of a checkpoint names them: they are suspected from the start. What such a table hides in others, and what others hide in it, keeps its room. Only the
 //! host can have other copies of what was lost.
 
 use crate::Error;

@@ -153,6 +153,8 @@ impl Engine {
             obsolete,
             lock,
         });
+        // They are looked at without waiting for a read that comes to what is damaged.
+        engine.shared.jobs.damaged.suspected.lock().extend(&recovered.damaged);
         let version_max = engine.version_max();
         Ok((engine, Recovery { version_max, ..recovery }))
     }

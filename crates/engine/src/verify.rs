@@ -6,6 +6,8 @@
 //! **Mechanism.** The manifest is read; each table it names is walked, block by block, its order, counts,
 //! filters and description checked; each segment of the log that would be replayed is replayed into nothing.
 //!
+//! Damage to a table that was set aside when a checkpoint was made of it is told as such.
+//!
 //! **Caveats.** The end of the log may be an interrupted write; that is how a crash leaves it, not damage, and
 //! [`Verified::log_ending`] says so.
 
@@ -116,7 +118,8 @@ pub fn verify_showing(
             progress(VerifyProgress { bytes_done, bytes_total });
         };
         let checked = table.verify_showing(&mut tell, show);
-        damage.extend(checked.err());
+        let known = recovered.damaged.contains(&meta.id);
+        damage.extend(checked.err().map(|error| if known { known_damage(error) } else { error }));
         bytes_before += meta.file_bytes;
         verified.cells += meta.cells;
     }
@@ -133,6 +136,17 @@ pub fn verify_showing(
         Err(errors) => damage.extend(errors),
     }
     if damage.is_empty() { Ok(verified) } else { Err(damage) }
+}
+
+/// The error of a table that was damaged when the checkpoint was made.
+fn known_damage(error: Error) -> Error {
+    match error {
+        Error::Corrupt { path, offset, detail } => {
+            let detail = format!("{detail}; it was damaged already when the checkpoint was made");
+            Error::Corrupt { path, offset, detail }
+        }
+        other => other,
+    }
 }
 
 fn lock(env: &Env, dir: &Path) -> Result<Box<dyn DirLock>, Error> {

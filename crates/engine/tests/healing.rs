@@ -4,7 +4,7 @@
 
 mod support;
 
-use engine::{Engine, Options};
+use engine::{DamagedTable, Engine, Options, verify};
 use env::{Env, Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,6 +99,46 @@ fn what_was_not_given_up_stays_as_it_is() {
     assert_eq!(engine.damaged_tables(), damaged);
     assert_eq!(unreadable(&world, &engine), failed);
     assert!(world.disk.file_names().contains(&path));
+}
+
+#[test]
+fn a_checkpoint_says_which_of_its_tables_are_damaged() {
+    const CHECKPOINT: &str = "/data/checkpoints/one";
+    let (world, path) = damaged(3);
+    let engine = open(&world, Arc::new(world.disk.clone()));
+    assert!(!unreadable(&world, &engine).is_empty());
+    work(&engine);
+    let damaged = engine.damaged_tables();
+    let summary = engine.checkpoint(Path::new(CHECKPOINT)).expect("checkpoint");
+    let named: Vec<_> =
+        summary.tables.iter().filter(|table| table.is_damaged).map(|table| &table.file_name).collect();
+    assert_eq!(named, [path.file_name().and_then(|name| name.to_str()).expect("a name")]);
+    let says_so = || {
+        let errors = verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect_err("damage");
+        let [error] = errors.as_slice() else { panic!("{errors:?}") };
+        assert!(error.to_string().ends_with("damaged already when the checkpoint was made"), "{error}");
+    };
+    says_so();
+
+    // An engine that opens it looks at the table before a read comes to it, at each start.
+    for _ in 0..2 {
+        let (restored, _) = Engine::open(world.env(), Path::new(CHECKPOINT), options()).expect("it opens");
+        work(&restored);
+        let found = restored.damaged_tables();
+        let of = |tables: &[DamagedTable]| {
+            tables.iter().map(|table| (table.id, table.lost.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&found), of(&damaged));
+        drop(restored);
+        says_so();
+    }
+    let (restored, _) = Engine::open(world.env(), Path::new(CHECKPOINT), options()).expect("it opens");
+    work(&restored);
+    heal(&world, &restored, &restored.damaged_tables());
+    work(&restored);
+    assert_eq!(restored.damaged_tables(), []);
+    drop(restored);
+    verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect("healed");
 }
 
 /// As on a node of its own, that has nobody to ask.

@@ -17,6 +17,8 @@ pub struct VersionEdit {
     pub next_table_id: Option<TableId>,
     /// Recovery replays the log from this segment; what came before is in tables.
     pub wal_floor: Option<SegmentId>,
+    /// Tables that were set aside as damaged when a checkpoint was made of them. A running engine records none.
+    pub damaged: Vec<TableId>,
 }
 
 /// Tags of the parts of an encoded edit.
@@ -25,6 +27,7 @@ mod tag {
     pub(super) const REMOVED: u8 = 2;
     pub(super) const NEXT_TABLE_ID: u8 = 3;
     pub(super) const WAL_FLOOR: u8 = 4;
+    pub(super) const DAMAGED: u8 = 5;
 }
 
 impl VersionEdit {
@@ -51,6 +54,10 @@ impl VersionEdit {
         if let Some(segment) = self.wal_floor {
             out.push(tag::WAL_FLOOR);
             put_varint(out, segment.0);
+        }
+        for id in &self.damaged {
+            out.push(tag::DAMAGED);
+            put_varint(out, id.0);
         }
     }
 
@@ -80,6 +87,7 @@ impl VersionEdit {
             }
             tag::NEXT_TABLE_ID => self.next_table_id = Some(TableId(reader.varint().map_err(ends)?)),
             tag::WAL_FLOOR => self.wal_floor = Some(SegmentId(reader.varint().map_err(ends)?)),
+            tag::DAMAGED => self.damaged.push(TableId(reader.varint().map_err(ends)?)),
             other => return Err(format!("the edit has a part of unknown kind {other}")),
         }
         Ok(())
@@ -152,12 +160,14 @@ mod tests {
     fn edit() -> impl Strategy<Value = VersionEdit> {
         let added = vec((any::<u8>(), meta()), 0..4);
         let removed = vec((any::<u8>(), any::<u64>().prop_map(TableId)), 0..4);
-        (added, removed, any::<Option<u64>>(), any::<Option<u64>>()).prop_map(
-            |(added, removed, next_table_id, wal_floor)| VersionEdit {
+        let damaged = vec(any::<u64>().prop_map(TableId), 0..4);
+        (added, removed, any::<Option<u64>>(), any::<Option<u64>>(), damaged).prop_map(
+            |(added, removed, next_table_id, wal_floor, damaged)| VersionEdit {
                 added,
                 removed,
                 next_table_id: next_table_id.map(TableId),
                 wal_floor: wal_floor.map(SegmentId),
+                damaged,
             },
         )
     }

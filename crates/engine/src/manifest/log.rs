@@ -44,6 +44,8 @@ pub struct Recovered {
     pub next_table_id: TableId,
     /// The log is to be replayed from here.
     pub wal_floor: SegmentId,
+    /// Live tables that were set aside as damaged when the checkpoint was made with which the directory began.
+    pub damaged: BTreeSet<TableId>,
     /// Tables that have a file but are not live: a job was interrupted. The files may be removed.
     pub orphans: Vec<TableId>,
     /// Bytes of an interrupted write that were cut from the end of the manifest.

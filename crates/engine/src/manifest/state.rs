@@ -5,7 +5,7 @@ use super::{Levels, Recovered, VersionEdit, current};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,12 +18,19 @@ pub(super) struct State {
     pub(super) tables: BTreeMap<TableId, (u8, TableMeta)>,
     pub(super) next_table_id: TableId,
     pub(super) wal_floor: SegmentId,
+    /// Live tables that were damaged when the checkpoint was made with which this directory began.
+    pub(super) damaged: BTreeSet<TableId>,
 }
 
 impl State {
     /// Before the first edit.
     pub(super) fn empty() -> Self {
-        Self { tables: BTreeMap::new(), next_table_id: TableId(0), wal_floor: SegmentId(0) }
+        Self {
+            tables: BTreeMap::new(),
+            next_table_id: TableId(0),
+            wal_floor: SegmentId(0),
+            damaged: BTreeSet::new(),
+        }
     }
 
     /// Whether `edit` can follow what came before it; why not, if it cannot.
@@ -52,6 +59,8 @@ impl State {
         }
         self.next_table_id = self.next_table_id.max(edit.next_table_id.unwrap_or(TableId(0)));
         self.wal_floor = self.wal_floor.max(edit.wal_floor.unwrap_or(SegmentId(0)));
+        self.damaged.extend(&edit.damaged);
+        self.damaged.retain(|id| self.tables.contains_key(id));
     }
 
     /// The state as a start finds it.
@@ -60,6 +69,7 @@ impl State {
             tables: self.tables.values().cloned().collect(),
             next_table_id: self.next_table_id,
             wal_floor: self.wal_floor,
+            damaged: self.damaged.clone(),
             orphans,
             cut_bytes,
         }
@@ -81,6 +91,8 @@ impl State {
             bytes += size_of::<TableMeta>() + meta.key_min.len() + meta.key_max.len();
             edits.last_mut().expect("it began with one").added.push((*level, meta.clone()));
         }
+        // In the last edit: by then every table is there.
+        edits.last_mut().expect("it began with one").damaged.extend(&self.damaged);
         edits
     }
 
