@@ -1,9 +1,10 @@
-//! Running out of file descriptors: reads, writes and jobs fail for a moment, and nothing is lost or stopped.
+//! Running out of file descriptors: reads, writes and jobs fail for a moment, and nothing is lost or stopped. Table files
+//! take no more descriptors than they may.
 
 mod support;
 
 use engine::{Engine, Error, ErrorKind, Options};
-use env::{Fault, FaultFs, FaultPlan, OperationKind};
+use env::{Fault, FaultFs, FaultPlan, OperationKind, OsFs};
 use std::path::Path;
 use std::sync::Arc;
 use stdx::Rng;
@@ -93,4 +94,34 @@ fn an_engine_without_descriptors_goes_on_and_loses_nothing() {
         refused_reads > 20 && refused_writes > 20 && refused_jobs > 20,
         "{refused_reads} reads, {refused_writes} writes, {refused_jobs} jobs were refused"
     );
+}
+
+/// Tables below `dir` that this process has open.
+fn open_tables(dir: &Path) -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("list");
+    let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let is_table = |path: &Path| path.starts_with(dir) && path.extension().is_some_and(|it| it == "sst");
+    targets.filter(|path| is_table(path)).count()
+}
+
+#[test]
+fn a_bounded_number_of_table_files_is_open_however_many_are_read() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().canonicalize().expect("a path").join("data");
+    let mut world = World::new(4);
+    let options = options();
+    let (engine, _) =
+        Engine::open(world.env_over(Arc::new(OsFs::new())), &dir, options.clone()).expect("open");
+    for _ in 0..20 {
+        for _ in 0..20 {
+            write(&engine, &mut world).expect("write");
+        }
+        engine.flush().expect("flush");
+        engine.run_jobs().expect("jobs");
+        world.check_all(&engine);
+        assert!(open_tables(&dir) <= options.table_files_max, "{} are open", open_tables(&dir));
+    }
+    let tables: usize = engine.stats().levels.iter().map(|level| level.tables).sum();
+    assert!(tables > 2 * options.table_files_max, "{tables} tables are few");
+    assert!(open_tables(&dir) > 0, "some stay open");
 }
