@@ -302,8 +302,9 @@ impl World {
 
     /// Whether every node can read all its keys, and those that it lacks. These reads find the damage.
     pub(crate) fn is_healed(&mut self) -> bool {
-        let has_others = self.scenario.default_from > 1;
         self.nodes().all(|node| {
+            // A node that holds the only copy by its own default does not heal: see `cluster::node::healing`.
+            let has_others = self.scenario.default_from_of(node.as_usize()) > 1;
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| {
                 can_read_all(process) && (!has_others || process.store.damage().is_empty())
