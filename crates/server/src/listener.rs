@@ -35,9 +35,9 @@ const BEGIN_TIME: Duration = Duration::from_millis(200);
 /// Connections that are being refused at once; beyond, they are dropped.
 const REFUSALS_MAX: usize = 64;
 /// How long a connection waits for a place, ...
-const PLACE_TIME: Duration = Duration::from_millis(500);
+const PLACE_TIME: Duration = Duration::from_secs(1);
 /// ... and how often it looks for one.
-const PLACE_PAUSE: Duration = Duration::from_millis(10);
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds `address`; waits a moment for a process that is about to leave it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
@@ -129,20 +129,36 @@ fn hand_out(
     refusals: &Rc<()>,
 ) {
     let client = ClientAddress::of(from.ip());
-    if let Some(eviction) = process.places.pressure(client) {
-        let of_thread = Eviction { count: eviction.count.div_ceil(threads.len()), ..eviction };
-        threads.iter().for_each(|thread| thread.evict(of_thread));
+    let mailboxes = || threads.iter().map(ThreadHandle::mailbox).collect::<Vec<_>>();
+    if process.places.pressure(client).is_some() {
+        relieve(client, &mailboxes(), process);
     }
-    let mailbox = least_loaded(threads).mailbox();
+    let least = threads.iter().position(|thread| std::ptr::eq(thread, least_loaded(threads))).unwrap_or(0);
     if let Some(place) = process.places.take(client) {
-        return serve(stream, place, &mailbox, process);
+        return serve(stream, place, &threads[least].mailbox(), process);
     }
     if Rc::strong_count(refusals) <= REFUSALS_MAX {
-        let waits = wait_for_place(stream, client, mailbox, Arc::clone(process), Rc::clone(refusals));
+        let threads = Threads { mailboxes: mailboxes(), least };
+        let waits = wait_for_place(stream, client, threads, Arc::clone(process), Rc::clone(refusals));
         tokio::task::spawn_local(waits);
     } else {
         process.admission.count(Refusal::Connections);
     }
+}
+
+/// Lets the threads close connections that rest, if places are short.
+fn relieve(client: ClientAddress, threads: &[Mailbox], process: &Process) {
+    if let Some(eviction) = process.places.pressure(client) {
+        let count = eviction.count.div_ceil(threads.len());
+        threads.iter().for_each(|thread| thread.send(thread::Message::Evict(Eviction { count, ..eviction })));
+    }
+}
+
+/// The I/O threads, for a connection that waits.
+struct Threads {
+    mailboxes: Vec<Mailbox>,
+    /// The one with the fewest connections.
+    least: usize,
 }
 
 fn serve(stream: TcpStream, place: Place, thread: &Mailbox, process: &Process) {
@@ -174,10 +190,11 @@ enum Begin {
 async fn wait_for_place(
     stream: TcpStream,
     client: ClientAddress,
-    thread: Mailbox,
+    threads: Threads,
     process: Arc<Process>,
     _counts: Rc<()>,
 ) {
+    let thread = &threads.mailboxes[threads.least];
     let ends = tokio::time::Instant::now() + PLACE_TIME;
     match tokio::time::timeout(BEGIN_TIME, begin_of(&stream)).await.unwrap_or(Begin::Other) {
         Begin::Peer => {
@@ -188,18 +205,19 @@ async fn wait_for_place(
         }
         Begin::Administration => {
             if let Some(place) = process.places.take_reserved(client) {
-                return serve(stream, place, &thread, &process);
+                return serve(stream, place, thread, &process);
             }
         }
         Begin::Other => {}
     }
     loop {
         if let Some(place) = process.places.take(client) {
-            return serve(stream, place, &thread, &process);
+            return serve(stream, place, thread, &process);
         }
         if tokio::time::Instant::now() >= ends {
             return refuse(stream, &process).await;
         }
+        relieve(client, &threads.mailboxes, &process);
         tokio::time::sleep(PLACE_PAUSE).await;
     }
 }

@@ -175,11 +175,6 @@ impl ThreadHandle {
         self.load.connections.load(Ordering::Relaxed)
     }
 
-    /// Lets it close connections that have been idle for long.
-    pub(crate) fn evict(&self, eviction: Eviction) {
-        self.send(Message::Evict(eviction));
-    }
-
     /// Lets it take requests; done when it does.
     pub(crate) fn open(&self, local: Arc<Local>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();

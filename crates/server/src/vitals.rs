@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// How often the sweep looks.
@@ -29,6 +29,8 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const STILL_LOOKS: u32 = 2;
 /// ... and when memory is short, one in so many of those who hold some of it is cut, at each look.
 const CUT_SHARE: usize = 2;
+/// A connection that has just come is not taken for idle: its first request has this time to arrive.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
 
 /// Where the bytes that were read last end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -82,6 +84,8 @@ pub(crate) struct Vitals {
     watch: Cell<Watch>,
     order: Cell<Option<Order>>,
     client: Cell<Option<ClientAddress>>,
+    /// When its connection came.
+    entered: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -111,6 +115,12 @@ impl Vitals {
         let watch = self.watch.get();
         let is_as_seen = watch.stage == Stage::Idle && watch.requests == self.requests.get();
         self.is_idle().then_some(if is_as_seen { watch.since_seconds } else { seconds })
+    }
+
+    /// Whether the first request may still be on its way.
+    fn has_just_come(&self, now: Instant) -> bool {
+        let age = self.entered.get().map_or(Duration::ZERO, |entered| now.duration_since(entered));
+        self.requests.get() == 0 && age < FIRST_REQUEST_TIME
     }
 
     /// Orders wake this one.
@@ -279,6 +289,7 @@ impl Connections {
     pub(crate) fn enter(self: &Rc<Self>, client: ClientAddress) -> Entered {
         let vitals = Rc::new(Vitals::default());
         vitals.client.set(Some(client));
+        vitals.entered.set(Some(Instant::now()));
         vitals.watch.set(Watch { since_seconds: self.seconds.get(), ..Watch::default() });
         if self.finishing.get() {
             vitals.give(Order::Finish);
@@ -290,14 +301,16 @@ impl Connections {
     /// Lets those leave that have been idle for longest.
     pub(crate) fn evict(&self, eviction: Eviction) {
         let Eviction { client, count } = eviction;
+        let now = Instant::now();
         let is_meant = |vitals: &Rc<Vitals>| {
-            vitals.order().is_none() && client.is_none_or(|client| vitals.client.get() == Some(client))
+            let is_of_client = client.is_none_or(|client| vitals.client.get() == Some(client));
+            is_of_client && vitals.order().is_none() && !vitals.has_just_come(now)
         };
         let snapshot = self.snapshot().into_iter().filter(is_meant);
         let mut idle: Vec<_> =
             snapshot.filter_map(|vitals| Some((vitals.idle_since(self.seconds.get())?, vitals))).collect();
         if let Some(last) = count.min(idle.len()).checked_sub(1) {
-            idle.select_nth_unstable_by_key(last, |(since, _)| *since);
+            idle.select_nth_unstable_by_key(last, |(since, vitals)| (*since, vitals.entered.get()));
             idle[..=last].iter().for_each(|(_, vitals)| vitals.give(Order::Leave));
         }
     }

@@ -46,6 +46,8 @@ const SCRUB_ROUNDS: u32 = 3;
 const HEALED_WITHIN: Duration = Duration::from_secs(60);
 /// Until no hint is left.
 const HINTS_WITHIN: Duration = Duration::from_secs(60);
+/// A node tries the keys that it refused again every ten seconds.
+const REFUSED_WITHIN: Duration = Duration::from_secs(30);
 /// Until all replicas agree, from the begin of a repair.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(120);
 /// From the time at which a round of anti-entropy is due until it has ended.
@@ -191,6 +193,7 @@ impl World {
         self.note("convergence");
         let within = if is_forced { CONVERGED_WITHIN } else { self.converged_unforced_within() };
         self.wait_until_converged(within)?;
+        self.wait_until("a key stays refused although all is well", REFUSED_WITHIN, Self::no_refused_keys)?;
         self.read_all_keys()?;
         self.note("ranges");
         // Until what those reads have repaired is stored.
@@ -309,6 +312,14 @@ impl World {
             process.is_some_and(|process| {
                 can_read_all(process) && (!has_others || process.store.damage().is_empty())
             })
+        })
+    }
+
+    /// Whether no node refuses a key because of a cell whose version was in the future.
+    fn no_refused_keys(&mut self) -> bool {
+        self.nodes().all(|node| {
+            let process = self.host(node).process.as_ref();
+            process.is_some_and(|process| process.node.status().refused_keys == 0)
         })
     }
 
