@@ -55,6 +55,15 @@ pub struct PageEntryHead {
 }
 
 impl Page {
+    /// Pages have at most so many bytes, but for one entry that alone is larger.
+    pub const USUAL_BYTES_MAX: usize = 128 << 10;
+
+    /// Whether it is larger than pages are, for the sake of one large value. A reader that has not asked for it yet does
+    /// not keep it in memory, and reads it again later.
+    pub fn is_oversized(&self) -> bool {
+        self.bytes.len() > Self::USUAL_BYTES_MAX
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.spans.len()

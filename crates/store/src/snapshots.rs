@@ -9,7 +9,8 @@
 //! that is to be sought. Two pages of one snapshot may be read at once, as a node does that is source and checker in the
 //! same scan: they borrow two cursors of the same moment, and neither waits. When a page is full its cursor is parked
 //! where it stands, without the value there if that is large. When a range is at its end its cursor is dropped, and with
-//! its last cursor the snapshot. A cursor that is parked for long is dropped as well, so that a reader that stalls holds no
+//! its last cursor the snapshot, but not behind a page that is oversized: a scan that read it ahead does not keep it, and
+//! reads it again. A cursor that is parked for long is dropped as well, so that a reader that stalls holds no
 //! blocks; then the next page searches its place in the snapshot, which is still there.
 //!
 //! Age is looked at when a snapshot is asked for, when a cursor comes back, and whenever the host says
@@ -137,6 +138,15 @@ impl Snapshots {
         kept.borrowed -= 1;
         _displaced = (kept.parked.len() >= PARKED_MAX).then(|| kept.parked.remove(0));
         kept.parked.push(Parked { stands_at, since: now, cursor });
+    }
+
+    /// Takes back a cursor that is not needed any more. The snapshot stays, for a page that may be read again.
+    pub(crate) fn keep(&self, borrowed: Borrowed) {
+        let Borrowed { id, serial, cursor, .. } = borrowed;
+        let _finished = cursor;
+        if let Some(kept) = self.lock().of(id, serial) {
+            kept.borrowed -= 1;
+        }
     }
 
     /// Takes back a cursor that is not needed any more, and drops the snapshot with its last one.

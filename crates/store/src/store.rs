@@ -123,8 +123,9 @@ impl Store {
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, begin_copy));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
-            Ok(Filled { rest: None, .. }) => match request.goes_on_at() {
+            Ok(Filled { rest: None, page }) => match request.goes_on_at() {
                 Some(stands_at) => self.snapshots.park(borrowed, stands_at.clone()),
+                None if page.is_oversized() => self.snapshots.keep(borrowed),
                 None => self.snapshots.finish(borrowed),
             },
             Err(_) => self.snapshots.finish(borrowed),

@@ -3,7 +3,7 @@
 mod common;
 mod paging;
 
-use cluster::{Cut, Key, KeyRange, PageContent, ScanLimit, StoreFault, StoreRequest};
+use cluster::{Cut, Key, KeyRange, Page, PageContent, ScanLimit, StoreFault, StoreRequest};
 use common::{ALL, carry_out, key, open, value, version, write};
 use env::MemFs;
 use paging::{
@@ -34,6 +34,22 @@ fn a_range_is_read_as_it_was_when_its_first_page_was() {
     assert_eq!(entries(&page(&store, &behind(1)).0), old, "the cursor is elsewhere, the snapshot the same");
     let new = vec![(key(b"b"), value(2, b"new")), (key(b"bb"), value(2, b"new"))];
     assert_eq!(entries(&page(&store, &behind(2)).0), new);
+}
+
+#[test]
+fn a_last_page_that_is_oversized_is_read_again_as_it_was() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    static LARGE: [u8; Page::USUAL_BYTES_MAX + 1] = [7; Page::USUAL_BYTES_MAX + 1];
+    carry_out(&store, &write(key(b"a"), value(1, &LARGE)));
+    let ahead = request(1, EVERYTHING, ALL, NOW);
+    let (read, rest) = page(&store, &ahead);
+    assert!(read.is_oversized() && rest.is_none());
+    carry_out(&store, &write(key(b"a"), value(2, b"new")));
+    assert_eq!(page(&store, &ahead), (read, None), "the same moment");
+    end(&store, 1);
+    assert_eq!(store.open_snapshots(), 0);
+    page(&store, &request(2, EVERYTHING, ALL, NOW));
+    assert_eq!(store.open_snapshots(), 0, "a page of the usual size is not read again");
 }
 
 #[test]

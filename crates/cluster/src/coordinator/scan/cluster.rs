@@ -382,7 +382,7 @@ impl Gathering {
         if let Some(source) = self.sources.iter_mut().find(|source| source.progress.awaits(serial)) {
             return match answer {
                 PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
-                    if rest.is_none() && source.node == desk.context.member.me {
+                    if rest.is_none() && !page.is_oversized() && source.node == desk.context.member.me {
                         desk.errands.let_go(source.node);
                     }
                     source.take_page(page, rest)

@@ -8,7 +8,7 @@
 
 use super::desk::Desk;
 use super::progress::Progress;
-use super::sizes::{PAGE_BYTES_MAX, PageSizes};
+use super::sizes::PageSizes;
 use crate::{
     Acks, Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
     ScanAnswer, Shortfall, StoreFault, WaitsFor,
@@ -75,10 +75,11 @@ impl LocalScan {
         }
         match answer {
             PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
-                if rest.is_none() {
+                // The store keeps its snapshot behind such a page, since it may be read again.
+                if rest.is_none() && !page.is_oversized() {
                     desk.errands.let_go(desk.context.member.me);
                 }
-                if reader_waits || !is_oversized(&page) {
+                if reader_waits || !page.is_oversized() {
                     self.take_page(page, rest);
                 } else {
                     (self.progress, self.reads_ahead) = (Progress::Idle, false);
@@ -118,7 +119,7 @@ impl LocalScan {
         let left = self.entries_left.map(|left| left.saturating_sub(page.len() as u64));
         let is_last = rest.is_none() || left == Some(0);
         self.entries_left = left;
-        self.reads_ahead = !is_oversized(&page);
+        self.reads_ahead = !page.is_oversized();
         if let Some(cut) = rest {
             self.range = self.range.rest(cut);
         }
@@ -131,8 +132,4 @@ impl LocalScan {
         self.progress = Progress::Idle;
         self.ready = Some(reply);
     }
-}
-
-fn is_oversized(page: &Page) -> bool {
-    page.bytes().len() > PAGE_BYTES_MAX
 }

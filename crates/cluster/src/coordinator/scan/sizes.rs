@@ -3,12 +3,12 @@
 //! The first is small, so that the first entries are on their way at once; each next one is twice as large, up to a
 //! bound. What a page costs beside its entries then hardly shows, and a reader that stops pins little.
 
-use crate::ScanLimit;
+use crate::{Page, ScanLimit};
 
 /// Of the first page, in bytes of keys and values.
 const BYTES_FIRST: usize = 16 << 10;
 /// Of any page, but for one entry that alone is larger.
-pub(super) const PAGE_BYTES_MAX: usize = 128 << 10;
+pub(super) const PAGE_BYTES_MAX: usize = Page::USUAL_BYTES_MAX;
 /// Cells of the first page, whatever little is wanted: some of them may be dead.
 const CELLS_FIRST: usize = 64;
 /// Entries of a page, at most.
