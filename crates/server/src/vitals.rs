@@ -31,6 +31,8 @@ const STILL_LOOKS: u32 = 2;
 const CUT_SHARE: usize = 2;
 /// A connection that has just come is not taken for idle: its first request has this time to arrive.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
+/// A connection that has had a request rests when none has come for so long, in seconds of the sweep.
+const REST_SECONDS: u64 = 2;
 
 /// Where the bytes that were read last end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -110,11 +112,13 @@ impl Vitals {
         }
     }
 
-    /// Since when it has been idle, in seconds of the sweep, which are `seconds` now. `None`: it is not.
+    /// Since when it has been idle, in seconds of the sweep, which are `seconds` now. `None`: it is not, or it has had a
+    /// request lately, so that the next one is likely to come soon.
     fn idle_since(&self, seconds: u64) -> Option<u64> {
         let watch = self.watch.get();
         let is_as_seen = watch.stage == Stage::Idle && watch.requests == self.requests.get();
-        self.is_idle().then_some(if is_as_seen { watch.since_seconds } else { seconds })
+        let rests = self.requests.get() == 0 || seconds.saturating_sub(watch.since_seconds) >= REST_SECONDS;
+        (self.is_idle() && is_as_seen && rests).then_some(watch.since_seconds)
     }
 
     /// Whether the first request may still be on its way.
