@@ -6,6 +6,7 @@ mod night;
 mod seed;
 mod simulate;
 mod steps;
+mod stress;
 
 use std::process::ExitCode;
 use steps::{Step, run_all};
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(),
         Some("night") => night::run(arguments),
         Some("netns") => netns::run(),
+        Some("stress") => stress::run(arguments),
         Some(name) if simulate::CHORES.iter().any(|(chore, _)| *chore == name) => {
             simulate::run(name, arguments)
         }
@@ -66,6 +68,10 @@ fn usage() -> ExitCode {
     line("night", &format!("everything that takes long: {}", night::USAGE));
     CHORES.iter().for_each(|chore| line(chore.name, chore.does));
     line("netns", "a cluster whose cables are cut, in network namespaces (needs root and iproute2)");
+    line(
+        "stress",
+        "threads on an engine that is killed at random times: [--seconds N] [--seed S] [--dir DIR]",
+    );
     simulate::CHORES.iter().for_each(|(name, does)| line(name, does));
     ExitCode::FAILURE
 }

@@ -7,6 +7,7 @@
 use crate::ci;
 use crate::seed;
 use crate::steps::{Step, run_all};
+use crate::stress;
 use std::process::ExitCode;
 
 /// Arguments, for the list of chores.
@@ -48,6 +49,8 @@ impl Plan {
     fn steps(self) -> Vec<Step> {
         /// Crash tests of one round run over this many seeds from the first one.
         const SEEDS_OF_ROUND: u64 = 100;
+        /// The stress test runs for so long on the disk, and for as long in memory.
+        const STRESS_SECONDS: u64 = 1_800;
         let Self { sweeps, plants, crashes, minutes, seed } = self;
         let mut steps = vec![ci::tests().with(seed::VARIABLE, seed.to_string()), ci::sweep(sweeps, seed)];
         steps.push(Step::new(format!(
@@ -63,6 +66,7 @@ impl Plan {
         let disk = Step::new("cargo test --locked --package veche --test full_disk");
         steps.push(disk.with("VECHE_FULL_DISK_CYCLES", "100"));
         steps.push(Step::new("cargo test --workspace --locked --no-fail-fast -- --ignored"));
+        steps.extend(stress::steps(STRESS_SECONDS, seed));
         steps.push(Step::new("cargo xtask netns"));
         steps.push(Step::new(format!("bench/run soak --minutes {minutes} --seed {seed}")));
         steps

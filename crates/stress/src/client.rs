@@ -1,0 +1,240 @@
+//! A thread that writes, reads and checks.
+
+use crate::config::Order;
+use crate::expected::Expected;
+use crate::model::{Content, REGISTERS, Register};
+use crate::verify::{Layout, Sight, check_checkpoint, keep_floors, permitted_since};
+use engine::{Batch, Engine, Error};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use stdx::Rng;
+
+/// Snapshots that a client keeps at most, to walk them later.
+const SIGHTS_MAX: usize = 2;
+/// Registers of a batch at most.
+const BATCH_REGISTERS_MAX: u64 = 4;
+
+/// What the clients of a session share.
+pub struct Session<'a> {
+    /// The engine.
+    pub engine: Engine,
+    /// The expected state.
+    pub expected: &'a Expected,
+    /// Where the files are.
+    pub layout: &'a Layout,
+    /// How writers of one register are ordered.
+    pub order: Order,
+    /// Held by the writer of a register, under [`Order::Serial`].
+    pub writers: Vec<Mutex<()>>,
+    /// Operations that are left of the session.
+    pub left: AtomicU64,
+    /// The process kills itself when the round has made this many operations.
+    pub die_at: Option<u64>,
+}
+
+/// One client.
+pub struct Client<'a> {
+    session: &'a Session<'a>,
+    rng: Rng,
+    sights: Vec<Sight>,
+}
+
+type Outcome = Result<(), String>;
+
+impl<'a> Client<'a> {
+    /// A client that draws from `rng`.
+    pub fn new(session: &'a Session<'a>, rng: Rng) -> Self {
+        Self { session, rng, sights: Vec::new() }
+    }
+
+    /// Works until the session has no operations left.
+    ///
+    /// # Errors
+    /// A sentence: the engine has broken a promise.
+    pub fn run(mut self) -> Outcome {
+        let left = &self.session.left;
+        while left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            self.operate()?;
+            let operations = self.session.expected.count_operation();
+            if self.session.die_at == Some(operations) {
+                kill_this_process();
+            }
+        }
+        while let Some(sight) = self.sights.pop() {
+            sight.check()?;
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self) -> Outcome {
+        match self.rng.below(1_000) {
+            0..550 => self.write(),
+            550..600 => self.write_late(),
+            600..880 => self.read(),
+            880..930 => self.scan(),
+            930..960 => self.scan_range(),
+            960..980 => self.keep_sight(),
+            980..985 => self.session.engine.flush().or_else(unless_short).map_err(told("flush")),
+            985..990 => self.session.engine.step_idle().map_err(told("step_idle")),
+            990..994 => self.checkpoint(),
+            _ => {
+                self.note_log_end();
+                Ok(())
+            }
+        }
+    }
+
+    fn register(&mut self) -> Register {
+        // Half of the operations are for a few registers, so that versions of one register meet.
+        let count = if self.rng.chance(0.5) { REGISTERS } else { REGISTERS / 20 };
+        Register(self.rng.below(count as u64) as usize)
+    }
+
+    fn note_log_end(&self) {
+        if let Some(end) = self.session.engine.durable_log_end() {
+            self.session.expected.set_log_end(end);
+        }
+    }
+
+    /// Writes the next version of one or several registers in one batch.
+    fn write(&mut self) -> Outcome {
+        let count = if self.rng.chance(0.7) { 1 } else { 1 + self.rng.below(BATCH_REGISTERS_MAX) };
+        let registers: BTreeSet<Register> = (0..count).map(|_| self.register()).collect();
+        let writers = &self.session.writers;
+        // In ascending order, so that two batches do not wait for each other.
+        let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
+            Order::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
+            Order::Concurrent => Vec::new(),
+        };
+        let writes: Vec<(Register, u64)> =
+            registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
+        if self.commit(batch_of(&writes))? {
+            for (register, version) in writes {
+                self.session.expected.raise_floor(register, version);
+            }
+        }
+        drop(guards);
+        Ok(())
+    }
+
+    /// Writes an old version again, as repairs between replicas do. It is never seen.
+    fn write_late(&mut self) -> Outcome {
+        let register = self.register();
+        let floor = self.session.expected.floor_of(register);
+        // A delete may be gone by now, and no longer hides older versions.
+        let is_hidden = floor > 1 && register.content(floor) == Content::Value;
+        if self.session.order == Order::Serial || !is_hidden {
+            return Ok(());
+        }
+        let version = 1 + self.rng.below(floor - 1);
+        self.commit(batch_of(&[(register, version)])).map(drop)
+    }
+
+    /// Commits a batch, as a thread that waits or as one that is told. Returns whether it was stored.
+    fn commit(&mut self, batch: Batch) -> Result<bool, String> {
+        let engine = &self.session.engine;
+        let committed = if self.rng.chance(0.5) {
+            engine.write(batch)
+        } else {
+            let (tell, told) = mpsc::channel();
+            engine.submit(batch, Box::new(move |result| drop(tell.send(result))));
+            told.recv().map_err(|_| "a completion was dropped without being called".to_owned())?
+        };
+        match committed {
+            Ok(_) => Ok(true),
+            Err(Error::Overloaded { .. } | Error::Full { .. } | Error::Exhausted { .. }) => Ok(false),
+            Err(error) => Err(format!("a write failed: {error}")),
+        }
+    }
+
+    fn read(&mut self) -> Outcome {
+        let register = self.register();
+        let index = self.rng.below(register.keys() as u64) as usize;
+        let floor = self.session.expected.floor_of(register);
+        let seen = self.session.engine.get(&register.key(index)).map_err(told("get"))?;
+        let permitted = self.session.expected.permitted(register, floor);
+        if let Some(version) = permitted.check(register, index, seen.as_ref())? {
+            self.session.expected.raise_floor(register, version);
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Outcome {
+        let versions = Sight::take(&self.session.engine, self.session.expected).check()?;
+        for (register, version) in Register::all().zip(versions) {
+            if let Some(version) = version {
+                self.session.expected.raise_floor(register, version);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan_range(&mut self) -> Outcome {
+        let register = self.register();
+        let start = register.key(self.rng.below(register.keys() as u64) as usize);
+        let count = 1 + self.rng.below(30) as usize;
+        Sight::take(&self.session.engine, self.session.expected).check_range(&start, count)
+    }
+
+    /// Keeps a snapshot, and walks one that was kept while others wrote and tables were merged.
+    fn keep_sight(&mut self) -> Outcome {
+        self.sights.push(Sight::take(&self.session.engine, self.session.expected));
+        if self.sights.len() <= SIGHTS_MAX {
+            return Ok(());
+        }
+        self.sights.remove(0).check().map(drop)
+    }
+
+    /// Makes a checkpoint. Some are left for the check at the beginning of the next round.
+    fn checkpoint(&mut self) -> Outcome {
+        let Session { engine, expected, layout, .. } = self.session;
+        let number = expected.next_number();
+        let dir = layout.checkpoint(number);
+        let floors = expected.floors();
+        keep_floors(&floors, &layout.floors_of(number))?;
+        match engine.checkpoint(&dir) {
+            Ok(_) => {}
+            Err(error) => return unless_short(error).map_err(told("checkpoint")),
+        }
+        let permitted = permitted_since(expected, &floors);
+        if self.rng.chance(0.3) {
+            return Ok(());
+        }
+        check_checkpoint(&dir, &permitted)?;
+        if self.rng.chance(0.5) {
+            engine.take_back(&dir);
+        }
+        std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))
+    }
+}
+
+fn batch_of(writes: &[(Register, u64)]) -> Batch {
+    let mut batch = Batch::new();
+    for &(register, version) in writes {
+        for index in 0..register.keys() {
+            batch.put(&register.key(index), register.cell(index, version).as_ref());
+        }
+    }
+    batch
+}
+
+/// Nothing, where the disk or the descriptors are short: that is no fault of the engine.
+fn unless_short(error: Error) -> Result<(), Error> {
+    match error {
+        Error::Full { .. } | Error::Exhausted { .. } => Ok(()),
+        error => Err(error),
+    }
+}
+
+fn told(operation: &'static str) -> impl Fn(Error) -> String {
+    move |error| format!("{operation} failed: {error}")
+}
+
+/// Ends this process as `kill -9` does.
+fn kill_this_process() -> ! {
+    let own = rustix::process::getpid();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("a process may kill itself");
+    unreachable!("nothing runs after SIGKILL")
+}

@@ -1,0 +1,227 @@
+//! Checks of a whole engine against the expected state.
+
+use crate::config::inspection_options;
+use crate::expected::{Expected, Floors, Permitted};
+use crate::model::Register;
+use engine::iter::Cursor;
+use engine::{Engine, LogEnd, Snapshot};
+use env::Env;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use stdx::Cell;
+
+/// A snapshot, and what it may show.
+pub struct Sight {
+    snapshot: Snapshot,
+    permitted: Vec<Permitted>,
+}
+
+impl Sight {
+    /// Takes a snapshot of an engine that is written to meanwhile.
+    pub fn take(engine: &Engine, expected: &Expected) -> Self {
+        let floors = expected.floors();
+        let snapshot = engine.snapshot();
+        Self { snapshot, permitted: permitted_since(expected, &floors) }
+    }
+
+    /// Walks all keys, and checks that each register is as it was at the moment of the snapshot. Returns the versions.
+    ///
+    /// # Errors
+    /// A sentence: the engine has broken a promise.
+    pub fn check(&self) -> Result<Vec<Option<u64>>, String> {
+        let cells = walk(&self.snapshot, &[], usize::MAX)?;
+        check_registers(&cells, &self.permitted)
+    }
+
+    /// Walks up to `count` keys from the first that is not below `start`, and checks each by itself.
+    ///
+    /// # Errors
+    /// A sentence: the engine has broken a promise.
+    pub fn check_range(&self, start: &[u8], count: usize) -> Result<(), String> {
+        let cells = walk(&self.snapshot, start, count)?;
+        let end = if cells.len() < count { None } else { cells.last_key_value().map(|(key, _)| key.clone()) };
+        for (key, (register, index)) in all_keys() {
+            if key.as_slice() >= start && end.as_ref().is_none_or(|end| key <= *end) {
+                self.permitted[register.0].check(register, index, cells.get(&key))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What may be seen by a reader that began with these floors and ends now.
+pub fn permitted_since(expected: &Expected, floors: &Floors) -> Vec<Permitted> {
+    Register::all().zip(&floors.0).map(|(register, floor)| expected.permitted(register, *floor)).collect()
+}
+
+fn all_keys() -> impl Iterator<Item = (Vec<u8>, (Register, usize))> {
+    let keys =
+        |register: Register| (0..register.keys()).map(move |index| (register.key(index), (register, index)));
+    Register::all().flat_map(keys)
+}
+
+fn walk(snapshot: &Snapshot, start: &[u8], count: usize) -> Result<BTreeMap<Vec<u8>, Cell>, String> {
+    let failed = |error| format!("a scan failed: {error}");
+    let mut cells = BTreeMap::new();
+    let mut last: Option<Vec<u8>> = None;
+    let mut cursor = snapshot.cursor();
+    cursor.seek(start).map_err(failed)?;
+    while cells.len() < count {
+        let Some((key, cell)) = cursor.entry() else { break };
+        if key < start || last.as_deref().is_some_and(|last| last >= key) {
+            return Err(format!("a scan shows {} out of order", key.escape_ascii()));
+        }
+        if Register::of_key(key).is_none() {
+            return Err(format!("a scan shows {}, which was never written", key.escape_ascii()));
+        }
+        last = Some(key.to_vec());
+        cells.insert(key.to_vec(), cell.to_cell());
+        cursor.advance().map_err(failed)?;
+    }
+    Ok(cells)
+}
+
+fn check_registers(
+    cells: &BTreeMap<Vec<u8>, Cell>,
+    permitted: &[Permitted],
+) -> Result<Vec<Option<u64>>, String> {
+    let versions = Register::all().map(|register| {
+        let seen: Vec<_> =
+            (0..register.keys()).map(|index| cells.get(&register.key(index)).cloned()).collect();
+        permitted[register.0].check_all(register, &seen)
+    });
+    versions.collect()
+}
+
+/// Checks all that an engine holds that was just opened, by point reads and by a walk, and decides about the writes that
+/// were pending.
+///
+/// # Errors
+/// A sentence: the engine has broken a promise.
+pub fn check_and_settle(engine: &Engine, expected: &Expected) -> Result<(), String> {
+    let versions = Sight::take(engine, expected).check()?;
+    for (register, walked) in Register::all().zip(&versions) {
+        for index in 0..register.keys() {
+            let seen = engine.get(&register.key(index)).map_err(|error| format!("a read failed: {error}"))?;
+            let permitted = expected.permitted(register, expected.floor_of(register));
+            let read = permitted.check(register, index, seen.as_ref())?;
+            if read.is_some() && read != *walked {
+                return Err(format!("{register:?} key {index}: a read shows {read:?}, a walk {walked:?}"));
+            }
+        }
+        expected.settle(register, *walked);
+    }
+    Ok(())
+}
+
+/// Where the files of a run are.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The layout below `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The file of the expected state.
+    pub fn expected(&self) -> PathBuf {
+        self.root.join("expected")
+    }
+
+    /// The directory of the engine.
+    pub fn engine(&self) -> PathBuf {
+        self.root.join("engine")
+    }
+
+    /// The directory of checkpoint `number`.
+    pub fn checkpoint(&self, number: u64) -> PathBuf {
+        self.root.join("checkpoints").join(number.to_string())
+    }
+
+    /// The file with the floors of all registers before checkpoint `number` was begun.
+    pub fn floors_of(&self, number: u64) -> PathBuf {
+        self.root.join(format!("floors-{number}"))
+    }
+
+    /// The numbers of all checkpoints that were made.
+    fn checkpoints(&self) -> Result<Vec<u64>, String> {
+        let dir = self.root.join("checkpoints");
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(format!("cannot list {}: {error}", dir.display())),
+        };
+        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        Ok(entries.flatten().filter_map(number).collect())
+    }
+}
+
+/// Writes floors to a file, for a check after this process has ended.
+///
+/// # Errors
+/// A sentence: what the system says.
+pub fn keep_floors(floors: &Floors, path: &Path) -> Result<(), String> {
+    let bytes: Vec<u8> = floors.0.iter().flat_map(|floor| floor.to_le_bytes()).collect();
+    std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn kept_floors(path: &Path) -> Result<Floors, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(Floors(words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
+}
+
+/// Opens a checkpoint as an engine and checks that it is of one moment that `permitted` names.
+///
+/// # Errors
+/// A sentence: the engine has broken a promise.
+pub fn check_checkpoint(dir: &Path, permitted: &[Permitted]) -> Result<(), String> {
+    let opened = Engine::open(Env::os(), dir, inspection_options());
+    let (engine, _) = opened.map_err(|error| format!("the checkpoint does not open: {error}"))?;
+    let cells = walk(&engine.snapshot(), &[], usize::MAX)?;
+    let checked = check_registers(&cells, permitted);
+    checked.map(drop).map_err(|error| format!("in the checkpoint {}: {error}", dir.display()))
+}
+
+/// Checks the checkpoints that earlier rounds have left, and removes them. To be called after [`check_and_settle`] and
+/// before anything is written.
+///
+/// # Errors
+/// A sentence: the engine has broken a promise.
+pub fn check_and_remove_checkpoints(layout: &Layout, expected: &Expected) -> Result<(), String> {
+    for number in layout.checkpoints()? {
+        let floors = kept_floors(&layout.floors_of(number))?;
+        let dir = layout.checkpoint(number);
+        check_checkpoint(&dir, &permitted_since(expected, &floors))?;
+        std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// Checks the directory that no process has open: each block, and then what an engine shows that opens it. With
+/// `with_log_end` the log is not shorter than it is known to have been.
+///
+/// # Errors
+/// A sentence: the engine has broken a promise.
+pub fn check_directory(root: &Path, with_log_end: bool) -> Result<(), String> {
+    let layout = Layout::new(root);
+    let expected =
+        Expected::open(&layout.expected()).map_err(|error| format!("no expected state: {error}"))?;
+    // A process may have died before it had made all files of the directory.
+    let is_begun = expected.floors().0.iter().any(|floor| *floor > 0);
+    if is_begun {
+        let log_end = expected.log_end().filter(|_| with_log_end);
+        verify_files(&layout, log_end)?;
+    }
+    let opened = Engine::open(Env::os(), &layout.engine(), inspection_options());
+    let (engine, _) = opened.map_err(|error| format!("the engine does not open: {error}"))?;
+    check_and_settle(&engine, &expected)
+}
+
+fn verify_files(layout: &Layout, log_end: Option<LogEnd>) -> Result<(), String> {
+    let verified = engine::verify(&Env::os(), &layout.engine(), log_end, &mut |_| ());
+    verified.map(drop).map_err(|damage| format!("the directory does not verify: {damage:?}"))
+}

@@ -1,0 +1,43 @@
+//! Short runs of real processes: the engine as it is passes, and planted faults are found.
+
+use std::path::Path;
+use stress::driver::{Limit, Run, Summary};
+use stress::plant::Plant;
+
+/// The first seed, from the environment or a fixed one.
+fn seed() -> u64 {
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or(1)
+}
+
+fn run(rounds: u64, plant: Option<Plant>) -> Result<Summary, String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = Run {
+        binary: Path::new(env!("CARGO_BIN_EXE_stress")).to_owned(),
+        dir: dir.path().to_owned(),
+        seed: seed(),
+        limit: Limit::Rounds(rounds),
+        plant,
+    };
+    println!("seed {}", run.seed);
+    run.run()
+}
+
+#[test]
+fn killed_processes_lose_nothing_that_was_acknowledged() {
+    let summary = run(6, None).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(summary.rounds, 6);
+}
+
+#[test]
+fn a_log_that_loses_its_last_record_without_a_trace_is_found() {
+    let error = run(20, Some(Plant::LaggingLog)).expect_err("acknowledged writes are lost");
+    let is_of_check = error.contains("went back behind") || error.contains("nothing is there");
+    assert!(is_of_check, "the engine cannot know: {error}");
+}
+
+#[test]
+fn a_manifest_that_forgets_edits_is_found() {
+    let error = run(12, Some(Plant::ForgottenEdits)).expect_err("tables are lost");
+    println!("{error}");
+}
