@@ -7,7 +7,7 @@
 use crate::counters::Refusal;
 use crate::error::ServerError;
 use crate::links::accept;
-use crate::places::{self, ClientAddress, Eviction, Place};
+use crate::places::{self, Admission, ClientAddress, Eviction, Place};
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
 use socket2::{Domain, Socket, Type};
@@ -88,7 +88,7 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
     };
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => least_loaded(threads).mailbox().send(thread::Message::Peer(stream)),
+            Ok(stream) => threads[least_loaded(threads)].mailbox().send(thread::Message::Peer(stream)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a peer's connection could not be accepted");
@@ -130,11 +130,12 @@ fn hand_out(
 ) {
     let client = ClientAddress::of(from.ip());
     let mailboxes = || threads.iter().map(ThreadHandle::mailbox).collect::<Vec<_>>();
-    if process.places.pressure(client).is_some() {
-        relieve(client, &mailboxes(), process);
+    let Admission { place, eviction } = process.places.admit(client);
+    if let Some(eviction) = eviction {
+        relieve(eviction, &mailboxes());
     }
-    let least = threads.iter().position(|thread| std::ptr::eq(thread, least_loaded(threads))).unwrap_or(0);
-    if let Some(place) = process.places.take(client) {
+    let least = least_loaded(threads);
+    if let Some(place) = place {
         return serve(stream, place, &threads[least].mailbox(), process);
     }
     if Rc::strong_count(refusals) <= REFUSALS_MAX {
@@ -146,12 +147,10 @@ fn hand_out(
     }
 }
 
-/// Lets the threads close connections that rest, if places are short.
-fn relieve(client: ClientAddress, threads: &[Mailbox], process: &Process) {
-    if let Some(eviction) = process.places.pressure(client) {
-        let count = eviction.count.div_ceil(threads.len());
-        threads.iter().for_each(|thread| thread.send(thread::Message::Evict(Eviction { count, ..eviction })));
-    }
+/// Lets the threads close connections that rest, each its share of `eviction`.
+fn relieve(eviction: Eviction, threads: &[Mailbox]) {
+    let count = eviction.count.div_ceil(threads.len());
+    threads.iter().for_each(|thread| thread.send(thread::Message::Evict(Eviction { count, ..eviction })));
 }
 
 /// The I/O threads, for a connection that waits.
@@ -171,8 +170,9 @@ fn serve(stream: TcpStream, place: Place, thread: &Mailbox, process: &Process) {
     }
 }
 
-fn least_loaded(threads: &[ThreadHandle]) -> &ThreadHandle {
-    threads.iter().min_by_key(|thread| thread.load()).expect("there is at least one thread")
+/// Index of the thread with the fewest connections.
+fn least_loaded(threads: &[ThreadHandle]) -> usize {
+    (0..threads.len()).min_by_key(|index| threads[*index].load()).expect("there is at least one thread")
 }
 
 /// The first bytes of a connection.
@@ -211,13 +211,16 @@ async fn wait_for_place(
         Begin::Other => {}
     }
     loop {
-        if let Some(place) = process.places.take(client) {
+        let Admission { place, eviction } = process.places.admit(client);
+        if let Some(place) = place {
             return serve(stream, place, thread, &process);
         }
         if tokio::time::Instant::now() >= ends {
             return refuse(stream, &process).await;
         }
-        relieve(client, &threads.mailboxes, &process);
+        if let Some(eviction) = eviction {
+            relieve(eviction, &threads.mailboxes);
+        }
         tokio::time::sleep(PLACE_PAUSE).await;
     }
 }

@@ -6,12 +6,14 @@
 //! clients. Requests about the node itself (status, readiness, metrics, repair, checkpoints, profiles) get a place even
 //! when no other request does.
 //!
-//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the connection lives. When
-//! [`Places::pressure`] says so, the listener asks each I/O thread to evict idle connections, of one address or of all.
-//! The reserved places are beside the others; a connection with one ends after its first request.
+//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the connection lives. Where
+//! [`Places::admit`] finds pressure, the listener asks each I/O thread to evict idle connections, of one address or of
+//! all. The reserved places are beside the others; a connection with one ends after its first request.
 //!
-//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a rule. A client that keeps
-//! its requests under way is never evicted.
+//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a rule. A connection is not
+//! evicted while a request is under way, in the 2 seconds after its last request, and in the 200 ms after it was
+//! accepted (`vitals`). So a client that sends a request every 2 seconds on each of its connections keeps those that it
+//! has; under pressure it gets no more.
 
 use crate::budget::{MemoryBudget, Part, Taken};
 use parking_lot::Mutex;
@@ -85,6 +87,15 @@ pub(crate) struct Eviction {
     pub(crate) count: usize,
 }
 
+/// What a connection gets, and what is to be done for those that come later.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// `None`: there is no place, or under pressure the client has its share.
+    pub(crate) place: Option<Place>,
+    /// The connections to evict; `None`: there are places enough.
+    pub(crate) eviction: Option<Eviction>,
+}
+
 impl ClientAddress {
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
@@ -110,17 +121,21 @@ impl Places {
         self.max
     }
 
-    /// A place for a connection of this client. `None`: there is none, or under pressure the client has its share.
-    pub(crate) fn take(self: &Arc<Self>, client: ClientAddress) -> Option<Place> {
-        let room = self.memory.take(Part::Connections, CONNECTION_BYTES)?;
+    /// A place for a connection of this client, and the connections to evict where places or memory are short.
+    pub(crate) fn admit(self: &Arc<Self>, client: ClientAddress) -> Admission {
+        let room = self.memory.take(Part::Connections, CONNECTION_BYTES);
         let mut taken = self.taken.lock();
         let held = taken.by_address.get(&client).copied().unwrap_or(0);
-        if taken.usual >= self.max || (self.is_tight(taken.usual) && held >= self.address_max()) {
-            return None;
-        }
+        let is_tight = self.is_tight(taken.usual);
+        let eviction = (is_tight || room.is_none()).then(|| self.eviction(&taken, client));
+        let is_full = taken.usual >= self.max || (is_tight && held >= self.address_max());
+        let Some(room) = room.filter(|_| !is_full) else {
+            return Admission { place: None, eviction };
+        };
         taken.usual += 1;
         taken.by_address.insert(client, held + 1);
-        Some(Place { places: Arc::clone(self), client, room: Some(room) })
+        let place = Place { places: Arc::clone(self), client, room: Some(room) };
+        Admission { place: Some(place), eviction }
     }
 
     /// A place for a request about the node itself.
@@ -133,29 +148,21 @@ impl Places {
         Some(Place { places: Arc::clone(self), client, room: None })
     }
 
-    /// The connections to evict before one of this client comes; `None`: there are places enough.
-    pub(crate) fn pressure(&self, newcomer: ClientAddress) -> Option<Eviction> {
-        let taken = self.taken.lock();
-        if !self.is_tight(taken.usual) && self.has_room() {
-            return None;
-        }
+    /// The connections to evict for one of the client `newcomer`.
+    fn eviction(&self, taken: &TakenPlaces, newcomer: ClientAddress) -> Eviction {
         let excess = (taken.usual + self.max / FREE_SHARE).saturating_sub(self.max);
         let count = excess + (self.max / EVICTED_SHARE).clamp(1, EVICTED_MAX);
         let held = |client: &ClientAddress| taken.by_address.get(client).copied().unwrap_or(0);
         if held(&newcomer) >= self.address_max() {
-            return Some(Eviction { client: Some(newcomer), count });
+            return Eviction { client: Some(newcomer), count };
         }
         let greatest = taken.by_address.iter().max_by_key(|(_, held)| **held);
         let client = greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client);
-        Some(Eviction { client, count })
+        Eviction { client, count }
     }
 
     fn is_tight(&self, usual: usize) -> bool {
         self.max.saturating_sub(usual) <= self.max / FREE_SHARE
-    }
-
-    fn has_room(&self) -> bool {
-        self.memory.take(Part::Connections, CONNECTION_BYTES).is_some()
     }
 
     fn address_max(&self) -> usize {
@@ -221,19 +228,25 @@ mod tests {
         ClientAddress::of(IpAddr::from([10, 0, 0, last]))
     }
 
+    fn take(places: &Arc<Places>, client: ClientAddress) -> Option<Place> {
+        places.admit(client).place
+    }
+
     #[test]
     fn one_address_may_have_all_places_until_they_run_short() {
         let places = places(64);
-        let mut held: Vec<_> = (0..56).map(|_| places.take(client(1)).expect("a free place")).collect();
-        assert_eq!(places.pressure(client(1)), Some(Eviction { client: Some(client(1)), count: 1 }));
-        assert!(places.take(client(1)).is_none(), "it has more than a quarter");
-        let other = places.take(client(2)).expect("others have not");
-        assert_eq!(places.pressure(client(2)), Some(Eviction { client: Some(client(1)), count: 2 }));
+        let mut held: Vec<_> = (0..56).map(|_| take(&places, client(1)).expect("a free place")).collect();
+        let greedy = places.admit(client(1));
+        assert_eq!(greedy.eviction, Some(Eviction { client: Some(client(1)), count: 1 }));
+        assert!(greedy.place.is_none(), "it has more than a quarter");
+        let other = take(&places, client(2)).expect("others have not");
+        let third = places.admit(client(3));
+        assert_eq!(third.eviction, Some(Eviction { client: Some(client(1)), count: 2 }));
+        drop(third);
         held.truncate(48);
-        assert_eq!(places.pressure(client(1)), None);
-        assert!(places.take(client(1)).is_some());
-        drop(other);
-        drop(held);
+        let again = places.admit(client(1));
+        assert!(again.place.is_some() && again.eviction.is_none());
+        drop((other, held, again));
         let taken = places.taken.lock();
         assert!(taken.usual == 0 && taken.by_address.is_empty());
     }
@@ -242,15 +255,32 @@ mod tests {
     fn without_a_greedy_address_all_are_looked_at() {
         let places = places(64);
         let _held: Vec<_> =
-            (0..60).map(|number| places.take(client(number)).expect("a free place")).collect();
-        assert_eq!(places.pressure(client(99)), Some(Eviction { client: None, count: 5 }));
+            (0..60).map(|number| take(&places, client(number)).expect("a free place")).collect();
+        assert_eq!(places.admit(client(99)).eviction, Some(Eviction { client: None, count: 5 }));
+    }
+
+    #[test]
+    fn where_memory_is_short_connections_are_evicted_before_places_run_out() {
+        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, Largest::default()));
+        let places = Arc::new(Places::new(64, &memory));
+        assert!(places.admit(client(1)).eviction.is_none());
+        let mut all = memory.begin(Part::Connections);
+        let mut step = memory.part_max(Part::Connections);
+        while step > 0 {
+            while all.take(step) {}
+            step /= 2;
+        }
+        let refused = places.admit(client(1));
+        assert!(refused.place.is_none() && refused.eviction.is_some());
+        drop(all);
+        assert!(places.admit(client(1)).place.is_some());
     }
 
     #[test]
     fn requests_about_the_node_have_places_of_their_own() {
         let places = places(1);
-        let usual = places.take(client(1)).expect("the only one");
-        assert!(!usual.is_reserved() && places.take(client(2)).is_none());
+        let usual = take(&places, client(1)).expect("the only one");
+        assert!(!usual.is_reserved() && take(&places, client(2)).is_none());
         let reserved: Vec<_> =
             (0..RESERVED_MAX).map(|_| places.take_reserved(client(2)).expect("one")).collect();
         assert!(reserved.iter().all(Place::is_reserved) && places.take_reserved(client(2)).is_none());

@@ -342,47 +342,43 @@ impl Service {
     /// What the head alone tells.
     fn begin(&self, parts: &Parts) -> Result<Begun<'_>, Problem> {
         let process = &self.thread.process;
-        let decoded = api::decode_head(parts, &process.rules);
-        if let Ok(Decoded::Status { is_head }) = decoded {
-            return Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)));
+        match api::decode_head(parts, &process.rules) {
+            Ok(Decoded::Status { is_head }) => {
+                Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)))
+            }
+            Ok(Decoded::Ready(form)) => {
+                Ok(Begun::Answered(api::encode_ready(readiness::obstacle(process), form)))
+            }
+            Ok(Decoded::Options { allow }) => Ok(Begun::Answered(api::encode_options(allow))),
+            Ok(Decoded::Root { is_head }) => {
+                Ok(Begun::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
+            }
+            Ok(Decoded::Metrics { is_head }) => Ok(Begun::Metrics { is_head }),
+            Ok(Decoded::Slow { is_head }) => {
+                self.check_is_local()?;
+                Ok(Begun::Answered(api::encode_slow(&process.stages.latest(), is_head)))
+            }
+            Ok(Decoded::Profile(profile)) => self.check_is_local().map(|()| Begun::Profile(profile)),
+            // The others need the store. Until it is open they all get the same answer, malformed ones too.
+            Ok(Decoded::Entity(entity)) => Ok(Begun::Entity(self.serving_driver()?, entity)),
+            Ok(Decoded::Range(range)) => Ok(Begun::Range(self.serving_driver()?, range)),
+            Ok(Decoded::Batch(batch)) => Ok(Begun::Batch(self.serving_driver()?, batch)),
+            Ok(Decoded::Checkpoint(checkpoint)) => {
+                self.serving_driver().map(|_| Begun::Checkpoint(checkpoint))
+            }
+            Ok(Decoded::Repair) => self.serving_driver().map(|_| Begun::Repair),
+            Err(problem) => self.serving_driver().and(Err(problem)),
         }
-        if let Ok(Decoded::Ready(form)) = decoded {
-            return Ok(Begun::Answered(api::encode_ready(readiness::obstacle(process), form)));
-        }
-        if let Ok(Decoded::Options { allow }) = decoded {
-            return Ok(Begun::Answered(api::encode_options(allow)));
-        }
-        if let Ok(Decoded::Root { is_head }) = decoded {
-            return Ok(Begun::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)));
-        }
-        if let Ok(Decoded::Metrics { is_head }) = decoded {
-            return Ok(Begun::Metrics { is_head });
-        }
-        if let Ok(Decoded::Slow { is_head }) = decoded {
-            self.check_is_local()?;
-            return Ok(Begun::Answered(api::encode_slow(&process.stages.latest(), is_head)));
-        }
-        if let Ok(Decoded::Profile(profile)) = decoded {
-            self.check_is_local()?;
-            return Ok(Begun::Profile(profile));
-        }
-        let starting = || Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment.");
-        let driver = self.thread.driver().filter(|_| process.state() != ServingState::Starting);
-        let driver = driver.ok_or_else(starting)?;
-        match decoded? {
-            Decoded::Entity(entity) => Ok(Begun::Entity(driver, entity)),
-            Decoded::Range(range) => Ok(Begun::Range(driver, range)),
-            Decoded::Batch(batch) => Ok(Begun::Batch(driver, batch)),
-            Decoded::Checkpoint(checkpoint) => Ok(Begun::Checkpoint(checkpoint)),
-            Decoded::Repair => Ok(Begun::Repair),
-            Decoded::Status { .. }
-            | Decoded::Metrics { .. }
-            | Decoded::Slow { .. }
-            | Decoded::Ready(..)
-            | Decoded::Options { .. }
-            | Decoded::Root { .. }
-            | Decoded::Profile(..) => unreachable!("answered above"),
-        }
+    }
+
+    /// The driver of this thread's coordinator.
+    ///
+    /// # Errors
+    /// While the node starts.
+    fn serving_driver(&self) -> Result<&Rc<Driver<Coordinating>>, Problem> {
+        let serving = self.thread.driver().filter(|_| self.thread.process.state() != ServingState::Starting);
+        serving
+            .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
     }
 
     /// What shows keys, or costs time of all, is for those on this machine.

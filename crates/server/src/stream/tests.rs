@@ -86,7 +86,8 @@ impl Client {
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (socket, from) = accepted.expect("it came");
         let socket = socket.into_std().expect("nothing waits for it");
-        let place = thread.process.places.take(ClientAddress::of(from.ip())).expect("nothing is taken yet");
+        let place =
+            thread.process.places.admit(ClientAddress::of(from.ip())).place.expect("nothing is taken yet");
         tokio::task::spawn_local(connection::serve(socket, place, Rc::clone(thread)));
         Self(client.expect("it listens"))
     }
