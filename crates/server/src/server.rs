@@ -5,10 +5,12 @@
 //! peers are and holds what they kept for it. Told to stop, the node says so to its peers, answers what is under
 //! way, closes idle connections, hands over what it keeps for others, and ends within
 //! [`Limits::drain_time`](crate::Limits::drain_time). When the store can no longer vouch for what is
-//! durable the node ends at once, waiting for nothing.
+//! durable the node ends at once, waiting for nothing. A [`Server`] that ended so lets go of its data directory
+//! once its threads are done with the disk.
 //!
 //! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections, drives the cluster's
-//! `Node`, and takes the process from state to state; I/O threads do the rest.
+//! `Node`, and takes the process from state to state; I/O threads do the rest. What a node that ended early still holds is
+//! [`Held`]: [`run`] leaves it to the end of the process, and a [`Server`] gives it to a thread that waits for the disk.
 
 use crate::config::Config;
 use crate::directory_watch;
@@ -25,6 +27,7 @@ use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,6 +63,8 @@ const UNTRACKED_SHARE_FREE: u64 = 8;
 const UNTRACKED_SHARE_FREE_MAX: u64 = 4;
 /// How often the clocks are asked whether the node stood still.
 const CHECK_PRESENCE_EVERY: Duration = Duration::from_secs(1);
+/// How long the end of a [`Server`] waits for its threads to be done with the disk.
+const RELEASE_TIME: Duration = Duration::from_secs(2);
 /// How often it is looked at what the store takes in memory.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
@@ -72,10 +77,15 @@ const CORES_PER_COMPACTION: usize = 4;
 /// [`ServerError`]: the node could not start, or had to stop.
 pub fn run(config: Config, env: Env, listening: impl FnOnce(SocketAddr)) -> Result<(), ServerError> {
     let bound = Bound::bind(config, env)?;
-    control_runtime()?.block_on(async {
+    let address = bound.address;
+    let ended = on_control_runtime(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
-        let address = bound.address;
         bound.serve(told_to_stop, || listening(address)).await
+    });
+    ended.map_err(|EndedEarly { why, held }| {
+        // The process ends next. With a failing disk, letting go could wait for ever.
+        std::mem::forget(held);
+        why
     })
 }
 
@@ -104,7 +114,12 @@ impl Server {
                     // A handle that was dropped stops its node too.
                     let _ = stopped.await;
                 };
-                control_runtime()?.block_on(bound.serve(told_to_stop, || {}))
+                on_control_runtime(bound.serve(told_to_stop, || {})).map_err(|EndedEarly { why, held }| {
+                    if let Some(held) = held {
+                        held.release();
+                    }
+                    why
+                })
             })
             .map_err(start_error("a thread"))?;
         Ok(Self { address, stop, thread })
@@ -115,7 +130,8 @@ impl Server {
         self.address
     }
 
-    /// Stops the node as `SIGTERM` does and waits for its end.
+    /// Stops the node as `SIGTERM` does and waits for its end. Afterwards its data directory can be opened again; only
+    /// where a thread of the node waits for the disk for longer than 2 s, that is so once the thread goes on.
     ///
     /// # Errors
     /// [`ServerError`]: why it ended, if not because it was told to.
@@ -125,11 +141,16 @@ impl Server {
     }
 }
 
-fn control_runtime() -> Result<tokio::runtime::LocalRuntime, ServerError> {
-    tokio::runtime::Builder::new_current_thread()
+/// Runs `node` to its end on a runtime of the current thread. Afterwards its tasks are gone. Its blocking calls are not
+/// waited for: with a failing disk they may never return.
+fn on_control_runtime(node: impl Future<Output = Result<(), EndedEarly>>) -> Result<(), EndedEarly> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
-        .map_err(start_error("the control thread's runtime"))
+        .map_err(start_error("the control thread's runtime"))?;
+    let ended = runtime.block_on(node);
+    runtime.shutdown_background();
+    ended
 }
 
 /// Resolves at the first of the signals that ask a process to end.
@@ -154,6 +175,47 @@ struct Bound {
     peer_listener: Option<std::net::TcpListener>,
     process: Arc<Process>,
     from_threads: mpsc::Receiver<FromThreads>,
+}
+
+/// Why a node ended without being told to, and what it still holds.
+struct EndedEarly {
+    why: ServerError,
+    /// `None`: the node had not opened its store, or has closed it.
+    held: Option<Box<Held>>,
+}
+
+impl From<ServerError> for EndedEarly {
+    fn from(why: ServerError) -> Self {
+        Self { why, held: None }
+    }
+}
+
+/// Threads, files and memory of a node that ended early, and with them the lock of its data directory. Dropping it waits
+/// for every thread, so for the disk. Nothing more is written: the directory may be another node's by now, or the disk
+/// may fail. Fields are dropped in this order.
+struct Held {
+    _threads: Vec<ThreadHandle>,
+    _workers: Workers,
+    _store: Store,
+    _process: Arc<Process>,
+}
+
+impl Held {
+    /// Lets go on a thread of its own, and waits [`RELEASE_TIME`] at most for it to be done.
+    fn release(self) {
+        // If there is no thread to be had, everything stays as it is.
+        let held = ManuallyDrop::new(self);
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let release = move || {
+            drop(ManuallyDrop::into_inner(held));
+            let _ = done.send(());
+        };
+        let thread = std::thread::Builder::new().name("veche-release".to_owned());
+        match thread.spawn(release) {
+            Ok(_) => drop(is_done.recv_timeout(RELEASE_TIME)),
+            Err(error) => tracing::error!(%error, "the data directory stays locked until the process ends"),
+        }
+    }
 }
 
 /// A node whose store is open. Fields are dropped in this order.
@@ -205,7 +267,7 @@ impl Bound {
         self,
         told_to_stop: impl Future<Output = ()>,
         claimed: impl FnOnce(),
-    ) -> Result<(), ServerError> {
+    ) -> Result<(), EndedEarly> {
         let Self { address, listener, peer_listener, process, from_threads } = self;
         let from_std = |listener| {
             TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })
@@ -217,8 +279,10 @@ impl Bound {
             never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
             ended = live(&process, &threads, from_threads, told_to_stop, claimed) => ended?,
         };
-        let Ended::Drained(open) = ended else {
-            return Ok(());
+        let open = match ended {
+            Ended::BeforeOpen => return Ok(()),
+            Ended::Early(why, open) => return Err(abandon(why, threads, open, process)),
+            Ended::Drained(open) => open,
         };
         drop(peer_listener);
         if let Err(error) = listener::accept_last(listener, &threads, &process) {
@@ -226,9 +290,9 @@ impl Bound {
         }
         tokio::select! {
             () = finish(&threads, &open.node, process.config.limits.drain_time) => {}
-            poisoned = open.poison.happened() => return Err(abandon(poisoned, (threads, open, process))),
+            poisoned = open.poison.happened() => return Err(abandon(poisoned, threads, open, process)),
         }
-        close(threads, open, process)
+        Ok(close(threads, open, process)?)
     }
 }
 
@@ -237,6 +301,8 @@ enum Ended {
     BeforeOpen,
     /// Told to stop, and the time in which connections are still accepted has passed.
     Drained(Open),
+    /// The data must not be written or read any more.
+    Early(ServerError, Open),
 }
 
 /// From start to drain.
@@ -278,7 +344,7 @@ async fn live(
         lost = directory_watch::lost(process.config.data.clone(), open.store.clone()) => lost,
         () = serving => unreachable!("it serves until it is stopped"),
     };
-    Err(abandon(poisoned, (open, Arc::clone(process))))
+    Ok(Ended::Early(poisoned, open))
 }
 
 /// Waits until users may be served: the node knows how its peers are, and operations can reach those that are
@@ -519,8 +585,9 @@ fn seal_clock(process: &Process, store: &Store) {
     }
 }
 
-/// Leaves everything as it is: with a failing disk any of it could wait for ever.
-fn abandon<T>(why: ServerError, what: T) -> ServerError {
-    std::mem::forget(what);
-    why
+/// Ends without closing the store, waiting for nothing.
+fn abandon(why: ServerError, threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> EndedEarly {
+    let Open { workers, store, poison: _, node: _ } = open;
+    let held = Held { _threads: threads, _workers: workers, _store: store, _process: process };
+    EndedEarly { why, held: Some(Box::new(held)) }
 }

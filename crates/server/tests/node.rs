@@ -417,6 +417,23 @@ fn a_node_whose_identity_is_lost_ends_with_an_error() {
 }
 
 #[test]
+fn the_directory_of_a_node_that_ended_early_can_be_opened_again_in_the_same_process() {
+    let disk = MemFs::new();
+    let (identity, elsewhere) = (PathBuf::from("/data/identity"), PathBuf::from("/data/elsewhere"));
+    let server = start(config(), disk.clone());
+    assert_eq!(exchange(&server, put("k", "v")).status, 201);
+    disk.rename(&identity, &elsewhere).unwrap();
+    let address = server.address();
+    eventually("the node does not listen any more", || Connection::try_open(address).is_err());
+    let ended = server.stop();
+    assert!(matches!(ended, Err(ServerError::DirectoryLost { .. })), "{ended:?}");
+    disk.rename(&elsewhere, &identity).unwrap();
+    let server = start(config(), disk);
+    assert_eq!(exchange(&server, get("k")).text(), "v");
+    server.stop().unwrap();
+}
+
+#[test]
 fn one_connection_too_many_is_told_so() {
     let limits = Limits { connections_max: 3, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
@@ -646,7 +663,6 @@ fn a_node_whose_machine_was_suspended_for_too_long_ends_and_its_next_start_judge
     eventually("it ends by itself", || std::net::TcpStream::connect(address).is_err());
     let ended = server.stop();
     assert!(matches!(ended, Err(ServerError::Store(StoreError::StoodStill { .. }))), "{ended:?}");
-    // The lock goes with the process, which would be gone by now.
-    let refused = start(&disk.kill()).stop();
+    let refused = start(&disk).stop();
     assert!(matches!(refused, Err(ServerError::Store(StoreError::AwayTooLong { .. }))), "{refused:?}");
 }
