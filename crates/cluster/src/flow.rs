@@ -10,8 +10,9 @@
 //! else be taken for a slow disk.
 //!
 //! What is done in groups is done faster the more of it there is ([`Flow::in_groups`]). So the rate of few says little of
-//! many, and as much as one small group holds comes in anyway; as does a burst, for [`BURST_TIME`] from the time at which nothing was under way.
-//! After that it is no burst.
+//! many, and as much as one small group holds comes in anyway; as does a burst, for [`BURST_TIME`] from the time at which
+//! nothing was under way. After that it is no burst. A moment without work within a flood does not begin the next burst:
+//! where there was work for longer than [`BURST_TIME`], as long a rest must come first.
 //!
 //! **Caveats.** A resource that takes longer than a newcomer may wait even for the least work gets one small group at a
 //! time. (J. D. C. Little, "A proof for the queuing formula L = λW", 1961; Nichols and Jacobson, "Controlling queue delay", 2012,
@@ -46,8 +47,10 @@ pub struct Flow {
     burst: Work,
     least: Work,
     under_way: Work,
-    /// When something came and nothing was under way.
+    /// When something came and nothing was under way, after a rest if one was due.
     busy_since: Instant,
+    /// When the last operation under way ended.
+    idle_since: Instant,
     /// When something was seen last.
     seen: Instant,
     current: Window,
@@ -81,15 +84,24 @@ impl Flow {
 
     const fn new(burst: Work, least: Work) -> Self {
         let none = Window { done: Work::NONE, busy_nanos: 0 };
-        let (busy_since, seen) = (Instant::ZERO, Instant::ZERO);
-        Self { burst, least, under_way: Work::NONE, busy_since, seen, current: none, former: none }
+        let (busy_since, idle_since, seen) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
+        Self {
+            burst,
+            least,
+            under_way: Work::NONE,
+            busy_since,
+            idle_since,
+            seen,
+            current: none,
+            former: none,
+        }
     }
 
     /// An operation that holds so many bytes begins.
     #[inline]
     pub fn begin(&mut self, now: Instant, bytes: usize) {
         self.pass(now);
-        if self.under_way.operations == 0 {
+        if self.under_way.operations == 0 && self.is_rested(now) {
             self.busy_since = now;
         }
         self.under_way.operations += 1;
@@ -107,6 +119,9 @@ impl Flow {
         self.pass(now);
         self.under_way.operations -= 1;
         self.under_way.bytes -= bytes;
+        if self.under_way.operations == 0 {
+            self.idle_since = now;
+        }
         self.current.done.operations += 1;
         self.current.done.bytes += bytes;
     }
@@ -160,6 +175,12 @@ impl Flow {
     /// Operations under way.
     pub fn operations(&self) -> usize {
         self.under_way.operations as usize
+    }
+
+    /// Whether what comes after nothing was under way begins a burst.
+    fn is_rested(&self, now: Instant) -> bool {
+        let was_brief = self.idle_since.saturating_since(self.busy_since) < BURST_TIME;
+        was_brief || now.saturating_since(self.idle_since) >= BURST_TIME
     }
 
     fn is_burst(&self) -> bool {
@@ -265,6 +286,32 @@ mod tests {
             came += 1;
         }
         assert_eq!(came + 1, GROUP.operations, "nothing was done for a second");
+    }
+
+    /// A disk that ends each group at once, after the time of its bytes. Ten times as much comes as it bears.
+    #[test]
+    fn a_flood_in_groups_has_one_burst() {
+        const BYTES: usize = 5_000;
+        let mut flow = Flow::in_groups();
+        let (mut now, mut longest) = (Instant::ZERO, Duration::ZERO);
+        let (mut group, mut waiting, mut ends) = (0, 0, now);
+        for milli in 0..5_000 {
+            for _ in 0..2 {
+                if flow.admits(TARGET) {
+                    flow.begin(now, BYTES);
+                    waiting += 1;
+                }
+            }
+            now = now + MILLIS;
+            if now >= ends {
+                (0..group).for_each(|_| flow.end(now, BYTES));
+                group = std::mem::take(&mut waiting);
+                let takes = MILLIS * (group * BYTES / 1_000) as u32;
+                ends = now + takes;
+                longest = if milli > 2_000 { longest.max(takes) } else { longest };
+            }
+        }
+        assert!(longest > Duration::ZERO && longest <= 3 * TARGET, "a group took {longest:?}");
     }
 
     #[test]

@@ -70,6 +70,8 @@ const AHEAD_MAX: Duration = Duration::from_secs(3);
 /// The parts of a run with a flood.
 const CALM: Duration = Duration::from_secs(2);
 const FLOOD: Duration = Duration::from_secs(3);
+/// The length of values after a flood, in bytes, at most.
+const AFTER_FLOOD_BYTES_MAX: u64 = 8 << 10;
 const AFTER_FLOOD: Duration = floods::WELL_AFTER.saturating_add(Duration::from_secs(2));
 
 /// Snapshots that are too old are looked for so often, and let go at the next time at the latest.
@@ -218,6 +220,9 @@ impl World {
         self.note("flood");
         let flood = self.ask_for(load.flood, FLOOD)?;
         self.note("after the flood");
+        // A value of 100 KiB takes such a disk a tenth of a second, the longest that a write may wait to be let in: a few
+        // of them at a time would look like the rest of a flood.
+        self.scenario.value_bytes_max = self.scenario.value_bytes_max.min(AFTER_FLOOD_BYTES_MAX);
         let after = self.ask_for(load.after, AFTER_FLOOD)?;
         self.go_on(REQUEST_TIMEOUT * 2)?;
         floods::check(

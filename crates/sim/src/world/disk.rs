@@ -2,6 +2,9 @@
 //!
 //! A read whose deadline has passed when its turn comes is not done.
 //!
+//! Where the rate of a disk is bounded, the writers of a group are told once the disk has had time to write its bytes. The
+//! engine itself shows the group at the beginning of that time.
+//!
 //! A store may put less on a page than it is asked for; here it does, so that ranges have many pages.
 //!
 //! Jobs are done in a chain of turns. A full memtable wakes jobs that sleep, as it wakes the workers of a server:
@@ -9,6 +12,7 @@
 
 use super::{Event, World};
 use crate::Plant;
+use crate::host::process::Answers;
 use crate::network::Place;
 use crate::scenario::Dimension;
 use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
@@ -140,11 +144,24 @@ impl World {
         if self.ends_if_stopped(place) {
             return;
         }
-        self.bring_answers(place);
+        let took = self.write_time(written);
+        if took.is_zero() {
+            self.bring_answers(place);
+        } else if let Some(process) = self.process(place) {
+            let answers = process.take_answers();
+            self.after(took, Event::Durable(place, answers));
+        }
         if goes_on {
             // What came meanwhile, or waits for room; a commit that finds nothing ends the chain.
-            let delay = self.disk_time(place) + self.write_time(written);
+            let delay = self.disk_time(place) + took;
             self.after(delay, Event::Commit(place));
+        }
+    }
+
+    /// The disk has written a group: its writers are told.
+    pub(super) fn durable(&mut self, place: Place, answers: Answers) {
+        if self.process(place).is_some() {
+            self.bring(place, answers);
         }
     }
 
@@ -216,7 +233,12 @@ impl World {
 
     fn bring_answers(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
-        for (asker, id, response) in process.take_answers() {
+        let answers = process.take_answers();
+        self.bring(place, answers);
+    }
+
+    fn bring(&mut self, place: Place, answers: Answers) {
+        for (asker, id, response) in answers {
             self.note_stored(place.node, (asker, id), &response);
             let plant = self.scenario.plant;
             let response = self.host(place.node).planted.stored(plant, response);

@@ -1,6 +1,7 @@
 //! What happens, and when.
 
 use crate::Nanos;
+use crate::host::process::Answers;
 use crate::nemesis::Mend;
 use crate::network::{Connection, Network, Place, Side};
 use crate::packet::Packet;
@@ -29,6 +30,8 @@ pub(crate) enum Event {
     View(Place),
     /// The engine of a host syncs its log.
     Commit(Place),
+    /// A disk of bounded rate has written a group of the log.
+    Durable(Place, Answers),
     /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
     Jobs(Place, u64),
     /// The engine of a host scrubs, if it is time to.
@@ -102,6 +105,7 @@ impl Event {
             Self::Bytes(..) => 24,
             Self::PipeHasRoom(..) => 25,
             Self::Submit(..) => 26,
+            Self::Durable(..) => 27,
         }
     }
 
@@ -116,6 +120,7 @@ impl Event {
             | Self::Read(place, ..)
             | Self::View(place)
             | Self::Commit(place)
+            | Self::Durable(place, _)
             | Self::Jobs(place, _)
             | Self::PullPage(place, _)
             | Self::ScanLeft(place, _)

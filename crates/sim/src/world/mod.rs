@@ -164,6 +164,7 @@ impl World {
             Event::Read(place, id, request, deadline) => self.read(place, id, &request, deadline),
             Event::View(place) => self.view(place),
             Event::Commit(place) => self.commit(place),
+            Event::Durable(place, answers) => self.durable(place, answers),
             Event::Jobs(place, chain) => self.jobs(place, chain),
             Event::Scrub(place) => self.scrub(place),
             Event::Drained(place) => self.drained(place),

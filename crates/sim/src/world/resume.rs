@@ -86,6 +86,7 @@ const fn source(event: &Event) -> Source {
         | Event::Read(place, ..)
         | Event::View(place)
         | Event::Commit(place)
+        | Event::Durable(place, _)
         | Event::Jobs(place, _)
         | Event::Expire(place)
         | Event::Scrub(place)
