@@ -434,14 +434,11 @@ impl Scenario {
     /// Some bugs show only under faults that few runs have: this one has them, and a few hot keys.
     fn bring_out(&mut self, plant: Plant) {
         use FaultKind::{
-            DamageTable, Kill, LoseDisk, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk,
-            StopAtFileOperation,
+            DamageTable, Kill, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk, StopAtFileOperation,
         };
         self.fault_kinds = match plant {
             Plant::ReadBeforeSync => vec![SlowDisk, PowerLoss, PowerLossOfAll, StopAtFileOperation],
-            Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => {
-                vec![LoseDisk, LoseDisk, Kill, Partition]
-            }
+            Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => return self.bring_out_rebuilds(),
             Plant::HealingSkipped | Plant::ScrubSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
             Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
@@ -509,6 +506,20 @@ impl Scenario {
         self.admit(FaultKind::RollBack);
         self.fault_kinds.retain(|kind| *kind == FaultKind::RollBack);
         self.default_from = self.nodes.min(3);
+        self.write_to_every_replica();
+    }
+
+    /// Disks that are lost, and writes that all replicas must have, which an emptied one shows to lack.
+    fn bring_out_rebuilds(&mut self) {
+        self.fault_kinds = vec![FaultKind::LoseDisk];
+        self.faults = self.faults.max(12);
+        self.nodes = 3;
+        self.default_from = 3;
+        self.write_to_every_replica();
+    }
+
+    /// Writes are stored on every replica, reads ask as few as then suffice, and outages are short.
+    fn write_to_every_replica(&mut self) {
         self.quorums = QuorumStyle::EveryReplicaWrites;
         self.outage_max = Duration::from_millis(500);
         self.keys = self.keys.max(20);
