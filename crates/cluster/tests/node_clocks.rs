@@ -69,6 +69,8 @@ fn a_node_notes_no_time_up_to_which_it_heard_of_deletes_that_only_its_own_clock_
             (right..=right.saturating_add(HybridClock::SKEW_MAX + SECOND)).contains(&heard_to(world))
         };
         assert!(is_near(&world), "at once, before any peer is heard");
+        let supported = world.node(0).supported_wall(world.now_at(0));
+        assert!(supported.is_some_and(|wall| wall < world.now_at(0).wall), "{supported:?}");
         (1..hosts).for_each(|peer| world.cut_off(0, peer));
         world.run(60 * SECOND);
         assert!(is_near(&world), "also while no peer is heard, and the time goes on");

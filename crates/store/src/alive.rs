@@ -7,7 +7,8 @@
 //!
 //! **Mechanism.** The file `alive` holds a time: of all deletes before it the node has heard. The host has it moved every
 //! few minutes ([`Alive::advance`]), to a time that the peers' clocks support (`cluster::Node::heard_to`); opening the
-//! directory does not move it, nor does it ever go back. Whether it may move is seen from what the node remembers:
+//! directory does not move it. It goes back only where it lies far past the time that the clocks of a majority support
+//! ([`Alive::limit`]): it was noted by a clock that was wrong, and would hide an absence. Whether it may move is seen from what the node remembers:
 //!
 //! * A node that is not settled lacks what it is being filled with. The time stays: for a copy, that which came with it.
 //! * A node that was away for no longer than [`RESTART_MAX`], which counts from the time in the file and not from its last
@@ -31,7 +32,7 @@
 //!
 //! **Caveats.** What was set aside is kept until the operator removes it; it can be renamed back to `shard-000`. A
 //! wall clock that is far ahead when a node starts makes it refuse for nothing; when its directory is made, it hides what
-//! the node misses until then. The refusal asks the operator to look at the clock. A node that is up and cut off from all
+//! the node misses until the node has been compared with its peers for a few minutes. The refusal asks the operator to look at the clock. A node that is up and cut off from all
 //! others is taken for one that hears them, and of a restart's hints those are not waited for that a peer holds which
 //! cannot be reached: the regular passes of anti-entropy bring both, long before the grace period has ended if the nodes
 //! meet in time. A key written for five nodes or more may have been deleted where only the one peer that was not waited
@@ -54,6 +55,9 @@ pub const AWAY_MAX_DEFAULT: Duration = Duration::from_secs(9 * 24 * 3600);
 /// A node that was away for no longer was restarted: hints bring what it missed. Far less than they are kept, and than
 /// the grace period of tombstones is longer than [`AWAY_MAX_DEFAULT`].
 pub(crate) const RESTART_MAX: Duration = Duration::from_secs(6 * 3600);
+
+/// A time in the file is wrong if it lies further past the time that the clocks of a majority support.
+const AHEAD_MAX: Duration = Duration::from_secs(3600);
 
 const FILE: &str = "alive";
 const HEADER: &str = "veche-alive 1";
@@ -115,6 +119,18 @@ impl Alive {
             self.raise(wall)?;
         }
         Ok(())
+    }
+
+    /// Moves the time back to `supported`, which the clocks of a majority support, if it lies more than [`AHEAD_MAX`] past
+    /// it. To be earlier is the safe side: at worst, a start refuses or repairs for nothing.
+    pub(crate) fn limit(&self, supported: WallTime) -> Result<(), StoreError> {
+        let _turn = self.lock();
+        match self.find()? {
+            Some(alive) if alive > supported.saturating_add(AHEAD_MAX) => {
+                sealed::replace(&*self.fs, &self.dir, FILE, &text(supported))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes durable that there is no delete before `wall` that the node should hear of.

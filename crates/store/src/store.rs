@@ -201,6 +201,16 @@ impl Store {
         }
     }
 
+    /// Corrects the time that [`Store::note_alive`] keeps, if it lies more than an hour past `supported`: the time that the
+    /// clocks of a majority of the cluster support. A clock that was far ahead when the directory was made, or in an older
+    /// version, left such a time; it would hide later absences. To be called as often as [`Store::note_alive`].
+    ///
+    /// # Errors
+    /// [`StoreError`]: the file cannot be read or written. What was noted before stays.
+    pub fn limit_alive(&self, supported: WallTime) -> Result<(), StoreError> {
+        self.alive.as_ref().map_or(Ok(()), |alive| alive.limit(supported))
+    }
+
     /// Whether the node has been there since the last call, to be asked about once a second. Reads the clocks; a node on its
     /// own is always there.
     ///

@@ -195,6 +195,33 @@ fn a_clock_that_was_set_back_hides_no_absence() {
 }
 
 #[test]
+fn a_time_that_a_wrong_clock_noted_is_corrected_by_the_clocks_of_the_peers() {
+    let year = DAY * 365;
+    for (supported, is_corrected) in [(None, false), (Some(START), true)] {
+        let disk = disk_of(peers(), START.saturating_add(year));
+        let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
+        supported.map_or(Ok(()), |wall| store.limit_alive(wall)).unwrap();
+        store.note_alive(START).unwrap();
+        drop(store);
+        let back = START.saturating_add(AWAY_MAX_DEFAULT);
+        let (_, opened) = open_at(Arc::new(disk), 2, peers(), back).unwrap();
+        assert_eq!(opened.set_aside.is_some(), is_corrected, "{supported:?}");
+    }
+}
+
+#[test]
+fn a_time_that_is_a_little_ahead_of_the_peers_stays() {
+    let noted = START.saturating_add(HOUR);
+    let disk = disk_of(peers(), noted);
+    let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
+    store.limit_alive(START).unwrap();
+    drop(store);
+    let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
+    let (_, opened) = open_at(Arc::new(disk), 2, peers(), back).unwrap();
+    assert!(opened.set_aside.is_none());
+}
+
+#[test]
 fn a_node_on_its_own_has_nobody_to_miss_deletes_of() {
     let alone = Membership::of(Vec::new());
     let disk = disk_of(alone.clone(), START);

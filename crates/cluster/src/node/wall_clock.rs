@@ -78,6 +78,15 @@ impl Node {
         self.is_ready().then_some(believed)
     }
 
+    /// The latest time that the clocks of a majority support at `now`; `None` while the clocks heard give no majority, or
+    /// none was heard.
+    pub fn supported_wall(&self, now: Now) -> Option<WallTime> {
+        match self.wall_clock {
+            WallClock::Compared(ceiling) => Some(ceiling.expected_wall(now)),
+            WallClock::Disputed(_) | WallClock::Unheard => None,
+        }
+    }
+
     /// Whether this node's wall clock is known to be further ahead than the peers believe.
     pub(super) fn is_clock_ahead(&self, now: Now) -> bool {
         matches!(self.wall_clock, WallClock::Compared(ceiling) if now.wall > ceiling.expected_wall(now))

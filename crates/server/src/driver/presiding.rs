@@ -180,9 +180,17 @@ impl Driver<Presiding> {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
             let now = self.process.clock.now();
             // Before the node is ready peers may still hold hints for it.
-            let Some(wall) = self.look(|core| core.machine.node.heard_to(now)) else { continue };
+            let times = self.look(|core| {
+                let node = &core.machine.node;
+                Some((node.heard_to(now)?, node.supported_wall(now)))
+            });
+            let Some((heard_to, supported)) = times else { continue };
             let store = self.local.store.clone();
-            let noted = tokio::task::spawn_blocking(move || store.note_alive(wall)).await;
+            let note = move || {
+                supported.map_or(Ok(()), |wall| store.limit_alive(wall))?;
+                store.note_alive(heard_to)
+            };
+            let noted = tokio::task::spawn_blocking(note).await;
             if let Ok(Err(error)) = noted {
                 tracing::warn!(%error, "it could not be noted that the node is alive");
             }

@@ -181,6 +181,8 @@ impl World {
         }
         if notes_alive && let Some(wall) = process.node.heard_to(now) {
             // As the server does; a failure leaves what was noted before.
+            let supported = process.node.supported_wall(now);
+            let _ = supported.map_or(Ok(()), |wall| process.store.limit_alive(wall));
             let _ = process.store.note_alive(wall);
         }
         // A failure leaves the older mark, which stays true.
