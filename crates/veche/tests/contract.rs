@@ -411,3 +411,28 @@ fn a_load_balancer_and_a_browser_are_answered() {
     let old = node.exchange("OPTIONS / HTTP/1.0\r\n\r\n");
     assert_eq!((old.status, old.body.len()), (200, 0), "the default check of HAProxy");
 }
+
+#[test]
+fn numbers_that_are_too_large_are_called_so() {
+    const LARGE: &str = "99999999999999999999";
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    for target in [
+        format!("/v0/entity?id=k&ack={LARGE}"),
+        format!("/v0/entity?id=k&from={LARGE}"),
+        "/v0/entity?id=k&ack=4294967296".to_owned(),
+        format!("/v0/entity?id=k&replicas={LARGE}/1"),
+        format!("/v0/entity?id=k&replicas=1/{LARGE}"),
+        format!("/v0/entities?start=a&limit={LARGE}"),
+    ] {
+        node.exchange(bare("GET", &target)).assert_problem(400, "too large");
+    }
+    node.put(&format!("k&ttl={LARGE}"), "v").assert_problem(400, "too large");
+    node.get("k").assert_problem(404, "no such key");
+    for field in ["ttl", "expires_at"] {
+        let entry = format!("{{\"key\":\"k\",\"value\":\"v\",\"{field}\":{LARGE}}}\n");
+        let head = "POST /v0/entities HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n";
+        let batch = format!("{head}Content-Length: {}\r\n\r\n{entry}", entry.len());
+        node.exchange(batch).assert_problem(400, "too large");
+    }
+}

@@ -1,7 +1,7 @@
 //! Ranges and batches: `GET` and `POST` on `/v0/entities`.
 
 use super::negotiation::{accepted_coding, accepted_format, media_type_of};
-use super::query::{Given, Parameters, number};
+use super::query::{Given, Parameters, WholeNumber};
 use super::{Decoded, Rules, check_body_has_length, check_headers};
 use crate::Problem;
 use crate::entries::{Coding, Format, ResultScope};
@@ -157,8 +157,12 @@ fn is_set(parameters: &Parameters<'_>, name: &'static str) -> Result<bool, Probl
 
 fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {
     let Some(text) = parameters.text("limit")? else { return Ok(None) };
-    match number(&text) {
-        Some(limit) => Ok(Some(limit)),
+    match WholeNumber::parse(&text) {
+        Some(WholeNumber::Fits(limit)) => Ok(Some(limit)),
+        Some(WholeNumber::TooLarge) => Err(Problem::bad_request(format!(
+            "The parameter limit is too large: the most is {}. Leave it out for all of the range.",
+            u64::MAX
+        ))),
         None => Err(Problem::bad_request(
             "The parameter limit is not a whole number of entries. Leave it out for all of the range.",
         )),
@@ -166,17 +170,16 @@ fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {
 }
 
 fn scope(parameters: &Parameters<'_>, rules: &Rules) -> Result<ScanScope, Problem> {
-    match parameters.text("cluster")?.as_deref() {
-        Some(b"1") => parameters.quorum(rules).map(ScanScope::Cluster),
-        None | Some(b"0") if parameters.chooses_quorum() => Err(Problem::bad_request(
+    if is_set(parameters, "cluster")? {
+        return parameters.quorum(rules).map(ScanScope::Cluster);
+    }
+    if parameters.chooses_quorum() {
+        return Err(Problem::bad_request(
             "Without cluster=1 only this node's entries are read, and no other node has to answer. \
              Add cluster=1, or leave out ack, from and replicas.",
-        )),
-        None | Some(b"0") => Ok(ScanScope::Node),
-        Some(_) => Err(Problem::bad_request(
-            "The parameter cluster is neither 1, for the entries of the whole cluster, nor 0, for those of this node.",
-        )),
+        ));
     }
+    Ok(ScanScope::Node)
 }
 
 fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {

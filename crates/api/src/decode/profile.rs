@@ -1,7 +1,7 @@
 //! Profiles: `GET /v0/profile`.
 
 use super::check_headers;
-use super::query::{Parameters, number};
+use super::query::{Parameters, WholeNumber};
 use crate::Problem;
 use http::Method;
 use http::request::Parts;
@@ -53,7 +53,8 @@ pub(super) fn decode(parts: &Parts) -> Result<Profile, Problem> {
     let seconds = match parameters.text("seconds")? {
         None => SECONDS_DEFAULT,
         Some(text) => {
-            let given = number(&text).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+            let given = WholeNumber::parse(&text).and_then(WholeNumber::value);
+            let given = given.filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
             given.ok_or_else(|| {
                 Problem::bad_request(format!(
                     "The parameter seconds is not a whole number from 1 to {SECONDS_MAX}."

@@ -91,13 +91,13 @@ impl<'a> Parameters<'a> {
     pub(super) fn quorum(&self, rules: &Rules) -> Result<Quorum, Problem> {
         let [ack, from, replicas] = QUORUM.map(|name| self.get(name));
         let choice = match replicas {
-            None => QuorumChoice { ack: count("ack", ack)?, from: count("from", from)? },
+            None => QuorumChoice { ack: count("ack", ack, rules)?, from: count("from", from, rules)? },
             Some(_) if ack.is_some() || from.is_some() => {
                 return Err(Problem::bad_request(
                     "The parameter replicas says the same as ack and from. Give either replicas or the others.",
                 ));
             }
-            Some(replicas) => choice_of(replicas)?,
+            Some(replicas) => choice_of(replicas, rules)?,
         };
         choice.resolve(rules.nodes, rules.default_from).map_err(|error| {
             Problem::bad_request(format!(
@@ -114,8 +114,12 @@ impl<'a> Parameters<'a> {
         let Some(ttl) = self.get("ttl") else {
             return Ok(Lifetime::Forever);
         };
-        match number(&decode_component("ttl", ttl)?) {
-            Some(millis) if millis > 0 => Ok(Lifetime::For(Duration::from_millis(millis))),
+        match WholeNumber::parse(&decode_component("ttl", ttl)?) {
+            Some(WholeNumber::Fits(millis @ 1..)) => Ok(Lifetime::For(Duration::from_millis(millis))),
+            Some(WholeNumber::TooLarge) => Err(Problem::bad_request(
+                "The parameter ttl is too large: the value would expire after the year 2100. Nothing was stored. \
+                 Use a smaller ttl, or none for a value that never expires.",
+            )),
             _ => Err(Problem::bad_request(
                 "The parameter ttl is not a whole number of milliseconds of at least 1. \
                  Leave it out for a value that never expires.",
@@ -141,38 +145,70 @@ fn unknown(name: &str, known: &[&str]) -> Problem {
     Problem::bad_request(format!("The parameter {name:?} is not known here. Known: {known}."))
 }
 
-fn choice_of(replicas: &str) -> Result<QuorumChoice, Problem> {
+fn choice_of(replicas: &str, rules: &Rules) -> Result<QuorumChoice, Problem> {
     let text = decode_component("replicas", replicas)?;
-    let numbers = memchr::memchr(b'/', &text)
-        .and_then(|slash| Some((small_number(&text[..slash])?, small_number(&text[slash + 1..])?)));
+    let numbers = memchr::memchr(b'/', &text).and_then(|slash| {
+        Some((WholeNumber::parse(&text[..slash])?, WholeNumber::parse(&text[slash + 1..])?))
+    });
     match numbers {
-        Some((ack, from)) => Ok(QuorumChoice { ack: Some(ack), from: Some(from) }),
+        Some((ack, from)) => Ok(QuorumChoice {
+            ack: Some(replica_count("replicas", ack, rules)?),
+            from: Some(replica_count("replicas", from, rules)?),
+        }),
         None => Err(Problem::bad_request(
             "The parameter replicas is not two whole numbers with a slash between them. Write <ack>/<from>, as 2/3.",
         )),
     }
 }
 
-fn count(name: &'static str, value: Option<&str>) -> Result<Option<u32>, Problem> {
+fn count(name: &'static str, value: Option<&str>, rules: &Rules) -> Result<Option<u32>, Problem> {
     let Some(value) = value else {
         return Ok(None);
     };
-    match small_number(&decode_component(name, value)?) {
-        Some(number) => Ok(Some(number)),
+    match WholeNumber::parse(&decode_component(name, value)?) {
+        Some(number) => replica_count(name, number, rules).map(Some),
         None => Err(Problem::bad_request(format!(
             "The parameter {name} is not a number of replicas. Write a whole number of at least 1, or leave it out."
         ))),
     }
 }
 
-fn small_number(text: &[u8]) -> Option<u32> {
-    number(text).and_then(|number| u32::try_from(number).ok())
+/// A number of replicas. The cluster's own bounds are checked later; a number that does not fit is beyond all of them.
+fn replica_count(name: &str, number: WholeNumber, rules: &Rules) -> Result<u32, Problem> {
+    number.value().and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
+        let nodes = rules.nodes;
+        let of_nodes = if nodes.get() == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+        Problem::bad_request(format!(
+            "The parameter {name} has a number that is too large: this cluster has {of_nodes}. \
+             Choose 1 <= ack <= from <= {nodes}, or leave it out."
+        ))
+    })
 }
 
-/// A whole number without a sign.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    if is_number { std::str::from_utf8(text).ok()?.parse().ok() } else { None }
+/// A whole number without a sign, of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WholeNumber {
+    /// It fits into 64 bits.
+    Fits(u64),
+    /// It does not.
+    TooLarge,
+}
+
+impl WholeNumber {
+    /// The number that `text` is; `None` when `text` is not made of decimal digits alone.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let digits = std::str::from_utf8(text).ok()?;
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| digits.parse().map_or(Self::TooLarge, Self::Fits))
+    }
+
+    /// The number, if it fits.
+    pub(super) const fn value(self) -> Option<u64> {
+        match self {
+            Self::Fits(number) => Some(number),
+            Self::TooLarge => None,
+        }
+    }
 }
 
 /// The bytes that a parameter stands for.

@@ -57,6 +57,11 @@ pub fn encode_range_failure(failure: Failure) -> Answer {
     problem_of(failure, Operation::Range).to_answer(false)
 }
 
+/// The reason why a range failed, as a sentence.
+pub fn describe_range_failure(failure: &Failure) -> String {
+    problem_of(failure.clone(), Operation::Range).detail().to_owned()
+}
+
 /// A checkpoint, as it is told.
 #[derive(Serialize)]
 struct Kept<'a> {

@@ -20,8 +20,8 @@ use std::time::Duration;
 use stdx::{Cell, Version, WallTime};
 
 pub use entities::{
-    encode_batch_head, encode_checkpoint, encode_checkpoint_removed, encode_checkpoints,
-    encode_range_failure, encode_range_head,
+    describe_range_failure, encode_batch_head, encode_checkpoint, encode_checkpoint_removed,
+    encode_checkpoints, encode_range_failure, encode_range_head,
 };
 pub use http1::{HttpDate, encode_http1};
 pub use node::{encode_options, encode_ready, encode_root};
@@ -144,7 +144,7 @@ fn found(cell: Cell, acks: Acks, asked: &Asked) -> Result<(EntityHead, Bytes), P
 }
 
 /// An expiry in milliseconds of Unix time, rounded down: a copy made with it does not outlive the original.
-const fn expiry_ms(expires_at: WallTime) -> u64 {
+pub(crate) const fn expiry_ms(expires_at: WallTime) -> u64 {
     expires_at.micros_since_unix_epoch() / 1_000
 }
 

@@ -3,6 +3,7 @@
 use super::binary::{self, Attributes, MAGIC};
 use super::json_entry::{put_json_delete, put_json_key, put_json_value};
 use super::{BatchAction, BatchEntry, Format};
+use crate::encode::expiry_ms;
 use cluster::{Lifetime, Page, PageEntry};
 use stdx::{CellMeta, Version};
 
@@ -122,12 +123,7 @@ impl EntryEncoder {
 }
 
 fn attributes_of_cell(meta: &CellMeta) -> Attributes {
-    Attributes {
-        // Rounded down: a copy does not outlive the original.
-        expires_at_ms: meta.expires_at.map(|at| at.micros_since_unix_epoch() / 1_000),
-        ttl_ms: None,
-        version: Some(meta.version),
-    }
+    Attributes { expires_at_ms: meta.expires_at.map(expiry_ms), ttl_ms: None, version: Some(meta.version) }
 }
 
 fn attributes_of(lifetime: Lifetime) -> Attributes {
@@ -137,9 +133,6 @@ fn attributes_of(lifetime: Lifetime) -> Attributes {
             let ttl_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
             Attributes { ttl_ms: Some(ttl_ms), ..Attributes::default() }
         }
-        Lifetime::Until(at) => {
-            let expires_at_ms = at.micros_since_unix_epoch() / 1_000;
-            Attributes { expires_at_ms: Some(expires_at_ms), ..Attributes::default() }
-        }
+        Lifetime::Until(at) => Attributes { expires_at_ms: Some(expiry_ms(at)), ..Attributes::default() },
     }
 }

@@ -253,7 +253,8 @@ impl Lexer {
     fn word(&mut self, byte: u8, pieces: &mut Pieces) -> Result<Option<Token>, Fault> {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-') {
             if self.text.len() == WORD_LEN_MAX {
-                return Err(NO_NUMBER);
+                let is_number = self.text.iter().all(u8::is_ascii_digit) && byte.is_ascii_digit();
+                return Err(if is_number { LARGE_NUMBER } else { NO_NUMBER });
             }
             self.text.push(byte);
             pieces.advance(1);
@@ -268,7 +269,7 @@ impl Lexer {
             [b'0', _, ..] => Err(NO_NUMBER),
             digits if digits.iter().all(u8::is_ascii_digit) => {
                 let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-                number.map(Token::Number).map(Some).ok_or(NO_NUMBER)
+                number.map(Token::Number).map(Some).ok_or(LARGE_NUMBER)
             }
             _ => Err(NO_NUMBER),
         }
@@ -276,8 +277,8 @@ impl Lexer {
 }
 
 const HALF_A_CHARACTER: Fault = Fault::of("a string has half of a character beyond 16 bits");
-const NO_NUMBER: Fault =
-    Fault::of("it has a value that is neither true, false, nor a whole number of 64 bits");
+const NO_NUMBER: Fault = Fault::of("it has a value that is neither true, false, nor a whole number");
+const LARGE_NUMBER: Fault = Fault::of("it has a number that is too large: the most is 18446744073709551615");
 
 #[cfg(test)]
 mod tests {
@@ -336,5 +337,9 @@ mod tests {
         {
             assert!(token(bad).is_err(), "{bad}");
         }
+        for large in ["18446744073709551616 ", "99999999999999999999 ", "999999999999999999999999 "] {
+            assert_eq!(token(large), Err(LARGE_NUMBER), "{large}");
+        }
+        assert_eq!(token("99999999999999999999.5 "), Err(NO_NUMBER));
     }
 }

@@ -175,7 +175,9 @@ fn parse_length(text: &[u8]) -> Result<u64, Problem> {
 }
 
 fn bad_length() -> Problem {
-    Problem::bad_request("Content-Length is not one whole number. Send the length of the body, in bytes.")
+    Problem::bad_request(
+        "Content-Length is not one whole number that fits into 64 bits. Send the length of the body, in bytes.",
+    )
 }
 
 fn check_coding(coding: &[u8]) -> Result<(), Problem> {
