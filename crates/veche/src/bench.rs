@@ -4,6 +4,7 @@
 
 use crate::node_url::NodeUrl;
 use crate::profile::Asked;
+use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
 use ::bench::keys::{KEY_LEN, KeyOrder};
 use ::bench::presets::{Amount, PRESETS, Preset};
@@ -25,6 +26,8 @@ const CONNECTIONS_DEFAULT: usize = 64;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const KEYS_DEFAULT: u64 = 1_000_000;
 const VALUE_SIZE_DEFAULT: Sizes = Sizes::Fixed(100);
+/// More connections, threads or cores than this no machine has.
+const COUNT_MAX: u64 = u32::MAX as u64;
 /// What `--preload` means without an amount.
 const ALL_KEYS: &str = "keys";
 
@@ -89,23 +92,23 @@ struct Load {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Pace")]
     warmup: Duration,
     /// Stop after so many requests, in however long; with --duration, after that at the latest
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "find_max", help_heading = "Pace")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), conflicts_with = "find_max", help_heading = "Pace")]
     requests: Option<u64>,
     /// Connections, over all threads [default: 64, or the preset's]
-    #[arg(short, long, value_name = "N", help_heading = "Pace")]
+    #[arg(short, long, value_name = "N", value_parser = whole::<usize>(1, COUNT_MAX), help_heading = "Pace")]
     connections: Option<usize>,
     /// Threads of the generator
-    #[arg(short, long, value_name = "N", default_value_t = 1, help_heading = "Pace")]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1, COUNT_MAX), help_heading = "Pace")]
     threads: usize,
     /// Cores for the threads, given out in turn
-    #[arg(long, value_name = "CORE,...", value_delimiter = ',', help_heading = "Pace")]
+    #[arg(long, value_name = "CORE,...", value_delimiter = ',', value_parser = whole::<usize>(0, COUNT_MAX), help_heading = "Pace")]
     cores: Vec<usize>,
 
     /// Operations: get, get-missing, put, delete, range; several with their shares: get=80,put=20 [default: get, or the preset's]
     #[arg(short, long, value_name = "MIX", help_heading = "Load")]
     mix: Option<Mix>,
     /// Keys that are drawn from [default: all that --preload stores, else 1,000,000, or the preset's]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
+    #[arg(short, long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), help_heading = "Load")]
     keys: Option<u64>,
     /// How keys are drawn: uniform, sequential, zipf (0.99), latest (writes make new keys, reads prefer them), scattered (each once, jumping about) [default: uniform, or the preset's]
     #[arg(short, long, value_name = "ORDER", help_heading = "Load")]
@@ -114,22 +117,22 @@ struct Load {
     #[arg(short = 's', long, value_name = "SIZE", help_heading = "Load")]
     value_size: Option<Sizes>,
     /// Entries of a range, at most [default: 100]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     limit: Option<u64>,
     /// Read ranges of the whole cluster, not of the node that is asked
     #[arg(long, help_heading = "Load")]
     cluster: bool,
     /// Replicas that must answer
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     ack: Option<u32>,
     /// Replicas that are asked
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     from: Option<u32>,
     /// What is written expires after so many milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "MS", value_parser = whole::<u64>(1, u64::MAX), help_heading = "Load")]
     ttl: Option<u64>,
     /// The same seed asks for the same keys in the same order
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     seed: u64,
     /// First store so much, a number of keys or a size such as 1GiB, unless it is there; without an amount all --keys
     #[arg(long, value_name = "AMOUNT", num_args = 0..=1, default_missing_value = ALL_KEYS, help_heading = "Load")]
@@ -154,7 +157,7 @@ struct Load {
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     hgrm: Option<PathBuf>,
     /// Server processes on this machine whose CPU time is to be reported
-    #[arg(long, value_name = "PID,...", value_delimiter = ',', help_heading = "Report")]
+    #[arg(long, value_name = "PID,...", value_delimiter = ',', value_parser = whole::<u32>(1, u32::MAX as u64), help_heading = "Report")]
     pid: Vec<u32>,
     /// Take a profile of the first target, on this machine, of the measured part: cpu, alloc or wait; with the directory for its files
     #[arg(long, value_name = "KIND[=DIR]", help_heading = "Report")]
@@ -272,9 +275,6 @@ impl<'a> Profiled<'a> {
 
 impl Load {
     fn plan(&self) -> Result<Plan, String> {
-        if self.threads == 0 || self.connections == Some(0) {
-            return Err("a load needs a thread and a connection".to_owned());
-        }
         let preset = self.preset.as_ref();
         let workload = self.workload();
         let preload = self.preload_keys(workload.sizes, workload.keys);

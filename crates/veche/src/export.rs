@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
 use crate::output::{print_line, print_note};
 use crate::progress::{Bytes, Count, Display};
+use crate::quantity::{REPLICAS_MAX, whole};
 use api::entries::Format;
 use clap::ValueEnum;
 use ctl::{Export, Exported, Node, PartialFile, QuorumWish};
@@ -27,10 +28,10 @@ pub(crate) struct Arguments {
     #[arg(long, hide = true, conflicts_with = "local")]
     cluster: bool,
     /// Of each key, so many replicas must answer [default: a majority]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     ack: Option<u8>,
     /// Of so many replicas [default: that of the node]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     from_replicas: Option<u8>,
     /// Only keys that begin with this
     #[arg(long, value_name = "PREFIX")]
@@ -42,7 +43,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY")]
     end: Option<OsString>,
     /// So many entries at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     limit: Option<u64>,
     /// Keys and versions without values, a JSON object on each line
     #[arg(long, conflicts_with = "skip_future")]

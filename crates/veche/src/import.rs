@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
 use crate::output::{print_line, print_note};
 use crate::progress::{Count, Display};
+use crate::quantity::{REPLICAS_MAX, whole};
 use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,10 +23,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     from: OsString,
     /// Of each entry, so many replicas must have it [default: as the node has it]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     ack: Option<u8>,
     /// Each entry is kept on so many nodes [default: as the node has it]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     from_replicas: Option<u8>,
     /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
     #[arg(long)]

@@ -3,6 +3,7 @@
 use crate::client::{self, Limits};
 use crate::node_url::NodeUrl;
 use crate::output::{print_line, print_note};
+use crate::quantity::whole;
 use ::profile::{Capture, Greatest, Kind, Share};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     target: String,
     /// For how long, from 1 to 300
-    #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
+    #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = whole::<u16>(1, 300))]
     seconds: u16,
     /// What is looked for: cpu (where processor time goes), alloc (where memory is asked for), wait (what requests wait for)
     #[arg(short, long, default_value = "cpu")]

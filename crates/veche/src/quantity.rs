@@ -1,4 +1,4 @@
-//! Sizes and times as people write them: `512MiB`, `1s`.
+//! Sizes, times and counts as people write them: `512MiB`, `1s`, `3`.
 
 use ::bench::units::{parse_bytes, parse_time};
 use serde::Deserialize;
@@ -66,9 +66,45 @@ impl TryFrom<Text> for AtLeastOne {
     }
 }
 
+/// The most replicas that a key has.
+pub(crate) const REPLICAS_MAX: u64 = cluster::NODES_MAX as u64;
+
+/// A number of nodes that hold a key, from 1 to the largest cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Text")]
+pub(crate) struct Replicas(pub(crate) u8);
+
+impl FromStr for Replicas {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        whole(1, REPLICAS_MAX)(text).map(Self)
+    }
+}
+
+impl TryFrom<Text> for Replicas {
+    type Error = String;
+
+    fn try_from(text: Text) -> Result<Self, String> {
+        text.to_string().parse()
+    }
+}
+
+/// A parser of whole numbers from `min` to `max`, both included. `T` holds `max`.
+pub(crate) fn whole<T: TryFrom<u64>>(min: u64, max: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|number| (min..=max).contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (min, max) {
+            (0, u64::MAX) => format!("{text:?} is not a whole number"),
+            (_, u64::MAX) => format!("{text:?} is not a whole number of at least {min}"),
+            _ => format!("{text:?} is not a whole number from {min} to {max}"),
+        })
+    }
+}
+
 /// How a quantity may stand in a TOML file.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number, or a text in quotes such as \"512MiB\" or \"1s\"")]
 enum Text {
     Number(u64),
     Text(String),
@@ -130,6 +166,21 @@ mod tests {
             let expected = format!("{text:?} is not a whole number of at least 1");
             assert_eq!(text.parse::<AtLeastOne>(), Err(expected));
         }
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused_with_the_range() {
+        assert_eq!("64".parse(), Ok(Replicas(64)));
+        for text in ["0", "65", "300", "99999999999999999999", "x", "-1"] {
+            assert_eq!(text.parse::<Replicas>(), Err(format!("{text:?} is not a whole number from 1 to 64")));
+        }
+        let any = whole::<u64>(0, u64::MAX);
+        assert_eq!(any("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(any("x"), Err("\"x\" is not a whole number".to_owned()));
+        assert_eq!(
+            whole::<u64>(1, u64::MAX)("0"),
+            Err("\"0\" is not a whole number of at least 1".to_owned())
+        );
     }
 
     #[test]

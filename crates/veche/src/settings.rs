@@ -5,7 +5,7 @@
 
 use crate::cluster_settings::{Cluster, ClusterSettings, Secret};
 use crate::logging::LogFormat;
-use crate::quantity::{AtLeastOne, Size, Span};
+use crate::quantity::{AtLeastOne, Replicas, Size, Span};
 use clap::ValueEnum;
 use serde::Deserialize;
 use server::{Config, FileShares, Limits};
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     /// How many nodes hold a key when a request does not say it with `from` [default: all]
     #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
     #[serde(alias = "default_from")]
-    default_from: Option<u8>,
+    default_from: Option<Replicas>,
     /// The cluster is new: where not all nodes start, a majority of new ones does not wait for the rest. For the first
     /// start only, then remove it: a node whose directory was emptied later would not wait for the nodes that hold its data
     #[arg(
@@ -181,7 +181,10 @@ impl Settings {
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            // The words of the library are those of its language.
             let message = error.message().replace('\n', ", ");
+            let message = message.replace("unknown variant", "unknown value");
+            let message = message.replace("unknown field", "unknown setting");
             format!("line {}: {message}; mend that line, or leave it out", before.matches('\n').count() + 1)
         })
     }
@@ -285,7 +288,7 @@ impl Settings {
         ClusterSettings {
             cluster: self.cluster.as_deref().unwrap_or_default(),
             self_url: self.self_url.as_deref(),
-            default_from: self.default_from,
+            default_from: self.default_from.map(|Replicas(nodes)| nodes),
             secret: self.cluster_secret.as_ref(),
             secret_file: self.cluster_secret_file.as_ref(),
             listen,

@@ -7,9 +7,13 @@ use ctl::{Observer, Progress, Repository, RepositoryReport};
 use engine::{LogEnd, LogEnding};
 use env::Env;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stdx::WallTime;
 use store::{FutureCells, VerifiedDirectory};
+
+/// The file that each data directory has.
+const IDENTITY: &str = "identity";
 
 /// Check every byte of a data directory that no node has open, or of a backup repository.
 #[derive(Debug, clap::Args)]
@@ -29,7 +33,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
+/// Refuses a directory that is not there, or that is not one, in words that do not depend on the file that is looked for.
+fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
+    match std::fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(format!("{} is not a directory; name one with {flag}", dir.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(format!("there is no directory {}; name another one with {flag}", dir.display()))
+        }
+        Err(error) => Err(format!("cannot read {}: {error}", dir.display())),
+    }
+}
+
 fn verify_data(data: &Path) -> Result<(), String> {
+    expect_directory(data, "--data")?;
+    // The check would leave its lock behind in a directory that is something else.
+    if matches!(data.join(IDENTITY).try_exists(), Ok(false)) {
+        return Err(format!(
+            "{} is not the data directory of a node: it has no file {IDENTITY}; name another one with --data",
+            data.display()
+        ));
+    }
     let mut display = Display::new("checking");
     let result = store::verify(&Env::os(), data, &mut |progress| {
         let (bytes_done, bytes_total) = (progress.bytes_done, Some(progress.bytes_total));
@@ -115,6 +139,7 @@ impl fmt::Display for LogEnds {
 }
 
 fn verify_backups(dir: &Path) -> Result<(), String> {
+    expect_directory(dir, "--backup")?;
     let env = Env::os();
     let repository = Repository::open(&env, dir).map_err(|error| error.to_string())?;
     let mut display = Display::new("checking");
