@@ -15,6 +15,18 @@ pub enum PeerState {
     Unreachable,
 }
 
+impl PeerState {
+    /// The state in one word, as logs and `GET /v0/status` name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Up => "up",
+            Self::Suspected => "suspected",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
 /// One peer, as the node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerView {

@@ -224,7 +224,7 @@ impl Engine {
         scrub.rounds.fetch_add(1, Ordering::Relaxed);
         scrub.last_round.store(now.wall.micros_since_unix_epoch(), Ordering::Relaxed);
         tracing::info!(
-            took = ?now.mono.saturating_since(round.began),
+            took_ms = now.mono.saturating_since(round.began).as_millis() as u64,
             bytes_since_start = scrub.bytes.load(Ordering::Relaxed),
             tables_damaged_since_start = scrub.tables_damaged.load(Ordering::Relaxed),
             "all tables were scrubbed"

@@ -147,14 +147,14 @@ impl Counters {
             Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(
-                    recorded = ?at,
+                    recorded_unix_ms = at.micros_since_unix_epoch() / 1_000,
                     "the last pass over all keys is recorded with a time in the future, by a clock that was wrong: \
                      the time is ignored, and a pass begins"
                 );
             }
             Event::ClockBehind { issued } => {
                 tracing::warn!(
-                    newest_version = ?issued.wall(),
+                    newest_version_unix_ms = issued.wall().micros_since_unix_epoch() / 1_000,
                     "the wall clock is behind the newest version this node issued: it was set back"
                 );
             }

@@ -50,4 +50,4 @@ mod warnings;
 
 pub use config::{Config, FileShares, Limits};
 pub use error::ServerError;
-pub use server::{Server, run};
+pub use server::{Observer, Server, run};

@@ -40,6 +40,11 @@ use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+/// The exit code of a node that a second Ctrl-C ended. A shell reports the same code for a process that `SIGINT` ended.
+const INTERRUPTED: i32 = 130;
+/// Signals of one Ctrl-C that reach the process twice, from the terminal and from its parent process, arrive within
+/// this time.
+const SAME_INTERRUPT_TIME: Duration = Duration::from_millis(500);
 /// Threads that wait for the disk, for each core.
 const READ_THREADS_PER_CORE: usize = 2;
 const READ_THREADS_MIN: usize = 4;
@@ -70,17 +75,37 @@ const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 /// One compaction for each so many cores.
 const CORES_PER_COMPACTION: usize = 4;
 
-/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). `listening` is called with the address once
-/// it is taken and the data directory is known to be this node's; the recovery comes after it.
+/// Receives the stages of a node's life, each at most once and in this order.
+pub trait Observer {
+    /// The node has its address, and the data directory is known to be its own. The recovery comes after this.
+    fn on_listening(&self, address: SocketAddr);
+
+    /// The node serves users.
+    fn on_serving(&self);
+
+    /// The node was told to stop and begins to drain.
+    fn on_stopping(&self);
+}
+
+/// Ignores all stages.
+impl Observer for () {
+    fn on_listening(&self, _: SocketAddr) {}
+
+    fn on_serving(&self) {}
+
+    fn on_stopping(&self) {}
+}
+
+/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). A `SIGINT` after that ends the process at once, with
+/// exit code 130: what was acknowledged is durable, requests under way are not answered.
 ///
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
-pub fn run(config: Config, env: Env, listening: impl FnOnce(SocketAddr)) -> Result<(), ServerError> {
+pub fn run(config: Config, env: Env, observer: &dyn Observer) -> Result<(), ServerError> {
     let bound = Bound::bind(config, env)?;
-    let address = bound.address;
     let ended = on_control_runtime(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
-        bound.serve(told_to_stop, || listening(address)).await
+        bound.serve(told_to_stop, observer).await
     });
     ended.map_err(|EndedEarly { why, held }| {
         // The process ends next. With a failing disk, letting go could wait for ever.
@@ -114,7 +139,7 @@ impl Server {
                     // A handle that was dropped stops its node too.
                     let _ = stopped.await;
                 };
-                on_control_runtime(bound.serve(told_to_stop, || {})).map_err(|EndedEarly { why, held }| {
+                on_control_runtime(bound.serve(told_to_stop, &())).map_err(|EndedEarly { why, held }| {
                     if let Some(held) = held {
                         held.release();
                     }
@@ -161,7 +186,25 @@ fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        if let Err(error) = exit_at_next_interrupt() {
+            tracing::warn!(%error, "a second Ctrl-C will not end the drain");
+        }
     })
+}
+
+/// Ends the process at the next `SIGINT`. A thread of its own watches for it, since the control thread waits for other
+/// threads while the store is closed.
+fn exit_at_next_interrupt() -> io::Result<()> {
+    let watch = || -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            tokio::time::sleep(SAME_INTERRUPT_TIME).await;
+            signal(SignalKind::interrupt())?.recv().await;
+            tracing::warn!("interrupted again: ended without waiting for requests under way");
+            std::process::exit(INTERRUPTED)
+        })
+    };
+    std::thread::Builder::new().name("veche-interrupt".to_owned()).spawn(watch).map(drop)
 }
 
 fn start_error(what: &'static str) -> impl FnOnce(io::Error) -> ServerError {
@@ -266,7 +309,7 @@ impl Bound {
     async fn serve(
         self,
         told_to_stop: impl Future<Output = ()>,
-        claimed: impl FnOnce(),
+        observer: &dyn Observer,
     ) -> Result<(), EndedEarly> {
         let Self { address, listener, peer_listener, process, from_threads } = self;
         let from_std = |listener| {
@@ -277,7 +320,7 @@ impl Bound {
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, &process) => match never {},
             never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
-            ended = live(&process, &threads, from_threads, told_to_stop, claimed) => ended?,
+            ended = live(&process, &threads, from_threads, told_to_stop, observer) => ended?,
         };
         let open = match ended {
             Ended::BeforeOpen => return Ok(()),
@@ -311,13 +354,15 @@ async fn live(
     threads: &[ThreadHandle],
     from_threads: mpsc::Receiver<FromThreads>,
     told_to_stop: impl Future<Output = ()>,
-    claimed: impl FnOnce(),
+    observer: &dyn Observer,
 ) -> Result<Ended, ServerError> {
     let mut told_to_stop = std::pin::pin!(told_to_stop);
+    let claimed = || observer.on_listening(process.config.listen);
     let mut opening = std::pin::pin!(open_store(process)?.wait(claimed));
     let (store, opened) = tokio::select! {
         opened = &mut opening => opened?,
         () = &mut told_to_stop => {
+            observer.on_stopping();
             // Whatever it has begun to write it finishes first.
             return opening.await.map(|_| Ended::BeforeOpen);
         }
@@ -327,12 +372,15 @@ async fn live(
         until_ready(&open.node, threads).await;
         process.now_serves();
         say_that_it_serves(process, &opened);
+        observer.on_serving();
         std::future::pending::<()>().await;
     };
     let drained = async {
         told_to_stop.await;
         process.now_drains();
-        tracing::info!(delay = ?process.config.drain_delay, "told to stop: draining");
+        observer.on_stopping();
+        let delay_ms = process.config.drain_delay.as_millis() as u64;
+        tracing::info!(delay_ms, "told to stop: draining");
         open.node.begin_drain();
         tokio::time::sleep(process.config.drain_delay).await;
     };
@@ -521,22 +569,31 @@ fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
 fn say_that_it_serves(process: &Process, opened: &Opened) {
     if let Some(version) = opened.version_ahead {
         tracing::warn!(
-            newest = ?version.wall(),
+            newest_unix_ms = version.wall().micros_since_unix_epoch() / 1_000,
             "the disk holds versions further ahead than any clock may be: writes to their keys are superseded until \
              then; docs/operations.md says what to do"
         );
     }
     let config = &process.config;
+    let recovery = &opened.recovery;
     tracing::info!(
         listen = %config.listen,
         data = %config.data.display(),
         nodes = config.membership.nodes.len().max(1),
-        durability = ?config.engine.durability,
+        durability = match config.engine.durability {
+            engine::Durability::Sync => "sync",
+            engine::Durability::Os => "os",
+        },
         memory_bytes = config.memory_bytes(),
         store_memory_bytes = config.engine.memory_bytes,
         threads = config.threads,
-        tag = ?opened.identity.tag,
-        recovery = ?opened.recovery,
+        tag = format!("{:016x}", opened.identity.tag.0),
+        recovered_tables = recovery.tables,
+        recovered_records = recovery.records,
+        recovered_cells = recovery.cells,
+        recovered_log_bytes = recovery.wal_bytes,
+        cut_log_bytes = recovery.cut_bytes,
+        removed_files = recovery.orphans,
         "serving"
     );
     if config.engine.durability == engine::Durability::Os {
@@ -555,7 +612,7 @@ async fn finish(threads: &[ThreadHandle], node: &Driver<Presiding>, time: Durati
         node.until_drained().await;
     };
     if tokio::time::timeout(time, finished).await.is_err() {
-        tracing::warn!(after = ?time, "some requests or hints did not end and are cut");
+        tracing::warn!(after_ms = time.as_millis() as u64, "some requests or hints did not end and are cut");
     }
 }
 

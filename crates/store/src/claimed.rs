@@ -261,7 +261,11 @@ impl Claimed {
         }
         if let Some(after) = restored {
             restored::forget(fs, &dir)?;
-            tracing::info!(?after, "the copy is a node's data now, as it was decided");
+            let decision = match after {
+                AfterRestore::Rebuild => "rebuild",
+                AfterRestore::Keep => "keep",
+            };
+            tracing::info!(decision, "the copy is a node's data now, as it was decided");
         }
         let version_ahead = (newest > clock_start).then_some(newest);
         Ok((store, Opened { identity, is_new, set_aside, clock_start, version_ahead, record, recovery }))

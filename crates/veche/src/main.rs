@@ -16,6 +16,7 @@ mod progress;
 mod quantity;
 mod repair;
 mod restore;
+mod sd_notify;
 mod serve;
 mod settings;
 mod slow;

@@ -2,12 +2,14 @@
 
 use crate::allocator;
 use crate::logging;
+use crate::sd_notify::ServiceManager;
 use crate::settings::{Machine, Settings};
 use clap::CommandFactory;
 use env::{Env, os_process};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// More copies of a key than this are rarely wanted when nobody asked for them.
@@ -66,11 +68,28 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     }
     allocator::keep_below(config.memory_bytes())
         .map_err(|error| format!("cannot start the thread that looks after memory: {error}"))?;
-    server::run(config, Env::os(), |address| {
-        // For whoever started the process with port 0. That nobody reads it is no reason to stop.
+    let told = Told { manager: ServiceManager::from_environment() };
+    server::run(config, Env::os(), &told).map_err(|error| error.to_string())
+}
+
+/// Tells standard output and the service manager how far the node is.
+struct Told {
+    manager: ServiceManager,
+}
+
+impl server::Observer for Told {
+    fn on_listening(&self, address: SocketAddr) {
+        // The process that started this one with port 0 reads it. A standard output without a reader is no reason to stop.
         let _ = writeln!(std::io::stdout(), "listening on {address}");
-    })
-    .map_err(|error| error.to_string())
+    }
+
+    fn on_serving(&self) {
+        self.manager.ready();
+    }
+
+    fn on_stopping(&self) {
+        self.manager.stopping();
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Node, eventually, http, veche};
+use common::{Node, eventually, http, run, veche};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -140,4 +140,95 @@ fn a_count_of_zero_is_refused_in_plain_words() {
     let output = command.output().expect("the binary is there");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("\"0\" is not a whole number of at least 1"), "{stderr}");
+}
+
+/// The words of the library or of the language that must not be shown to people.
+const FOREIGN_WORDS: [&str; 9] =
+    ["non-zero", "digit found", "untagged", "variant", "u8", "u64", "..=", "Some(", "None"];
+
+#[test]
+fn refusals_of_settings_use_no_words_of_the_programming_language() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("veche.toml");
+    for line in [
+        "default-from = 300",
+        "default-from = \"x\"",
+        "threads = 0",
+        "memory = true",
+        "memory = -5",
+        "durability = \"fast\"",
+        "no-such-setting = 1",
+    ] {
+        std::fs::write(&file, line).expect("a file");
+        let mut command = serve(dir.path());
+        command.arg("--config").arg(&file);
+        let (code, _, stderr) = run(command);
+        assert_eq!(code, Some(1), "{line}: {stderr}");
+        let foreign = FOREIGN_WORDS.iter().find(|word| stderr.contains(**word));
+        assert_eq!(foreign, None, "{line}: {stderr}");
+    }
+    for arguments in [
+        vec!["serve", "--default-from", "300"],
+        vec!["serve", "--threads", "0"],
+        vec!["export", "--to", "x", "--ack", "300"],
+        vec!["export", "--to", "x", "--limit", "x"],
+        vec!["import", "--from", "x", "--from-replicas", "0"],
+        vec!["profile", "--seconds", "0"],
+        vec!["bench", "--keys", "0"],
+        vec!["bench", "--requests", "x"],
+        vec!["bench", "--connections", "0"],
+        vec!["bench", "--ack", "99999999999999999999"],
+    ] {
+        let mut command = veche();
+        command.args(&arguments);
+        let (code, _, stderr) = run(command);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("is not a whole number"), "{arguments:?}: {stderr}");
+        let foreign = FOREIGN_WORDS.iter().find(|word| stderr.contains(**word));
+        assert_eq!(foreign, None, "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn verify_says_when_there_is_no_such_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let missing = dir.path().join("missing");
+    for flag in ["--data", "--backup"] {
+        let mut command = veche();
+        command.args(["verify", flag]).arg(&missing);
+        let (code, _, stderr) = run(command);
+        assert_eq!(code, Some(1), "{stderr}");
+        let expected = format!("there is no directory {}; name another one with {flag}", missing.display());
+        assert!(stderr.contains(&expected), "{stderr}");
+    }
+    let mut command = veche();
+    command.args(["verify", "--data"]).arg(dir.path());
+    let (code, _, stderr) = run(command);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("is not the data directory of a node"), "{stderr}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn fields_of_json_log_lines_are_plain_values() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start_with(dir.path(), &["--log-format", "json"]);
+    node.put("k", "v");
+    let log = node.stop();
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).expect("a JSON document")).collect();
+    let line_of = |message: &str| {
+        let found = lines.iter().find(|line| line["fields"]["message"] == message);
+        &found.unwrap_or_else(|| panic!("no line says {message:?}: {log}"))["fields"]
+    };
+    let serving = line_of("serving");
+    assert_eq!(serving["durability"], "sync");
+    assert_eq!(serving["recovered_cells"], 0);
+    assert_eq!(line_of("told to stop: draining")["delay_ms"], 0);
+    for line in &lines {
+        for (name, value) in line["fields"].as_object().expect("fields").iter() {
+            let text = value.as_str().unwrap_or_default();
+            assert!(!text.contains(" {") && !text.contains("Some("), "{name} is {text:?}");
+        }
+    }
 }

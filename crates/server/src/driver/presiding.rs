@@ -277,7 +277,7 @@ impl Driver<Presiding> {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         match change {
             Change::Gone => tracing::warn!(peer, "a peer cannot be reached"),
-            Change::State(state) => tracing::info!(peer, ?state, "a peer's state has changed"),
+            Change::State(state) => tracing::info!(peer, state = state.name(), "a peer's state has changed"),
             Change::Rebuilds => tracing::warn!(
                 peer,
                 "a peer rebuilds: it lost data, or was told by this node or another one that its directory is not the one \

@@ -14,14 +14,15 @@ pub(super) fn tell(member: &Member, event: &Event) {
         Event::RebuildEnded { cells, took, from } if from.is_empty() => {
             tracing::error!(
                 cells,
-                ?took,
+                took_ms = took.as_millis() as u64,
                 "the node has settled, though every node that it could be filled from has lost its data too: what was \
                  acknowledged before is gone unless a set-aside directory or a backup holds it; docs/operations.md says \
                  what to do"
             );
         }
         Event::RebuildEnded { cells, took, from } => {
-            tracing::info!(cells, ?took, from = names(member, *from), "the node has been rebuilt");
+            let took_ms = took.as_millis() as u64;
+            tracing::info!(cells, took_ms, from = names(member, *from), "the node has been rebuilt");
         }
         Event::SettledAsNew { unheard } if unheard.is_empty() => {
             tracing::info!("no other node remembers this one: it is a node of a new cluster");

@@ -263,6 +263,7 @@ impl RangeBody {
 }
 
 fn broken_off(failure: &Failure) -> BrokenOff {
-    tracing::warn!(?failure, "a range is broken off");
-    BrokenOff(format!("{failure:?}"))
+    let reason = api::describe_range_failure(failure);
+    tracing::warn!(reason, "a range is broken off");
+    BrokenOff(reason)
 }
