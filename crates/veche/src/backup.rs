@@ -3,12 +3,13 @@
 use crate::client;
 use crate::interrupt::{self, Interrupt};
 use crate::node_url::NodeUrl;
-use crate::output::{print_line, print_note};
-use crate::progress::{Bytes, Count, Display};
+use crate::output::{ReportForm, print_note};
+use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::AtLeastOne;
 use ctl::{BackedUp, BackupNumber, CtlError, Node, Removed, Taken};
 use env::Env;
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Add a backup of a running node to a repository on the same machine. Tables that are in it already are not copied
 /// again.
@@ -23,46 +24,33 @@ pub(crate) struct Arguments {
     /// Afterwards, remove all backups but the newest so many
     #[arg(long, value_name = "N")]
     keep: Option<AtLeastOne>,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let interrupt = Interrupt::watch()?;
-    let mut display = Display::new("copying").until(&interrupt);
+    let mut display = Display::new("copying", arguments.progress).until(&interrupt);
     let (env, node) = (Env::os(), Node::new(url.authority()));
     let keep = arguments.keep.map(AtLeastOne::get);
     let backing_up = ctl::back_up(&env, &node, &arguments.to, keep, &mut display);
     let done = interrupt::runtime()?.block_on(backing_up);
     display.end();
-    let BackedUp { taken, removed, backups, damaged_tables, checkpoint_left } =
-        done.map_err(|error| match error {
-            CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
-            other => other.to_string(),
-        })?;
-    print_line!("{}", summary(&taken));
-    if taken.objects_replaced > 0 {
-        print_line!(
-            "{} of the repository had another length or end than was written, and took the node's content again",
-            Count(taken.objects_replaced as u64, "damaged file")
-        );
-    }
+    let done = done.map_err(|error| match error {
+        CtlError::Cancelled => "interrupted: no backup was added".to_owned(),
+        other => other.to_string(),
+    })?;
+    arguments.report.print(|| text_of(&arguments.to, &done), || document_of(&arguments.to, &done));
+    let BackedUp { taken, damaged_tables, checkpoint_left, .. } = done;
     for error in &taken.unreadable {
         print_note!(
             "veche: warning: {error}; that backup cannot be restored, and while its manifest is there, files that only older \
              backups need are not removed"
         );
     }
-    let Removed { backups: backups_removed, objects } = removed;
-    if backups_removed > 0 {
-        print_line!(
-            "{backups_removed} older backups were removed, with {objects} files that only they needed"
-        );
-    }
-    print_line!(
-        "{} holds {backups} {}",
-        arguments.to.display(),
-        if backups == 1 { "backup" } else { "backups" }
-    );
     if let Some(error) = checkpoint_left {
         print_note!(
             "veche: the node still keeps the checkpoint of this backup, and the next one removes it: {error}"
@@ -72,6 +60,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         [] => Ok(()),
         damaged => Err(damaged_summary(taken.manifest.number, damaged)),
     }
+}
+
+fn text_of(repository: &Path, done: &BackedUp) -> String {
+    let BackedUp { taken, removed, backups, .. } = done;
+    let mut lines = vec![summary(taken)];
+    if taken.objects_replaced > 0 {
+        lines.push(format!(
+            "{} of the repository had another length or end than was written, and took the node's content again",
+            Count(taken.objects_replaced as u64, "damaged file")
+        ));
+    }
+    let Removed { backups: backups_removed, objects } = removed;
+    if *backups_removed > 0 {
+        lines.push(format!(
+            "{backups_removed} older backups were removed, with {objects} files that only they needed"
+        ));
+    }
+    lines.push(format!("{} holds {}", repository.display(), Count(*backups as u64, "backup")));
+    lines.join("\n")
+}
+
+fn document_of(repository: &Path, done: &BackedUp) -> Value {
+    let BackedUp { taken, removed, backups, damaged_tables, .. } = done;
+    json!({
+        "repository": repository.display().to_string(),
+        "backup": taken.manifest.number.0,
+        "node": format!("{:016x}", taken.manifest.node.0),
+        "files": taken.manifest.files.len(),
+        "bytes": taken.manifest.bytes(),
+        "files_copied": taken.files_copied,
+        "bytes_copied": taken.bytes_copied,
+        "files_replaced": taken.objects_replaced,
+        "backups": backups,
+        "backups_removed": removed.backups,
+        "files_removed": removed.objects,
+        "damaged_tables": damaged_tables.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+    })
 }
 
 /// What is to be said of a backup of a node that knows of damage in these tables.

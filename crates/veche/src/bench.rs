@@ -28,6 +28,8 @@ const KEYS_DEFAULT: u64 = 1_000_000;
 const VALUE_SIZE_DEFAULT: Sizes = Sizes::Fixed(100);
 /// More connections, threads or cores than this no machine has.
 const COUNT_MAX: u64 = u32::MAX as u64;
+/// The name of standard output where a file may be named.
+const STANDARD_OUTPUT: &str = "-";
 /// What `--preload` means without an amount.
 const ALL_KEYS: &str = "keys";
 
@@ -48,7 +50,11 @@ enum Command {
     /// Put two runs side by side, from their JSON files.
     Compare(Compare),
     /// List the presets, with what others have published for them.
-    Presets,
+    Presets {
+        /// Print one JSON document; docs/command-line.md lists its fields
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,6 +65,9 @@ struct Compare {
     /// Write one page with all of them laid over each other
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Print the reports as one JSON document, and no table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,7 +156,7 @@ struct Load {
     /// Also print the percentile spectrum, and a line for each second
     #[arg(short = 'L', long, help_heading = "Report")]
     latency: bool,
-    /// Write the report as JSON
+    /// Write the report as JSON; - is standard output, in place of the text
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     json: Option<PathBuf>,
     /// Write the report as a page of its own
@@ -201,7 +210,8 @@ impl std::str::FromStr for ProfileWish {
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     match arguments.command {
         Some(Command::Compare(files)) => compare(&files),
-        Some(Command::Presets) => print(&presets()),
+        Some(Command::Presets { json: false }) => print(&presets()),
+        Some(Command::Presets { json: true }) => print(&format!("{}\n", presets_document())),
         None => load(&arguments.load),
     }
 }
@@ -219,9 +229,15 @@ fn load(load: &Load) -> Result<(), String> {
         report.profile = profiled.save()?;
     }
     // The files first: whoever reads the text may be gone.
-    if let Some(path) = &load.json {
+    let json = load.json.as_ref().map(|path| {
         let json = serde_json::to_string(&report).map_err(|error| error.to_string())?;
-        write(path, &json)?;
+        Ok::<_, String>((path, json))
+    });
+    let json = json.transpose()?;
+    if let Some((path, json)) = &json
+        && *path != Path::new(STANDARD_OUTPUT)
+    {
+        write(path, json)?;
     }
     if let Some(path) = &load.html {
         write(path, &report::page(std::slice::from_ref(&report)))?;
@@ -230,7 +246,10 @@ fn load(load: &Load) -> Result<(), String> {
         let latency = report.run.overall().ok_or("nothing was answered: there are no latencies to write")?;
         write(path, &report::hgrm(latency))?;
     }
-    print(&report::text(&report, load.latency))
+    match json {
+        Some((path, json)) if path == Path::new(STANDARD_OUTPUT) => print(&format!("{json}\n")),
+        _ => print(&report::text(&report, load.latency)),
+    }
 }
 
 /// A profile that is taken beside the measured part.
@@ -344,6 +363,9 @@ fn compare(files: &Compare) -> Result<(), String> {
     if let Some(path) = &files.html {
         write(path, &report::page(&runs))?;
     }
+    if files.json {
+        return print(&format!("{}\n", serde_json::json!({ "runs": runs })));
+    }
     print(&report::comparison(&runs[0], &runs[1]))
 }
 
@@ -378,6 +400,14 @@ fn presets() -> String {
         format!("{}\n    {}, {rate}/s\n    others: {}\n", preset.name, preset.about, preset.published)
     });
     lines.collect()
+}
+
+fn presets_document() -> serde_json::Value {
+    let document = |preset: &Preset| {
+        let (name, about, published) = (preset.name, preset.about, preset.published);
+        serde_json::json!({ "name": name, "about": about, "rate": preset.rate, "published": published })
+    };
+    serde_json::json!({ "presets": PRESETS.iter().map(document).collect::<Vec<_>>() })
 }
 
 /// The command line, as a shell would take it again.

@@ -3,13 +3,14 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
-use crate::output::{print_line, print_note};
-use crate::progress::{Bytes, Count, Display};
+use crate::output::{ReportForm, print_note};
+use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
 use api::entries::Format;
 use clap::ValueEnum;
 use ctl::{Export, Exported, Node, PartialFile, QuorumWish};
 use env::Env;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
@@ -63,6 +64,10 @@ pub(crate) struct Arguments {
     /// The file, which is there when it is whole; - is standard output
     #[arg(long, value_name = "FILE", required_unless_present = "count")]
     to: Option<OsString>,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,25 +87,31 @@ enum Compress {
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let node = Node::new(url.authority());
-    let to = arguments.to.clone();
+    let (to, report, progress) = (arguments.to.clone(), arguments.report, arguments.progress);
     let export = arguments.into_export()?;
     let interrupt = Interrupt::watch()?;
     let Some(to) = to else {
         let count =
             interrupt.run(async { ctl::count(&node, &export).await.map_err(|error| error.to_string()) })?;
-        print_line!("{count}");
+        report.print(|| count.to_string(), || json!({ "entries": count }));
         return Ok(());
     };
     if to == "-" {
-        let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock())?;
-        print_note!("{}", summary(&exported, "standard output"));
+        let display = Display::new("exporting", progress);
+        let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock(), display)?;
+        // Standard output has the entries.
+        match report.is_json() {
+            true => print_note!("{}", document(&exported, "-")),
+            false => print_note!("{}", summary(&exported, "standard output")),
+        }
         return Ok(());
     }
     let path = Path::new(&to);
     let mut file = PartialFile::create(&Env::os(), path).map_err(|error| error.to_string())?;
-    let exported = run_to(&interrupt, &node, &export, &mut file)?;
+    let exported = run_to(&interrupt, &node, &export, &mut file, Display::new("exporting", progress))?;
     file.finish().map_err(|error| error.to_string())?;
-    print_line!("{}", summary(&exported, &path.display().to_string()));
+    let to = path.display().to_string();
+    report.print(|| summary(&exported, &to), || document(&exported, &to));
     Ok(())
 }
 
@@ -109,10 +120,14 @@ fn run_to(
     node: &Node,
     export: &Export,
     to: &mut dyn Write,
+    mut display: Display,
 ) -> Result<Exported, String> {
-    let mut display = Display::new("exporting");
     interrupt
         .run(async { ctl::export(node, export, to, &mut display).await.map_err(|error| error.to_string()) })
+}
+
+fn document(exported: &Exported, to: &str) -> Value {
+    json!({ "to": to, "entries": exported.entries, "bytes": exported.bytes, "left_out": exported.skipped })
 }
 
 fn summary(exported: &Exported, to: &str) -> String {

@@ -3,10 +3,11 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
-use crate::output::{print_line, print_note};
-use crate::progress::{Count, Display};
+use crate::output::{ReportForm, print_note};
+use crate::progress::{Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
 use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -31,6 +32,10 @@ pub(crate) struct Arguments {
     /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
     #[arg(long)]
     skip_future: bool,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -39,10 +44,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let quorum = QuorumWish { ack: arguments.ack, from: arguments.from_replicas };
     let import = arguments.open(quorum)?;
     let interrupt = Interrupt::watch()?;
-    let mut display = Display::new("importing");
+    let mut display = Display::new("importing", arguments.progress);
     let imported = interrupt.run(async { Ok(ctl::import(&node, import, &mut display).await) })?;
     display.end();
-    print_line!("{url}: {}", summary(&imported));
+    arguments.report.print(|| format!("{url}: {}", summary(&imported)), || document(&url, &imported));
     imported.failures.iter().for_each(|failure| print_note!("veche: {}", line_of(failure)));
     let Imported { failed, failures, unknown, ended_early, .. } = imported;
     let unlisted = failed - failures.len() as u64;
@@ -98,6 +103,24 @@ fn summary(imported: &Imported) -> String {
         also.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
     );
     parts.join(", ")
+}
+
+fn document(url: &NodeUrl, imported: &Imported) -> Value {
+    let failure = |failure: &FailedEntry| {
+        let key = failure.key.escape_ascii().to_string();
+        json!({ "key_escaped": key, "status": failure.status, "detail": failure.detail })
+    };
+    json!({
+        "url": url.to_string(),
+        "ok": imported.failed == 0 && imported.ended_early.is_none(),
+        "entries": imported.entries,
+        "superseded": imported.superseded,
+        "left_out": imported.skipped,
+        "sent_again": imported.sent_again,
+        "failed": imported.failed,
+        "failures": imported.failures.iter().map(failure).collect::<Vec<_>>(),
+        "unknown": imported.unknown,
+    })
 }
 
 fn line_of(failure: &FailedEntry) -> String {

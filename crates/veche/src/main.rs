@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod cluster_settings;
 mod export;
+mod generate;
 mod import;
 mod interrupt;
 mod logging;
@@ -64,6 +65,10 @@ enum Command {
     Slow(slow::Arguments),
     /// Take a profile of a running node on this machine, as pictures and lists.
     Profile(profile::Arguments),
+    /// Print a script that completes the command line in bash, zsh, fish and other shells.
+    Completions(generate::Completions),
+    /// Write the manual pages.
+    Man(generate::Man),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +84,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(*arguments),
         Command::Slow(arguments) => slow::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
+        Command::Completions(arguments) => generate::completions(&arguments),
+        Command::Man(arguments) => generate::man(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@
 //!
 //! **Caveats.** A line for standard error that cannot be written is lost.
 
+use serde_json::Value;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
@@ -23,6 +24,29 @@ macro_rules! print_note {
 }
 
 pub(crate) use {print_line, print_note};
+
+/// How a command reports its result.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ReportForm {
+    /// Print the result as one JSON document; docs/command-line.md lists its fields
+    #[arg(long)]
+    json: bool,
+}
+
+impl ReportForm {
+    /// Prints the lines of `text`, or `document` as one line of JSON.
+    pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Value) {
+        if self.json {
+            print_line!("{}", document());
+        } else {
+            print_line!("{}", text());
+        }
+    }
+
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+}
 
 pub(crate) fn to_stdout(line: Arguments<'_>) {
     let mut stdout = std::io::stdout().lock();

@@ -2,11 +2,12 @@
 
 use crate::client::{self, Limits};
 use crate::node_url::NodeUrl;
-use crate::output::{print_line, print_note};
+use crate::output::{ReportForm, print_note};
+use crate::progress::{ProgressFlag, Target};
 use crate::quantity::whole;
 use ::profile::{Capture, Greatest, Kind, Share};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -38,12 +39,16 @@ pub(crate) struct Arguments {
     /// The directory for the files
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.target.parse().map_err(|error| format!("--target: {error}"))?;
     let Arguments { kind, seconds, .. } = *arguments;
-    let bar = Bar::new(&format!("{kind} profile of {url}"), seconds);
+    let bar = Bar::new(&format!("{kind} profile of {url}"), seconds, arguments.progress.target());
     let asked = Asked { url, kind, seconds };
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
@@ -60,8 +65,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     };
     drop(bar);
     let files = save(&capture, &arguments.target, &arguments.out)?;
-    print_line!("{}", summary(&capture).trim_end());
-    print_line!("\n{}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join("\n"));
+    let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    arguments.report.print(
+        || format!("{}\n\n{}", summary(&capture).trim_end(), files.join("\n")),
+        || document(&capture, &files),
+    );
     Ok(())
 }
 
@@ -140,7 +148,26 @@ fn summary(capture: &Capture) -> String {
     out
 }
 
-/// How much of the time is over: a bar on a terminal, else a line.
+fn document(capture: &Capture, files: &[String]) -> Value {
+    let Greatest { by_self, by_total } = ::profile::greatest(capture, LISTED);
+    let list = |shares: Vec<Share<'_>>| {
+        shares
+            .into_iter()
+            .map(|share| json!({ "name": share.name, "weight": share.weight }))
+            .collect::<Vec<_>>()
+    };
+    json!({
+        "kind": capture.kind().to_string(),
+        "ms": u64::from(capture.slices()) * u64::from(capture.slice_ms()),
+        "total": capture.total(),
+        "lost": capture.lost(),
+        "greatest_by_self": list(by_self),
+        "greatest_by_total": list(by_total),
+        "files": files,
+    })
+}
+
+/// How much of the time is over: a bar on a terminal, and a line where lines are asked for.
 struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,
@@ -148,14 +175,13 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(what: &str, seconds: u16) -> Self {
-        use std::io::IsTerminal;
-        let bar = std::io::stderr().is_terminal().then(|| {
+    fn new(what: &str, seconds: u16, target: Target) -> Self {
+        let bar = (target == Target::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(seconds.into()), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len} s");
+            let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len} s, {eta} left");
             bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.to_owned())
         });
-        if bar.is_none() {
+        if target == Target::Lines {
             print_note!("{what}: {seconds} s");
         }
         Self { bar, begun: Instant::now(), seconds }

@@ -1,7 +1,12 @@
-//! How far something is: a bar on a terminal, else a line now and then.
+//! How far something is, on standard error: a bar on a terminal, and nothing elsewhere unless `--progress always` asks
+//! for lines.
+//!
+//! **Promise.** Each command that may take long shows its rate, and the time that is left where the total is known:
+//! exports and standard input have none.
 
 use crate::interrupt::Interrupt;
 use crate::output::print_note;
+use clap::ValueEnum;
 use ctl::{Observer, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
@@ -15,24 +20,65 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Before that, a rate says nothing.
 const RATE_AFTER: Duration = Duration::from_millis(500);
 
+/// Whether progress is shown, as a flag.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ProgressFlag {
+    /// Show progress on standard error: auto (on a terminal), always (elsewhere as lines), never
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    progress: ProgressWhen,
+}
+
+/// When progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProgressWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+impl ProgressFlag {
+    /// Where progress is to be shown.
+    pub(crate) fn target(self) -> Target {
+        match (self.progress, std::io::stderr().is_terminal()) {
+            (ProgressWhen::Auto | ProgressWhen::Always, true) => Target::Terminal,
+            (ProgressWhen::Always, false) => Target::Lines,
+            (ProgressWhen::Auto, false) | (ProgressWhen::Never, _) => Target::Nowhere,
+        }
+    }
+}
+
+/// Where progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Nowhere,
+    /// A line of standard error now and then.
+    Lines,
+    /// A bar on the terminal.
+    Terminal,
+}
+
 /// Shows progress on standard error.
 pub(crate) struct Display {
     what: &'static str,
+    target: Target,
     /// When the first progress was told.
     begun: Option<Instant>,
     shown: Instant,
+    /// The last progress, unless it was shown.
+    unshown: Option<Progress>,
     bar: Option<ProgressBar>,
     interrupt: Option<Interrupt>,
 }
 
 impl Display {
     /// Of what is done, as "copying".
-    pub(crate) fn new(what: &'static str) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    pub(crate) fn new(what: &'static str, flag: ProgressFlag) -> Self {
+        let target = flag.target();
+        let bar = (target == Target::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             bar.with_style(ProgressStyle::with_template("{msg}").expect("a template"))
         });
-        Self { what, begun: None, shown: Instant::now(), bar, interrupt: None }
+        Self { what, target, begun: None, shown: Instant::now(), unshown: None, bar, interrupt: None }
     }
 
     /// The same of what an interrupt is to end.
@@ -41,9 +87,26 @@ impl Display {
         self
     }
 
-    /// Takes the bar away.
-    pub(crate) fn end(&self) {
+    /// Takes the bar away, or writes the last line.
+    pub(crate) fn end(&mut self) {
         self.bar.as_ref().inspect(|bar| bar.finish_and_clear());
+        if let (Target::Lines, Some(last), Some(begun)) = (self.target, self.unshown.take(), self.begun) {
+            self.show(&last, begun.elapsed());
+        }
+    }
+
+    /// Whether it is time to show something.
+    fn is_due(&mut self) -> bool {
+        let every = match self.target {
+            Target::Nowhere => return false,
+            Target::Lines => LINE_EVERY,
+            Target::Terminal => DRAW_EVERY,
+        };
+        let is_due = self.shown.elapsed() >= every;
+        if is_due {
+            self.shown = Instant::now();
+        }
+        is_due
     }
 
     fn show(&self, progress: &Progress, elapsed: Duration) {
@@ -66,11 +129,12 @@ impl Display {
 
 impl Observer for Display {
     fn on_progress(&mut self, progress: Progress) {
-        let every = if self.bar.is_some() { DRAW_EVERY } else { LINE_EVERY };
         let begun = *self.begun.get_or_insert_with(Instant::now);
-        if self.shown.elapsed() >= every {
-            self.shown = Instant::now();
+        if self.is_due() {
+            self.unshown = None;
             self.show(&progress, begun.elapsed());
+        } else {
+            self.unshown = Some(progress);
         }
     }
 
@@ -83,6 +147,70 @@ impl Drop for Display {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Shows how far a node is with something that it counts in thousandths.
+pub(crate) struct ShareDisplay {
+    target: Target,
+    begun: Instant,
+    /// The share at which it was begun to look, in thousandths.
+    first: Option<u64>,
+    shown: Option<Instant>,
+    bar: Option<ProgressBar>,
+}
+
+impl ShareDisplay {
+    pub(crate) fn new(flag: ProgressFlag) -> Self {
+        let target = flag.target();
+        let bar = (target == Target::Terminal).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("[{bar:30}] {msg}").expect("a template");
+            bar.with_style(style.progress_chars("=> "))
+        });
+        Self { target, begun: Instant::now(), first: None, shown: None, bar }
+    }
+
+    /// `permille` thousandths are done; `text` says of what.
+    pub(crate) fn on_share(&mut self, permille: u64, text: &str) {
+        let first = *self.first.get_or_insert(permille);
+        let text = match rate_of_share(
+            permille.saturating_sub(first),
+            1_000 - permille.min(1_000),
+            self.begun.elapsed(),
+        ) {
+            Some(rate) => format!("{text}, {rate}"),
+            None => text.to_owned(),
+        };
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(permille);
+                bar.set_message(text);
+            }
+            None if self.target == Target::Lines
+                && self.shown.is_none_or(|shown| shown.elapsed() >= LINE_EVERY) =>
+            {
+                self.shown = Some(Instant::now());
+                print_note!("{text}");
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for ShareDisplay {
+    fn drop(&mut self) {
+        self.bar.as_ref().inspect(|bar| bar.finish_and_clear());
+    }
+}
+
+/// Rate and time left when `done` of the thousandths took `elapsed` and `left` remain.
+fn rate_of_share(done: u64, left: u64, elapsed: Duration) -> Option<String> {
+    if done == 0 || elapsed < RATE_AFTER {
+        return None;
+    }
+    let per_second = done as f64 / elapsed.as_secs_f64();
+    let time = Duration::from_secs_f64((left as f64 / per_second).min(f64::from(u32::MAX)));
+    Some(format!("{:.1} %/s, {} left", per_second / 10.0, Time(time)))
 }
 
 /// What there is to say after so long.
@@ -154,6 +282,14 @@ impl fmt::Display for Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_has_a_rate_and_an_end() {
+        let said = |done, left, secs| rate_of_share(done, left, Duration::from_secs(secs));
+        assert_eq!(said(100, 900, 10).as_deref(), Some("1.0 %/s, 1 min 30 s left"));
+        assert_eq!(said(0, 900, 10), None);
+        assert_eq!(said(100, 900, 0), None);
+    }
 
     #[test]
     fn progress_is_told_for_people() {

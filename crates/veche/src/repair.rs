@@ -2,15 +2,14 @@
 
 use crate::client;
 use crate::node_url::NodeUrl;
-use crate::output::print_line;
+use crate::output::ReportForm;
+use crate::progress::{ProgressFlag, ShareDisplay};
 use crate::status::progress;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the node.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Progress is told no more often.
-const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A node that does not answer for so long, or has nothing under way without having finished, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -20,25 +19,38 @@ pub(crate) struct Arguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let before = client::fetch_status(&url)?.status;
     if before["nodes"].as_array().is_none_or(|nodes| nodes.len() < 2) {
-        print_line!("{url} is a node on its own: there is nothing to compare with");
+        arguments.report.print(
+            || format!("{url} is a node on its own: there is nothing to compare with"),
+            || json!({ "url": url.to_string(), "compared": false, "cells_exchanged": 0 }),
+        );
         return Ok(());
     }
     let answer = client::ask(&url, "POST", "/v0/repair")?;
     if answer.code != 202 {
         return Err(format!("{url} answers {}: {}", answer.code, answer.body));
     }
-    follow(&url, &before["cluster"]["repaired_at_ms"])
+    let cells = follow(&url, &before["cluster"]["repaired_at_ms"], ShareDisplay::new(arguments.progress))?;
+    arguments.report.print(
+        || format!("{url}: all keys were passed; {cells} cells exchanged when last looked at"),
+        || json!({ "url": url.to_string(), "compared": true, "cells_exchanged": cells }),
+    );
+    Ok(())
 }
 
-/// Watches until a pass has ended after the one that ended at `ended_before`.
-fn follow(url: &NodeUrl, ended_before: &Value) -> Result<(), String> {
-    let (mut seen_well, mut told) = (Instant::now(), Instant::now());
+/// Watches until a pass has ended after the one that ended at `ended_before`. Returns the number of cells exchanged, as
+/// the node last told it.
+fn follow(url: &NodeUrl, ended_before: &Value, mut display: ShareDisplay) -> Result<u64, String> {
+    let mut seen_well = Instant::now();
     let mut cells = 0;
     loop {
         std::thread::sleep(LOOK_EVERY);
@@ -48,13 +60,9 @@ fn follow(url: &NodeUrl, ended_before: &Value) -> Result<(), String> {
         if let Some(line) = progress(repair) {
             seen_well = Instant::now();
             cells = repair["cells"].as_u64().unwrap_or(cells);
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
-                print_line!("{line}");
-            }
+            display.on_share(repair["permille"].as_u64().unwrap_or(0), &line);
         } else if !cluster.is_null() && cluster["repaired_at_ms"] != *ended_before {
-            print_line!("{url}: all keys were passed; {cells} cells exchanged when last looked at");
-            return Ok(());
+            return Ok(cells);
         } else if seen_well.elapsed() > PATIENCE {
             report?;
             return Err(format!("{url} has stopped before all keys were passed; see its log, and try again"));

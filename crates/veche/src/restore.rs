@@ -1,10 +1,11 @@
 //! `veche restore`: make a data directory of a backup.
 
 use crate::interrupt::Interrupt;
-use crate::output::print_line;
-use crate::progress::{Bytes, Count, Display};
+use crate::output::ReportForm;
+use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use ctl::{BackupNumber, CtlError, Manifest, Repository};
 use env::Env;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use store::AfterRestore;
 
@@ -27,6 +28,10 @@ pub(crate) struct Arguments {
     /// For a node of a cluster of which every node is restored now, each from its own backup: all go back together
     #[arg(long)]
     whole_cluster: bool,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -39,23 +44,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let after = arguments.decision(&manifest)?;
 
     let interrupt = Interrupt::watch()?;
-    let mut display = Display::new("copying").until(&interrupt);
+    let mut display = Display::new("copying", arguments.progress).until(&interrupt);
     let restored = ctl::restore(&env, &repository, &manifest, &arguments.data, after, &mut display);
     display.end();
     restored.map_err(|error| match error {
         CtlError::Cancelled => format!("interrupted: nothing is left in {}", arguments.data.display()),
         other => other.to_string(),
     })?;
-    print_line!(
-        "{}: node {:016x} as of backup {}, {}, {}: all as written",
-        arguments.data.display(),
+    arguments.report.print(|| text_of(arguments, &manifest), || document_of(arguments, &manifest));
+    Ok(())
+}
+
+fn text_of(arguments: &Arguments, manifest: &Manifest) -> String {
+    let data = arguments.data.display().to_string();
+    format!(
+        "{data}: node {:016x} as of backup {}, {}, {}: all as written\n{}",
         manifest.node.0,
         manifest.number,
         Count(manifest.files.len() as u64, "file"),
-        Bytes(manifest.bytes())
-    );
-    print_line!("{}", start_with(&manifest, &arguments.data.display().to_string()));
-    Ok(())
+        Bytes(manifest.bytes()),
+        start_with(manifest, &data)
+    )
+}
+
+fn document_of(arguments: &Arguments, manifest: &Manifest) -> Value {
+    json!({
+        "data": arguments.data.display().to_string(),
+        "backup": manifest.number.0,
+        "node": format!("{:016x}", manifest.node.0),
+        "taken_unix_ms": manifest.taken.micros_since_unix_epoch() / 1_000,
+        "files": manifest.files.len(),
+        "bytes": manifest.bytes(),
+    })
 }
 
 /// The error of a backup that cannot be restored, with the newest one whose manifest can be read.

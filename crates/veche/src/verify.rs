@@ -1,11 +1,12 @@
 //! `veche verify`: check a data directory that no node has open, or a backup repository.
 
-use crate::output::{print_line, print_note};
-use crate::progress::{Bytes, Count, Display};
+use crate::output::{ReportForm, print_line, print_note};
+use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::settings::DATA_DEFAULT;
 use ctl::{Observer, Progress, Repository, RepositoryReport};
 use engine::{LogEnd, LogEnding};
 use env::Env;
+use serde_json::{Value, json};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,12 +25,16 @@ pub(crate) struct Arguments {
     /// Check the backups in this repository, and no data directory
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportForm,
+    #[command(flatten)]
+    progress: ProgressFlag,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.backup {
-        Some(backup) => verify_backups(backup),
-        None => verify_data(arguments.data.as_deref().unwrap_or(Path::new(DATA_DEFAULT))),
+        Some(backup) => verify_backups(backup, arguments),
+        None => verify_data(arguments.data.as_deref().unwrap_or(Path::new(DATA_DEFAULT)), arguments),
     }
 }
 
@@ -45,7 +50,7 @@ fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
     }
 }
 
-fn verify_data(data: &Path) -> Result<(), String> {
+fn verify_data(data: &Path, arguments: &Arguments) -> Result<(), String> {
     expect_directory(data, "--data")?;
     // The check would leave its lock behind in a directory that is something else.
     if matches!(data.join(IDENTITY).try_exists(), Ok(false)) {
@@ -54,34 +59,65 @@ fn verify_data(data: &Path) -> Result<(), String> {
             data.display()
         ));
     }
-    let mut display = Display::new("checking");
+    let mut display = Display::new("checking", arguments.progress);
     let result = store::verify(&Env::os(), data, &mut |progress| {
         let (bytes_done, bytes_total) = (progress.bytes_done, Some(progress.bytes_total));
         display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
     });
     display.end();
-    let VerifiedDirectory { identity, data: verified, log_mark, future } =
-        result.map_err(|damage| match &damage[..] {
+    let found = result.map_err(|damage| {
+        if arguments.report.is_json() {
+            let damage: Vec<_> = damage.iter().map(ToString::to_string).collect();
+            print_line!("{}", json!({ "data": data.display().to_string(), "ok": false, "damage": damage }));
+        }
+        match &damage[..] {
             [error] => error.to_string(),
             all => {
                 list(all);
                 format!("{}: {} files are damaged, missing or cut short", data.display(), all.len())
             }
-        })?;
-    print_line!(
-        "{}: node {:?}, {} of {} with {}, {} in the log: all as written\n{}",
+        }
+    })?;
+    arguments.report.print(|| text_of(data, &found), || document_of(data, &found));
+    Ok(())
+}
+
+fn text_of(data: &Path, found: &VerifiedDirectory) -> String {
+    let VerifiedDirectory { identity, data: verified, log_mark, future } = found;
+    let mut lines = vec![format!(
+        "{}: node {:016x}, {} of {} with {}, {} in the log: all as written\n{}",
         data.display(),
-        identity.tag,
+        identity.tag.0,
         Count(verified.tables as u64, "table"),
         Bytes(verified.table_bytes),
         Count(verified.cells, "cell"),
         Count(verified.wal_records, "record"),
-        LogEnds(verified.log_ending, verified.log_end, log_mark)
-    );
+        LogEnds(verified.log_ending, verified.log_end, *log_mark)
+    )];
     if future.cells > 0 {
-        lines_of_future(&future).iter().for_each(|line| print_line!("{line}"));
+        lines.extend(lines_of_future(future));
     }
-    Ok(())
+    lines.join("\n")
+}
+
+fn document_of(data: &Path, found: &VerifiedDirectory) -> Value {
+    let VerifiedDirectory { identity, data: verified, future, .. } = found;
+    json!({
+        "data": data.display().to_string(),
+        "ok": true,
+        "damage": [],
+        "node": format!("{:016x}", identity.tag.0),
+        "tables": verified.tables,
+        "table_bytes": verified.table_bytes,
+        "cells": verified.cells,
+        "log_records": verified.wal_records,
+        "log_ending": match verified.log_ending {
+            LogEnding::Closed => "closed",
+            LogEnding::Open => "open",
+            LogEnding::Torn { .. } => "torn",
+        },
+        "future_cells": future.cells,
+    })
 }
 
 /// What is said of cells whose versions lie in the future. They are no damage.
@@ -138,17 +174,15 @@ impl fmt::Display for LogEnds {
     }
 }
 
-fn verify_backups(dir: &Path) -> Result<(), String> {
+fn verify_backups(dir: &Path, arguments: &Arguments) -> Result<(), String> {
     expect_directory(dir, "--backup")?;
     let env = Env::os();
     let repository = Repository::open(&env, dir).map_err(|error| error.to_string())?;
-    let mut display = Display::new("checking");
+    let mut display = Display::new("checking", arguments.progress);
     let report = ctl::verify_repository(&env, &repository, &mut display);
     display.end();
     let report = report.map_err(|error| error.to_string())?;
-    for line in lines_of(&report) {
-        print_line!("{line}");
-    }
+    arguments.report.print(|| lines_of(&report).join("\n"), || document_of_repository(dir, &report));
     list(&report.damage);
     match report.damage.len() {
         0 => Ok(()),
@@ -165,6 +199,28 @@ fn list(damage: &[impl fmt::Display]) {
     for error in damage {
         print_note!("veche: {error}");
     }
+}
+
+fn document_of_repository(dir: &Path, report: &RepositoryReport) -> Value {
+    let backup = |(manifest, is_whole): &(ctl::Manifest, bool)| {
+        json!({
+            "backup": manifest.number.0,
+            "node": format!("{:016x}", manifest.node.0),
+            "taken_unix_ms": manifest.taken.micros_since_unix_epoch() / 1_000,
+            "files": manifest.files.len(),
+            "bytes": manifest.bytes(),
+            "ok": is_whole,
+        })
+    };
+    json!({
+        "repository": dir.display().to_string(),
+        "ok": report.damage.is_empty(),
+        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "backups": report.backups.iter().map(backup).collect::<Vec<_>>(),
+        "files": report.objects,
+        "bytes": report.bytes,
+        "unneeded_files": report.unneeded,
+    })
 }
 
 fn lines_of(report: &RepositoryReport) -> Vec<String> {

@@ -226,7 +226,7 @@ fn fields_of_json_log_lines_are_plain_values() {
     assert_eq!(serving["recovered_cells"], 0);
     assert_eq!(line_of("told to stop: draining")["delay_ms"], 0);
     for line in &lines {
-        for (name, value) in line["fields"].as_object().expect("fields").iter() {
+        for (name, value) in line["fields"].as_object().expect("fields") {
             let text = value.as_str().unwrap_or_default();
             assert!(!text.contains(" {") && !text.contains("Some("), "{name} is {text:?}");
         }
