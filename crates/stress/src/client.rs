@@ -203,10 +203,12 @@ impl<'a> Client<'a> {
             return Ok(());
         }
         check_checkpoint(&dir, &permitted)?;
-        if self.rng.chance(0.5) {
-            engine.take_back(&dir);
-        }
-        std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))
+        let is_taken_back = self.rng.chance(0.5);
+        layout.remove_checkpoint(number, |dir| {
+            if is_taken_back {
+                engine.take_back(dir);
+            }
+        })
     }
 }
 

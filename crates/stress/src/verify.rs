@@ -146,16 +146,23 @@ impl Layout {
         self.root.join(format!("floors-{number}"))
     }
 
-    /// The numbers of all checkpoints that were made.
-    fn checkpoints(&self) -> Result<Vec<u64>, String> {
-        let dir = self.root.join("checkpoints");
-        let entries = match std::fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(format!("cannot list {}: {error}", dir.display())),
-        };
-        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-        Ok(entries.flatten().filter_map(number).collect())
+    /// The directory of all checkpoints.
+    fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoints")
+    }
+
+    /// Removes checkpoint `number`. It loses its name first: a process that is killed in between leaves no part of a
+    /// checkpoint under the name of one. `before` is called with the new name.
+    ///
+    /// # Errors
+    /// A sentence: what the system says.
+    pub fn remove_checkpoint(&self, number: u64, before: impl FnOnce(&Path)) -> Result<(), String> {
+        let removed = self.checkpoint(number).with_added_extension("removed");
+        let failed = |error| format!("cannot remove {}: {error}", removed.display());
+        std::fs::rename(self.checkpoint(number), &removed).map_err(failed)?;
+        before(&removed);
+        std::fs::remove_dir_all(&removed).map_err(failed)?;
+        std::fs::remove_file(self.floors_of(number)).map_err(failed)
     }
 }
 
@@ -192,11 +199,23 @@ pub fn check_checkpoint(dir: &Path, permitted: &[Permitted]) -> Result<(), Strin
 /// # Errors
 /// A sentence: the engine has broken a promise.
 pub fn check_and_remove_checkpoints(layout: &Layout, expected: &Expected) -> Result<(), String> {
-    for number in layout.checkpoints()? {
-        let floors = kept_floors(&layout.floors_of(number))?;
-        let dir = layout.checkpoint(number);
-        check_checkpoint(&dir, &permitted_since(expected, &floors))?;
-        std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
+    let dir = layout.checkpoints();
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("cannot list {}: {error}", dir.display())),
+    };
+    for entry in entries.flatten() {
+        match entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            Some(number) => {
+                let floors = kept_floors(&layout.floors_of(number))?;
+                check_checkpoint(&entry.path(), &permitted_since(expected, &floors))?;
+                layout.remove_checkpoint(number, |_| ())?;
+            }
+            // It was being made or removed when the process died.
+            None => std::fs::remove_dir_all(entry.path())
+                .map_err(|error| format!("cannot remove {}: {error}", entry.path().display()))?,
+        }
     }
     Ok(())
 }
