@@ -1,6 +1,4 @@
-//! Any bytes as a manifest: read whole, cut or refused.
+//! Manifests. See `crates/fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = engine::manifest::check_bytes(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::targets::files::manifest(bytes));

@@ -1,6 +1,4 @@
-//! Any bytes as a table: read whole, or refused.
+//! Tables. See `crates/fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = engine::sstable::check_bytes(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::targets::files::table(bytes));

@@ -1,6 +1,4 @@
-//! Any bytes as a record of the log.
+//! Records of the log. See `crates/fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = engine::wal::record::decode(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::targets::files::wal_record(bytes));

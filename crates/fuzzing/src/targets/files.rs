@@ -1,0 +1,140 @@
+//! Files of the engine: any bytes are read whole, cut, or refused.
+
+use crate::repair;
+use engine::sstable::{TableId, TableOptions, TableWriter};
+use engine::wal::record::RecordBuilder;
+use engine::wal::replay::{SegmentEnd, replay_bytes};
+use engine::{Batch, Compression, Engine, Options};
+use env::{Env, Fs, ManualClock, MemFs, OpenMode};
+use std::path::Path;
+use std::sync::Arc;
+use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
+
+/// Any bytes as a table.
+pub fn table(bytes: &[u8]) {
+    for bytes in [bytes, &repair::table(bytes)] {
+        let _ = engine::sstable::check_bytes(bytes);
+    }
+}
+
+/// Any bytes as a manifest.
+pub fn manifest(bytes: &[u8]) {
+    for bytes in [bytes, &repair::manifest(bytes)] {
+        let _ = engine::manifest::check_bytes(bytes);
+    }
+}
+
+/// Any bytes as a record of the log. What is accepted can be walked.
+pub fn wal_record(bytes: &[u8]) {
+    for bytes in [bytes, &repair::wal_record(bytes)] {
+        if let Ok(record) = engine::wal::record::decode(bytes) {
+            assert!(record.len <= bytes.len());
+            assert_eq!(record.cells.len(), record.cells.count());
+        }
+    }
+}
+
+/// Any bytes as a segment of a log: the last one, or one whose end the next segment names.
+pub fn wal_segment(bytes: &[u8]) {
+    for bytes in [bytes, &repair::wal_segment(bytes)] {
+        for end in [SegmentEnd::Torn, SegmentEnd::Known(bytes.len() as u64)] {
+            if let Ok(contents) = replay_bytes(bytes, end) {
+                assert!(contents.len <= bytes.len() as u64);
+                let cells: usize = contents.iter().map(Iterator::count).sum();
+                assert_eq!(cells as u64, contents.cells);
+            }
+        }
+    }
+}
+
+fn cell(number: u64) -> Cell {
+    let version = Version::new(Hlc::from_bits(number << 20), NodeTag(number % 3));
+    let value =
+        Cell::value(version, 1 + (number % 3) as u8, vec![number as u8; (number % 40) as usize].into());
+    match number % 7 {
+        0 => Cell::tombstone(version, 1),
+        1 => {
+            let expires_at = Some(WallTime::from_micros_since_unix_epoch(number << 30));
+            Cell { meta: CellMeta { expires_at, ..CellMeta::value(version, 1) }, ..value }
+        }
+        _ => value,
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("shared/prefix/{number:05}").into_bytes()
+}
+
+/// Tables of one block, of several partitions' worth of small blocks, and compressed ones.
+pub fn table_seeds() -> Vec<Vec<u8>> {
+    let none = TableOptions { block_bytes: 256, compression: Compression::None, filter_bits_per_key: 10 };
+    let all = [
+        (3, none),
+        (60, none),
+        (60, TableOptions { filter_bits_per_key: 0, ..none }),
+        (60, TableOptions { compression: Compression::Lz4, ..none }),
+        (60, TableOptions { compression: Compression::Zstd(1), ..none }),
+    ];
+    all.into_iter().map(|(cells, options)| table_of(cells, options)).collect()
+}
+
+fn table_of(cells: u64, options: TableOptions) -> Vec<u8> {
+    let (fs, path) = (MemFs::new(), Path::new("table.sst"));
+    let file = fs.open(path, OpenMode::CreateNew).expect("memory does not fail");
+    let mut writer = TableWriter::new(file, path.to_owned(), TableId(7), options);
+    for number in 0..cells {
+        writer.add(&key(number), cell(number).as_ref()).expect("memory does not fail");
+    }
+    writer.finish().expect("memory does not fail");
+    fs.read_file(path).expect("it was written")
+}
+
+/// Records of some cells.
+pub fn wal_record_seeds() -> Vec<Vec<u8>> {
+    let record = |cells: u64| {
+        let mut record = RecordBuilder::default();
+        (0..cells).for_each(|number| record.push(&key(number), cell(number).as_ref()));
+        record.seal().bytes().to_vec()
+    };
+    [0, 1, 5, 20].map(record).to_vec()
+}
+
+/// An engine that was written to, and whose files are seeds.
+fn written() -> MemFs {
+    let fs = MemFs::new();
+    let clock = Arc::new(ManualClock::new(WallTime::from_micros_since_unix_epoch(1 << 50)));
+    let env = Env { fs: Arc::new(fs.clone()), clock };
+    let options =
+        Options { memtable_bytes: Some(64 << 10), wal_segment_bytes: 64 << 10, ..Options::default() };
+    let (engine, _) = Engine::open(env, Path::new("/e"), options).expect("memory does not fail");
+    for number in 0..30 {
+        let mut batch = Batch::new();
+        (0..1 + number % 4).for_each(|nth| batch.put(&key(number + nth), cell(number).as_ref()));
+        engine.write(batch).expect("memory does not fail");
+        if number % 10 == 9 {
+            engine.flush().expect("memory does not fail");
+        }
+    }
+    fs
+}
+
+fn files_named(fs: &MemFs, is_named: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let paths = fs.file_names().into_iter().filter(|path| is_named(&name(path)));
+    paths.map(|path| fs.read_file(path).expect("it is there")).collect()
+}
+
+/// Manifests of an engine.
+pub fn manifest_seeds() -> Vec<Vec<u8>> {
+    files_named(&written(), |name| name.starts_with("manifest-"))
+}
+
+/// Segments of an engine, without the zeros at their end.
+pub fn wal_segment_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = files_named(&written(), |name| name.ends_with(".wal"));
+    for seed in &mut seeds {
+        let len = seed.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        seed.truncate(len);
+    }
+    seeds
+}

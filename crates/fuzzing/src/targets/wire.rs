@@ -1,0 +1,102 @@
+//! Links between nodes.
+
+use super::{halves, split_number};
+use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
+use stdx::{Hlc, NodeTag};
+use wire::handshake::{
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
+};
+use wire::{Inbox, InboxLimits, Incoming, WireError};
+
+const LIMITS: InboxLimits = InboxLimits { fragmented_bytes_max: 1 << 20 };
+
+/// Any bytes on a link, split in two anywhere: no panic, and the split changes nothing. Once as they are, once as
+/// the payload of a frame, past its checksum, and once with bytes behind that frame.
+pub fn inbox(bytes: &[u8]) {
+    let (at, bytes) = split_number(bytes);
+    let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (*kind, rest));
+    let sealed = frame(kind, bytes);
+    for bytes in [bytes, &sealed, &[&sealed[..], bytes].concat()] {
+        assert_eq!(incoming(&[bytes]), incoming(&halves(bytes, at)));
+    }
+}
+
+/// What comes of `pieces` that come one after the other.
+fn incoming(pieces: &[&[u8]]) -> (Vec<Incoming>, Option<WireError>) {
+    let mut inbox = Inbox::new(LIMITS);
+    let mut all = Vec::new();
+    for piece in pieces {
+        inbox.feed(piece);
+        loop {
+            match inbox.next() {
+                Ok(Some(came)) => all.push(came),
+                Ok(None) => break,
+                Err(error) => return (all, Some(error)),
+            }
+        }
+    }
+    (all, None)
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 4];
+    frame.extend_from_slice(&[b'v', b'F', 1, 1 + kind % 2]);
+    frame.extend_from_slice(&[0; 8]);
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    frame.extend_from_slice(payload);
+    let crc = crc_fast::crc32_iscsi(&frame[4..]);
+    frame[..4].copy_from_slice(&crc.to_le_bytes());
+    frame
+}
+
+/// Payloads of frames that begin with each number.
+pub fn inbox_seeds() -> Vec<Vec<u8>> {
+    (0..48u8).map(|kind| [&[9, 0, kind % 2, kind][..], &[kind; 40]].concat()).collect()
+}
+
+/// Any bytes at either side of a handshake: no panic, and nobody is let in.
+pub fn handshake(bytes: &[u8]) {
+    let (at, bytes) = split_number(bytes);
+    let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (*kind, rest));
+    let [first, second] = halves(bytes, at);
+    let sealed = message(kind, first);
+    for first in [first, &sealed] {
+        let mut acceptor = Acceptor::new(local(1), [1; 32]);
+        let mut dialer = Dialer::start(local(0), NodeIndex(1), [0; 32]).0;
+        for bytes in [first, second] {
+            assert!(!matches!(acceptor.handle(bytes), Ok(AcceptStep::Arrived(_))));
+            assert!(!matches!(dialer.handle(bytes), Ok(DialStep::Done { .. })));
+        }
+    }
+    let _ = wire::upgrade::parse_response(first);
+}
+
+fn local(node: u8) -> Local {
+    Local {
+        hello: PeerHello {
+            node: NodeIndex(node),
+            tag: NodeTag(1),
+            asker: Asker::Node,
+            incarnation: Incarnation(1),
+            clock: Hlc::ZERO,
+            standing: Standing::Settled,
+        },
+        digest: ClusterDigest::of(&["a".to_owned(), "b".to_owned()], 16, 1),
+        secret: Secret::new("secret"),
+        versions: ProtocolVersions::OURS,
+    }
+}
+
+/// `bytes` as the body of a message of this kind.
+fn message(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    let len = (bytes.len() as u16).to_le_bytes();
+    [b"vHsk".as_slice(), &[1 + kind % 5, 0], &len, bytes].concat()
+}
+
+/// The first message of a dialer, and bodies of each kind.
+pub fn handshake_seeds() -> Vec<Vec<u8>> {
+    let bodies = (0..5u8).map(|kind| [&[200, 0, kind][..], &[kind; 120]].concat());
+    let response =
+        b"\xff\xff\0HTTP/1.1 101 Switching Protocols\r\nupgrade: veche\r\nconnection: upgrade\r\n\r\n";
+    bodies.chain([response.to_vec()]).collect()
+}

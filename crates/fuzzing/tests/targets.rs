@@ -1,0 +1,76 @@
+//! The fuzz targets without a fuzzer: seeds, mutations of them, and random bytes.
+
+use fuzzing::{TARGETS, Target, mutate, repair, targets};
+use stdx::Rng;
+
+const MUTATIONS: usize = 1_500;
+/// Scripts of the engine take longer than any other input.
+const MUTATIONS_OF_ENGINE: usize = 60;
+
+fn seed() -> u64 {
+    std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+/// Runs an input; one at which the target panics is printed first.
+fn run(target: &Target, input: &[u8]) {
+    let outcome = std::panic::catch_unwind(|| (target.run)(input));
+    if let Err(panic) = outcome {
+        eprintln!("{}: fails at the input b\"{}\"", target.name, input.escape_ascii());
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn every_target_takes_its_seeds_and_mutations_of_them_and_random_bytes() {
+    println!("seed {}", seed());
+    for target in TARGETS {
+        let mut rng = Rng::new(seed());
+        let seeds = (target.seeds)();
+        assert!(!seeds.is_empty(), "{} has no seeds", target.name);
+        seeds.iter().for_each(|seed| run(&target, seed));
+        let mutations = if target.name == "engine" { MUTATIONS_OF_ENGINE } else { MUTATIONS };
+        for _ in 0..mutations {
+            let seed = &seeds[rng.below(seeds.len() as u64) as usize];
+            run(&target, &mutate::mutated(&mut rng, seed));
+            run(&target, &mutate::random(&mut rng));
+        }
+    }
+}
+
+#[test]
+fn a_repair_leaves_a_valid_file_as_it_is() {
+    for table in targets::files::table_seeds() {
+        assert!(repair::table(&table) == table);
+        engine::sstable::check_bytes(&table).expect("a table");
+    }
+    for manifest in targets::files::manifest_seeds() {
+        // The mark ends a manifest: what was preallocated behind it is none of its frames.
+        assert!(repair::manifest(&manifest) == manifest);
+        engine::manifest::check_bytes(&manifest).expect("a manifest");
+    }
+    for segment in targets::files::wal_segment_seeds() {
+        assert!(repair::wal_segment(&segment) == segment);
+    }
+    for record in targets::files::wal_record_seeds() {
+        assert!(repair::wal_record(&record) == record);
+    }
+}
+
+#[test]
+fn a_repair_reaches_behind_the_checksums() {
+    let flipped = |valid: &[u8], at: usize| {
+        let mut bytes = valid.to_vec();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let tables = targets::files::table_seeds();
+    // In a value of the first data block: only its checksum tells.
+    let table = flipped(&tables[1], 24 + 200);
+    assert!(engine::sstable::check_bytes(&table).is_err());
+    let repaired = engine::sstable::check_bytes(&repair::table(&table));
+    assert!(!repaired.is_err_and(|error| error.to_string().contains("checksum")));
+    let manifests = targets::files::manifest_seeds();
+    let manifest = flipped(&manifests[0], 24 + 9 + 2);
+    let repaired = engine::manifest::check_bytes(&repair::manifest(&manifest));
+    assert!(!repaired.is_err_and(|error| error.to_string().contains("no frame")));
+}
