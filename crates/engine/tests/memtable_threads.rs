@@ -3,19 +3,22 @@
 
 use engine::Sequence;
 use engine::iter::Cursor;
-use engine::memtable::{Memtable, hash_key};
+use engine::memtable::{ChunkPool, Memtable, MemtableCursor, hash_key};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
-const WRITERS: usize = 4;
-const READERS: usize = 2;
-const WRITES: u64 = 60_000;
+const WRITERS: usize = if cfg!(miri) { 3 } else { 4 };
+const READERS: usize = if cfg!(miri) { 1 } else { 2 };
+/// Miri takes some thousand times as long, and looks at many schedules of few writes instead.
+const WRITES: u64 = if cfg!(miri) { 60 } else { 60_000 };
 /// So many that arena and index grow full, and so few that cells of a key meet.
-const KEYS: u64 = 4_000;
-const CAPACITY_BYTES: u64 = 256 << 10;
+const KEYS: u64 = if cfg!(miri) { 10 } else { 4_000 };
+const CAPACITY_BYTES: u64 = if cfg!(miri) { 4 << 10 } else { 256 << 10 };
+/// Every so many keys a reader reads one.
+const READ_EVERY: usize = if cfg!(miri) { 3 } else { 97 };
 
 /// Sequences are taken one by one; the watermark is the last of those that are in without a gap.
 struct Commits {
@@ -67,7 +70,7 @@ fn key_of(sequence: u64) -> [u8; 8] {
 fn read_until_all_is_written(commits: &Commits, expected: fn(u64, u64) -> Option<u64>) {
     loop {
         let visible = commits.visible();
-        for residue in (visible % 7..KEYS).step_by(97) {
+        for residue in (visible % 7..KEYS).step_by(READ_EVERY) {
             let key = key_of(residue);
             let seen = commits.table.get(&key, hash_key(&key), Sequence(visible));
             let seen = seen.map(|cell| u64::from_be_bytes(cell.value[..].try_into().expect("a sequence")));
@@ -125,4 +128,49 @@ fn writes_that_come_late_are_never_seen_again() {
         |sequence| u64::MAX - sequence,
         |residue, visible| (visible >= first_of(residue)).then(|| first_of(residue)),
     );
+}
+
+/// Each thread fills one memtable after the other, of chunks that others have just left, and a reader outlives each.
+#[test]
+fn memtables_that_are_made_and_dropped_at_the_same_time_share_no_chunk() {
+    const ROUNDS: u64 = if cfg!(miri) { 3 } else { 60 };
+    const WRITES_EACH: u64 = if cfg!(miri) { 8 } else { 1_000 };
+    /// Fewer chunks than the memtables have, so that some are kept and others freed.
+    const POOL_BYTES: u64 = 256 << 10;
+    let pool = Arc::new(ChunkPool::new(POOL_BYTES));
+    let fill = |thread: u64| {
+        let mut outlives = None;
+        for round in 0..ROUNDS {
+            let table = Arc::new(Memtable::from_pool(round, &pool, thread));
+            let value = [thread as u8, round as u8].repeat(200);
+            for number in 0..WRITES_EACH {
+                let version = Version::new(Hlc::from_bits(number), NodeTag(thread));
+                let cell = CellRef { meta: CellMeta::value(version, 1), value: &value };
+                table.insert(Sequence(number), &key_of(number * 7), cell);
+            }
+            let mut cursor = table.cursor(Sequence::MAX);
+            cursor.seek_to_first().expect("a memtable does not fail");
+            drop(table);
+            // The memtable before this one is freed here, while others take chunks.
+            if let Some((mut cursor, value)) = outlives.replace((cursor, value)) {
+                let seen = walk_values(&mut cursor, &value);
+                assert_eq!(seen, WRITES_EACH.min(KEYS), "thread {thread}, round {round}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..3).for_each(|thread| drop(scope.spawn(move || fill(thread))));
+    });
+    assert!((1..=POOL_BYTES).contains(&pool.bytes()));
+}
+
+/// How many keys there are from here, each with this value.
+fn walk_values(cursor: &mut MemtableCursor, value: &[u8]) -> u64 {
+    let mut seen = 0;
+    while let Some((_, cell)) = cursor.entry() {
+        assert!(cell.value == value, "a value of another memtable");
+        seen += 1;
+        cursor.advance().expect("a memtable does not fail");
+    }
+    seen
 }

@@ -3,6 +3,7 @@
 mod ci;
 mod netns;
 mod night;
+mod nightly;
 mod seed;
 mod simulate;
 mod steps;
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
         Some("night") => night::run(arguments),
         Some("netns") => netns::run(),
         Some("stress") => stress::run(arguments),
+        Some(name) if nightly::CHORES.iter().any(|(chore, _)| *chore == name) => {
+            nightly::run(name, arguments)
+        }
         Some(name) if simulate::CHORES.iter().any(|(chore, _)| *chore == name) => {
             simulate::run(name, arguments)
         }
@@ -74,6 +78,7 @@ fn usage() -> ExitCode {
         "stress",
         "threads on an engine that is killed at random times: [--seconds N] [--seed S] [--dir DIR]",
     );
+    nightly::CHORES.iter().for_each(|(name, does)| line(name, does));
     simulate::CHORES.iter().for_each(|(name, does)| line(name, does));
     ExitCode::FAILURE
 }

@@ -5,6 +5,7 @@
 //! failed are named at the end, each by the line that repeats it.
 
 use crate::ci;
+use crate::nightly;
 use crate::seed;
 use crate::steps::{Step, run_all};
 use crate::stress;
@@ -81,7 +82,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
                 "the first seed is {seed}; to repeat this run: cargo xtask night --sweeps {sweeps} \
                  --plants {plants} --crashes {crashes} --minutes {minutes} --seed {seed}"
             );
-            run_all(&plan.steps())
+            let (nightly, missing) = nightly::night();
+            missing.iter().for_each(|missing| eprintln!("left out: {missing}"));
+            run_all(&[plan.steps(), nightly].concat())
         }
         Err(error) => {
             eprintln!("{error}\ncargo xtask night {USAGE}");

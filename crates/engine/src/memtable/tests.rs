@@ -15,6 +15,14 @@ use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 /// The least memtable: its index has so few slots that histories of some hundred keys overflow it.
 const CAPACITY_BYTES: u64 = 4 << 10;
+/// Miri takes some thousand times as long: it runs the same code with less of everything.
+const CASES: u32 = if cfg!(miri) { 1 } else { 128 };
+const WRITES_MAX: usize = if cfg!(miri) { 30 } else { 400 };
+
+/// `count`, or fewer under Miri, which then still fills chunks and the index.
+const fn scaled(count: u64) -> u64 {
+    if cfg!(miri) { count / 25 } else { count }
+}
 
 #[derive(Default)]
 struct Model {
@@ -118,11 +126,11 @@ fn insert_all(table: &Memtable, first: Sequence, batch: &[(Vec<u8>, Cell)]) -> V
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn it_holds_what_a_map_of_all_cells_holds(
-        writes in vec((key(), cell()), 1..400),
+        writes in vec((key(), cell()), 1..WRITES_MAX),
         batch_cells in vec(1usize..50, 1..20),
         aborted in vec((1u64..400, 0u64..5), 0..3),
         sights in vec((0u64..400, key()), 1..8),
@@ -173,16 +181,18 @@ fn an_empty_memtable_bounds_no_version_and_contains_no_key() {
 #[test]
 fn keys_that_the_index_has_no_room_for_are_found_all_the_same() {
     let table = Memtable::new(0, CAPACITY_BYTES);
-    let keys: Vec<_> = (0..5_000u32).map(u32::to_be_bytes).collect();
+    let count = scaled(5_000) as u32;
+    let keys: Vec<_> = (0..count).map(u32::to_be_bytes).collect();
     for (at, key) in keys.iter().enumerate() {
         table.insert(Sequence(at as u64), key, value(1, 3).as_ref());
     }
     assert!(keys.iter().all(|key| table.get(key, hash_key(key), Sequence::MAX).is_some()));
-    let absent = (5_000..10_000u32).map(u32::to_be_bytes);
+    let absent = (count..2 * count).map(u32::to_be_bytes);
     assert!(absent.into_iter().all(|key| table.get(&key, hash_key(&key), Sequence::MAX).is_none()));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics of many keys")]
 fn an_index_with_room_seldom_takes_an_absent_key_for_a_present_one() {
     let table = Memtable::new(0, 1 << 20);
     for key in (0..4_000u32).map(u32::to_be_bytes) {
@@ -197,7 +207,7 @@ fn an_index_with_room_seldom_takes_an_absent_key_for_a_present_one() {
 fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
     let table = Memtable::new(0, 1 << 20);
     let mut before = table.bytes_used();
-    for at in 0..2_000u64 {
+    for at in 0..scaled(2_000) {
         let cell = value(at, if at % 100 == 0 { 50_000 } else { 100 });
         table.insert(Sequence(at), &at.to_be_bytes(), cell.as_ref());
         let used = table.bytes_used();
@@ -230,6 +240,7 @@ fn steps_behind_chosen_keys(seed: u64, guessed: u64) -> usize {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics of many keys")]
 fn who_does_not_know_the_seed_cannot_choose_keys_that_make_searches_long() {
     assert!(steps_behind_chosen_keys(7, 7) > 3_000, "with the seed it is easy");
     for seed in 8..16 {
@@ -282,7 +293,7 @@ fn a_memtable_of_used_chunks_shows_nothing_of_the_one_before() {
         assert_eq!(pool.bytes() < kept, round > 0, "round {round}");
         assert_eq!(entries_from(&table, b"", Sequence::MAX), []);
         let keys: Vec<_> =
-            (0..1_000u64).map(|at| (at * (round + 3) % 1_009).to_string().into_bytes()).collect();
+            (0..scaled(1_000)).map(|at| (at * (round + 3) % 1_009).to_string().into_bytes()).collect();
         for (at, key) in keys.iter().enumerate() {
             assert_eq!(table.get(key, hash_key(key), Sequence::MAX), None);
             table.insert(Sequence(at as u64), key, value(round, 100).as_ref());
