@@ -300,7 +300,7 @@ impl Wal {
         let path = segment_path(&self.dir, id);
         let file = self.make_file(&header, &path, bytes)?;
         self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
-        self.active = Some(Segment::new(id, header.epoch, path, file, self.meter()));
+        self.active = Some(Segment::new(id, header.epoch, path, file, self.meter())?);
         self.next = SegmentId(id.0 + 1);
         Ok(())
     }
@@ -353,7 +353,8 @@ impl Wal {
     fn begin_again(&mut self, last: LastSegment) -> Result<(), Error> {
         let cut = last.file.set_len(last.len).and_then(|()| last.file.sync_data());
         cut.map_err(|error| Error::io("cut", &last.path, error))?;
-        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file, self.meter()));
+        let meter = self.meter();
+        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file, meter)?);
         Ok(())
     }
 
@@ -390,7 +391,9 @@ fn write_header(
     header: &SegmentHeader,
 ) -> Result<Arc<dyn File>, Error> {
     let file = fs.open(path, mode).map_err(|error| Error::io("open", path, error))?;
-    (file.write_at(&header.encode(), 0)).map_err(|error| Error::io("write", path, error))?;
+    let prepared = file.len().map_err(|error| Error::io("measure", path, error))?;
+    let bytes = [&header.encode()[..], segment::rest_of_page(SEGMENT_LEN_MIN, prepared)].concat();
+    file.write_at(&bytes, 0).map_err(|error| Error::io("write", path, error))?;
     file.sync_data().map_err(|error| Error::io("sync", path, error))?;
     Ok(file)
 }

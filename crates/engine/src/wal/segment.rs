@@ -10,6 +10,10 @@
 //! * a group that the caller waits for is cut off, and a closing record is written over by the next group;
 //! * groups that were acknowledged without a sync are read back and checked, and written again ([`Segment::sync`]).
 //!   Where their pages are gone by then, no copy is left, and the log ends with [`Error::Corrupt`].
+//!
+//! A write into a part of a page that is not in the page cache makes the kernel read the page from the device first. The
+//! pages of a prepared or reused file are cold, and the read would hold up all writers. So each group is written with zeros
+//! behind it up to the end of its last page; the next group is written over them.
 
 use super::checksum::Digest;
 use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentId};
@@ -22,6 +26,10 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Size of the pages in which a file system reads what is overwritten in part, in bytes.
+const PAGE_BYTES: u64 = 4096;
+static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+
 /// Without syncs, the device is asked to begin writing each time so many bytes were written.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
@@ -31,6 +39,8 @@ pub(super) struct Segment {
     pub(super) path: PathBuf,
     file: Arc<dyn File>,
     meter: Arc<Meter>,
+    /// Length of the file when it became this segment, or of what was left of it since, in bytes.
+    prepared: u64,
     /// Where the next group goes.
     position: u64,
     /// Everything below is durable.
@@ -46,28 +56,33 @@ pub(super) struct Segment {
 
 impl Segment {
     /// A segment whose header is durable and behind which no group lies.
+    ///
+    /// # Errors
+    /// When the file cannot be measured.
     pub(super) fn new(
         id: SegmentId,
         epoch: Epoch,
         path: PathBuf,
         file: Arc<dyn File>,
         meter: Arc<Meter>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
+        let prepared = file.len().map_err(|error| Error::io("measure", &path, error))?;
         let position = SEGMENT_HEADER_LEN as u64;
         meter.begins(LogEnd { segment: id, len: position });
-        Self {
+        Ok(Self {
             id,
             epoch,
             path,
             file,
             meter,
+            prepared,
             position,
             durable: position,
             is_doubtful: false,
             written_back: position,
             last_group: None,
             closed: true,
-        }
+        })
     }
 
     /// Whether a group of `bytes`, header included, and a closing record behind it stay within
@@ -186,9 +201,10 @@ impl Segment {
 
     fn write(&mut self, header: &GroupHeader, records: &[&Record]) -> Result<(), Error> {
         let header_bytes = header.encode();
-        let mut parts = Vec::with_capacity(records.len() + 1);
+        let mut parts = Vec::with_capacity(records.len() + 2);
         parts.push(IoSlice::new(&header_bytes));
         parts.extend(records.iter().map(|record| IoSlice::new(record.bytes())));
+        parts.push(IoSlice::new(rest_of_page(header.end(), self.prepared)));
         (self.file.write_vectored_at(&parts, self.position))
             .map_err(|error| Error::io("write", &self.path, error))?;
         self.meter.wrote(header.end() - self.position);
@@ -208,6 +224,7 @@ impl Segment {
     /// cut off needs no room; the room that was prepared there is lost.
     fn take_back_to(&mut self, position: u64) -> Result<(), Error> {
         self.position = position;
+        self.prepared = self.prepared.min(position);
         let undone = self.file.set_len(position).and_then(|()| {
             if self.is_doubtful && self.durable < position {
                 self.write_again().map_err(|error| match error {
@@ -236,4 +253,10 @@ impl Segment {
             self.written_back = self.position;
         }
     }
+}
+
+/// Zeros from `end` to the end of its page, as far as a file of `prepared` bytes has that page.
+pub(super) fn rest_of_page(end: u64, prepared: u64) -> &'static [u8] {
+    let page_end = end.next_multiple_of(PAGE_BYTES).min(prepared);
+    &ZEROS[..page_end.saturating_sub(end) as usize]
 }

@@ -3,7 +3,7 @@
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
 use engine::Durability;
 use engine::wal::{SegmentId, WalOptions};
-use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::sync::Arc;
 use stdx::Rng;
 
@@ -210,4 +210,31 @@ fn an_idle_log_writes_one_closing_record() {
     assert_eq!(disk.counters().counts().writes - before.writes, 1);
     append(&mut log.wal, 2, 10).unwrap();
     assert_eq!(open_mem(&disk.kill()).numbers(), [1, 2]);
+}
+
+/// What is written to a part of a page that the page cache does not hold waits for a read of the device.
+#[test]
+fn a_prepared_segment_is_written_to_the_end_of_each_page() {
+    let disk = new_disk();
+    disk.create_dir_all(dir()).unwrap();
+    let spare = disk.open(&dir().join("0000000000000000.spare"), OpenMode::CreateNew).unwrap();
+    spare.write_at(&[0xff; 4 * 4096], 0).unwrap();
+    let options = WalOptions { segment_bytes: 4 * 4096, ..OPTIONS };
+    let mut log = open(disk.clone(), &options, SegmentId(0)).unwrap();
+    let bytes_now = || {
+        let mut bytes = vec![0; 4 * 4096];
+        spare.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    assert_eq!(bytes_now()[512..4096], [0; 3584], "behind the header");
+    assert_eq!(bytes_now()[4096..], [0xff; 3 * 4096], "nothing else");
+    append(&mut log.wal, 1, 2_500).unwrap();
+    append(&mut log.wal, 2, 1_200).unwrap();
+    let end = log.wal.meter().durable_end().unwrap().len as usize;
+    assert!((2 * 4096..3 * 4096).contains(&end));
+    assert_eq!(bytes_now()[end..3 * 4096], vec![0; 3 * 4096 - end], "behind the last group");
+    assert_eq!(bytes_now()[3 * 4096..], [0xff; 4096], "nothing else");
+    append(&mut log.wal, 3, 2_200).unwrap();
+    assert_eq!(spare.len().unwrap(), 4 * 4096, "the file does not grow");
+    assert_eq!(open(disk.kill(), &options, SegmentId(0)).unwrap().numbers(), [1, 2, 3]);
 }
