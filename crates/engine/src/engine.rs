@@ -17,7 +17,7 @@ use crate::speed::Background;
 use crate::sstable::{Table, TableFiles, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
-use crate::wal::{LogEnd, Meter, SegmentId, Spares, Wal};
+use crate::wal::{LogEnd, Meter, SegmentId, Settling, Spares, Wal};
 use crate::{Error, Options};
 use arc_swap::ArcSwap;
 use env::{DirLock, Env};
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     /// The segment that the last group went to.
     pub(crate) log_segment: AtomicU64,
     pub(crate) spares: Arc<Spares>,
+    pub(crate) settling: Arc<Settling>,
     pub(crate) wal_meter: Arc<Meter>,
     /// The next active memtable, made ahead: making a large one takes milliseconds.
     pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
@@ -124,6 +125,7 @@ impl Engine {
             commit_queue: Mutex::new(parts.queue),
             log_segment: AtomicU64::new(parts.wal.segment().0),
             spares: parts.wal.spares(),
+            settling: parts.wal.settling(),
             wal_meter: parts.wal.meter(),
             spare_memtable: Mutex::new(None),
             held: Held::default(),

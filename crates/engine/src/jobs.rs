@@ -353,13 +353,14 @@ impl Engine {
             || reaches(oldest.local_version_min, dropped.local_version_max)
     }
 
-    /// Gives back what nobody needs of files and memory, keeps the next memtable and spare segments of the log ready, looks
+    /// Makes full segments of the log durable, gives back what nobody needs of files and memory, keeps the next memtable and spare segments of the log ready, looks
     /// at the free space.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no room for a spare segment; [`Error::Io`] when a file cannot be removed.
+    /// [`Error::Full`] when there is no room for a segment of the log; [`Error::Poisoned`] when it failed; [`Error::Io`] when a file cannot be removed.
     pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
+        let settled = self.shared.settling.step().map_err(|error| self.job_failed(error))?;
         let removed = self.give_back()?;
         self.shared.keep_spare_memtable();
         self.shared.chunk_pool.give_back_unused(self.now());
@@ -371,7 +372,7 @@ impl Engine {
             }
             false => self.shared.spares.step(budget_bytes)?,
         };
-        Ok(if removed || more { Progress::Worked } else { Progress::Idle })
+        Ok(if settled || removed || more { Progress::Worked } else { Progress::Idle })
     }
 
     /// Gives back what obsolete files hold, as much as is due. Whether there was anything.

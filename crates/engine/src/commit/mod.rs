@@ -251,6 +251,10 @@ impl Engine {
                     pending.target.logged(pending.record.bytes().len() as u64);
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
+                if self.shared.settling.take_news() {
+                    // The flusher is also the worker that does the upkeep.
+                    self.shared.signals.flush.notify();
+                }
                 let size = group_size(&group);
                 self.shared.pacer.charge(size.bytes, rate, taken.at);
                 self.shared.counters.group(&size);

@@ -70,6 +70,9 @@ pub struct SegmentHeader {
     pub epoch: Epoch,
     /// The segment before it, if there ever was one.
     pub previous: Option<Link>,
+    /// Whether power loss may take the end of this segment although another follows it, and the header and the name of
+    /// that one. Only under [`Durability::Os`](crate::Durability::Os), until the segment that follows is durable.
+    pub is_unsynced: bool,
 }
 
 /// What a group begins with.
@@ -98,6 +101,7 @@ const SEGMENT_MAGIC: [u8; 8] = *b"vecheWAL";
 const FORMAT_VERSION: u32 = 1;
 const SEGMENT_CHECKED_LEN: usize = 48;
 const FLAG_HAS_PREVIOUS: u32 = 1 << 0;
+const FLAG_UNSYNCED: u32 = 1 << 1;
 
 const GROUP_MAGIC: [u8; 4] = *b"vGRP";
 const GROUP_CHECKED_LEN: usize = 44;
@@ -116,7 +120,9 @@ pub(super) fn group_start(epoch: Epoch) -> [u8; GROUP_START_LEN] {
 impl SegmentHeader {
     pub(super) fn encode(&self) -> [u8; SEGMENT_HEADER_LEN] {
         let mut bytes = [0; SEGMENT_HEADER_LEN];
-        let flags = if self.previous.is_some() { FLAG_HAS_PREVIOUS } else { 0 };
+        let has_previous = if self.previous.is_some() { FLAG_HAS_PREVIOUS } else { 0 };
+        let unsynced = if self.is_unsynced { FLAG_UNSYNCED } else { 0 };
+        let flags = has_previous | unsynced;
         let previous = self.previous.unwrap_or(Link { id: SegmentId(0), len: 0 });
         bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -154,7 +160,7 @@ impl SegmentHeader {
             ));
         }
         let previous = (flags & FLAG_HAS_PREVIOUS != 0).then_some(link);
-        Ok(Self { id, epoch, previous })
+        Ok(Self { id, epoch, previous, is_unsynced: flags & FLAG_UNSYNCED != 0 })
     }
 }
 
@@ -202,9 +208,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn segment_headers_round_trip(id: u64, epoch: u64, link: Option<(u64, u64)>) {
+        fn segment_headers_round_trip(id: u64, epoch: u64, link: Option<(u64, u64)>, is_unsynced: bool) {
             let previous = link.map(|(id, len)| Link { id: SegmentId(id), len });
-            let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(epoch), previous };
+            let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(epoch), previous, is_unsynced };
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
         }
 

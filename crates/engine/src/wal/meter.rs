@@ -35,7 +35,7 @@ impl Meter {
     }
 
     /// How long each sync of a segment took that succeeded, in nanoseconds: mostly one for each group, and none
-    /// for those that need not be durable to be acknowledged.
+    /// for those that need not be durable to be acknowledged. Syncs away from the writers are not counted.
     pub fn sync_nanos(&self) -> Snapshot {
         self.sync_nanos.snapshot()
     }
@@ -57,10 +57,9 @@ impl Meter {
         *self.active.lock()
     }
 
-    /// A segment has begun, and is durable up to `end`.
-    pub(super) fn begins(&self, end: LogEnd) {
-        self.is_durable_to(end);
-        *self.active.lock() = Some(end.segment);
+    /// A segment has begun.
+    pub(super) fn begins(&self, segment: SegmentId) {
+        *self.active.lock() = Some(segment);
     }
 
     /// The segment that took groups takes no more, and may be released.

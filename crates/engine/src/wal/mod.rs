@@ -23,12 +23,16 @@
 //! When nothing comes for a while, a *closing record* ([`Wal::idle`]) names everything as durable, so that
 //! damage to the last group is found too.
 //!
+//! Under [`Durability::Os`] the end of a full segment and the beginning of the next become durable away from the writers
+//! ([`Settling`]); a flag in the header of the full one says so until then.
+//!
 //! A file that is cut exactly at the end of a group, or the loss of the newest segment, leaves no trace in the log. So
 //! whoever opens the log may know an end that it has had ([`KnownLog::reaches`], taken from
 //! [`Meter::durable_end`] while it was open): a log that ends before that place is [`Error::Lost`].
 //!
 //! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
-//! first group that did not reach the disk on. Damage to the very last group, before the next group or a
+//! first group that did not reach the disk on: the end of two segments at most. A release that does not know the flag takes
+//! that for damage. Damage to the very last group, before the next group or a
 //! closing record, looks like a torn tail, and the loss of the newest segment file looks like a log that ended before
 //! it, unless an end behind them is known. The format is drawn in `docs/storage-format/wal.md`.
 
@@ -40,12 +44,14 @@ pub mod record;
 mod recovery;
 pub mod replay;
 mod segment;
+mod settling;
 mod spares;
 
 pub use format::{Epoch, KnownLog, Link, LogEnd, SegmentHeader, SegmentId};
 pub use meter::Meter;
 pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
+pub use settling::Settling;
 pub use spares::Spares;
 
 use crate::sstable::Show;
@@ -108,6 +114,9 @@ pub struct Wal {
     options: WalOptions,
     spares: Arc<Spares>,
     meter: Arc<Meter>,
+    settling: Arc<Settling>,
+    /// Segments below this one are not needed.
+    floor: SegmentId,
     /// Segments that take no more groups and were not released, oldest first.
     sealed: VecDeque<SegmentId>,
     /// The segment that takes groups. None after a full disk kept one from being made.
@@ -156,8 +165,10 @@ pub fn verify_showing(
 pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path) -> Result<SegmentId, Error> {
     make_dir(&**fs, dir)?;
     let id = SegmentId(0);
-    let header = SegmentHeader { id, epoch: Epoch::of(id, None), previous: None };
-    write_header(&**fs, &segment_path(dir, id), OpenMode::CreateNew, &header)?;
+    let header = SegmentHeader { id, epoch: Epoch::of(id, None), previous: None, is_unsynced: false };
+    let path = segment_path(dir, id);
+    let file = write_header(&**fs, &path, OpenMode::CreateNew, &header)?;
+    sync_header(&*file, &path)?;
     fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
     Ok(id)
 }
@@ -178,35 +189,44 @@ impl Wal {
         known: KnownLog,
         replay: Replay<'_>,
     ) -> Result<(Self, WalRecovery), Error> {
-        let floor = known.floor;
+        let KnownLog { floor, reaches } = known;
         if options.segment_bytes < SEGMENT_BYTES_MIN {
             return Err(Error::Invalid(format!("a segment has at least {SEGMENT_BYTES_MIN} bytes")));
         }
         let fs = &env.fs;
         make_dir(&**fs, dir)?;
         let listing = recovery::list(&**fs, dir, floor)?;
-        let (last, recovery) = recovery::recover(&**fs, dir, known, &listing.live, replay)?;
+        let (last, recovery) = recovery::recover(&**fs, dir, known, &listing, replay)?;
         // Whatever the directory shows must stay so: groups may go into what is there already.
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+        recovery::settle(&**fs, dir, &last.unsynced)?;
 
         let known = listing.live.iter().chain(&listing.released).max();
         let next = known.map_or(floor, |last| SegmentId(last.0 + 1).max(floor));
         let sizes = (options.segment_bytes, options.spares_max);
         let spares = Spares::new(fs.clone(), dir.to_owned(), sizes, listing.spares);
         spares.release(listing.released);
+        let meter = Arc::new(Meter::new(env.clock.clone()));
+        if let (None, Some(end)) = (&last.segment, reaches) {
+            // Power loss took all that was not released, of which nothing was durable.
+            meter.is_durable_to(end);
+        }
+        let settling = Settling::new(fs.clone(), dir.to_owned(), meter.clone());
         let mut wal = Self {
             fs: fs.clone(),
             dir: dir.to_owned(),
             options: *options,
             spares: Arc::new(spares),
-            meter: Arc::new(Meter::new(env.clock.clone())),
-            sealed: listing.live.into(),
+            meter,
+            settling: Arc::new(settling),
+            floor,
+            sealed: last.live.into(),
             active: None,
             tail: Tail::default(),
             next,
             failure: None,
         };
-        wal.continue_after(last)?;
+        wal.continue_after(last.segment)?;
         Ok((wal, recovery))
     }
 
@@ -239,13 +259,17 @@ impl Wal {
     /// As [`Wal::append`]; with [`Error::Full`] there is no closing record, and nothing that was durable is lost.
     pub fn idle(&mut self) -> Result<(), Error> {
         self.check_usable()?;
-        let result = self.active.as_mut().map_or(Ok(()), Segment::close);
+        let result = self.settle().and_then(|()| self.active.as_mut().map_or(Ok(()), Segment::close));
         self.noting_failure(result)
     }
 
     /// Segments below `floor` are not needed any more, and this is durably known: they will not be replayed.
     /// The segment that takes groups is kept. Does no I/O: [`Spares::step`] recycles or removes the files.
+    ///
+    /// A segment that is not durable yet is released once it is.
     pub fn release(&mut self, floor: SegmentId) {
+        self.floor = self.floor.max(floor);
+        let floor = self.settling.full().map_or(self.floor, |full| full.min(self.floor));
         let released = self.sealed.partition_point(|id| *id < floor);
         self.spares.release(self.sealed.drain(..released));
     }
@@ -253,6 +277,11 @@ impl Wal {
     /// The files that wait to become segments, for the worker that prepares them.
     pub fn spares(&self) -> Arc<Spares> {
         self.spares.clone()
+    }
+
+    /// What makes full segments durable away from the writers, for the worker that does it.
+    pub fn settling(&self) -> Arc<Settling> {
+        self.settling.clone()
     }
 
     /// How it fares, also while somebody writes.
@@ -281,12 +310,27 @@ impl Wal {
     /// Ends the active segment. From here on it takes no group, whatever becomes of the next segment: that
     /// one's header, which may be on disk already, says where this one ends.
     fn seal(&mut self) -> Result<(), Error> {
-        if let Some(segment) = &mut self.active {
+        // Only one full segment at a time is not durable.
+        self.settle()?;
+        if let (Some(segment), Durability::Sync) = (&mut self.active, self.options.durability) {
             segment.sync()?;
+        }
+        if let Some(segment) = self.active.take() {
             self.tail = Tail { link: Some(segment.link()), last_group: Some(segment.last_group()) };
             self.sealed.push_back(segment.id);
             self.meter.is_sealed();
-            self.active = None;
+            if self.options.durability == Durability::Os {
+                self.settling.hand_over(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the full segment durable if no worker has done so.
+    fn settle(&mut self) -> Result<(), Error> {
+        if self.settling.full().is_some() {
+            self.settling.settle()?;
+            self.release(self.floor);
         }
         Ok(())
     }
@@ -295,17 +339,28 @@ impl Wal {
     /// the same id: should the name be on disk already, it is replaced.
     fn begin(&mut self, bytes: u64) -> Result<(), Error> {
         let id = self.next;
-        let header =
-            SegmentHeader { id, epoch: Epoch::of(id, self.tail.last_group), previous: self.tail.link };
+        let header = SegmentHeader {
+            id,
+            epoch: Epoch::of(id, self.tail.last_group),
+            previous: self.tail.link,
+            is_unsynced: self.options.durability == Durability::Os,
+        };
         let path = segment_path(&self.dir, id);
         let file = self.make_file(&header, &path, bytes)?;
-        self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
-        self.active = Some(Segment::new(id, header.epoch, path, file, self.meter())?);
+        let follows_unsynced = self.settling.full().is_some();
+        if !follows_unsynced {
+            self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
+        }
+        let segment = Segment::new(header, path, file, self.meter(), self.settling())?;
+        if follows_unsynced {
+            self.settling.is_followed_by(segment.as_successor());
+        }
+        self.active = Some(segment);
         self.next = SegmentId(id.0 + 1);
         Ok(())
     }
 
-    /// A file of this name whose header is durable: a spare, or a new one when there is none or the group is
+    /// A file of this name whose header is durable, unless the segment before it is not: a spare, or a new one when there is none or the group is
     /// too long for it.
     fn make_file(&self, header: &SegmentHeader, path: &Path, bytes: u64) -> Result<Arc<dyn File>, Error> {
         let fits_spare = format::SEGMENT_HEADER_LEN as u64 + bytes <= self.options.segment_bytes;
@@ -316,6 +371,9 @@ impl Wal {
         };
         let file =
             write_header(&*self.fs, &from, mode, header).inspect_err(|_| self.discard(spare, &from))?;
+        if self.settling.full().is_none() {
+            sync_header(&*file, &from).inspect_err(|_| self.discard(spare, &from))?;
+        }
         self.fs.rename(&from, path).map_err(|error| Error::io("rename", &from, error))?;
         Ok(file)
     }
@@ -351,10 +409,13 @@ impl Wal {
 
     /// What a torn first group left behind has the epoch of the groups to come, so it must not stay.
     fn begin_again(&mut self, last: LastSegment) -> Result<(), Error> {
-        let cut = last.file.set_len(last.len).and_then(|()| last.file.sync_data());
-        cut.map_err(|error| Error::io("cut", &last.path, error))?;
-        let meter = self.meter();
-        self.active = Some(Segment::new(last.id, last.header.epoch, last.path, last.file, meter)?);
+        let is_unsynced = self.options.durability == Durability::Os;
+        let header = SegmentHeader { is_unsynced, ..last.header };
+        let cut = last.file.set_len(last.len).and_then(|()| last.file.write_at(&header.encode(), 0));
+        let begun = cut.and_then(|()| last.file.sync_data());
+        begun.map_err(|error| Error::io("begin again", &last.path, error))?;
+        let (meter, settling) = (self.meter(), self.settling());
+        self.active = Some(Segment::new(header, last.path, last.file, meter, settling)?);
         Ok(())
     }
 
@@ -394,8 +455,11 @@ fn write_header(
     let prepared = file.len().map_err(|error| Error::io("measure", path, error))?;
     let bytes = [&header.encode()[..], segment::rest_of_page(SEGMENT_LEN_MIN, prepared)].concat();
     file.write_at(&bytes, 0).map_err(|error| Error::io("write", path, error))?;
-    file.sync_data().map_err(|error| Error::io("sync", path, error))?;
     Ok(file)
+}
+
+fn sync_header(file: &dyn File, path: &Path) -> Result<(), Error> {
+    file.sync_data().map_err(|error| Error::io("sync", path, error))
 }
 
 fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), Error> {

@@ -57,6 +57,16 @@ impl LastSegment {
     }
 }
 
+/// What the log goes on behind.
+pub(super) struct Continued {
+    /// The last segment.
+    pub(super) segment: Option<LastSegment>,
+    /// The segments that are needed, oldest first: those that were listed, without one that power loss took.
+    pub(super) live: Vec<SegmentId>,
+    /// Those of them whose header says that they were not synced. They are durable now.
+    pub(super) unsynced: Vec<SegmentHeader>,
+}
+
 /// Sorts what is in the directory, and removes what a crash left unfinished.
 pub(super) fn list(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<Listing, Error> {
     let mut listing = Listing { live: Vec::new(), released: Vec::new(), spares: Vec::new() };
@@ -81,18 +91,81 @@ pub(super) fn recover(
     fs: &dyn Fs,
     dir: &Path,
     known: KnownLog,
-    live: &[SegmentId],
+    listing: &Listing,
     replay: Replay<'_>,
-) -> Result<(Option<LastSegment>, WalRecovery), Error> {
-    check_newest(dir, known.reaches, live)?;
-    let headers = read_chain(fs, dir, known.floor, live)?;
-    let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
-    let mut last = None;
+) -> Result<(Continued, WalRecovery), Error> {
+    let began = began(fs, dir, known, &listing.live, listing.released.iter().max().copied())?;
+    let headers = read_chain(fs, dir, known.floor, began)?;
+    let mut recovery = WalRecovery::default();
+    let mut continued = Continued { segment: None, live: Vec::new(), unsynced: Vec::new() };
     for (header, end) in with_ends(&headers) {
         let source = Source { dir, id: header.id, end, reaches: known.reaches };
-        last = recover_segment(fs, source, &mut recovery, replay)?;
+        recovery.segments += 1;
+        continued.live.push(header.id);
+        continued.unsynced.extend(header.is_unsynced.then_some(*header));
+        continued.segment = recover_segment(fs, source, &mut recovery, replay)?;
+        if continued.segment.is_some() {
+            break;
+        }
     }
-    Ok((last, recovery))
+    // What follows a segment that power loss has cut is lost with its end.
+    for id in listing.live.iter().skip(continued.live.len()) {
+        let path = segment_path(dir, *id);
+        tracing::warn!(file = %path.display(), "power was lost before this segment of the log was durable");
+        remove(fs, &path)?;
+    }
+    if continued.live.len() < began.len() {
+        check_newest(dir, known.reaches, &continued.live)?;
+    }
+    Ok((continued, recovery))
+}
+
+/// Notes in the headers of segments that were not synced that they are durable now, and their names and successors.
+pub(super) fn settle(fs: &dyn Fs, dir: &Path, unsynced: &[SegmentHeader]) -> Result<(), Error> {
+    for header in unsynced {
+        let path = segment_path(dir, header.id);
+        let bytes = SegmentHeader { is_unsynced: false, ..*header }.encode();
+        let file = fs.open(&path, OpenMode::ReadWrite).map_err(|error| Error::io("open", &path, error))?;
+        let written = file.write_at(&bytes, 0).and_then(|()| file.sync_data());
+        written.map_err(|error| Error::io("settle", &path, error))?;
+    }
+    Ok(())
+}
+
+/// The live segments without the newest if that never began: its header is missing, and the segment before it, which may be
+/// released, was not synced. An end that the log has had must be in them, unless none is left and power loss explains that.
+fn began<'a>(
+    fs: &dyn Fs,
+    dir: &Path,
+    known: KnownLog,
+    live: &'a [SegmentId],
+    released: Option<SegmentId>,
+) -> Result<&'a [SegmentId], Error> {
+    let is_unsynced = |id: Option<SegmentId>| -> Result<bool, Error> {
+        let header = id.map_or(Ok(None), |id| whole_header(fs, dir, id))?;
+        Ok(header.is_some_and(|header| header.is_unsynced))
+    };
+    let began = match live.split_last() {
+        Some((newest, before)) if whole_header(fs, dir, *newest)?.is_none() => {
+            let previous = before.last().copied().or(released).filter(|id| id.0 + 1 == newest.0);
+            if is_unsynced(previous)? { before } else { live }
+        }
+        _ => live,
+    };
+    let ended_below = known.reaches.is_some_and(|end| end.segment < known.floor);
+    if !(began.is_empty() && ended_below && is_unsynced(released)?) {
+        check_newest(dir, known.reaches, began)?;
+    }
+    Ok(began)
+}
+
+/// The header of a segment, if it has one that is whole.
+fn whole_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<Option<SegmentHeader>, Error> {
+    match read_live_header(fs, dir, id) {
+        Ok(header) => Ok(Some(header)),
+        Err(Error::Corrupt { .. } | Error::Lost { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong. Shows the cells of what
@@ -111,8 +184,16 @@ pub(super) fn inspect(
     });
     let mut live: Vec<SegmentId> = live.collect();
     live.sort_unstable();
+    let released = names.iter().filter_map(|name| match names::parse(name) {
+        Some(Named::Segment(id)) if id < floor => Some(id),
+        _ => None,
+    });
+    let mut damage = Vec::new();
+    match began(fs, dir, known, &live, released.max()) {
+        Ok(began) => live.truncate(began.len()),
+        Err(error) => damage.push(error),
+    }
     let mut recovery = WalRecovery { segments: live.len() as u64, ..WalRecovery::default() };
-    let mut damage: Vec<Error> = check_newest(dir, reaches, &live).err().into_iter().collect();
     let mut headers = Vec::with_capacity(live.len());
     for (i, &id) in live.iter().enumerate() {
         let header = read_live_header(fs, dir, id).map_err(|error| damage.push(error)).ok();
@@ -124,10 +205,15 @@ pub(super) fn inspect(
     for (i, header) in headers.iter().enumerate() {
         if let Some(header) = header {
             // Of the segment before one whose header is damaged, the end is not known.
-            let end = end_before(headers.get(i + 1).and_then(Option::as_ref));
+            let next = headers.get(i + 1).and_then(Option::as_ref);
+            let end = end_of(header, next, i + 2 == headers.len());
             let source = Source { dir, id: header.id, end, reaches };
-            let inspected = inspect_segment(fs, source, &mut recovery, show);
-            damage.extend(inspected.err());
+            match inspect_segment(fs, source, &mut recovery, show) {
+                // What follows is lost with the end of this one.
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) => damage.push(error),
+            }
         }
     }
     if damage.is_empty() { Ok(recovery) } else { Err(damage) }
@@ -138,14 +224,14 @@ fn inspect_segment(
     source: Source<'_>,
     recovery: &mut WalRecovery,
     show: Show<'_>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let path = source.path();
     let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
     let bytes = read_up_to(&*file, source.end).map_err(|error| Error::io("read", &path, error))?;
     let contents = source.contents_of(&bytes)?;
     recovery.add(&contents);
     contents.iter().flatten().for_each(|(key, cell)| show(key, &cell.meta));
-    Ok(())
+    Ok(source.is_cut(&contents))
 }
 
 /// A segment to be read.
@@ -177,6 +263,11 @@ impl Source<'_> {
             }
             _ => Ok(contents),
         }
+    }
+
+    /// Whether power loss has taken the end, of a segment that has another behind it.
+    fn is_cut(&self, contents: &SegmentContents<'_>) -> bool {
+        matches!(self.end, SegmentEnd::Unsynced(len) if contents.len != len)
     }
 
     fn cut_short(&self, found: u64, expected: u64) -> Error {
@@ -271,7 +362,8 @@ fn recover_segment(
     replay: Replay<'_>,
 ) -> Result<Option<LastSegment>, Error> {
     let (path, id, end) = (source.path(), source.id, source.end);
-    let mode = if end == SegmentEnd::Torn { OpenMode::ReadWrite } else { OpenMode::Read };
+    let is_durable = matches!(end, SegmentEnd::Known(_));
+    let mode = if is_durable { OpenMode::Read } else { OpenMode::ReadWrite };
     let file = fs.open(&path, mode).map_err(|error| Error::io("open", &path, error))?;
     let bytes = read_up_to(&*file, end).map_err(|error| Error::io("read", &path, error))?;
     let contents = source.contents_of(&bytes)?;
@@ -279,10 +371,13 @@ fn recover_segment(
         replay(id, cells)?;
     }
     recovery.add(&contents);
-    if end != SegmentEnd::Torn {
+    if is_durable {
         return Ok(None);
     }
     make_durable(&*file, &contents).map_err(|error| Error::io("sync", &path, error))?;
+    if matches!(end, SegmentEnd::Unsynced(_)) && !source.is_cut(&contents) {
+        return Ok(None);
+    }
     if contents.cut_bytes > 0 {
         let (file, offset, cut_bytes) = (path.display(), contents.len, contents.cut_bytes);
         tracing::warn!(%file, offset, cut_bytes, "cut the torn tail of the write-ahead log");
@@ -294,20 +389,27 @@ fn recover_segment(
 
 /// Each segment with where it ends: only the last can have a torn tail.
 fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader, SegmentEnd)> {
-    headers.iter().enumerate().map(|(i, header)| (header, end_before(headers.get(i + 1))))
+    headers.iter().enumerate().map(|(i, header)| {
+        let is_last_but_one = i + 2 == headers.len();
+        (header, end_of(header, headers.get(i + 1), is_last_but_one))
+    })
 }
 
-/// Where a segment ends that has this one behind it.
-fn end_before(next: Option<&SegmentHeader>) -> SegmentEnd {
-    let link = next.and_then(|next| next.previous);
-    link.map_or(SegmentEnd::Torn, |link| SegmentEnd::Known(link.len))
+/// Where a segment ends that has `next` behind it.
+fn end_of(header: &SegmentHeader, next: Option<&SegmentHeader>, is_last_but_one: bool) -> SegmentEnd {
+    match next.and_then(|next| next.previous) {
+        // The one behind the next begins when the next is durable.
+        Some(link) if header.is_unsynced && is_last_but_one => SegmentEnd::Unsynced(link.len),
+        Some(link) => SegmentEnd::Known(link.len),
+        None => SegmentEnd::Torn,
+    }
 }
 
 /// The file, or what of it is needed.
 fn read_up_to(file: &dyn File, end: SegmentEnd) -> std::io::Result<Vec<u8>> {
     let len = match end {
         SegmentEnd::Known(len) => len.min(file.len()?),
-        SegmentEnd::Torn => file.len()?,
+        SegmentEnd::Torn | SegmentEnd::Unsynced(_) => file.len()?,
     };
     let mut bytes = vec![0; usize::try_from(len).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
     let read = file.read_at(&mut bytes, 0)?;

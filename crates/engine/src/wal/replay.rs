@@ -26,6 +26,9 @@ pub enum SegmentEnd {
     Known(u64),
     /// At the first group that is not whole: no segment follows.
     Torn,
+    /// At this offset, or before it at the first group that is not whole: the next segment names the offset, but power loss
+    /// may have taken the end before it was durable.
+    Unsynced(u64),
 }
 
 /// A segment whose groups were all checked.
@@ -69,7 +72,8 @@ pub fn replay_bytes(bytes: &[u8], end: SegmentEnd) -> Result<SegmentContents<'_>
     let mut contents = SegmentContents::empty(bytes, header);
     match end {
         SegmentEnd::Known(len) => contents.walk_to(len)?,
-        SegmentEnd::Torn => contents.walk_to_tail()?,
+        SegmentEnd::Torn => contents.walk_to_tail(u64::MAX)?,
+        SegmentEnd::Unsynced(len) => contents.walk_to_tail(len)?,
     }
     Ok(contents)
 }
@@ -119,10 +123,16 @@ impl<'a> SegmentContents<'a> {
         Ok(())
     }
 
-    /// Takes groups while they are whole; then sees to it that nothing behind them had been durable.
-    fn walk_to_tail(&mut self) -> Result<(), Damage> {
+    /// Takes groups while they are whole, at most up to `len`; then sees to it that nothing behind them had been durable.
+    fn walk_to_tail(&mut self, len: u64) -> Result<(), Damage> {
         let flaw = loop {
+            if self.len == len {
+                return Ok(());
+            }
             match self.next_group() {
+                Ok(group) if group.header.end() > len => {
+                    break format!("a group ends at {}, the next segment says {len}", group.header.end());
+                }
                 Ok(group) => self.take(&group),
                 Err(flaw) => break flaw,
             }

@@ -16,12 +16,16 @@
 //! behind it up to the end of its last page; the next group is written over them.
 
 use super::checksum::Digest;
-use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentId};
+use super::format::{
+    Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId,
+};
 use super::meter::Meter;
 use super::record::Record;
 use super::replay::{SegmentEnd, replay_bytes};
+use super::settling::{Settling, Successor};
 use crate::{Durability, Error};
 use env::File;
+use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,23 +34,29 @@ use std::sync::Arc;
 const PAGE_BYTES: u64 = 4096;
 static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
-/// Without syncs, the device is asked to begin writing each time so many bytes were written.
+/// Without syncs, the device is asked to begin writing each part of the file of this size, in bytes, once it is full. A
+/// part that is written to meanwhile could keep the writers waiting.
 const WRITEBACK_BYTES: u64 = 1 << 20;
+
+/// Whether a failed sync may have dropped bytes of a segment that count as written. Locked through each sync of its file.
+pub(super) type Doubt = Arc<Mutex<bool>>;
 
 pub(super) struct Segment {
     pub(super) id: SegmentId,
-    pub(super) epoch: Epoch,
-    pub(super) path: PathBuf,
+    header: SegmentHeader,
+    path: PathBuf,
     file: Arc<dyn File>,
     meter: Arc<Meter>,
+    /// What settles the segment before this one, which this one's durable end says nothing of.
+    settling: Arc<Settling>,
     /// Length of the file when it became this segment, or of what was left of it since, in bytes.
     prepared: u64,
     /// Where the next group goes.
     position: u64,
     /// Everything below is durable.
     durable: u64,
-    /// Whether a failed sync may have dropped bytes between `durable` and `position`.
-    is_doubtful: bool,
+    /// Of the bytes between `durable` and `position`.
+    doubt: Doubt,
     /// Writing of everything below was asked for.
     written_back: u64,
     last_group: Option<GroupHeader>,
@@ -55,34 +65,49 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// A segment whose header is durable and behind which no group lies.
+    /// A segment whose header is written and behind which no group lies. Both are durable unless the segment before it is
+    /// still to be settled.
     ///
     /// # Errors
     /// When the file cannot be measured.
     pub(super) fn new(
-        id: SegmentId,
-        epoch: Epoch,
+        header: SegmentHeader,
         path: PathBuf,
         file: Arc<dyn File>,
         meter: Arc<Meter>,
+        settling: Arc<Settling>,
     ) -> Result<Self, Error> {
         let prepared = file.len().map_err(|error| Error::io("measure", &path, error))?;
         let position = SEGMENT_HEADER_LEN as u64;
-        meter.begins(LogEnd { segment: id, len: position });
-        Ok(Self {
-            id,
-            epoch,
+        let segment = Self {
+            id: header.id,
+            header,
             path,
             file,
             meter,
+            settling,
             prepared,
             position,
             durable: position,
-            is_doubtful: false,
+            doubt: Doubt::default(),
             written_back: position,
             last_group: None,
             closed: true,
-        })
+        };
+        segment.tell_durable();
+        segment.meter.begins(segment.id);
+        Ok(segment)
+    }
+
+    /// What makes the header of this segment durable, and what is written behind it by then.
+    pub(super) fn as_successor(&self) -> Successor {
+        Successor {
+            header: self.header,
+            path: self.path.clone(),
+            file: Arc::clone(&self.file),
+            doubt: Arc::clone(&self.doubt),
+            header_is_doubtful: false,
+        }
     }
 
     /// Whether a group of `bytes`, header included, and a closing record behind it stay within
@@ -124,7 +149,7 @@ impl Segment {
             // What is on the disk of the closing record may stay: it says what is true. The next group is written over
             // it, so that no hole is left where the sync dropped it.
             self.position = before;
-            self.is_doubtful = false;
+            *self.doubt.lock() = false;
             return Err(error);
         }
         self.last_group = Some(header);
@@ -138,17 +163,37 @@ impl Segment {
     /// [`Error::Full`]: nothing more is durable than before, and it can be tried again. After any other error, nothing may
     /// be written any more.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
+        self.sync_by(|segment| segment.meter.sync(&*segment.file))
+    }
+
+    /// As [`Segment::sync`], away from the writers: the time of it is nobody's.
+    pub(super) fn sync_apart(&mut self) -> Result<(), Error> {
+        self.sync_by(|segment| segment.file.sync_data())
+    }
+
+    fn sync_by(&mut self, sync: impl FnOnce(&Self) -> io::Result<()>) -> Result<(), Error> {
         if self.durable == self.position {
             return Ok(());
         }
-        if self.is_doubtful {
+        let doubt = Arc::clone(&self.doubt);
+        let mut is_doubtful = doubt.lock();
+        if *is_doubtful {
             self.write_again()?;
         }
         // Until it has succeeded.
-        self.is_doubtful = true;
-        self.meter.sync(&*self.file).map_err(|error| Error::io("sync", &self.path, error))?;
-        self.is_durable_to(self.position);
+        *is_doubtful = true;
+        sync(self).map_err(|error| Error::io("sync", &self.path, error))?;
+        *is_doubtful = false;
+        self.durable = self.position;
+        self.tell_durable();
         Ok(())
+    }
+
+    /// The segment and its successor are durable: recovery takes nothing for lost any more.
+    pub(super) fn is_settled(&mut self) -> Result<(), Error> {
+        self.header.is_unsynced = false;
+        let written = self.file.write_at(&self.header.encode(), 0).and_then(|()| self.file.sync_data());
+        written.map_err(|error| Error::io("settle", &self.path, error))
     }
 
     /// Writes the bytes that may have been dropped again, as reads show them, if they still are what was written.
@@ -164,24 +209,26 @@ impl Segment {
         written.map_err(|error| Error::io("write", &self.path, error))
     }
 
-    fn is_durable_to(&mut self, len: u64) {
-        self.durable = len;
-        self.is_doubtful = false;
-        self.meter.is_durable_to(LogEnd { segment: self.id, len });
+    /// What is durable of a segment counts once all before it is durable.
+    fn tell_durable(&self) {
+        if self.settling.full().is_none_or(|full| full == self.id) {
+            self.meter.is_durable_to(LogEnd { segment: self.id, len: self.durable });
+        }
     }
 
     /// What a next segment has to say of this one.
     ///
     /// # Panics
-    /// When not all of it is durable.
+    /// When not all of it is durable, and the header does not say that.
     pub(super) fn link(&self) -> Link {
-        assert_eq!(self.durable, self.position, "a segment is linked to when all of it is durable");
+        let is_right = self.durable == self.position || self.header.is_unsynced;
+        assert!(is_right, "a segment is linked to when all of it is durable");
         Link { id: self.id, len: self.position }
     }
 
     /// What the next segment's epoch depends on.
     pub(super) fn last_group(&self) -> (Epoch, Option<GroupHeader>) {
-        (self.epoch, self.last_group)
+        (self.header.epoch, self.last_group)
     }
 
     fn header_of(&self, records: &[&Record]) -> GroupHeader {
@@ -190,7 +237,7 @@ impl Segment {
             digest.add(record.crc());
         }
         GroupHeader {
-            epoch: self.epoch,
+            epoch: self.header.epoch,
             records: u32::try_from(records.len()).expect("a group has fewer than 2^32 records"),
             offset: self.position,
             length: records.iter().map(|record| record.bytes().len() as u64).sum(),
@@ -225,8 +272,10 @@ impl Segment {
     fn take_back_to(&mut self, position: u64) -> Result<(), Error> {
         self.position = position;
         self.prepared = self.prepared.min(position);
+        let doubt = Arc::clone(&self.doubt);
+        let mut is_doubtful = doubt.lock();
         let undone = self.file.set_len(position).and_then(|()| {
-            if self.is_doubtful && self.durable < position {
+            if *is_doubtful && self.durable < position {
                 self.write_again().map_err(|error| match error {
                     Error::Full { .. } => io::Error::new(io::ErrorKind::StorageFull, error),
                     error => io::Error::other(error),
@@ -240,17 +289,19 @@ impl Segment {
             path: self.path.clone(),
             source: error.into(),
         })?;
-        self.is_durable_to(position);
+        *is_doubtful = false;
+        self.durable = position;
+        self.tell_durable();
         self.written_back = self.written_back.min(position);
         Ok(())
     }
 
-    /// Spreads the cost of the sync at the end of the segment. Promises nothing, so its failure is nothing:
-    /// that sync reports it.
+    /// Spreads the cost of the sync at the end of the segment.
     fn start_writeback(&mut self) {
-        if self.position - self.written_back >= WRITEBACK_BYTES {
-            let _ = self.file.start_writeback(self.written_back, self.position - self.written_back);
-            self.written_back = self.position;
+        let full_to = self.position / WRITEBACK_BYTES * WRITEBACK_BYTES;
+        if full_to > self.written_back {
+            self.settling.wrote(&self.file, self.written_back..full_to);
+            self.written_back = full_to;
         }
     }
 }

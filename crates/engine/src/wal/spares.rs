@@ -9,7 +9,7 @@
 //! overwriting written blocks makes the sync of a group cheaper than extending a file does. What a recycled file held
 //! needs no wiping: its groups have another epoch.
 //!
-//! **Caveats.** A spare's name is durable before the spare is handed out, so that a file never has two names
+//! **Caveats.** The page cache may not hold a spare: see `segment`. A spare's name is durable before the spare is handed out, so that a file never has two names
 //! of which one is live. Spares take room on the disk: the bound times the size of a segment.
 
 use super::format::{SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};

@@ -73,6 +73,12 @@ impl Promises {
         self.reaches = end;
     }
 
+    /// Power loss takes nothing of the segments before `id`.
+    fn is_durable_below(&mut self, id: SegmentId) {
+        let below = self.acknowledged.partition_point(|(segment, _)| *segment < id);
+        self.durable = self.durable.max(below);
+    }
+
     fn release(&mut self, floor: SegmentId) {
         self.floor = self.floor.max(floor);
         let before = self.acknowledged.len();
@@ -117,6 +123,13 @@ fn step(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mut 
             wal.release(floor);
             Ok(())
         }
+        86..93 => {
+            let result = wal.settling().step();
+            if result.is_ok() {
+                promises.is_durable_below(wal.segment());
+            }
+            tolerate_full(result.map(drop))
+        }
         _ => tolerate_full(wal.spares().step(1).map(drop)),
     }
 }
@@ -128,7 +141,6 @@ fn append(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mu
     let bytes = if rng.chance(0.03) { 3_000 } else { rng.below(400) };
     let records: Vec<_> = numbers.iter().map(|number| record(*number, bytes as usize)).collect();
     promises.in_flight.clone_from(&numbers);
-    let before = wal.segment();
     let id = match wal.append(&records.iter().collect::<Vec<_>>()) {
         Err(error) if error.kind() == ErrorKind::Full => {
             promises.in_flight.clear();
@@ -137,13 +149,11 @@ fn append(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mu
         result => result?,
     };
     promises.in_flight.clear();
-    if id != before {
-        // A segment that another follows is durable.
-        promises.durable = promises.acknowledged.len();
-    }
     promises.acknowledged.extend(numbers.into_iter().map(|number| (id, number)));
-    if options.durability == Durability::Sync {
-        promises.durable = promises.acknowledged.len();
+    match options.durability {
+        Durability::Sync => promises.durable = promises.acknowledged.len(),
+        // Of the segments that take no more groups only the last may not be durable.
+        Durability::Os => promises.is_durable_below(SegmentId(id.0.saturating_sub(1))),
     }
     Ok(())
 }

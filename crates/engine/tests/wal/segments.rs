@@ -1,8 +1,8 @@
 //! The life of segments: begun, filled, released, used again.
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
-use engine::Durability;
-use engine::wal::{SegmentId, WalOptions};
+use engine::wal::{SegmentId, Wal, WalOptions};
+use engine::{Durability, ErrorKind};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::sync::Arc;
 use stdx::Rng;
@@ -34,7 +34,7 @@ fn a_group_of_more_records_than_one_system_call_takes_is_one_group() {
     for _ in 0..2 {
         let count = &mut replayed;
         let (mut wal, recovery) =
-            engine::wal::Wal::open(&env, directory.path(), &OPTIONS, SegmentId(0).into(), &mut |_, cells| {
+            Wal::open(&env, directory.path(), &OPTIONS, SegmentId(0).into(), &mut |_, cells| {
                 *count += cells.len();
                 Ok(())
             })
@@ -237,4 +237,73 @@ fn a_prepared_segment_is_written_to_the_end_of_each_page() {
     append(&mut log.wal, 3, 2_200).unwrap();
     assert_eq!(spare.len().unwrap(), 4 * 4096, "the file does not grow");
     assert_eq!(open(disk.kill(), &options, SegmentId(0)).unwrap().numbers(), [1, 2, 3]);
+}
+
+#[test]
+fn without_durability_a_writer_waits_for_no_sync() {
+    let disk = new_disk();
+    let options = WalOptions { durability: Durability::Os, ..OPTIONS };
+    let mut log = open(disk.clone(), &options, SegmentId(0)).unwrap();
+    for number in 0..200 {
+        settle_spares(&log.wal);
+        let before = disk.counters().counts().syncs;
+        append(&mut log.wal, number, 100).unwrap();
+        assert_eq!(disk.counters().counts().syncs, before, "record {number}");
+        log.wal.settling().step().unwrap();
+    }
+    assert!(log.wal.segment() > SegmentId(5));
+    let numbers = open(disk.kill(), &options, SegmentId(0)).unwrap().numbers();
+    assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+}
+
+/// A log of two segments without syncs, the first of which is full, and its records.
+fn two_unsynced_segments(disk: &MemFs, options: &WalOptions) -> (Wal, Vec<u64>) {
+    let mut log = open(disk.clone(), options, SegmentId(0)).unwrap();
+    let mut numbers = Vec::new();
+    while log.wal.segment() == SegmentId(0) || numbers.len() % 3 != 0 {
+        numbers.push(numbers.len() as u64);
+        append(&mut log.wal, numbers.len() as u64 - 1, 300).unwrap();
+    }
+    (log.wal, numbers)
+}
+
+#[test]
+fn a_segment_that_power_loss_kept_from_beginning_is_no_damage_until_it_is_durable() {
+    for durability in [Durability::Os, Durability::Sync] {
+        let options = WalOptions { durability: Durability::Os, ..OPTIONS };
+        let disk = new_disk();
+        let (wal, numbers) = two_unsynced_segments(&disk, &options);
+        let overwrite_header = |disk: &MemFs| {
+            let file = disk.open(&segment_path(SegmentId(1)), OpenMode::ReadWrite).unwrap();
+            file.write_at(&[0; 512], 0).unwrap();
+            file.sync_data().unwrap();
+        };
+        let lost = disk.kill();
+        overwrite_header(&lost);
+        let reopened = WalOptions { durability, ..OPTIONS };
+        let found = open(lost.clone(), &reopened, SegmentId(0)).unwrap().numbers();
+        assert!(numbers.starts_with(&found) && found.len() < numbers.len());
+        // What was replayed is durable, and its end is no more in doubt.
+        let again = lost.crash(&mut Rng::new(1));
+        assert_eq!(open(again, &reopened, SegmentId(0)).unwrap().numbers(), found);
+
+        assert!(wal.settling().step().unwrap());
+        let damaged = disk.kill();
+        overwrite_header(&damaged);
+        let error = open(damaged, &reopened, SegmentId(0)).err().expect("a durable segment is damaged");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+}
+
+#[test]
+fn a_full_segment_is_released_when_it_is_durable() {
+    let options = WalOptions { durability: Durability::Os, ..OPTIONS };
+    let disk = new_disk();
+    let (mut wal, numbers) = two_unsynced_segments(&disk, &options);
+    wal.release(SegmentId(1));
+    settle_spares(&wal);
+    assert_eq!(open(disk.kill(), &options, SegmentId(0)).unwrap().numbers(), numbers, "its file is its own");
+    wal.idle().unwrap();
+    settle_spares(&wal);
+    assert!(!disk.exists(&segment_path(SegmentId(0))).unwrap());
 }
