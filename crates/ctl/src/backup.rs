@@ -5,18 +5,24 @@
 //! where this process is killed or the node's answer is lost, by the next backup to the same repository.
 //!
 //! **Mechanism.** The name of the checkpoint is drawn here, and noted in the repository before the node is asked for it. The
-//! note goes when the node has said that there is no such checkpoint.
+//! note goes when the node has said that there is no such checkpoint. What is read is `checkpoints/<name>` alone, and no
+//! symbolic link on the way below it is followed: a process that poses as the node cannot have other directories copied.
 //!
-//! **Caveats.** A node may take up the request for a checkpoint only after it was told to remove it: when this process was
+//! **Caveats.** A user who may write to the data directory can exchange a directory for a link while it is read. A node may take up the request for a checkpoint only after it was told to remove it: when this process was
 //! killed in between, and the request lay unread. Such a checkpoint stays until the node is started anew; a node lists what it
 //! keeps.
 
 use crate::error::CtlError;
+use crate::files;
 use crate::node::{Node, NodeCheckpoint};
 use crate::progress::Observer;
 use crate::repository::{Removed, Repository, Taken};
 use env::Env;
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// Where a node keeps its checkpoints, in its data directory.
+const CHECKPOINTS_DIR: &str = "checkpoints";
 
 /// What came of a backup.
 #[derive(Debug)]
@@ -76,7 +82,7 @@ async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeChe
     let name = draw_name(env);
     repository.note_held(&name)?;
     let error = match node.make_checkpoint(&name).await {
-        Ok(checkpoint) => return Ok(checkpoint),
+        Ok(checkpoint) => return Ok(NodeCheckpoint { name, ..checkpoint }),
         Err(error) => error,
     };
     let is_none_there = match &error {
@@ -96,6 +102,23 @@ fn draw_name(env: &Env) -> String {
     format!("backup-{micros}-{:016x}", env::os_process::entropy_u64())
 }
 
+/// Refuses a checkpoint that is not where a node makes those of this name.
+fn check_place(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
+    let path = &checkpoint.path;
+    let is_expected = path.is_absolute() && path.ends_with(Path::new(CHECKPOINTS_DIR).join(&checkpoint.name));
+    if !is_expected {
+        return Err(CtlError::NotTheCheckpoint { node: node.to_string(), path: path.clone() });
+    }
+    let out_of_reach = |error| match error {
+        CtlError::Io { source, .. } if source.kind() != io::ErrorKind::InvalidInput => {
+            CtlError::OutOfReach { node: node.to_string(), path: path.clone(), source }
+        }
+        other => other,
+    };
+    let parent = path.parent().expect("a path with two names has a parent");
+    [parent, path].iter().try_for_each(|dir| files::refuse_symlink(&*env.fs, dir)).map_err(out_of_reach)
+}
+
 fn take(
     env: &Env,
     node: &Node,
@@ -104,6 +127,7 @@ fn take(
     observer: &mut dyn Observer,
 ) -> Result<Taken, CtlError> {
     let path = &checkpoint.path;
+    check_place(env, node, checkpoint)?;
     env.fs.read_dir(path).map_err(|source| {
         let (node, path) = (node.to_string(), path.clone());
         CtlError::OutOfReach { node, path, source }

@@ -131,6 +131,18 @@ pub enum CtlError {
         /// What the system said.
         source: io::Error,
     },
+    /// The node names another directory than that of the checkpoint it was asked for.
+    #[error(
+        "{node} says that its checkpoint is {}, which is not where a node keeps the checkpoint that it was asked for: nothing \
+         was read there. Is it a veche node that answers at this address?",
+        path.display()
+    )]
+    NotTheCheckpoint {
+        /// The node's address.
+        node: String,
+        /// What it named.
+        path: PathBuf,
+    },
     /// No connection to the node comes about.
     #[error("{node} cannot be reached: {detail}")]
     Unreachable {
@@ -194,6 +206,7 @@ impl CtlError {
             | Self::NotEmpty { .. }
             | Self::Taken { .. }
             | Self::OutOfReach { .. }
+            | Self::NotTheCheckpoint { .. }
             | Self::Refused { .. } => CtlErrorKind::Invalid,
             Self::Damaged { .. } => CtlErrorKind::Corrupt,
             Self::Full { .. } | Self::NoRoom { .. } => CtlErrorKind::Full,

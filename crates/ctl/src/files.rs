@@ -1,4 +1,7 @@
 //! Files, read and written whole.
+//!
+//! Only plain files are read, by names that are no symbolic links: whoever plants a pipe cannot hold a backup up, and
+//! whoever plants a link cannot have it copy something else. A file that is written did not have its name before.
 
 use crate::checksum::{Checksum, Summer};
 use crate::error::CtlError;
@@ -6,6 +9,7 @@ use crate::progress::Meter;
 use env::{File, Fs, OpenMode};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Ends the name of a file while it is being made.
 pub(crate) const UNFINISHED: &str = ".new";
@@ -20,9 +24,9 @@ pub(crate) struct Contents {
     pub(crate) checksum: Checksum,
 }
 
-/// Makes `to` a durable copy of `from`. The name of `to` is not synced.
+/// Makes `to`, which must not be there, a durable copy of `from`. The name of `to` is not synced.
 pub(crate) fn copy(fs: &dyn Fs, from: &Path, to: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
-    let target = fs.open(to, OpenMode::CreateOrTruncate).map_err(CtlError::io("create", to))?;
+    let target = fs.open(to, OpenMode::CreateNew).map_err(CtlError::io("create", to))?;
     let contents = read_through(fs, from, |offset, chunk| {
         target.write_at(chunk, offset).map_err(CtlError::io("write", to))?;
         target.start_writeback(offset, chunk.len() as u64).map_err(CtlError::io("write", to))?;
@@ -42,7 +46,7 @@ fn read_through(
     path: &Path,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), CtlError>,
 ) -> Result<Contents, CtlError> {
-    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     let mut buffer = vec![0; len.min(CHUNK_BYTES as u64) as usize];
     let (mut bytes, mut summer) = (0, Summer::new());
@@ -58,7 +62,7 @@ fn read_through(
 
 /// The bytes of a file, of which at most `bytes_max` are meant to be there.
 pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec<u8>, CtlError> {
-    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     if len > bytes_max {
         return Err(CtlError::damaged(path, format!("it has {len} bytes, and {bytes_max} are the most")));
@@ -68,7 +72,7 @@ pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec
 
 /// The last bytes of a file and its length: `bytes_max` of them, or as many as there are.
 pub(crate) fn read_tail(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<(Vec<u8>, u64), CtlError> {
-    let file = fs.open(path, OpenMode::Read).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     let tail_len = len.min(bytes_max);
     Ok((read_range(&*file, path, len - tail_len, tail_len)?, len))
@@ -83,19 +87,47 @@ fn read_range(file: &dyn File, path: &Path, offset: u64, len: u64) -> Result<Vec
 /// Lets the file `name` in `dir` hold `bytes`. Once this returns it does, whatever crashes; before, what it held or these.
 pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CtlError> {
     let (new, path) = (dir.join(format!("{name}{UNFINISHED}")), dir.join(name));
-    let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(CtlError::io("create", &new))?;
+    let file = create_anew(fs, &new)?;
     file.write_at(bytes, 0).map_err(CtlError::io("write", &new))?;
     file.sync_data().map_err(CtlError::io("sync", &new))?;
     fs.rename(&new, &path).map_err(CtlError::io("rename", &new))?;
     fs.sync_dir(dir).map_err(CtlError::io("sync", dir))
 }
 
-/// The files below `root`, as paths from there with `/` between, sorted.
+/// Makes the file `path`, in place of what an interrupted process left by this name.
+pub(crate) fn create_anew(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>, CtlError> {
+    match fs.remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::io("remove", path)(error)),
+        _ => fs.open(path, OpenMode::CreateNew).map_err(CtlError::io("create", path)),
+    }
+}
+
+/// Refuses `path` if it is a symbolic link.
+///
+/// # Errors
+/// [`CtlError::Io`], also where nothing has the name.
+pub(crate) fn refuse_symlink(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
+    let refused =
+        || io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed");
+    match fs.is_symlink(path) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(CtlError::io("read", path)(refused())),
+        Err(error) => Err(CtlError::io("look for", path)(error)),
+    }
+}
+
+/// Refuses `path` unless it is a plain file, without waiting for what it is.
+pub(crate) fn refuse_other_than_plain(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
+    fs.open(path, OpenMode::ReadPlain).map(drop).map_err(CtlError::io("open", path))
+}
+
+/// The files below `root`, as paths from there with `/` between, sorted. Symbolic links are refused.
 pub(crate) fn tree(fs: &dyn Fs, root: &Path) -> Result<Vec<String>, CtlError> {
     let mut found = Vec::new();
     let mut unlisted = vec![String::new()];
     while let Some(dir) = unlisted.pop() {
         let path = root.join(&dir);
+        refuse_symlink(fs, &path)?;
         match fs.read_dir(&path) {
             Ok(names) => {
                 let below = |name: String| if dir.is_empty() { name } else { format!("{dir}/{name}") };

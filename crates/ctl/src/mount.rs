@@ -42,8 +42,8 @@ fn refused<T>() -> io::Result<T> {
 impl Fs for Mounted {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.files.get(path) {
-            Some(object) if mode == OpenMode::Read => self.fs.open(object, mode),
-            None if mode == OpenMode::Read => Err(io::ErrorKind::NotFound.into()),
+            Some(object) if mode.is_read_only() => self.fs.open(object, OpenMode::ReadPlain),
+            None if mode.is_read_only() => Err(io::ErrorKind::NotFound.into()),
             _ => refused(),
         }
     }

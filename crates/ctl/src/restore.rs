@@ -8,7 +8,7 @@
 //! **Mechanism.** Each object is checked as it is copied. A data directory that holds a shard and no identity is refused
 //! by whoever would open it: so the directory of the shard is made first, durably, and the identity comes when all else
 //! is durable. A node of several is refused further until it is told what its peers did meanwhile
-//! ([`store::prepare_restored`]), which is last.
+//! ([`store::prepare_restored`]), which is last. Only plain files are restored, and each is made anew.
 
 use crate::error::CtlError;
 use crate::files;

@@ -22,14 +22,25 @@ enum Asked {
     Remove(String),
 }
 
-/// A backup of a node whose checkpoints are all at `path`; and what the node was asked.
-fn back_up_node(
-    disk: &MemFs,
-    path: &str,
-    observer: &mut dyn Observer,
-) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
-    let path = path.to_owned();
-    back_up_answered(disk, observer, move |name| format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}"))
+/// A backup of the node; and what it was asked.
+fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
+    let made = disk.clone();
+    back_up_answered(disk, observer, move |name| {
+        let path = make_checkpoint(&made, name);
+        format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}")
+    })
+}
+
+/// Makes the checkpoint of this name where a node makes it. Returns its path.
+fn make_checkpoint(disk: &MemFs, name: &str) -> String {
+    let path = format!("/srv/node/checkpoints/{name}");
+    let below = |file: &Path| file.strip_prefix(DATA).ok().map(|below| Path::new(&path).join(below));
+    for file in disk.file_names() {
+        if let Some(to) = below(&file) {
+            disk.write_file(to, &disk.read_file(&file).unwrap()).unwrap();
+        }
+    }
+    path
 }
 
 /// The same of a node that answers with `made` when it has made the checkpoint of a name.
@@ -85,7 +96,7 @@ fn disk() -> MemFs {
 #[test]
 fn it_is_removed_when_the_backup_is_there() {
     let disk = disk();
-    let (done, asked) = back_up_node(&disk, DATA, &mut ());
+    let (done, asked) = back_up_node(&disk, &mut ());
     let done = done.expect("all is well");
     assert!(done.checkpoint_left.is_none() && done.backups == 1);
     made_and_removed(&asked);
@@ -94,19 +105,40 @@ fn it_is_removed_when_the_backup_is_there() {
 
 #[test]
 fn what_the_node_knows_to_be_damaged_is_told() {
-    let made =
-        |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"{DATA}\",\"damaged_tables\":[\"/a.sst\"]}}");
-    let (done, _) = back_up_answered(&disk(), &mut (), made);
+    let disk = disk();
+    let node = disk.clone();
+    let made = move |name: &str| {
+        let path = make_checkpoint(&node, name);
+        format!("{{\"name\":\"{name}\",\"path\":\"{path}\",\"damaged_tables\":[\"/a.sst\"]}}")
+    };
+    let (done, _) = back_up_answered(&disk, &mut (), made);
     assert_eq!(done.expect("it is there").damaged_tables, [Path::new("/a.sst")]);
 }
 
 #[test]
 fn it_is_removed_when_it_cannot_be_read_here() {
-    let (done, asked) = back_up_node(&disk(), "/elsewhere", &mut ());
+    let made = |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"/elsewhere/checkpoints/{name}\"}}");
+    let (done, asked) = back_up_answered(&disk(), &mut (), made);
     let error = done.expect_err("it is not there");
     assert!(matches!(error, CtlError::OutOfReach { .. }), "{error}");
     assert!(error.to_string().contains("do this on the node's machine"), "{error}");
     made_and_removed(&asked);
+}
+
+#[test]
+fn no_other_directory_than_that_of_the_checkpoint_is_read() {
+    for path in
+        [DATA, "/srv/data/checkpoints", "srv/data/checkpoints/NAME", "/srv/data/checkpoints/NAME/../.."]
+    {
+        let made =
+            move |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"{}\"}}", path.replace("NAME", name));
+        let disk = disk();
+        let (done, asked) = back_up_answered(&disk, &mut (), made);
+        let error = done.expect_err("it is another directory");
+        assert!(matches!(error, CtlError::NotTheCheckpoint { .. }), "{path}: {error}");
+        made_and_removed(&asked);
+        assert!(disk.file_names().iter().all(|file| !file.starts_with("/backups/objects")));
+    }
 }
 
 #[test]
@@ -118,7 +150,7 @@ fn it_is_removed_when_the_backup_is_ended() {
             true
         }
     }
-    let (done, asked) = back_up_node(&disk(), DATA, &mut Ended);
+    let (done, asked) = back_up_node(&disk(), &mut Ended);
     assert!(matches!(done, Err(CtlError::Cancelled)), "{done:?}");
     made_and_removed(&asked);
 }
@@ -136,11 +168,11 @@ fn one_that_a_killed_backup_left_is_removed_by_the_next() {
     }
     let disk = disk();
     let mut killed = Killed(&disk, None);
-    let (done, asked) = back_up_node(&disk, DATA, &mut killed);
+    let (done, asked) = back_up_node(&disk, &mut killed);
     done.expect("all is well");
     let name = made_and_removed(&asked);
     let left = killed.1.expect("there was progress");
-    let (done, asked) = back_up_node(&left, DATA, &mut ());
+    let (done, asked) = back_up_node(&left, &mut ());
     done.expect("all is well");
     assert_eq!(asked[0], Asked::Remove(name.to_owned()));
     assert_ne!(made_and_removed(&asked[1..]), name);
@@ -162,7 +194,7 @@ fn one_whose_answer_nobody_heard_is_removed_by_the_next() {
     assert!(!noted(&disk), "the node had it, and has removed it");
     let left = at_kill.take().expect("the node was asked");
     assert!(noted(&left));
-    let (done, asked) = back_up_node(&left, DATA, &mut ());
+    let (done, asked) = back_up_node(&left, &mut ());
     done.expect("all is well");
     assert_eq!(asked[0], Asked::Remove(name));
     made_and_removed(&asked[1..]);

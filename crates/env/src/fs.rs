@@ -14,12 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum OpenMode {
     /// Must be there; opened for reading only.
     Read,
+    /// Must be there and be a plain file, and its name no symbolic link; opened for reading only. Anything else is an
+    /// error of the kind [`InvalidInput`](io::ErrorKind::InvalidInput) and is not waited for, as opening a pipe would.
+    ReadPlain,
     /// Must be there; opened for reading and writing.
     ReadWrite,
     /// Must not be there; made empty, for reading and writing.
     CreateNew,
-    /// Made empty, or emptied if it was there; for reading and writing.
+    /// Made empty, or emptied if it was there; for reading and writing. An error where the name is a symbolic link.
     CreateOrTruncate,
+}
+
+impl OpenMode {
+    /// Whether the file is opened for reading only.
+    pub const fn is_read_only(self) -> bool {
+        matches!(self, Self::Read | Self::ReadPlain)
+    }
 }
 
 /// A file system. Paths are used as given; the caller joins them.
@@ -27,10 +37,10 @@ pub enum OpenMode {
 /// Errors are `std::io::Error`s. A full disk is [`io::ErrorKind::StorageFull`] or
 /// [`io::ErrorKind::QuotaExceeded`].
 pub trait Fs: Send + Sync {
-    /// Opens a file. The *name* of a new file is durable after [`Fs::sync_dir`] of its directory.
+    /// Opens a file. One that is made is for its owner alone (mode 0600). The *name* of a new file is durable after [`Fs::sync_dir`] of its directory.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
 
-    /// Makes a directory and those above it. Durable after [`Fs::sync_dir`] of the parent of each.
+    /// Makes a directory and those above it, for their owner alone (mode 0700). Durable after [`Fs::sync_dir`] of the parent of each.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
     /// Names (not paths) of the entries of a directory, sorted.
@@ -49,6 +59,12 @@ pub trait Fs: Send + Sync {
     /// the name.
     fn is_symlink(&self, path: &Path) -> io::Result<bool> {
         if self.exists(path)? { Ok(false) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Whether only the owner may use what has this name (mode `0?00`), and the administrator. True where the platform has
+    /// no such rights.
+    fn is_private(&self, path: &Path) -> io::Result<bool> {
+        if self.exists(path)? { Ok(true) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Renames a file over another, atomically for readers, or a directory to a name that is not taken. Durable,

@@ -10,7 +10,8 @@
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
 //! * [`histogram`]: counts of values by size;
-//! * [`BoundedQueue`]: a queue that says no.
+//! * [`BoundedQueue`]: a queue that says no;
+//! * [`shell_word`], [`shell_path`]: words for a shell line.
 
 mod cell;
 mod clock_anchor;
@@ -18,6 +19,7 @@ pub mod codec;
 pub mod histogram;
 mod queue;
 mod rng;
+mod shell;
 mod steady_wall;
 mod time;
 mod version;
@@ -26,6 +28,7 @@ pub use cell::{Cell, CellKind, CellMeta, CellRef};
 pub use clock_anchor::ClockAnchor;
 pub use queue::{BoundedQueue, QueueFull};
 pub use rng::Rng;
+pub use shell::{shell_path, shell_word};
 pub use steady_wall::SteadyWall;
 pub use time::{Instant, Now, WallTime, nanos};
 pub use version::{Hlc, NodeTag, Version, VersionParseError};

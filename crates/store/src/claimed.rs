@@ -108,6 +108,7 @@ impl Claimed {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
         let lock = directory::lock(fs, dir)?;
+        directory::warn_if_shared(fs, dir);
         let StoreOptions { engine, membership, new_tag, away_max, after_absence, snapshot_age } = options;
         let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
         let now = env.clock.now().wall;

@@ -26,6 +26,18 @@ pub(crate) fn create(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Warns of a directory that others than its owner may use, as earlier releases made it where the umask allowed. It is
+/// left as it is: an operator may have given a group access, and the files that this release makes are private.
+pub(crate) fn warn_if_shared(fs: &dyn Fs, dir: &Path) {
+    if matches!(fs.is_private(dir), Ok(false)) {
+        tracing::warn!(
+            "other users of this machine may look into the data directory, and read files that an earlier release made in \
+             it: chmod -R go= {}",
+            stdx::shell_path(dir)
+        );
+    }
+}
+
 /// Takes the directory for this process.
 pub(crate) fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, StoreError> {
     let path = dir.join(LOCK);

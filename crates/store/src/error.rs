@@ -45,7 +45,7 @@ pub enum StoreError {
     /// The file that tells how far the log was durable is not what was written.
     #[error(
         "{} is corrupt: {detail}; to start without the check that nothing of the log is missing: echo unknown > {}",
-        path.display(), path.display()
+        path.display(), stdx::shell_path(path)
     )]
     LogMarkCorrupt {
         /// The file.

@@ -57,7 +57,7 @@ impl Missing {
             Self::Data => format!("{} is missing or holds no data, and it did", data.join(SHARD).display()),
             Self::Mark => format!(
                 "{} is missing or belongs to another node, so that a log that was cut would not be noticed",
-                log_mark::path(data).display()
+                stdx::shell_path(&log_mark::path(data))
             ),
         }
     }

@@ -7,6 +7,7 @@ use ctl::{BackupNumber, CtlError, Manifest, Repository};
 use env::Env;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use stdx::{shell_path, shell_word};
 use store::AfterRestore;
 
 /// Make a data directory of a backup. Every checksum is checked on the way.
@@ -63,7 +64,7 @@ fn text_of(arguments: &Arguments, manifest: &Manifest) -> String {
         manifest.number,
         Count(manifest.files.len() as u64, "file"),
         Bytes(manifest.bytes()),
-        start_with(manifest, &data)
+        start_with(manifest, &shell_path(&arguments.data))
     )
 }
 
@@ -112,10 +113,11 @@ impl Arguments {
     }
 }
 
-/// How the node is started that was restored.
+/// How the node is started that was restored; `data` is a word of a shell line.
 fn start_with(manifest: &Manifest, data: &str) -> String {
     if manifest.has_peers() {
-        let (nodes, own) = (manifest.nodes.join(","), &manifest.own);
+        let nodes = shell_word(manifest.nodes.join(",").as_bytes());
+        let own = shell_word(manifest.own.as_bytes());
         format!(
             "start it with: veche serve --data {data} --cluster {nodes} --self-url {own}, and its other flags"
         )

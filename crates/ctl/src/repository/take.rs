@@ -7,7 +7,7 @@ use crate::files::{self, UNFINISHED};
 use crate::progress::{Meter, Observer};
 use std::path::Path;
 use stdx::WallTime;
-use store::Identity;
+use store::{IDENTITY_FILE, Identity};
 
 /// Not part of a data directory's content.
 const LOCK: &str = "LOCK";
@@ -41,11 +41,12 @@ impl Repository {
         observer: &mut dyn Observer,
     ) -> Result<Taken, CtlError> {
         let fs = &**self.fs();
+        let mut paths = files::tree(fs, source)?;
+        files::refuse_other_than_plain(fs, &source.join(IDENTITY_FILE))?;
         let identity = Identity::load(fs, source)?;
         let (number, unreadable) = self.next_number(&identity)?;
         self.remove_unfinished()?;
 
-        let mut paths = files::tree(fs, source)?;
         paths.retain(|path| path.rsplit('/').next() != Some(LOCK));
         let origins = paths
             .iter()

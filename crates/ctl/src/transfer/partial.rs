@@ -1,7 +1,8 @@
 //! A file that is there when it is whole, or not at all.
 
 use crate::error::CtlError;
-use env::{Env, File, Fs, OpenMode};
+use crate::files;
+use env::{Env, File, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,8 +32,7 @@ impl PartialFile {
         let mut partial = path.as_os_str().to_owned();
         partial.push(PARTIAL);
         let partial = PathBuf::from(partial);
-        let file =
-            env.fs.open(&partial, OpenMode::CreateOrTruncate).map_err(CtlError::io("create", &partial))?;
+        let file = files::create_anew(&*env.fs, &partial)?;
         let (fs, path) = (Arc::clone(&env.fs), path.to_owned());
         Ok(Self { fs, file, partial, path, len: 0, is_finished: false })
     }

@@ -118,6 +118,10 @@ impl Fs for FaultFs {
         Ok(Arc::new(FaultFile::new(file, path, Arc::clone(&self.faults))))
     }
 
+    fn is_private(&self, path: &Path) -> io::Result<bool> {
+        self.inner.is_private(path)
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.call(OperationKind::CreateDir, path, || self.inner.create_dir_all(path))
     }

@@ -181,12 +181,14 @@ impl Fs for MemFs {
                 state.resize(id, 0)?;
                 id
             }
-            (Some(Entry::File(id)), OpenMode::Read | OpenMode::ReadWrite) => id,
+            (Some(Entry::File(id)), OpenMode::Read | OpenMode::ReadPlain | OpenMode::ReadWrite) => id,
             (None, OpenMode::CreateNew | OpenMode::CreateOrTruncate) => state.create(slot),
-            (None, OpenMode::Read | OpenMode::ReadWrite) => return Err(io::ErrorKind::NotFound.into()),
+            (None, OpenMode::Read | OpenMode::ReadPlain | OpenMode::ReadWrite) => {
+                return Err(io::ErrorKind::NotFound.into());
+            }
         };
         state.node_mut(id).handles += 1;
-        Ok(Arc::new(MemFile::new(Arc::clone(&self.disk), id, mode != OpenMode::Read)))
+        Ok(Arc::new(MemFile::new(Arc::clone(&self.disk), id, !mode.is_read_only())))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
