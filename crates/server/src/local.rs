@@ -3,11 +3,11 @@
 use crate::config::Config;
 use crate::links::{NotAnAddress, PeerAddress};
 use crate::read_pool::ReadPool;
-use cluster::{Asker, ClusterView, LinkId, Member, NodeStatus, PeerHello, Standing};
+use cluster::{Asker, ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Standing};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::Hlc;
+use stdx::{Hlc, WallTime};
 use store::{Opened, Store};
 use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
@@ -80,6 +80,17 @@ impl Local {
             secret: self.secret.clone(),
             versions: ProtocolVersions::OURS,
         }
+    }
+
+    /// What a request to the node `to` begins to show, that this node belongs to the cluster.
+    pub(crate) fn early_proof(&self, to: NodeIndex, now: WallTime) -> String {
+        self.secret.early_proof(self.member.me, to, now)
+    }
+
+    /// The peer that has made this early proof for this node.
+    pub(crate) fn check_early_proof(&self, text: &str, now: WallTime) -> Option<NodeIndex> {
+        let from = self.secret.check_early_proof(text, self.member.me, now)?;
+        (from != self.member.me && from.0 < self.member.layout.len()).then_some(from)
     }
 
     /// A number for a link that arrives; never given twice.

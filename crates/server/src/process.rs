@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
 use crate::gauges::Gauges;
-use crate::links::{Complaints, Resolver};
+use crate::links::{Complaints, Handshakes, Resolver};
 use crate::local::Local;
 use crate::metrics::Metrics;
 use crate::places::Places;
@@ -19,10 +19,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::Instant;
-use tokio::sync::{Semaphore, mpsc};
-
-/// Handshakes under way with those who dial this node, at most.
-const HANDSHAKES_MAX: usize = 256;
+use tokio::sync::mpsc;
 
 /// What the threads of a node share.
 pub(crate) struct Process {
@@ -52,8 +49,8 @@ pub(crate) struct Process {
     pub(crate) control: mpsc::Sender<FromThreads>,
     pub(crate) resolver: Resolver,
     pub(crate) complaints: Complaints,
-    /// Room for handshakes of those who dial this node.
-    pub(crate) handshakes: Semaphore,
+    /// Places for handshakes with those who dial this node.
+    pub(crate) handshakes: Arc<Handshakes>,
     /// Links refused here or by the peer, because the nodes do not fit together.
     pub(crate) refused_links: AtomicU64,
     state: AtomicU8,
@@ -96,7 +93,7 @@ impl Process {
             control,
             resolver: Resolver::default(),
             complaints: Complaints::default(),
-            handshakes: Semaphore::new(HANDSHAKES_MAX),
+            handshakes: Arc::new(Handshakes::new(usize::from(nodes.get()))),
             refused_links: AtomicU64::new(0),
             state: AtomicU8::new(STARTING),
             env,

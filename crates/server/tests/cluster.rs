@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::Membership;
 
@@ -414,6 +415,70 @@ fn clients_do_not_crowd_peers_out() {
     cluster.exchange(0, get("k")).assert_problem(503, "connections");
     drop(crowd);
     cluster.wait_until_serving(0);
+    cluster.stop_all();
+}
+
+/// Handshakes that strangers begin at `address` and do not finish, always `count` of them, until `ends`.
+fn flood(address: SocketAddr, count: usize, ends: &AtomicBool) {
+    let begin = || {
+        let mut socket = TcpStream::connect(address).ok()?;
+        let request = format!(
+            "GET /v0/peer HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: veche\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(socket)
+    };
+    let is_open = |socket: &mut TcpStream| loop {
+        match socket.read(&mut [0; 1_024]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let mut sockets: Vec<_> = (0..count).map(|_| begin()).collect();
+    while !ends.load(Ordering::Relaxed) {
+        for socket in &mut sockets {
+            if !socket.as_mut().is_some_and(is_open) {
+                *socket = begin();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_flood_of_handshakes_takes_no_place_of_a_peer() {
+    let mut cluster = Cluster::prepare(2);
+    let config = |cluster: &Cluster, node| Config {
+        secret: Some("a secret of the cluster".to_owned()),
+        ..cluster.config(node)
+    };
+    cluster.start_with(0, config(&cluster, 0));
+    let dropped = |cluster: &Cluster, dialer: &str| {
+        let metrics = cluster.exchange(0, bare("GET", "/metrics")).text().to_owned();
+        let name = format!("veche_handshakes_dropped_total{{dialer=\"{dialer}\"}} ");
+        let sample = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        sample.expect("it is counted").parse::<u64>().expect("a number")
+    };
+    let (address, ends) = (cluster.addresses[0], &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(move || flood(address, 400, ends));
+        eventually("there are more than places", || dropped(&cluster, "stranger") > 0);
+        cluster.start_with(1, config(&cluster, 1));
+        cluster.wait_until_serving(1);
+        cluster.wait_until_serving(0);
+        cluster.wait_until_seen(0, 1, "up");
+        cluster.wait_until_seen(1, 0, "up");
+        eventually("each thread and the node have linked", || {
+            let metrics = cluster.exchange(1, bare("GET", "/metrics"));
+            metrics.text().contains("veche_links{dialed_by=\"self\"} 3")
+        });
+        let before = dropped(&cluster, "stranger");
+        eventually("the flood goes on", || dropped(&cluster, "stranger") > before);
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(dropped(&cluster, "peer"), 0);
     cluster.stop_all();
 }
 

@@ -9,6 +9,10 @@ pub const PATH: &str = "/v0/peer";
 /// The name of the protocol, in the header `Upgrade`.
 pub const PROTOCOL: &str = "veche";
 
+/// The header of a request that has the dialer's early proof ([`Secret::early_proof`](crate::handshake::Secret::early_proof)).
+/// A request of an earlier release has none.
+pub const PROOF_FIELD: &str = "Veche-Proof";
+
 /// The longest head of an answer, in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 10;
 
@@ -44,14 +48,17 @@ pub enum UpgradeError {
     Malformed,
 }
 
-/// The dialer's request to the node at `host`, a host with a port.
+/// The dialer's request to the node at `host`, a host with a port, with its early `proof`.
 ///
 /// # Panics
-/// When `host` has characters that no host has, which would change the request.
-pub fn request(host: &str) -> Vec<u8> {
+/// When `host` or `proof` has characters that would change the request.
+pub fn request(host: &str, proof: &str) -> Vec<u8> {
     assert!(host.bytes().all(|byte| byte.is_ascii_graphic()), "no host is called {host:?}");
-    format!("GET {PATH} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n")
-        .into_bytes()
+    assert!(proof.bytes().all(|byte| byte.is_ascii_graphic()), "no proof is {proof:?}");
+    format!(
+        "GET {PATH} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n{PROOF_FIELD}: {proof}\r\n\r\n"
+    )
+    .into_bytes()
 }
 
 /// The acceptor's answer.
@@ -118,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_request_is_http() {
-        let bytes = request("10.0.0.1:7700");
+        let bytes = request("10.0.0.1:7700", "1-2-3");
         let mut fields = [httparse::EMPTY_HEADER; 4];
         let mut parsed = httparse::Request::new(&mut fields);
         assert_eq!(parsed.parse(&bytes), Ok(httparse::Status::Complete(bytes.len())));

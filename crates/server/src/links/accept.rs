@@ -1,7 +1,8 @@
 //! Accepted links: from the first request to the door.
 //!
 //! **Promise.** A connection that does not shake hands in time, or says anything that is not a handshake, is
-//! dropped; no more shake hands at once than there is room for. Whoever has proved to be a peer is shown to the
+//! dropped; handshakes under way are bounded, and strangers keep no known peer out ([`handshakes`](super::handshakes)).
+//! Whoever has proved to be a peer is shown to the
 //! node, which lets it in or not. Who is refused is told why, and the log says it once in a while.
 //!
 //! **Mechanism.** The connection belongs to the thread that accepted it until the peer has proved who it is; then
@@ -22,7 +23,9 @@ use tokio::net::TcpStream;
 use wire::handshake::{AcceptStep, Acceptor, HandshakeError};
 use wire::{Inbox, InboxLimits, upgrade};
 
-/// From the first byte to the proof, at most.
+/// To the end of the request's head, at most.
+const HEAD_TIME: Duration = Duration::from_millis(500);
+/// From there to the proof, at most.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
 /// How long who is refused has to hear why.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
@@ -88,13 +91,18 @@ pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
 
 /// Shakes hands on a connection over which this has come, and leaves the peer with the control thread.
 pub(crate) async fn shake_hands(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
-    let Ok(_room) = process.handshakes.try_acquire() else {
-        return tracing::debug!("a handshake too many: the connection is dropped");
-    };
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
     let mut talk = Talk { socket, waiting: came };
-    let met = tokio::time::timeout(HANDSHAKE_TIME, meet(&mut talk, process)).await;
+    let read = process.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, talk.take_head())).await;
+    let Some(Ok(Ok(head))) = read else {
+        return tracing::debug!(peer = from, "no link: its request did not come, or too many others did");
+    };
+    let head = String::from_utf8_lossy(&head);
+    let Some(_place) = process.handshakes.enter(known_dialer(&head, process)) else {
+        return tracing::debug!(peer = from, "a handshake too many: the connection is dropped");
+    };
+    let met = tokio::time::timeout(HANDSHAKE_TIME, meet(&mut talk, &head, process)).await;
     match met.unwrap_or(Err(AcceptError::TimedOut)) {
         Ok((local, hello, acceptor)) => leave_at_door(talk, process, local, hello, acceptor),
         Err(error) => {
@@ -106,13 +114,13 @@ pub(crate) async fn shake_hands(socket: TcpStream, came: Vec<u8>, process: &Arc<
     }
 }
 
-/// From the request to the proof.
+/// From the request with this head to the proof.
 async fn meet<'a>(
     talk: &mut Talk,
+    head: &str,
     process: &'a Process,
 ) -> Result<(&'a Local, PeerHello, Acceptor), AcceptError> {
-    let head = talk.take_head().await?;
-    if !is_peer(&head) || !asks_for_upgrade(&head) {
+    if !is_peer(head.as_bytes()) || !asks_for_upgrade(head) {
         return Err(AcceptError::NotAPeer);
     }
     let local = process.local.get().ok_or(AcceptError::Starting)?;
@@ -127,13 +135,20 @@ async fn meet<'a>(
     }
 }
 
-fn asks_for_upgrade(head: &[u8]) -> bool {
-    let asks = |line: &str| {
-        line.split_once(':').is_some_and(|(name, value)| {
-            name.eq_ignore_ascii_case("upgrade") && value.trim().eq_ignore_ascii_case(upgrade::PROTOCOL)
-        })
-    };
-    String::from_utf8_lossy(head).lines().any(asks)
+fn asks_for_upgrade(head: &str) -> bool {
+    fields(head, "upgrade").any(|value| value.eq_ignore_ascii_case(upgrade::PROTOCOL))
+}
+
+/// The peer whose early proof the head of a request has.
+fn known_dialer(head: &str, process: &Process) -> Option<NodeIndex> {
+    let local = process.local.get()?;
+    local.check_early_proof(fields(head, upgrade::PROOF_FIELD).next()?, process.clock.now().wall)
+}
+
+/// The values of the fields of this name in the head of a request.
+fn fields<'a>(head: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
 fn leave_at_door(talk: Talk, process: &Process, local: &Local, hello: PeerHello, acceptor: Acceptor) {
@@ -229,10 +244,11 @@ mod tests {
 
     #[test]
     fn what_peers_ask_for_is_recognised() {
-        let request = upgrade::request("a:1");
-        assert!(is_peer(&request) && asks_for_upgrade(&request));
-        let plain = b"GET /v0/peer HTTP/1.1\r\nHost: a:1\r\n\r\n";
-        assert!(is_peer(plain) && !asks_for_upgrade(plain));
+        let request = String::from_utf8(upgrade::request("a:1", "1-2-3")).unwrap();
+        assert!(is_peer(request.as_bytes()) && asks_for_upgrade(&request));
+        assert_eq!(fields(&request, upgrade::PROOF_FIELD).collect::<Vec<_>>(), ["1-2-3"]);
+        let plain = "GET /v0/peer HTTP/1.1\r\nHost: a:1\r\n\r\n";
+        assert!(is_peer(plain.as_bytes()) && !asks_for_upgrade(plain));
         for other in [&b"GET /v0/peers "[..], b"GET /v0/peer", b"PUT /v0/peer ", b""] {
             assert!(!is_peer(other), "{other:?}");
         }

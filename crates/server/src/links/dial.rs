@@ -67,7 +67,8 @@ async fn attempt(
 ) -> Result<Opened, DialError> {
     let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
     let mut talk = Talk { socket, waiting: Vec::new() };
-    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, asker)).await;
+    let proof = local.early_proof(node, process.clock.now().wall);
+    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, asker, &proof)).await;
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
     {
@@ -99,8 +100,9 @@ async fn shake_hands(
     local: &Local,
     node: NodeIndex,
     asker: Asker,
+    proof: &str,
 ) -> Result<(PeerHello, u8, Vec<u8>), DialError> {
-    talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header())).await?;
+    talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
     let answer_len = loop {
         match upgrade::parse_response(&talk.waiting)? {
             upgrade::Response::NeedMore => talk.listen().await?,

@@ -15,6 +15,7 @@ mod address;
 mod complaints;
 mod counters;
 pub(crate) mod dial;
+mod handshakes;
 mod link;
 mod talk;
 
@@ -25,6 +26,7 @@ pub(crate) use address::{NotAnAddress, PeerAddress, Resolver};
 use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use complaints::Complaints;
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
+pub(crate) use handshakes::Handshakes;
 pub(crate) use link::LinkTask;
 use link::{Flushed, Link};
 use std::collections::BTreeMap;

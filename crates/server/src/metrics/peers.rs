@@ -108,6 +108,10 @@ fn links(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
         .count(&[("dialed_by", "peer")], all.accepted);
     let help = "Links refused here or by a peer because the nodes do not fit together.";
     out.counter("veche_links_refused_total", help).count(&[], process.refused_links.load(Ordering::Relaxed));
+    let help = "Connections that were dropped before their handshake for lack of a place, by who dialed.";
+    out.counter("veche_handshakes_dropped_total", help)
+        .count(&[("dialer", "peer")], process.handshakes.peers_dropped())
+        .count(&[("dialer", "stranger")], process.handshakes.strangers_dropped());
     out.counter("veche_link_write_calls_total", "Calls to the system that wrote to peers.")
         .count(&[], all.write_calls);
 }

@@ -29,6 +29,7 @@
 mod acceptor;
 mod dialer;
 mod digest;
+mod early;
 mod error;
 mod hello;
 mod parcel;

@@ -1,5 +1,6 @@
 //! The cluster's secret, and proofs that one knows it.
 
+use cluster::NodeIndex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
@@ -32,6 +33,21 @@ impl Secret {
     /// Whether the other side has proved it. Takes as long whatever the proof is.
     pub(super) fn verify(&self, direction: Direction, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
         self.mac(direction, dial, accept).verify_slice(proof).is_ok()
+    }
+
+    /// Proves it to the node `to` before the handshake, as the node `from`. See `early`.
+    pub(super) fn early_mac(&self, from: NodeIndex, to: NodeIndex, hour: u64) -> [u8; PROOF_LEN] {
+        self.early(from, to, hour).finalize().into_bytes().into()
+    }
+
+    /// Whether this is how the MAC of [`Secret::early_mac`] begins. Takes as long whatever it is.
+    pub(super) fn verify_early_mac(&self, from: NodeIndex, to: NodeIndex, hour: u64, mac: &[u8]) -> bool {
+        self.early(from, to, hour).verify_truncated_left(mac).is_ok()
+    }
+
+    fn early(&self, from: NodeIndex, to: NodeIndex, hour: u64) -> Hmac<Sha256> {
+        let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("an HMAC takes keys of any length");
+        mac.chain_update(b"veche early").chain_update([from.0, to.0]).chain_update(hour.to_le_bytes())
     }
 
     /// Hellos need no separator: they tell their own length.
