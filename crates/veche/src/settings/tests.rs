@@ -110,13 +110,13 @@ fn a_secret_said_first_in_either_form_counts() {
 #[test]
 fn an_unknown_key_is_named() {
     let error = Settings::parse("thread = 4").unwrap_err();
-    assert!(error.contains("unknown field `thread`"), "{error}");
+    assert!(error.contains("unknown setting `thread`"), "{error}");
 }
 
 #[test]
 fn what_is_wrong_with_a_file_is_one_line_that_says_where() {
     for (text, place) in [
-        ("thread = 4", "line 1: unknown field"),
+        ("thread = 4", "line 1: unknown setting"),
         ("log = \"info\"\n\nmemory = 64 MiB\n", "line 3: "),
         ("log = \"info\"\nthreads = \"x\"", "line 2: "),
         ("threads = 1\nthreads = 2", "line 2: "),
