@@ -50,6 +50,8 @@ pub struct Config {
     pub snapshot_age: Duration,
     /// Bounds on what clients and peers can hold.
     pub limits: Limits,
+    /// Sentences for the operator about these settings, told in the log at the start and in the status.
+    pub warnings: Vec<String>,
 }
 
 impl Config {

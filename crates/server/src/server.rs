@@ -596,6 +596,7 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
         removed_files = recovery.orphans,
         "serving"
     );
+    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if config.engine.durability == engine::Durability::Os {
         tracing::warn!("--durability os: the loss of power may undo acknowledged writes");
     }

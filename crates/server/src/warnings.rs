@@ -71,6 +71,7 @@ fn of_configuration(process: &Process) -> Vec<String> {
             process.rules.default_from
         ));
     }
+    warnings.extend(process.config.warnings.iter().cloned());
     warnings
 }
 

@@ -69,6 +69,7 @@ impl Cluster {
             value_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
             snapshot_age: Duration::from_secs(60),
+            warnings: Vec::new(),
             metrics: true,
             limits: Limits::default(),
         }

@@ -49,6 +49,7 @@ fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
         value_bytes_max: 1 << 20,
         drain_delay: Duration::ZERO,
         snapshot_age: Duration::from_secs(60),
+        warnings: Vec::new(),
         metrics: true,
         limits: Limits::default(),
     }

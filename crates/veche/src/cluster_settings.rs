@@ -1,13 +1,21 @@
 //! What makes a node a member of a cluster: who the others are, which one it is itself, and what proves it.
+//!
+//! A secret that can be tried out, or that other users of the machine can read, is warned of. A node with an empty data
+//! directory that listens beyond loopback refuses a short one. A cluster that has one already keeps running with it.
 
 use crate::node_url::NodeUrl;
 use serde::Deserialize;
 use std::fmt;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use store::Membership;
 
+/// A shorter secret can be tried out, by a process that has dialed one node once.
+const SECRET_BYTES_MIN: usize = 16;
+/// The bit of a file's mode that lets every user read it.
+const OTHERS_READ: u32 = 0o004;
 /// A longer file is not a secret.
 const SECRET_BYTES_MAX: usize = 4_096;
 
@@ -40,6 +48,10 @@ pub(crate) struct ClusterSettings<'a> {
     pub(crate) secret_file: Option<&'a PathBuf>,
     /// As it was written; the address of this node unless `self_url` says another.
     pub(crate) listen: &'a str,
+    /// The data directory holds no node yet.
+    pub(crate) is_new: bool,
+    /// The cluster is older than its node's data directory, and has a short secret.
+    pub(crate) allow_short_secret: bool,
 }
 
 /// What they come to.
@@ -49,6 +61,8 @@ pub(crate) struct Cluster {
     pub(crate) self_name: String,
     pub(crate) default_from: u8,
     pub(crate) secret: Option<String>,
+    /// Sentences for the operator.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl ClusterSettings<'_> {
@@ -68,8 +82,46 @@ impl ClusterSettings<'_> {
                  set --cluster-secret or --cluster-secret-file to the same text on all nodes, or listen on 127.0.0.1"
             ));
         }
+        let mut warnings = Vec::new();
+        if let Some(secret) = &secret {
+            self.check_secret(secret.len(), exposed, &mut warnings)?;
+        } else if let Some(address) = exposed {
+            warnings.push(format!(
+                "This node listens on {address} and asks nobody for a secret: whoever reaches it may read, write and delete \
+                 everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
+            ));
+        }
         let membership = Membership::of(nodes.iter().map(ToString::to_string).collect());
-        Ok(Cluster { membership, self_name: own.to_string(), default_from, secret })
+        Ok(Cluster { membership, self_name: own.to_string(), default_from, secret, warnings })
+    }
+
+    /// Refuses a secret of `len` bytes that a new node must not begin with, and warns of one that is weak otherwise.
+    fn check_secret(
+        &self,
+        len: usize,
+        exposed: Option<&IpAddr>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), String> {
+        if len < SECRET_BYTES_MIN {
+            if exposed.is_some() && self.is_new && !self.allow_short_secret {
+                return Err(format!(
+                    "the cluster's secret has {len} bytes, and a new node that listens beyond loopback needs one of at least \
+                     {SECRET_BYTES_MIN}: whoever reaches a node can try out shorter ones. Make one with: openssl rand -hex 32. \
+                     If this node replaces a lost one of a cluster that has this secret already, add --allow-short-secret"
+                ));
+            }
+            warnings.push(format!(
+                "The cluster's secret has {len} bytes: whoever reaches a node can try out secrets of less than \
+                 {SECRET_BYTES_MIN}. Make a longer one (openssl rand -hex 32) and restart all nodes with it together."
+            ));
+        }
+        if let Some(file) = self.secret_file.filter(|file| is_readable_by_all(file)) {
+            warnings.push(format!(
+                "Every user of this machine may read the cluster's secret: chmod o-rwx {}",
+                stdx::shell_path(file)
+            ));
+        }
+        Ok(())
     }
 
     fn nodes(&self) -> Result<Vec<NodeUrl>, String> {
@@ -151,6 +203,10 @@ impl ClusterSettings<'_> {
     }
 }
 
+fn is_readable_by_all(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|metadata| metadata.mode() & OTHERS_READ != 0)
+}
+
 /// The text of a file, without the end of the line that editors put behind it.
 fn read_secret(file: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(file)
@@ -172,6 +228,8 @@ mod tests {
         secret: None,
         secret_file: None,
         listen: "127.0.0.1:0",
+        is_new: false,
+        allow_short_secret: false,
     };
 
     fn urls(list: &str) -> Vec<String> {
@@ -213,6 +271,34 @@ mod tests {
             let closed = ClusterSettings { secret: Some(&secret), ..open }.resolve(&[LOOPBACK, address]);
             assert_eq!(closed.map(|cluster| cluster.secret), Ok(Some("s".to_owned())));
         }
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_where_a_node_is_new_and_can_be_reached_and_warned_of_elsewhere() {
+        let cluster = urls("http://a:1,http://b:1");
+        let (short, long) = (Secret("x".repeat(15)), Secret("x".repeat(16)));
+        let new =
+            ClusterSettings { cluster: &cluster, listen: "a:1", secret: Some(&short), is_new: true, ..ALONE };
+        let refusal = new.resolve(&[ANYWHERE]).expect_err("it is short");
+        assert!(refusal.contains("15 bytes") && refusal.contains("--allow-short-secret"), "{refusal}");
+        let warnings_of = |settings: ClusterSettings<'_>, address| {
+            settings.resolve(&[address]).expect("it starts").warnings.join(" ")
+        };
+        let existing = ClusterSettings { is_new: false, ..new };
+        let allowed = ClusterSettings { allow_short_secret: true, ..new };
+        for warnings in
+            [warnings_of(new, LOOPBACK), warnings_of(existing, ANYWHERE), warnings_of(allowed, ANYWHERE)]
+        {
+            assert!(warnings.contains("has 15 bytes"), "{warnings}");
+        }
+        assert_eq!(warnings_of(ClusterSettings { secret: Some(&long), ..new }, ANYWHERE), "");
+    }
+
+    #[test]
+    fn a_node_that_everybody_reaches_is_warned_of() {
+        assert_eq!(ALONE.resolve(&[LOOPBACK]).expect("alone").warnings, [""; 0]);
+        let warnings = ALONE.resolve(&[ANYWHERE]).expect("alone").warnings;
+        assert!(warnings[0].contains("whoever reaches it may read"), "{warnings:?}");
     }
 
     #[test]

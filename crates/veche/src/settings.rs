@@ -78,6 +78,18 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_CLUSTER_SECRET_FILE", value_name = "FILE")]
     #[serde(alias = "cluster_secret_file")]
     cluster_secret_file: Option<PathBuf>,
+    /// For a node that replaces a lost one of a cluster with a secret of less than 16 bytes: start all the same
+    #[arg(
+        long,
+        env = "VECHE_ALLOW_SHORT_SECRET",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    #[serde(alias = "allow_short_secret")]
+    allow_short_secret: Option<bool>,
     /// A second address, for other nodes; the first one serves them too [default: none]
     #[arg(long, env = "VECHE_PEER_LISTEN", value_name = "HOST:PORT")]
     #[serde(alias = "peer_listen")]
@@ -206,6 +218,7 @@ impl Settings {
             after_absence: self.after_absence.or(other.after_absence),
             cluster_secret,
             cluster_secret_file,
+            allow_short_secret: self.allow_short_secret.or(other.allow_short_secret),
             peer_listen: self.peer_listen.or(other.peer_listen),
             memory: self.memory.or(other.memory),
             durability: self.durability.or(other.durability),
@@ -238,8 +251,10 @@ impl Settings {
         let peer_listen = self.peer_listen.as_deref();
         let peer_listen = peer_listen.map(|text| resolve_address("--peer-listen", text)).transpose()?;
         let addresses: Vec<_> = [listen].into_iter().chain(peer_listen).map(|address| address.ip()).collect();
-        let Cluster { membership, self_name, default_from, secret } =
-            self.cluster_settings(listen_text).resolve(&addresses)?;
+        let data = self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
+        let is_new = !data.join(store::IDENTITY_FILE).exists();
+        let Cluster { membership, self_name, default_from, secret, warnings } =
+            self.cluster_settings(listen_text, is_new).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
         let threads = self.threads.map_or(machine.cores, AtLeastOne::get);
@@ -260,7 +275,7 @@ impl Settings {
         }
         Ok(Config {
             listen,
-            data: self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT)),
+            data,
             peer_listen,
             membership,
             self_name,
@@ -281,10 +296,11 @@ impl Settings {
             metrics: self.metrics != Some(Switch::Off),
             snapshot_age: self.snapshot_age.map_or(store::SNAPSHOT_AGE_DEFAULT, |span| span.0),
             limits,
+            warnings,
         })
     }
 
-    fn cluster_settings<'a>(&'a self, listen: &'a str) -> ClusterSettings<'a> {
+    fn cluster_settings<'a>(&'a self, listen: &'a str, is_new: bool) -> ClusterSettings<'a> {
         ClusterSettings {
             cluster: self.cluster.as_deref().unwrap_or_default(),
             self_url: self.self_url.as_deref(),
@@ -292,6 +308,8 @@ impl Settings {
             secret: self.cluster_secret.as_ref(),
             secret_file: self.cluster_secret_file.as_ref(),
             listen,
+            is_new,
+            allow_short_secret: self.allow_short_secret.unwrap_or_default(),
         }
     }
 

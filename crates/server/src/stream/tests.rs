@@ -42,6 +42,7 @@ fn config() -> Config {
         drain_delay: Duration::ZERO,
         metrics: false,
         snapshot_age: Duration::from_secs(60),
+        warnings: Vec::new(),
         limits: Limits::default(),
     }
 }
