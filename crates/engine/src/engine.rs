@@ -18,7 +18,7 @@ use crate::sstable::{Table, TableFiles, TableId, TableMeta};
 use crate::stats::Counters;
 use crate::view::{LoggedMemtable, Replayable, View};
 use crate::wal::{LogEnd, Meter, SegmentId, Settling, Spares, Wal};
-use crate::{Error, Options};
+use crate::{Error, Options, urgency};
 use arc_swap::ArcSwap;
 use env::{DirLock, Env};
 use parking_lot::Mutex;
@@ -165,6 +165,12 @@ impl Engine {
         self.shared.backlog()
     }
 
+    /// Which part of the time compaction should have a processor whatever else wants it, from 0 to 1: it grows with what
+    /// compaction owes. For hosts that step the jobs themselves.
+    pub fn compaction_share(&self) -> f64 {
+        self.shared.compaction_share()
+    }
+
     /// The greatest version of any cell in the memtables and tables.
     pub fn version_max(&self) -> Version {
         let view = self.shared.view.load();
@@ -256,6 +262,22 @@ impl Shared {
         self.backlog_of(&self.view.load())
     }
 
+    /// Which part of the time compaction claims a processor, from 0 to 1.
+    pub(crate) fn compaction_share(&self) -> f64 {
+        let backlog = self.unmerged(self.backlog());
+        urgency::share(&backlog, self.background.compaction.bytes_per_second())
+    }
+
+    /// A backlog less what the compactions under way have merged of it.
+    fn unmerged(&self, backlog: Backlog) -> Backlog {
+        let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
+        Backlog {
+            level0_fraction: (backlog.level0_fraction - level0_merged).max(0.0),
+            debt_bytes: backlog.debt_bytes.saturating_sub(self.background.merged_bytes()),
+            ..backlog
+        }
+    }
+
     pub(crate) fn backlog_of(&self, view: &View) -> Backlog {
         let buffered_bytes = self.buffered_bytes(view.memtables().map(|logged| logged.memtable.bytes()));
         Backlog {
@@ -302,13 +324,7 @@ impl Shared {
     }
 
     fn pressure_by(&self, view: &View, backlog: Backlog) -> Pressure {
-        let Backlog { buffered_fraction, level0_fraction, debt_bytes } = backlog;
-        let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
-        let backlog = Backlog {
-            buffered_fraction,
-            level0_fraction: (level0_fraction - level0_merged).max(0.0),
-            debt_bytes: debt_bytes.saturating_sub(self.background.merged_bytes()),
-        };
+        let backlog = self.unmerged(backlog);
         let level0_over = Pressure::level0_over(backlog.level0_fraction, self.options.level0_tables);
         Pressure {
             backlog,

@@ -85,6 +85,7 @@ mod snapshot;
 mod speed;
 pub mod sstable;
 mod stats;
+mod urgency;
 mod verify;
 mod view;
 pub mod wal;

@@ -67,6 +67,8 @@ pub(crate) struct Signals {
     pub(crate) flush: Signal,
     /// The levels have changed.
     pub(crate) compact: Signal,
+    /// The pauses of who compacts in a hurry: only the end of the engine is told.
+    pub(crate) hurry: Signal,
     /// A memtable was flushed, or the backlog shrank.
     pub(crate) room: Signal,
     /// Nobody has anything to say to who scrubs but the end of the engine.
@@ -79,8 +81,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Wakes everybody: the engine or its workers are stopping.
     pub(crate) fn notify_all(&self) {
-        let Self { commit, committed, flush, compact, room, scrub, retry, .. } = self;
-        for signal in [commit, committed, flush, compact, room, scrub, retry] {
+        let Self { commit, committed, flush, compact, hurry, room, scrub, retry, .. } = self;
+        for signal in [commit, committed, flush, compact, hurry, room, scrub, retry] {
             signal.notify();
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals; if the host
 //! wants it, one scrubs. All but the first run at a lower priority, so that work which nobody waits for does not take
-//! the processor from those who serve. The commit thread paces: between two groups it pauses as long as the backlog
-//! asks for.
+//! the processor from those who serve. One more thread compacts at the priority of those who serve, for a share of the
+//! time that grows with what compaction owes (see [`urgency`]). The commit thread paces: between two groups it pauses as
+//! long as the backlog asks for.
 
 use crate::Error;
 use crate::engine::Engine;
 use crate::jobs::Progress;
+use crate::urgency;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A worker looks at least so often, in bytes of work, whether it should stop.
 const STEP_BYTES: u64 = 1 << 20;
+/// The same of who compacts in a hurry, and of those who compact beside it: they take turns.
+const URGENT_STEP_BYTES: u64 = 256 << 10;
 /// How far the priority of background threads is lowered, on the scale of `nice`.
 const FLUSH_NICE: i32 = 5;
 const COMPACTION_NICE: i32 = 15;
@@ -89,6 +93,7 @@ pub fn start(engine: &Engine, options: WorkerOptions) -> io::Result<Workers> {
     for number in 0..options.compaction_threads.max(1) {
         spawn(format!("veche-compact-{number}"), Worker::compact)?;
     }
+    spawn("veche-hurry".to_owned(), Worker::compact_in_a_hurry)?;
     if engine.options().scrub_period.is_some() {
         spawn("veche-scrub".to_owned(), Worker::scrub)?;
     }
@@ -197,10 +202,41 @@ impl Worker {
         lower_priority(COMPACTION_NICE);
         while !self.stops() {
             let Some(healed) = self.heal() else { return };
-            let stepped = self.engine.step_compaction(self.slot, STEP_BYTES);
+            let share = if self.slot == 0 { self.engine.compaction_share() } else { 0.0 };
+            if urgency::is_alone(share) && healed == Progress::Idle {
+                self.engine.shared.signals.compact.wait(LOOK_EVERY);
+                continue;
+            }
+            let step_bytes = if share > 0.0 { URGENT_STEP_BYTES } else { STEP_BYTES };
+            let stepped = self.engine.step_compaction(self.slot, step_bytes);
             let Some(compacted) = self.look(stepped, "compaction") else { return };
             if healed == Progress::Idle && compacted == Progress::Idle {
                 self.engine.shared.signals.compact.wait(LOOK_EVERY);
+            }
+        }
+    }
+
+    /// Steps the compaction in the first slot, at the priority of those who serve, for its share of the time.
+    fn compact_in_a_hurry(&self) {
+        while !self.stops() {
+            let share = self.engine.compaction_share();
+            let (work, mut pause) = urgency::work_and_pause(share);
+            let mut worked = Duration::ZERO;
+            while worked < work && !self.stops() {
+                let began = self.engine.now();
+                let stepped = self.engine.step_compaction(0, URGENT_STEP_BYTES);
+                worked += self.engine.now() - began;
+                match self.look(stepped, "compaction") {
+                    Some(Progress::Worked) => {}
+                    Some(Progress::Idle) => {
+                        pause = LOOK_EVERY;
+                        break;
+                    }
+                    None => return,
+                }
+            }
+            if !pause.is_zero() {
+                self.engine.shared.signals.hurry.wait(pause);
             }
         }
     }

@@ -1,0 +1,185 @@
+//! A flood, and then half of what it reached for longer, on a machine whose processors are busy with serving.
+//!
+//! One host steps everything, and the time is that of an injected disk: each read and write lets as much of it pass as
+//! the disk needs for it. Compaction runs only for the part of the time that a thread of low priority gets there, and, if
+//! it claims one, for its share of a processor ([`Engine::compaction_share`]).
+
+use crate::support::{DIR, World};
+use engine::{Batch, Engine, Error, Options, Progress};
+use env::{Fault, FaultFs, FaultPlan, OperationKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stdx::{Cell, Instant, Rng};
+
+const VALUE_BYTES: usize = 2 << 10;
+const DISK_BYTES_PER_SECOND: u64 = 32 << 20;
+const STEP_BYTES: u64 = 64 << 10;
+
+/// What the machine is like, and how long the load lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// How many keys are written to, drawn at random.
+    pub(crate) keys: u64,
+    /// Whether compaction claims its share of a processor after the flood, too.
+    pub(crate) claims: bool,
+    /// Which part of the time a thread of low priority gets under load.
+    pub(crate) left: f64,
+    /// How long the flood lasts.
+    pub(crate) flood: Duration,
+    /// How long half of it lasts.
+    pub(crate) half: Duration,
+}
+
+/// What was seen each second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Second {
+    /// Whether it is of the flood.
+    pub(crate) is_flood: bool,
+    /// Writes that were accepted.
+    pub(crate) accepted: u64,
+    /// Writes that were refused.
+    pub(crate) refused: u64,
+    /// What compaction owed at its end, in bytes.
+    pub(crate) debt_bytes: u64,
+}
+
+struct Machine {
+    world: World,
+    engine: Engine,
+    load: Load,
+    claims: bool,
+    numbers: Rng,
+    accepted: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
+    /// Time that compaction may still take.
+    allowed: f64,
+    seen: Instant,
+}
+
+impl Load {
+    /// Carries it out.
+    pub(crate) fn run(self) -> Vec<Second> {
+        let mut machine = Machine::new(self);
+        let mut seconds = machine.run(4_000, self.flood, true);
+        let settled = &seconds[seconds.len() / 2..];
+        let reached: u64 = settled.iter().map(|second| second.accepted).sum();
+        machine.claims = self.claims;
+        seconds.extend(machine.run(reached / settled.len() as u64 / 2, self.half, false));
+        seconds
+    }
+}
+
+impl Machine {
+    fn new(load: Load) -> Self {
+        let world = World::new(1);
+        let disk = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
+        let env = world.env_over(Arc::new(disk.clone()));
+        let options = Options {
+            memory_bytes: 16 << 20,
+            memtable_bytes: Some(512 << 10),
+            table_bytes: 512 << 10,
+            level1_bytes: 2 << 20,
+            level_growth: 4,
+            wal_segment_bytes: 512 << 10,
+            ..Options::default()
+        };
+        let clock = Arc::clone(&world.clock);
+        let wait: Arc<dyn Fn(Duration) + Send + Sync> = Arc::new(move |duration| clock.advance(duration));
+        disk.set_plan(FaultPlan::on_operation(move |operation| {
+            let bytes = match operation.kind {
+                OperationKind::Read | OperationKind::Write => operation.len as f64,
+                _ => return None,
+            };
+            let duration = Duration::from_secs_f64(bytes / DISK_BYTES_PER_SECOND as f64);
+            Some(Fault::Delay { duration, wait: Arc::clone(&wait) })
+        }));
+        let (engine, _) = Engine::open(env, Path::new(DIR), options).expect("open");
+        let (accepted, refused) = Default::default();
+        let mut machine = Self {
+            world,
+            engine,
+            load,
+            claims: true,
+            numbers: Rng::new(2),
+            accepted,
+            refused,
+            allowed: 0.0,
+            seen: Instant::ZERO,
+        };
+        machine.seen = machine.now();
+        machine
+    }
+
+    fn now(&self) -> Instant {
+        env::Clock::now(&*self.world.clock).mono
+    }
+
+    fn run(&mut self, rate: u64, lasts: Duration, is_flood: bool) -> Vec<Second> {
+        let began = self.now();
+        let between = Duration::from_secs(1) / u32::try_from(rate.max(1)).expect("a rate");
+        let (mut next_write, mut seconds) = (began, Vec::new());
+        while seconds.len() < lasts.as_secs() as usize {
+            while next_write <= self.now() {
+                self.submit();
+                next_write = next_write + between;
+            }
+            if !self.step() {
+                self.world.clock.advance(Duration::from_millis(1));
+            }
+            while self.now() >= began + Duration::from_secs(seconds.len() as u64 + 1) {
+                seconds.push(Second {
+                    is_flood,
+                    accepted: self.accepted.swap(0, Ordering::Relaxed),
+                    refused: self.refused.swap(0, Ordering::Relaxed),
+                    debt_bytes: self.engine.backlog().debt_bytes,
+                });
+            }
+        }
+        seconds
+    }
+
+    fn submit(&mut self) {
+        let key = self.numbers.below(self.load.keys).to_be_bytes();
+        let mut value = vec![0; VALUE_BYTES];
+        self.numbers.fill(&mut value);
+        let mut batch = Batch::new();
+        batch.put(&key, Cell::value(self.world.next_version(), 1, value.into()).as_ref());
+        let (accepted, refused) = (Arc::clone(&self.accepted), Arc::clone(&self.refused));
+        let done = move |result: Result<_, Error>| {
+            let counter = match result {
+                Ok(_) => &accepted,
+                Err(Error::Overloaded { .. }) => &refused,
+                Err(error) => panic!("{error}"),
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        self.engine.submit(batch, Box::new(done));
+    }
+
+    /// Whether there was anything to do.
+    fn step(&mut self) -> bool {
+        let pauses = !self.engine.pause_before_group().is_zero();
+        let committed = !pauses && self.engine.step_commit().expect("commit");
+        let flushed = self.engine.step_flush(STEP_BYTES).expect("flush");
+        let upkept = self.engine.step_upkeep(STEP_BYTES).expect("upkeep");
+        committed || [flushed, upkept, self.step_compaction()].contains(&Progress::Worked)
+    }
+
+    /// Compacts if it has a processor now.
+    fn step_compaction(&mut self) -> Progress {
+        let claimed = if self.claims { self.engine.compaction_share() } else { 0.0 };
+        let now = self.now();
+        let passed = (now - self.seen).as_secs_f64();
+        self.seen = now;
+        // What is not taken is not saved up.
+        self.allowed = (self.allowed + passed * self.load.left.max(claimed)).min(0.01);
+        if self.allowed <= 0.0 {
+            return Progress::Idle;
+        }
+        let stepped = self.engine.step_compaction(0, STEP_BYTES).expect("compaction");
+        self.allowed -= (self.now() - now).as_secs_f64();
+        stepped
+    }
+}
