@@ -1,6 +1,7 @@
 //! The chores of the project, one command each. `cargo xtask` lists them.
 
 mod ci;
+mod clients;
 mod netns;
 mod night;
 mod nightly;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(),
         Some("night") => night::run(arguments),
         Some("netns") => netns::run(),
+        Some("clients") => clients::run(arguments),
         Some("stress") => stress::run(arguments),
         Some(name) if nightly::CHORES.iter().any(|(chore, _)| *chore == name) => {
             nightly::run(name, arguments)
@@ -79,6 +81,7 @@ fn usage() -> ExitCode {
         "threads on an engine that is killed at random times: [--seconds N] [--seed S] [--dir DIR]",
     );
     nightly::CHORES.iter().for_each(|(name, does)| line(name, does));
+    line("clients", &format!("what HTTP clients and proxies make of a node: {}", clients::USAGE));
     simulate::CHORES.iter().for_each(|(name, does)| line(name, does));
     ExitCode::FAILURE
 }

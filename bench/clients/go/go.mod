@@ -1,0 +1,3 @@
+module veche/clients
+
+go 1.21

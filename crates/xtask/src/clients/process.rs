@@ -1,0 +1,113 @@
+//! Processes that are bounded in time, and small requests to them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) type Outcome<T = ()> = Result<T, String>;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A process that runs until this is dropped.
+pub(crate) struct Service(Child);
+
+impl Service {
+    pub(crate) fn start(command: &mut Command) -> Outcome<Self> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        child.map(Self).map_err(|error| format!("cannot start {command:?}: {error}"))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a command to its end, and returns its standard output.
+///
+/// # Errors
+/// A text: it cannot be started, it fails, or it takes longer than `patience`.
+pub(crate) fn output_of(command: &mut Command, patience: Duration) -> Outcome<String> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child =
+        child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    let stdout = read_aside(child.stdout.take().expect("piped"));
+    let stderr = read_aside(child.stderr.take().expect("piped"));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| format!("it cannot be waited for: {error}"))? {
+            break Some(status);
+        }
+        if begun.elapsed() > patience {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    match status {
+        Some(status) if status.success() => Ok(stdout.join().unwrap_or_default()),
+        Some(status) => {
+            let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+            Err(format!("{status}\n{}{}", tail(&stdout), tail(&stderr)))
+        }
+        None => Err(format!("it did not end within {} s", patience.as_secs())),
+    }
+}
+
+fn read_aside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The last lines of what a program said.
+fn tail(text: &str) -> String {
+    const LINES_MAX: usize = 25;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Waits until `happens`.
+pub(crate) fn until(what: &str, patience: Duration, mut happens: impl FnMut() -> bool) -> Outcome {
+    let begun = Instant::now();
+    while !happens() {
+        if begun.elapsed() > patience {
+            return Err(format!("this never came true: {what}"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// An address of loopback that nothing listens on at this moment.
+pub(crate) fn free_address() -> Outcome<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    listener.map_err(|error| format!("no port is free: {error}"))
+}
+
+/// The status code of a `GET`.
+pub(crate) fn status_of(address: SocketAddr, path: &str) -> Option<u16> {
+    exchange(address, path)?.split(' ').nth(1)?.parse().ok()
+}
+
+/// The body of a `GET`.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Option<String> {
+    exchange(address, path)?.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
+fn exchange(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&address, REQUEST_PATIENCE).ok()?;
+    stream.set_read_timeout(Some(REQUEST_PATIENCE)).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
