@@ -8,6 +8,7 @@ use cluster::{Key, NodeIndex, StoreRequest, StoreResponse};
 use env::Fs;
 use std::path::PathBuf;
 use std::time::Duration;
+use stdx::{Cell, Hlc, Version};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FIRST: NodeIndex = NodeIndex(0);
@@ -127,4 +128,33 @@ fn the_operator_of_a_node_with_a_clock_that_is_ahead_sets_it_right_and_the_node_
     world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("it starts with a right clock");
     assert_eq!(tag(&mut world), Some(before), "its data was not set aside");
     assert!(!world.host(FIRST).clock.is_wrong());
+}
+
+#[test]
+fn the_only_replica_of_a_write_brings_it_to_the_replica_of_the_older_write_that_it_replaced() {
+    let mut world = two_nodes_with_tables();
+    let names = (0..100).map(|number| format!("overwritten-{number}"));
+    let mut keys = names.map(|name| Key::new(name.into()).expect("a short key"));
+    let key = keys.find(|key| world.layout().replicas(key, 1)[..] == [FIRST]).expect("one of a hundred");
+    let tag = world.host(FIRST).process.as_ref().expect("it serves").member.tag;
+    let wall = world.judge.latest_wall;
+    let cell = |micros, from| {
+        let version = Version::new(Hlc::at(wall.saturating_add(Duration::from_micros(micros))), tag);
+        Cell::value(version, from, vec![from].into())
+    };
+    for cell in [cell(1, 2), cell(2, 1)] {
+        let id = world.judge.history.next_id();
+        world.note_write(id, FIRST, &key, &cell);
+        world.put_into_store(FIRST, &key, &cell);
+    }
+    world.go_on(SECOND).expect("nothing goes wrong");
+    let second = NodeIndex(1);
+    world.end_process(second, Ending::Kill, Some(SECOND));
+    world.replace_disk(second);
+    world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is filled");
+    let process = world.host(second).process.as_ref().expect("it serves");
+    let read = process.read(&StoreRequest::Read { key });
+    let StoreResponse::Cell(Some(read)) = read else { panic!("it was not brought: {read:?}") };
+    assert_eq!(read.meta.version, cell(2, 1).meta.version);
 }

@@ -184,7 +184,7 @@ impl Job {
             spent_bytes += cost_bytes;
             self.done_bytes += cost_bytes;
             let version = cell.meta.version;
-            let stored = self.merge.head().and_then(LevelCursor::stored);
+            let stored = self.merge.head().and_then(LevelCursor::stored).filter(|_| !self.merge.is_raised());
             let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
                 Verdict::Keep => Some((cell, stored)),
                 Verdict::Bury => Some((CellRef { meta: cell.meta.buried(), value: &[] }, None)),

@@ -1,7 +1,10 @@
 //! Merging ordered sources into one.
 //!
 //! **Promise.** Every key that a source holds comes once, in order, with the cell that supersedes all others
-//! of it. The order of the sources decides nothing but between cells that are equal.
+//! of it, for the greatest `from` of all of them. The order of the sources decides nothing but between cells that are equal.
+//!
+//! A key that was written for three nodes and then for one has older cells on two more nodes. The newest cell must reach
+//! them, or they would show the older ones again; so it takes over the greater `from` before the older cells are dropped.
 //!
 //! **Mechanism.** The sources that are at an entry stand in a *line-up*, sorted by where they are: by key, then
 //! the newer cell first. The head of the line is the entry of the merge. When the head has moved it is
@@ -33,6 +36,8 @@ pub struct MergeCursor<C: Cursor = Box<dyn Cursor>> {
 struct Place {
     prefix: u128,
     source: usize,
+    /// The greatest `from` of the cells of this key that were passed; 0: none was.
+    from: u8,
 }
 
 impl<C: Cursor> MergeCursor<C> {
@@ -50,6 +55,11 @@ impl<C: Cursor> MergeCursor<C> {
     /// The source whose entry is that of the merge.
     pub fn head(&self) -> Option<&C> {
         self.lineup.first().map(|place| &self.sources[place.source])
+    }
+
+    /// Whether the entry of the merge is not that of its head: it took over a greater `from`.
+    pub fn is_raised(&self) -> bool {
+        self.lineup.first().is_some_and(|head| head.from > place_at(&self.sources, head).1.from)
     }
 
     fn head_mut(&mut self) -> Option<&mut C> {
@@ -100,6 +110,9 @@ impl<C: Cursor> MergeCursor<C> {
                 self.decide(first, second)?;
             }
             self.head_mut().expect("two are lined up").set_aside();
+            let passed = &self.lineup[1];
+            let from = place_at(&self.sources, passed).1.from.max(passed.from);
+            self.lineup[0].from = self.lineup[0].from.max(from);
             self.move_on(1)?;
         }
         self.bring_back()
@@ -159,11 +172,17 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-        self.head()?.entry()
+        let head = self.lineup.first()?;
+        let (key, mut cell) = self.sources[head.source].entry()?;
+        cell.meta.from = cell.meta.from.max(head.from);
+        Some((key, cell))
     }
 
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
-        self.head()?.key_and_meta()
+        let head = self.lineup.first()?;
+        let (key, mut meta) = self.sources[head.source].key_and_meta()?;
+        meta.from = meta.from.max(head.from);
+        Some((key, meta))
     }
 
     fn set_aside(&mut self) {
@@ -185,7 +204,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 /// Where a source is; `None` when it is past its last entry.
 fn place_of<C: Cursor>(sources: &[C], source: usize) -> Option<Place> {
     let (key, _) = sources[source].key_and_meta()?;
-    Some(Place { prefix: prefix(key), source })
+    Some(Place { prefix: prefix(key), source, from: 0 })
 }
 
 /// Whether `a` stands before `b`: it has the lesser key, or a newer cell of the same key.

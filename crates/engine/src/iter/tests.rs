@@ -85,12 +85,12 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn cell() -> impl Strategy<Value = Cell> {
-    (0u64..4, any::<bool>(), 0u8..2).prop_map(|(hlc, tombstone, value)| {
+    (0u64..4, any::<bool>(), 0u8..2, 1u8..4).prop_map(|(hlc, tombstone, value, from)| {
         let version = Version::new(Hlc::from_bits(hlc), NodeTag(0));
         if tombstone {
-            Cell::tombstone(version, 1)
+            Cell::tombstone(version, from)
         } else {
-            Cell::value(version, 1, Bytes::from(vec![value]))
+            Cell::value(version, from, Bytes::from(vec![value]))
         }
     })
 }
@@ -129,9 +129,11 @@ proptest! {
         let mut model = BTreeMap::<Vec<u8>, Cell>::new();
         for (key, cell) in sources.iter().flatten() {
             let newest = model.entry(key.clone()).or_insert_with(|| cell.clone());
+            let from = newest.meta.from.max(cell.meta.from);
             if cell.as_ref().supersedes(&newest.as_ref()) {
                 *newest = cell.clone();
             }
+            newest.meta.from = from;
         }
         let mut merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
         prop_assert_eq!(merge.entry(), None);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use stdx::CellRef;
 
 /// A cursor over a memtable, which it keeps alive: each key once, with the superseding cell among those
-/// that were committed at or before the cursor's sequence. Keys without such a cell are passed over.
+/// that were committed at or before the cursor's sequence, for the greatest `from` of all cells of the key (see
+/// [`MergeCursor`](crate::iter::MergeCursor)). Keys without such a cell are passed over.
 ///
 /// Keys inserted behind its back show up if they are visible to it and ahead of it.
 pub struct MemtableCursor {
@@ -75,6 +76,10 @@ impl Cursor for MemtableCursor {
     }
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-        self.position.map(|position| (position.node.key(), position.cell.cell()))
+        self.position.map(|position| {
+            let mut cell = position.cell.cell();
+            cell.meta.from = cell.meta.from.max(position.node.from_max());
+            (position.node.key(), cell)
+        })
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! key:   links of levels height-1 .. 1 | KeyHead: link of level 0, first cell, key length
-//!                                      | key, padded with zeros to 16 bytes at least
+//!                                      | greatest `from` | key, padded with zeros to 16 bytes at least
 //! cell:  CellHead: next cell, sequence, version, value length, flags, from
 //!                                      | [expiry] value, or the address of a large value
 //! ```
@@ -20,7 +20,7 @@
 
 use super::arena::{Arena, LargeValue, PIECE_ALIGN};
 use super::chunk_pool::CACHE_LINE;
-use super::sync::{AtomicPtr, Ordering};
+use super::sync::{AtomicPtr, AtomicU8, Ordering};
 use crate::prefetch::prefetch;
 use crate::prefix::{self, PREFIX_BYTES};
 use crate::sequence::Sequence;
@@ -54,6 +54,8 @@ pub(super) struct KeyHead {
     next: Link,
     cells: AtomicPtr<CellHead>,
     key_bytes: u32,
+    /// The greatest `from` of the cells.
+    from_max: AtomicU8,
 }
 
 /// The fixed part of a cell.
@@ -109,15 +111,15 @@ impl PartialEq for KeyNode<'_> {
 impl<'a> KeyNode<'a> {
     /// A node that is less than every key, has no cell, and has links on all levels.
     pub(super) fn sentinel(arena: &'a Arena) -> Self {
-        Self::allocate(arena, HEIGHT_MAX, &[], ptr::null_mut())
+        Self::allocate(arena, HEIGHT_MAX, &[], None)
     }
 
     /// A node of `height` levels, linked nowhere yet, with one cell.
     pub(super) fn new(arena: &'a Arena, height: usize, key: &[u8], first: CellNode<'a>) -> Self {
-        Self::allocate(arena, height, key, first.head.as_ptr())
+        Self::allocate(arena, height, key, Some(first))
     }
 
-    fn allocate(arena: &'a Arena, height: usize, key: &[u8], first: *mut CellHead) -> Self {
+    fn allocate(arena: &'a Arena, height: usize, key: &[u8], first: Option<CellNode<'a>>) -> Self {
         assert!((1..=HEIGHT_MAX).contains(&height), "a tower of {height} levels");
         assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes in a memtable", key.len());
         let tower_bytes = (height - 1) * LINK_BYTES;
@@ -132,8 +134,9 @@ impl<'a> KeyNode<'a> {
             let head = piece.add(tower_bytes).cast::<KeyHead>();
             head.write(KeyHead {
                 next: AtomicPtr::new(ptr::null_mut()),
-                cells: AtomicPtr::new(first),
+                cells: AtomicPtr::new(first.map_or(ptr::null_mut(), |first| first.head.as_ptr())),
                 key_bytes: key.len() as u32,
+                from_max: AtomicU8::new(first.map_or(0, CellNode::from)),
             });
             let key_at = piece.add(head_bytes);
             key_at.cast::<[u8; PREFIX_BYTES]>().write([0; PREFIX_BYTES]);
@@ -186,6 +189,11 @@ impl<'a> KeyNode<'a> {
         link.compare_exchange(next, new.head.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// The greatest `from` of all cells of the key that this thread can see, and perhaps of later ones.
+    pub(super) fn from_max(self) -> u8 {
+        self.head_ref().from_max.load(Ordering::Relaxed)
+    }
+
     /// The cells of the key, each before those that it supersedes.
     pub(super) fn cells(self) -> impl Iterator<Item = CellNode<'a>> {
         let mut next = CellNode::from_link(self.head_ref().cells.load(Ordering::Acquire));
@@ -198,6 +206,11 @@ impl<'a> KeyNode<'a> {
 
     /// Puts `new` in its place among the cells of this key. Returns whether one with a greater version was there.
     pub(super) fn insert_cell(self, new: CellNode<'a>) -> bool {
+        let from_max = &self.head_ref().from_max;
+        if new.from() > from_max.load(Ordering::Relaxed) {
+            // Before the link to the cell, which publishes it.
+            from_max.fetch_max(new.from(), Ordering::Relaxed);
+        }
         let mut link = &self.head_ref().cells;
         let mut superseded = false;
         loop {
@@ -299,6 +312,11 @@ impl<'a> CellNode<'a> {
     /// When it was committed.
     pub(super) fn sequence(self) -> Sequence {
         Sequence(self.head_ref().sequence)
+    }
+
+    /// The `from` of its write.
+    fn from(self) -> u8 {
+        self.head_ref().from
     }
 
     /// The cell, borrowed from the arena.

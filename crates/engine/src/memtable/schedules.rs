@@ -30,7 +30,9 @@ mod skiplist;
 mod table;
 
 mod sync {
-    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(super) use shuttle::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    };
 }
 
 use super::hash_key;

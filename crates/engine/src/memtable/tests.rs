@@ -58,7 +58,11 @@ impl Model {
 
     fn from(&self, key: &[u8], visible: Sequence) -> Vec<(Vec<u8>, Cell)> {
         let keys = self.keys.range(key.to_vec()..).map(|(key, _)| key);
-        keys.filter_map(|key| Some((key.clone(), self.get(key, visible)?))).collect()
+        let newest = |key: &Vec<u8>| {
+            let from = self.keys[key].iter().map(|(_, cell)| cell.meta.from).max()?;
+            Some((key.clone(), self.get(key, visible)?.with_from_of_at_least(from)))
+        };
+        keys.filter_map(newest).collect()
     }
 }
 

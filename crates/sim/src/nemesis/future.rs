@@ -57,7 +57,7 @@ impl World {
     }
 
     /// The judge is told that a client wrote this and had no answer.
-    fn note_write(&mut self, id: RequestId, node: NodeIndex, key: &Key, cell: &Cell) {
+    pub(crate) fn note_write(&mut self, id: RequestId, node: NodeIndex, key: &Key, cell: &Cell) {
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
         let quorum = workload::quorum(1, from, nodes);
         let (key, asked) = (key.clone(), Asked::Put { ttl: None });
@@ -74,7 +74,7 @@ impl World {
         self.judge.issue.note(&key, cell).expect("no other cell has its version");
     }
 
-    fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
+    pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
         let Some(place) = self.place(node, Asker::Node) else { return };
         let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
         let process = self.process(place).expect("it has a place");
