@@ -15,9 +15,13 @@ use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
 /// The least memtable: its index has so few slots that histories of some hundred keys overflow it.
 const CAPACITY_BYTES: u64 = 4 << 10;
+/// A memtable with room to spare. A sixteenth of it is touched at once, which takes Miri a minute where it is large.
+const LARGE_CAPACITY_BYTES: u64 = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
 /// Miri takes some thousand times as long: it runs the same code with less of everything.
 const CASES: u32 = if cfg!(miri) { 1 } else { 128 };
-const WRITES_MAX: usize = if cfg!(miri) { 30 } else { 400 };
+const WRITES_MAX: usize = if cfg!(miri) { 12 } else { 400 };
+/// Near the longest key of a client. Under Miri hashing it would take most of the time.
+const LONG_KEY_BYTES: usize = if cfg!(miri) { 300 } else { 8_299 };
 
 /// `count`, or fewer under Miri, which then still fills chunks and the index.
 const fn scaled(count: u64) -> u64 {
@@ -72,7 +76,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
         4 => vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 1..=10),
         3 => (0u16..400).prop_map(|number| format!("a/shared/prefix/{number:04}").into_bytes()),
         1 => vec(any::<u8>(), 1..=3),
-        1 => (0u8..4).prop_map(|end| [vec![b'k'; 8_299], vec![end]].concat()),
+        1 => (0u8..4).prop_map(|end| [vec![b'k'; LONG_KEY_BYTES], vec![end]].concat()),
     ]
 }
 
@@ -209,7 +213,7 @@ fn an_index_with_room_seldom_takes_an_absent_key_for_a_present_one() {
 
 #[test]
 fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
-    let table = Memtable::new(0, 1 << 20);
+    let table = Memtable::new(0, LARGE_CAPACITY_BYTES);
     let mut before = table.bytes_used();
     for at in 0..scaled(2_000) {
         let cell = value(at, if at % 100 == 0 { 50_000 } else { 100 });
@@ -290,7 +294,7 @@ fn a_cursor_outlives_every_other_owner_of_its_memtable() {
 
 #[test]
 fn a_memtable_of_used_chunks_shows_nothing_of_the_one_before() {
-    let pool = Arc::new(ChunkPool::new(1 << 20));
+    let pool = Arc::new(ChunkPool::new(LARGE_CAPACITY_BYTES));
     for round in 0..4u64 {
         let kept = pool.bytes();
         let table = Arc::new(Memtable::from_pool(round, &pool, 0));
