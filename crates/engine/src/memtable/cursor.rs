@@ -78,7 +78,7 @@ impl Cursor for MemtableCursor {
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
         self.position.map(|position| {
             let mut cell = position.cell.cell();
-            cell.meta.from = cell.meta.from.max(position.node.from_max());
+            cell.meta.from = cell.meta.from.max(position.node.greatest_from());
             (position.node.key(), cell)
         })
     }

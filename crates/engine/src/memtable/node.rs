@@ -190,7 +190,7 @@ impl<'a> KeyNode<'a> {
     }
 
     /// The greatest `from` of all cells of the key that this thread can see, and perhaps of later ones.
-    pub(super) fn from_max(self) -> u8 {
+    pub(super) fn greatest_from(self) -> u8 {
         self.head_ref().from_max.load(Ordering::Relaxed)
     }
 
