@@ -30,8 +30,8 @@ pub use decode::{
 };
 pub use encode::{
     Answer, HttpDate, describe_range_failure, encode, encode_batch_head, encode_checkpoint,
-    encode_checkpoint_removed, encode_checkpoints, encode_http1, encode_metrics, encode_no_metrics,
-    encode_options, encode_profile, encode_range_failure, encode_range_head, encode_ready,
+    encode_checkpoint_removed, encode_checkpoint_renewed, encode_checkpoints, encode_http1, encode_metrics,
+    encode_no_metrics, encode_options, encode_profile, encode_range_failure, encode_range_head, encode_ready,
     encode_repair_begun, encode_root, encode_slow, encode_status,
 };
 pub use head_check::{HeadCheck, HeadLimits, PlainRequest, Verdict};

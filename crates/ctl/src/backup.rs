@@ -20,7 +20,11 @@ use crate::repository::{Removed, Repository, Taken};
 use env::Env;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
+/// How often a checkpoint is renewed while it is copied. A node keeps one for 10 minutes at least.
+const RENEW_EVERY: Duration = Duration::from_secs(120);
 /// Where a node keeps its checkpoints, in its data directory.
 const CHECKPOINTS_DIR: &str = "checkpoints";
 
@@ -132,5 +136,20 @@ fn take(
         let (node, path) = (node.to_string(), path.clone());
         CtlError::OutOfReach { node, path, source }
     })?;
-    repository.take(path, env.clock.now().wall, observer)
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || renew(node, &checkpoint.name, &is_done));
+        let taken = repository.take(path, env.clock.now().wall, observer);
+        drop(done);
+        taken
+    })
+}
+
+/// Renews the checkpoint now and then, until `is_done` says that it is copied. One that cannot be renewed shows in the
+/// copy, if it is removed meanwhile.
+fn renew(node: &Node, name: &str, is_done: &mpsc::Receiver<()>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    while matches!(is_done.recv_timeout(RENEW_EVERY), Err(mpsc::RecvTimeoutError::Timeout)) {
+        let _ = runtime.block_on(node.renew_checkpoint(name));
+    }
 }

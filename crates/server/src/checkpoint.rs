@@ -1,4 +1,7 @@
-//! `GET`, `POST` and `DELETE` of `/v0/checkpoint`: on a thread that may wait for the disk, one at a time.
+//! `GET`, `POST`, `PUT` and `DELETE` of `/v0/checkpoint`: on a thread that may wait for the disk, one at a time.
+//!
+//! Making one costs a flush of what was written since the last one, so clients that make and remove them in a loop are
+//! paced: [`BURST_MAX`] at once, then one in [`PACE`].
 
 use crate::local::Local;
 use crate::process::Process;
@@ -8,28 +11,47 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use stdx::Instant;
 use store::StoreError;
 
 /// When to try again while another is being made.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Checkpoints that may be asked for at once.
+const BURST_MAX: u32 = 8;
+/// Another one may be asked for each time this has passed.
+const PACE: Duration = Duration::from_secs(10);
 /// When to try again while too many are kept: somebody copies them, or must remove them.
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Does what is asked, however long it takes. A client that leaves does not stop it.
 pub(crate) async fn answer(process: &Arc<Process>, asked: Checkpoint) -> Result<Answer, Problem> {
-    let turn = Turn::take(process).ok_or_else(|| {
-        Problem::unavailable(RETRY_AFTER, "Another checkpoint is made or removed. Try again.")
-    })?;
+    let busy = || Problem::unavailable(RETRY_AFTER, "Another checkpoint is made or removed. Try again.");
+    let turn = match asked {
+        // It only waits for the one that is being made.
+        Checkpoint::Renew { .. } => None,
+        _ => Some(Turn::take(process).ok_or_else(busy)?),
+    };
+    let is_paced = matches!(asked, Checkpoint::Make { .. });
+    if is_paced && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono) {
+        let detail = "Checkpoints are asked for too often: each costs a flush. Try again later.";
+        return Err(Problem::unavailable(retry_after, detail));
+    }
     let local = Arc::clone(process.local.get().expect("a node that takes requests is open"));
+    let owner = Arc::clone(process);
     let done = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        carry_out(&local, &asked)
+        let done = carry_out(&local, &asked);
+        if is_paced && done.is_err() {
+            owner.checkpoint_pace.lock().give_back();
+        }
+        done
     });
     done.await.unwrap_or_else(|_| Err(internal("the thread that does it panicked; this is a bug")))
 }
 
 fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
     let done = match asked {
+        Checkpoint::Renew { name } => Ok(api::encode_checkpoint_renewed(local.store.renew_checkpoint(name))),
         Checkpoint::List { is_head } => local.store.list_checkpoints().map(|kept| {
             let kept: Vec<_> = kept.into_iter().map(|kept| (kept.name, absolute(kept.path))).collect();
             api::encode_checkpoints(&kept, *is_head)
@@ -58,7 +80,10 @@ fn problem_of(error: StoreError) -> Problem {
     match error {
         StoreError::TooManyCheckpoints { path, max } => {
             let path = path.display();
-            let detail = format!("{max} checkpoints are kept in {path}, the most there may be. Remove one.");
+            let detail = format!(
+                "{max} checkpoints are kept in {path}, the most there may be. Remove one, or wait: one that is not renewed \
+                 for 10 minutes gives way."
+            );
             Problem::unavailable(TOO_MANY_RETRY_AFTER, detail)
         }
         StoreError::CheckpointExists { path } => {
@@ -83,6 +108,47 @@ fn internal(why: &str) -> Problem {
     )
 }
 
+/// How often checkpoints are made: a token bucket.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    tokens: u32,
+    /// Since when the next token is due to come.
+    since: Instant,
+}
+
+impl Pace {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { tokens: BURST_MAX, since: now }
+    }
+
+    /// Takes back the token of a checkpoint that was not made.
+    fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1).min(BURST_MAX);
+    }
+
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// There is none for so long.
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let waited = now.saturating_since(self.since);
+        let come = u32::try_from(waited.as_nanos() / PACE.as_nanos()).unwrap_or(u32::MAX);
+        if come >= BURST_MAX - self.tokens {
+            *self = Self::new(now);
+        } else {
+            self.tokens += come;
+            self.since = self.since + PACE * come;
+        }
+        match self.tokens.checked_sub(1) {
+            Some(left) => {
+                self.tokens = left;
+                Ok(())
+            }
+            None => Err(PACE.saturating_sub(now.saturating_since(self.since))),
+        }
+    }
+}
+
 /// The right to make or remove a checkpoint, until it is dropped.
 struct Turn(Arc<Process>);
 
@@ -96,5 +162,25 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.checkpointing.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_followed_by_one_in_each_pace() {
+        let at = |secs: u64| Instant::from_nanos(secs * 1_000_000_000);
+        let mut pace = Pace::new(at(100));
+        (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(100)), Ok(()), "{number}"));
+        assert_eq!(pace.take(at(104)), Err(Duration::from_secs(6)));
+        pace.give_back();
+        assert_eq!(pace.take(at(104)), Ok(()), "the one before was not made");
+        assert_eq!(pace.take(at(110)), Ok(()));
+        assert_eq!(pace.take(at(110)), Err(PACE));
+        let later = 110 + PACE.as_secs() * u64::from(BURST_MAX);
+        (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(later)), Ok(()), "{number}"));
+        assert!(pace.take(at(later)).is_err(), "no more than a burst is saved up");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::admission::Admission;
 use crate::budget::{Largest, MemoryBudget};
+use crate::checkpoint::Pace;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
@@ -15,6 +16,7 @@ use crate::stages::Stages;
 use crate::streaming::room::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
+use parking_lot::Mutex;
 use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,6 +43,8 @@ pub(crate) struct Process {
     pub(crate) places: Arc<Places>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
+    /// How often checkpoints are made.
+    pub(crate) checkpoint_pace: Mutex<Pace>,
     /// When the profile ends that is taken, in nanoseconds; 0: none is.
     pub(crate) profiling_until: AtomicU64,
     /// Set when the store is open.
@@ -88,6 +92,7 @@ impl Process {
             memory,
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
+            checkpoint_pace: Mutex::new(Pace::new(env.clock.now().mono)),
             profiling_until: AtomicU64::new(0),
             local: OnceLock::new(),
             control,

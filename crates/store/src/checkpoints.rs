@@ -3,7 +3,9 @@
 //! **Promise.** A checkpoint holds all that was acknowledged before it was asked for. It is laid out as a data directory,
 //! under `checkpoints/` in the node's own, and is there whole or is not taken for one: its identity is the last file to
 //! come and the first to go. It belongs to the process that made it: when the directory is opened again, those that
-//! were left behind are removed. There is a limit to how many are kept. Whoever asks for one may give it its name, and so
+//! were left behind are removed. There is a limit to how many are kept. One that is not renewed is kept for [`LEASE`], and,
+//! where all places are taken and another one is asked for, for [`RECLAIM_AFTER`]: whoever copies one renews it meanwhile,
+//! and one whose copy died keeps neither space nor a place for long. Whoever asks for one may give it its name, and so
 //! find it again when the answer is lost.
 //!
 //! **Mechanism.** The engine links its tables, so a checkpoint takes neither time nor space at first. It is meant to be
@@ -11,7 +13,8 @@
 //! has heard of all deletes, and carries a
 //! mark that keeps a copy of it from being opened before it was decided what it is to be (see `restored`).
 //!
-//! **Caveats.** What compaction would free stays on the disk for as long as a checkpoint holds it.
+//! **Caveats.** A copy that does not renew its checkpoint and takes longer than that fails: files go under it. What
+//! compaction would free stays on the disk for as long as a checkpoint holds it.
 
 use crate::alive::Alive;
 use crate::directory::{self, SHARD};
@@ -21,13 +24,20 @@ use crate::node_record;
 use crate::restored::{self, Copied};
 use engine::Engine;
 use env::{Env, Fs};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use stdx::WallTime;
+use std::time::Duration;
+use stdx::{Instant, WallTime};
 
 /// So many checkpoints are kept at most.
 pub const CHECKPOINTS_MAX: usize = 4;
+
+/// A checkpoint that was not renewed for this time is removed.
+const LEASE: Duration = Duration::from_secs(3_600);
+/// Where all places are taken, one that was not renewed for this time gives way to another.
+const RECLAIM_AFTER: Duration = Duration::from_secs(600);
 
 const DIR: &str = "checkpoints";
 /// The longest name of a checkpoint, in bytes.
@@ -50,8 +60,24 @@ pub(crate) struct Checkpoints {
     identity: Identity,
     /// Of a node with peers.
     alive: Option<Arc<Alive>>,
-    /// How many this process has made. One is made or removed at a time.
-    made: Mutex<u64>,
+    /// One is made or removed at a time.
+    made: Mutex<Made>,
+}
+
+/// What this process has made.
+#[derive(Debug, Default)]
+struct Made {
+    count: u64,
+    /// When those that are kept were made, or last renewed.
+    renewed: BTreeMap<String, Instant>,
+}
+
+impl Made {
+    /// The one that was renewed longest ago, if that is `age` or longer ago.
+    fn stale(&self, now: Instant, age: Duration) -> Option<String> {
+        let (name, renewed) = self.renewed.iter().min_by_key(|(_, renewed)| **renewed)?;
+        (now.saturating_since(*renewed) >= age).then(|| name.clone())
+    }
 }
 
 impl Checkpoints {
@@ -66,11 +92,13 @@ impl Checkpoints {
         if let Some(name) = name {
             self.check_is_free(name)?;
         }
-        if self.names()?.len() >= CHECKPOINTS_MAX {
+        self.remove_stale(engine, &mut made, LEASE)?;
+        if self.names()?.len() >= CHECKPOINTS_MAX && !self.remove_stale(engine, &mut made, RECLAIM_AFTER)? {
             return Err(StoreError::TooManyCheckpoints { path: self.dir.clone(), max: CHECKPOINTS_MAX });
         }
-        *made += 1;
-        let drawn = || format!("{}-{made}", self.env.clock.now().wall.micros_since_unix_epoch());
+        made.count += 1;
+        let count = made.count;
+        let drawn = || format!("{}-{count}", self.env.clock.now().wall.micros_since_unix_epoch());
         let name = name.map_or_else(drawn, str::to_owned);
         let path = self.dir.join(&name);
         if let Err(error) = self.fill(&path, engine) {
@@ -79,17 +107,53 @@ impl Checkpoints {
             }
             return Err(error);
         }
+        made.renewed.insert(name.clone(), self.env.clock.now().mono);
         Ok(Checkpoint { name, path })
+    }
+
+    /// Keeps the one of this name for [`LEASE`] from now on. Returns whether it was there.
+    pub(crate) fn renew(&self, name: &str) -> bool {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.env.clock.now().mono;
+        made.renewed.get_mut(name).map(|renewed| *renewed = now).is_some()
+    }
+
+    /// Removes those that were not renewed in time.
+    pub(crate) fn expire(&self, engine: &Engine) -> Result<(), StoreError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove_stale(engine, &mut made, LEASE).map(|_| ())
+    }
+
+    /// Removes those that were not renewed for `age`; of a lease that has not ended only the oldest one. Returns whether there
+    /// was one.
+    fn remove_stale(&self, engine: &Engine, made: &mut Made, age: Duration) -> Result<bool, StoreError> {
+        let now = self.env.clock.now().mono;
+        let mut removed = false;
+        while let Some(name) = made.stale(now, if removed { LEASE } else { age }) {
+            let path = self.dir.join(&name);
+            if exists(&*self.env.fs, &path)? {
+                self.discard(&path, engine)?;
+                tracing::warn!(
+                    name,
+                    "a checkpoint that was not renewed is removed: its copy has ended or was too slow"
+                );
+            }
+            made.renewed.remove(&name);
+            removed = true;
+        }
+        Ok(removed)
     }
 
     /// Removes the one of this name. Returns whether it was there.
     pub(crate) fn remove(&self, engine: &Engine, name: &str) -> Result<bool, StoreError> {
-        let _turn = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.dir.join(name);
         if !is_name(name) || !exists(&*self.env.fs, &path)? {
+            made.renewed.remove(name);
             return Ok(false);
         }
         self.discard(&path, engine)?;
+        made.renewed.remove(name);
         Ok(true)
     }
 

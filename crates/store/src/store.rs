@@ -295,6 +295,19 @@ impl Store {
         self.checkpoints.kept()
     }
 
+    /// Keeps the checkpoint of this name for another hour. Returns whether there was one.
+    pub fn renew_checkpoint(&self, name: &str) -> bool {
+        self.checkpoints.renew(name)
+    }
+
+    /// Removes checkpoints that were not renewed for an hour. The host calls it about once a minute. Waits for the disk.
+    ///
+    /// # Errors
+    /// As [`Store::remove_checkpoint`].
+    pub fn expire_checkpoints(&self) -> Result<(), StoreError> {
+        self.checkpoints.expire(&self.engine)
+    }
+
     /// Removes the checkpoint of this name. Returns whether there was one; any text is asked for safely. Waits for the
     /// disk.
     ///

@@ -4,11 +4,12 @@ mod common;
 
 use cluster::{Key, StoreRequest, StoreResponse};
 use common::{ALL, DATA, carry_out, copy_of, env, key, nodes, open, options, read, value, version, write};
-use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationMatch};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationMatch};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use stdx::{Cell, Hlc, Rng};
+use std::time::Duration;
+use stdx::{Cell, Hlc, Rng, WallTime};
 use store::{AfterRestore, CHECKPOINTS_MAX, Checkpoint, Membership, Store, StoreError, StoreOptions};
 
 const SEEDS: u64 = 32;
@@ -149,6 +150,31 @@ fn so_many_are_kept_and_each_is_removed_by_its_name() {
     let another = store.checkpoint().unwrap();
     assert!(!made.contains(&another));
     assert_eq!(all(&store).len(), 21);
+}
+
+#[test]
+fn those_that_nobody_renews_give_way_and_end() {
+    let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
+    let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&clock) as _ };
+    let (store, _) = Store::open(env, Path::new(DATA), options(1)).unwrap();
+    let minutes = |minutes: u64| clock.advance(Duration::from_secs(60 * minutes));
+    let names_of = ["a", "b", "c", "d"];
+    for name in names_of {
+        store.checkpoint_named(name).unwrap();
+        minutes(1);
+    }
+    minutes(5);
+    let refused = store.checkpoint_named("e").unwrap_err();
+    assert!(matches!(refused, StoreError::TooManyCheckpoints { .. }), "{refused}");
+    assert!(store.renew_checkpoint("a") && !store.renew_checkpoint("z"));
+    minutes(3);
+    store.checkpoint_named("e").expect("one was not renewed for ten minutes");
+    assert_eq!(names(&disk), ["a", "c", "d", "e"], "the one that was renewed longest ago, and no other");
+    minutes(50);
+    assert!(store.renew_checkpoint("a"));
+    minutes(10);
+    store.expire_checkpoints().unwrap();
+    assert_eq!(names(&disk), ["a"]);
 }
 
 #[test]

@@ -33,6 +33,13 @@ fn checkpoints_are_made_and_removed() {
     let listed: Value =
         serde_json::from_slice(&node.exchange(bare("GET", "/v0/checkpoint")).body).expect("JSON");
     assert_eq!(listed, json!({ "checkpoints": [made] }));
+    let renew = |name: &str| {
+        node.exchange(format!(
+            "PUT /v0/checkpoint?name={name} HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n"
+        ))
+    };
+    assert_eq!(renew("mine").status, 202);
+    renew("other").assert_problem(404, "no checkpoint");
     assert_eq!(remove("mine").status, 202);
     let kept: Vec<_> =
         std::iter::repeat_with(|| node.exchange(post)).take_while(|made| made.status == 201).collect();
@@ -40,4 +47,21 @@ fn checkpoints_are_made_and_removed() {
     let refused = node.exchange(post);
     refused.assert_problem(503, "4 checkpoints");
     assert!(refused.header("retry-after").is_some());
+}
+
+#[test]
+fn making_them_in_a_loop_is_paced() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let make = "POST /v0/checkpoint?name=mine HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n";
+    let refused = (0..1_000).find_map(|_| {
+        let made = node.exchange(make);
+        assert!(matches!(made.status, 201 | 503), "{made:?}");
+        node.exchange(bare("DELETE", "/v0/checkpoint?name=mine"));
+        (made.status == 503).then_some(made)
+    });
+    let refused = refused.expect("far more than the bound allows");
+    refused.assert_problem(503, "too often");
+    let retry_after: u64 = refused.header("retry-after").expect("it says when").parse().expect("seconds");
+    assert!((1..=10).contains(&retry_after));
 }

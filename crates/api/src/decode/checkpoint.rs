@@ -1,4 +1,4 @@
-//! Checkpoints: `GET`, `POST` and `DELETE` on `/v0/checkpoint`.
+//! Checkpoints: `GET`, `POST`, `PUT` and `DELETE` on `/v0/checkpoint`.
 
 use super::query::Parameters;
 use super::{check_headers, check_no_parameters};
@@ -6,7 +6,7 @@ use crate::Problem;
 use http::Method;
 use http::request::Parts;
 
-pub(super) const METHODS: &str = "GET, HEAD, POST, DELETE";
+pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 const PARAMETERS: &[&str] = &["name"];
 
 /// The longest name of a checkpoint, in bytes.
@@ -25,6 +25,11 @@ pub enum Checkpoint {
         /// Its name: letters, digits, `-`, `_` and `.`, which is not the first; `None`: the node draws one.
         name: Option<String>,
     },
+    /// Keep this one for longer.
+    Renew {
+        /// Its name.
+        name: String,
+    },
     /// Remove this one.
     Remove {
         /// Its name.
@@ -40,12 +45,16 @@ pub(super) fn decode(parts: &Parts) -> Result<Checkpoint, Problem> {
             Ok(Checkpoint::List { is_head: parts.method == Method::HEAD })
         }
         Method::POST => Ok(Checkpoint::Make { name: given_name(parts)? }),
-        Method::DELETE => match given_name(parts)? {
-            Some(name) => Ok(Checkpoint::Remove { name }),
-            None => Err(Problem::bad_request("The parameter name is missing. Say which one: ?name=<name>.")),
-        },
+        Method::PUT => Ok(Checkpoint::Renew { name: required_name(parts)? }),
+        Method::DELETE => Ok(Checkpoint::Remove { name: required_name(parts)? }),
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
+}
+
+/// The name that a request has to give.
+fn required_name(parts: &Parts) -> Result<String, Problem> {
+    given_name(parts)?
+        .ok_or_else(|| Problem::bad_request("The parameter name is missing. Say which one: ?name=<name>."))
 }
 
 /// The name that a request gives.

@@ -82,7 +82,9 @@ impl RequestKind {
             },
             ENTITIES_PATH if *method == Method::GET => Self::Range,
             ENTITIES_PATH if *method == Method::POST => Self::Batch,
-            CHECKPOINT_PATH if is_get || matches!(*method, Method::POST | Method::DELETE) => Self::Checkpoint,
+            CHECKPOINT_PATH if is_get || matches!(*method, Method::POST | Method::PUT | Method::DELETE) => {
+                Self::Checkpoint
+            }
             STATUS_PATH if is_get => Self::Status,
             METRICS_PATH if is_get => Self::Metrics,
             REPAIR_PATH if *method == Method::POST => Self::Repair,
@@ -149,6 +151,7 @@ mod tests {
             ("GET", "/v0/checkpoint", RequestKind::Checkpoint),
             ("POST", "/v0/checkpoint", RequestKind::Checkpoint),
             ("DELETE", "/v0/checkpoint", RequestKind::Checkpoint),
+            ("PUT", "/v0/checkpoint", RequestKind::Checkpoint),
             ("HEAD", "/v0/status", RequestKind::Status),
             ("GET", "/metrics?x=1", RequestKind::Metrics),
             ("POST", "/metrics", RequestKind::Other),

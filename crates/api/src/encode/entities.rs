@@ -110,3 +110,8 @@ pub fn encode_checkpoint_removed(was_there: bool) -> Answer {
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
     response.into()
 }
+
+/// The answer to the renewal of a checkpoint, which was there or not.
+pub fn encode_checkpoint_renewed(was_there: bool) -> Answer {
+    encode_checkpoint_removed(was_there)
+}

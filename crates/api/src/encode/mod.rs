@@ -21,7 +21,7 @@ use stdx::{Cell, Version, WallTime};
 
 pub use entities::{
     describe_range_failure, encode_batch_head, encode_checkpoint, encode_checkpoint_removed,
-    encode_checkpoints, encode_range_failure, encode_range_head,
+    encode_checkpoint_renewed, encode_checkpoints, encode_range_failure, encode_range_head,
 };
 pub use http1::{HttpDate, encode_http1};
 pub use node::{encode_options, encode_ready, encode_root};

@@ -45,6 +45,16 @@ impl Node {
         })
     }
 
+    /// Has the node keep a checkpoint for longer. A node of an earlier release, which keeps it until it ends, refuses.
+    ///
+    /// # Errors
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
+    pub async fn renew_checkpoint(&self, name: &str) -> Result<(), CtlError> {
+        let request =
+            self.request(Method::PUT, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
+        self.send(request, REMOVE_MAX).await?.expect(StatusCode::ACCEPTED).await.map(drop)
+    }
+
     /// Has the node remove a checkpoint. Returns whether it had it.
     ///
     /// # Errors

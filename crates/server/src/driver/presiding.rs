@@ -37,6 +37,8 @@ const LINKING_PAUSE: Duration = Duration::from_millis(20);
 const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// How often snapshots that ranges have kept for too long are looked for.
 const EXPIRE_SNAPSHOTS_EVERY: Duration = Duration::from_secs(1);
+/// How often checkpoints that were not renewed are looked for.
+const EXPIRE_CHECKPOINTS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is noted how far the log is durable, while that moves.
 const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 /// The node's account of itself, for operators, is no older than this and what happened last.
@@ -106,6 +108,7 @@ impl Driver<Presiding> {
         let driver = Self::start(Arc::clone(process), Arc::clone(local), Asker::Node, machine, counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
+        tokio::task::spawn_local(Rc::clone(&driver).expire_checkpoints());
         tokio::task::spawn_local(Rc::clone(&driver).note_log_end());
         if has_peers {
             tokio::task::spawn_local(Rc::clone(&driver).note_alive());
@@ -205,6 +208,18 @@ impl Driver<Presiding> {
                 let store = self.local.store.clone();
                 // The last to let go of a table removes its file. A panic there is told by its own thread.
                 let _ = tokio::task::spawn_blocking(move || store.expire_snapshots()).await;
+            }
+        }
+    }
+
+    /// Has the store remove checkpoints that nobody renews.
+    async fn expire_checkpoints(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(EXPIRE_CHECKPOINTS_EVERY).await;
+            let store = self.local.store.clone();
+            // A panic there is told by its own thread.
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.expire_checkpoints()).await {
+                tracing::warn!(%error, "a checkpoint that was not renewed cannot be removed");
             }
         }
     }
