@@ -83,7 +83,7 @@ fn options_tell_the_methods_of_a_path_and_probe_the_server() {
         ("/v0/entity", "GET, HEAD, PUT, DELETE"),
         ("/v0/entity?id=k&nonsense", "GET, HEAD, PUT, DELETE"),
         ("/v0/entities", "GET, POST"),
-        ("/v0/checkpoint", "GET, HEAD, POST, DELETE"),
+        ("/v0/checkpoint", "GET, HEAD, POST, PUT, DELETE"),
         ("/v0/repair", "POST"),
         ("/v0/profile", "GET"),
         ("/v0/ready", "GET, HEAD"),

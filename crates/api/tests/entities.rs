@@ -238,7 +238,7 @@ fn a_batch_may_ask_for_failures_alone() {
 fn other_methods_are_refused_with_those_allowed() {
     for (target, allow, others) in [
         ("/v0/entities?start=a", "GET, POST", ["HEAD", "PUT", "DELETE", "PATCH", "TRACE"]),
-        ("/v0/checkpoint", "GET, HEAD, POST, DELETE", ["PUT", "PATCH", "TRACE", "BREW", "LOCK"]),
+        ("/v0/checkpoint", "GET, HEAD, POST, PUT, DELETE", ["PATCH", "TRACE", "BREW", "LOCK", "COPY"]),
     ] {
         for method in others {
             let problem = decode_head(&parts(method, target, &[]), &rules()).expect_err("not allowed");
