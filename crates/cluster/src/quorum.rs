@@ -96,6 +96,11 @@ impl Tally {
         self.is_first_answer_of(replica) && self.failed.insert(replica)
     }
 
+    /// Counts a replica that could not as one that was not asked. Whether it could not.
+    pub(crate) fn reopen(&mut self, replica: u8) -> bool {
+        self.failed.remove(replica)
+    }
+
     /// Counts a replica that did as asked as one that cannot. Whether it did as asked.
     pub(crate) fn revoke(&mut self, replica: u8) -> bool {
         self.acked.remove(replica) && self.failed.insert(replica)

@@ -49,6 +49,8 @@ pub(super) struct Read {
     /// Who did not give its cell.
     unfetchable: Places,
     busy: Places,
+    /// Who could not be asked and counts as failed, until it can be: see [`Read::reconsider`].
+    unavailable: Places,
     /// Why it could not go on with what it had found first.
     stuck: Option<Shortfall>,
     /// Why the only replica failed.
@@ -118,6 +120,7 @@ impl Read {
             measured: Places::EMPTY,
             unfetchable: Places::EMPTY,
             busy: Places::EMPTY,
+            unavailable: Places::EMPTY,
             stuck: None,
             fault: None,
         }
@@ -132,7 +135,7 @@ impl Read {
         }
         self.measured = self.open();
         context.hedge_budget.earn();
-        if self.tally.silent().len() > self.tally.quorum().ack() {
+        if self.tally.silent().union(self.unavailable).len() > self.tally.quorum().ack() {
             let waits = self.open().map(|place| context.node(&self.subject, place));
             let waits = waits.map(|node| context.peers[node.as_usize()].latency.late_after());
             let wait = waits.max().unwrap_or_default();
@@ -325,12 +328,26 @@ impl Read {
                 Availability::Full | Availability::Gone => false,
             };
             self.tally.fail(place);
+            self.unavailable.insert(place);
+        }
+    }
+
+    /// Replicas that could not be asked and can be now count as not asked: a peer that has just linked, or has just said
+    /// that its answers count.
+    pub(super) fn reconsider(&mut self, context: &Context) {
+        for place in self.unavailable {
+            if context.can_read(context.node(&self.subject, place)) == Availability::Ready {
+                self.unavailable.remove(place);
+                self.busy.remove(place);
+                self.tally.reopen(place);
+            }
         }
     }
 
     /// Asks the best of those not asked yet, as many as are needed for the quorum.
     fn ask_enough(&mut self, context: &mut Context, id: OperationId) {
         while self.tally.acks().got + self.open().len() < self.tally.quorum().ack() {
+            self.reconsider(context);
             self.fail_unavailable(context);
             let Some(place) = self.best(context, self.tally.silent().without(self.open())) else {
                 return;

@@ -46,6 +46,7 @@ impl Read {
             return;
         }
         self.measure_late(now, context);
+        self.reconsider(context);
         if self.is_repairing() {
             return self.repair_elsewhere(now, context, id);
         }
