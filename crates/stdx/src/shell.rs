@@ -1,10 +1,13 @@
 //! Words for a shell line that a person may paste.
 //!
-//! **Promise.** A POSIX shell of 2024, bash, zsh or ksh reads [`shell_word`] as exactly one word of exactly these bytes, and
-//! it has no control character that a terminal would obey.
+//! **Promise.** Every POSIX shell reads [`shell_word`] as exactly one word of these bytes, and it has no control character
+//! that a terminal would obey.
 //!
-//! **Mechanism.** Plain words stay as they are. Others stand between single quotes, and those with control characters or
-//! bytes that are not UTF-8 between `$'` and `'`, with octal escapes.
+//! **Mechanism.** Plain words stay as they are. Others stand between single quotes. Those with control characters or
+//! bytes that are not UTF-8 are printed by the shell itself: `"$(printf '...')"` with octal escapes, since older shells
+//! take `$'...'` for a dollar sign and a quoted word.
+//!
+//! **Caveats.** A shell drops line ends at the end of such a word.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,15 +19,15 @@ pub fn shell_word(bytes: &[u8]) -> String {
         Ok(text) if !text.is_empty() && bytes.iter().all(is_plain) => text.to_owned(),
         Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
         _ => {
-            let mut word = "$'".to_owned();
+            let mut word = r#""$(printf '"#.to_owned();
             for byte in bytes {
                 match byte {
-                    b'\\' | b'\'' => word.extend(['\\', char::from(*byte)]),
-                    b' '..=b'~' => word.push(char::from(*byte)),
+                    b' ' | b'/' | b'.' | b'_' => word.push(char::from(*byte)),
+                    byte if byte.is_ascii_alphanumeric() => word.push(char::from(*byte)),
                     _ => write!(word, "\\{byte:03o}").expect("a string takes all"),
                 }
             }
-            word + "'"
+            word + r#"')""#
         }
     }
 }
@@ -49,9 +52,9 @@ mod tests {
             (b"$(reboot);`x`", "'$(reboot);`x`'"),
             (b"~", "'~'"),
             ("d\u{fc}".as_bytes(), "'d\u{fc}'"),
-            (b"a\nb'\\", r"$'a\012b\'\\'"),
-            (b"\x1b[2J", r"$'\033[2J'"),
-            (b"\xff", r"$'\377'"),
+            (b"a\nb'\\", r#""$(printf 'a\012b\047\134')""#),
+            (b"\x1b[2J%s", r#""$(printf '\033\1332J\045s')""#),
+            (b"\xff", r#""$(printf '\377')""#),
         ] {
             assert_eq!(shell_word(bytes), word);
         }

@@ -5,7 +5,8 @@ use env::{DirLock, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
 
-const LOCK: &str = "LOCK";
+/// The name of the file that a process locks, in the data directory and in the shard.
+pub(crate) const LOCK: &str = "LOCK";
 /// The directory of the first shard's engine, in the data directory. One shard, for now.
 pub(crate) const SHARD: &str = "shard-000";
 

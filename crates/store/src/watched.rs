@@ -2,8 +2,9 @@
 //!
 //! **Promise.** [`WatchedNames::lost`] tells when somebody has removed, moved away or replaced the directory of a running
 //! node, or a part of it that the next start needs and the node goes on to write to: the identity, the log mark, the
-//! shard, its log, its tables' directory, the manifest, the segment that takes writes. Open descriptors would otherwise go
-//! on to take writes into files that no start finds again.
+//! shard, its log, its tables' directory, the manifest, the segment that takes writes, the lock files. Open descriptors would otherwise go
+//! on to take writes into files that no start finds again; and without the lock files a second process could start on the
+//! same directory.
 //!
 //! **Mechanism.** The identity and the directories never change while a node runs: the system is asked which file has the
 //! name, and each is kept open, so that no other file gets its number. What the node itself replaces is looked for by
@@ -12,6 +13,7 @@
 //! **Caveats.** A log mark that was removed and written again by the node in between is as good as before. Single tables
 //! and older segments are not looked for.
 
+use crate::directory::{LOCK, SHARD};
 use crate::identity::IDENTITY_FILE;
 use crate::log_mark;
 use crate::store::Store;
@@ -46,6 +48,10 @@ impl Store {
         let data = self.log_mark.dir();
         let mut paths = vec![data.to_owned(), data.join(IDENTITY_FILE)];
         paths.extend(self.engine.directories());
+        for lock in [data.join(LOCK), data.join(SHARD).join(LOCK)] {
+            // A file system that locks by other means has none.
+            paths.extend(fs.exists(&lock)?.then_some(lock));
+        }
         let fixed = paths.into_iter().map(|path| Fixed::new(&**fs, path)).collect::<io::Result<Vec<_>>>()?;
         // With a full disk there may be none yet.
         let log_mark = log_mark::path(data);

@@ -3,6 +3,7 @@
 //! Here are the arguments only; what they mean is in the library of that name.
 
 use crate::node_url::NodeUrl;
+use crate::output;
 use crate::profile::Asked;
 use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
@@ -384,7 +385,7 @@ fn read(path: &Path) -> Result<Report, String> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    output::write_file(path, text.as_bytes())
 }
 
 fn print(text: &str) -> Result<(), String> {

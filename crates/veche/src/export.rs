@@ -3,7 +3,7 @@
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
-use crate::output::{ReportForm, print_note};
+use crate::output::{self, ReportForm, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
 use api::entries::Format;
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     };
     if to == "-" {
         let display = Display::new("exporting", progress);
-        let exported = run_to(&interrupt, &node, &export, &mut std::io::stdout().lock(), display)?;
+        let exported = run_to(&interrupt, &node, &export, &mut output::Stdout, display)?;
         // Standard output has the entries.
         match report.is_json() {
             true => print_note!("{}", document(&exported, "-")),

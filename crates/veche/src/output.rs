@@ -8,7 +8,10 @@
 
 use serde_json::Value;
 use std::fmt::Arguments;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// The exit code that a shell reports for a process that `SIGPIPE` ended.
 const BROKEN_PIPE: i32 = 128 + 13;
@@ -48,7 +51,67 @@ impl ReportForm {
     }
 }
 
+/// Standard output for bytes. The command ends when their reader has ended.
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::stdout().write(bytes).inspect_err(end_without_reader)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stdout().flush().inspect_err(end_without_reader)
+    }
+}
+
+fn end_without_reader(error: &std::io::Error) {
+    if error.kind() == ErrorKind::BrokenPipe {
+        std::process::exit(BROKEN_PIPE);
+    }
+}
+
+/// Replaces or makes the file `path`, readable by its owner only. A symbolic link of that name is replaced, not followed.
+/// What is no file, as a terminal or a pipe, is written to.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let is_device = ["/dev", "/proc"].iter().any(|dir| path.starts_with(dir))
+        || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_device {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = Path::new(&name);
+    let written =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(new).and_then(|mut file| {
+            file.write_all(bytes)?;
+            std::fs::rename(new, path)
+        });
+    written.map_err(|error| {
+        // What was begun is of no use.
+        let _ = std::fs::remove_file(new);
+        failed(error)
+    })
+}
+
+/// `line` without control characters that a terminal would obey: names and answers of other machines may have some.
+fn shown(line: Arguments<'_>) -> String {
+    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let line = line.to_string();
+    match line.contains(is_obeyed) {
+        false => line,
+        true => line
+            .chars()
+            .map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.into() })
+            .collect(),
+    }
+}
+
 pub(crate) fn to_stdout(line: Arguments<'_>) {
+    let line = shown(line);
     let mut stdout = std::io::stdout().lock();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
@@ -63,5 +126,33 @@ pub(crate) fn to_stdout(line: Arguments<'_>) {
 
 pub(crate) fn to_stderr(line: Arguments<'_>) {
     // There is no other place where this failure could be reported.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", shown(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn lines_have_nothing_that_a_terminal_obeys() {
+        assert_eq!(shown(format_args!("a\tb\nc")), "a\tb\nc");
+        assert_eq!(shown(format_args!("red \u{1b}[31m, bell \u{7}")), "red \\u{1b}[31m, bell \\u{7}");
+    }
+
+    #[test]
+    fn a_file_that_is_written_is_private_and_follows_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("report.json"));
+        std::fs::write(&victim, "kept").unwrap();
+        symlink(&victim, &path).unwrap();
+        for text in ["first", "second"] {
+            write_file(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+        let found = std::fs::symlink_metadata(&path).unwrap();
+        assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+    }
 }

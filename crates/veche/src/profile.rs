@@ -2,13 +2,15 @@
 
 use crate::client::{self, Limits};
 use crate::node_url::NodeUrl;
-use crate::output::{ReportForm, print_note};
+use crate::output::{self, ReportForm, print_note};
 use crate::progress::{ProgressFlag, Target};
 use crate::quantity::whole;
 use ::profile::{Capture, Greatest, Kind, Share};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -107,8 +109,8 @@ impl Asked {
 /// # Errors
 /// A sentence that names the file.
 pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| format!("{}: {error}", dir.display()))?;
     let kind = capture.kind();
     let title = format!("veche {kind} profile: {target}");
     let files: [(&str, Vec<u8>); 3] = [
@@ -118,7 +120,7 @@ pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<Pa
     ];
     let save = |(extension, bytes): (&str, Vec<u8>)| {
         let path = dir.join(format!("profile-{kind}.{extension}"));
-        std::fs::write(&path, bytes).map_err(|error| failed(&path, error))?;
+        output::write_file(&path, &bytes)?;
         Ok(path)
     };
     files.into_iter().map(save).collect()

@@ -47,6 +47,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
+/// The URLs of the peers that the node does not reach.
+fn unreachable_peers(status: &Value) -> Vec<&str> {
+    let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    let away = nodes.iter().filter(|node| node["self"] != true && node["state"] == "unreachable");
+    away.filter_map(|node| node["url"].as_str()).collect()
+}
+
 /// Watches until a pass has ended after the one that ended at `ended_before`. Returns the number of cells exchanged, as
 /// the node last told it.
 fn follow(url: &NodeUrl, ended_before: &Value, mut display: ShareDisplay) -> Result<u64, String> {
@@ -64,8 +71,13 @@ fn follow(url: &NodeUrl, ended_before: &Value, mut display: ShareDisplay) -> Res
         } else if !cluster.is_null() && cluster["repaired_at_ms"] != *ended_before {
             return Ok(cells);
         } else if seen_well.elapsed() > PATIENCE {
-            report?;
-            return Err(format!("{url} has stopped before all keys were passed; see its log, and try again"));
+            let status = report?.status;
+            let away = unreachable_peers(&status);
+            let why = match away.is_empty() {
+                true => "see its log".to_owned(),
+                false => format!("it cannot reach {}", away.join(", ")),
+            };
+            return Err(format!("{url} ended the repair before all keys were compared: {why}; try again"));
         }
     }
 }

@@ -13,6 +13,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The most I/O threads.
+const THREADS_MAX: usize = 255;
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
@@ -106,7 +108,7 @@ pub(crate) struct Settings {
     /// When a write is acknowledged: after fdatasync, or once the operating system has it [default: sync]
     #[arg(long, env = "VECHE_DURABILITY")]
     durability: Option<Durability>,
-    /// I/O threads [default: one for each core]
+    /// I/O threads, at most 255 [default: one for each core]
     #[arg(long, env = "VECHE_THREADS", value_name = "N")]
     threads: Option<AtLeastOne>,
     /// From the last byte of a request to its answer, at most [default: 1s]
@@ -257,7 +259,10 @@ impl Settings {
             self.cluster_settings(listen_text, is_new).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
-        let threads = self.threads.map_or(machine.cores, AtLeastOne::get);
+        let threads = self.threads.map_or(machine.cores.min(THREADS_MAX), AtLeastOne::get);
+        if threads > THREADS_MAX {
+            return Err(format!("--threads is at most {THREADS_MAX}"));
+        }
         let files = FileShares::of(machine.files_max, membership.nodes.len(), threads);
         if machine.files_max < files.wanted {
             tracing::warn!(

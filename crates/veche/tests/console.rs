@@ -90,6 +90,10 @@ fn no_subcommand_panics_when_its_output_has_no_reader() {
         let code = code_without_readers(command);
         assert!(ended.contains(&code), "{arguments:?} ended with {code:?}");
     }
+    assert_eq!(http::exchange(node.address, http::put("k", "v")).status, 201);
+    let mut export = veche();
+    export.args(["export", "--url", &url, "--to", "-"]);
+    assert_eq!(code_without_readers(export), Some(BROKEN_PIPE), "the entries had no reader");
     node.stop();
     let mut verify = veche();
     verify.args(["verify", "--data"]).arg(&data);

@@ -106,7 +106,15 @@ fn file_in(dir: &str, part: &str) -> String {
 #[test]
 fn a_node_that_loses_a_part_of_its_directory_ends() {
     let (manifest, segment) = (file_in("shard-000", "manifest-"), file_in("shard-000/wal", ".wal"));
-    let names = ["identity", "shard-000", "shard-000/wal", "shard-000/tables", "shard-000/CURRENT"];
+    let names = [
+        "identity",
+        "LOCK",
+        "shard-000",
+        "shard-000/LOCK",
+        "shard-000/wal",
+        "shard-000/tables",
+        "shard-000/CURRENT",
+    ];
     for name in names.into_iter().chain([&*manifest, &*segment]) {
         let (dir, data) = ends_without(name);
         // As the last line advises.

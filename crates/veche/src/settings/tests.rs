@@ -108,6 +108,12 @@ fn a_secret_said_first_in_either_form_counts() {
 }
 
 #[test]
+fn more_threads_than_there_may_be_are_refused() {
+    assert!(settings("threads = 255").resolve(&MACHINE).is_ok());
+    assert_eq!(refusal("threads = 256"), "--threads is at most 255");
+}
+
+#[test]
 fn an_unknown_key_is_named() {
     let error = Settings::parse("thread = 4").unwrap_err();
     assert!(error.contains("unknown setting `thread`"), "{error}");
