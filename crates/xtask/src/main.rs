@@ -9,6 +9,7 @@ mod seed;
 mod simulate;
 mod steps;
 mod stress;
+mod tidy;
 
 use std::process::ExitCode;
 use steps::{Step, run_all};
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Some("netns") => netns::run(),
         Some("clients") => clients::run(arguments),
         Some("stress") => stress::run(arguments),
+        Some("tidy") => tidy::run(arguments),
         Some(name) if nightly::CHORES.iter().any(|(chore, _)| *chore == name) => {
             nightly::run(name, arguments)
         }
@@ -73,6 +75,7 @@ fn usage() -> ExitCode {
         "ci",
         "lint, doc, test, a sweep of 500 seeds: what continuous integration runs, with seeds of the commit",
     );
+    line("tidy", &format!("style of prose and names, `path:line: rule: message`: {}", tidy::USAGE));
     line("night", &format!("everything that takes long: {}", night::USAGE));
     CHORES.iter().for_each(|chore| line(chore.name, chore.does));
     line("netns", "a cluster whose cables are cut, in network namespaces (needs root and iproute2)");

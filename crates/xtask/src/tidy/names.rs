@@ -1,0 +1,132 @@
+//! The rule `retired-name`: identifiers do not contain retired words.
+//!
+//! It examines identifiers in Rust code, identifiers in code spans of comments and pages, and the
+//! names of files. Each identifier is reported once a file, with the number of its uses.
+
+use super::finding::{Finding, Rule};
+use super::prose::{Located, Token};
+use super::source::{Identifier, Source};
+use super::words::{Match, Name};
+use std::collections::BTreeMap;
+
+/// Finds identifiers of `source` that match an entry of `table`.
+pub(crate) fn check(source: &Source, prose: &[Located], table: &[Name]) -> Vec<Finding> {
+    let table: Vec<&Name> = table.iter().filter(|name| source.path.starts_with(name.prefix)).collect();
+    let in_path = path_identifiers(&source.path);
+    let in_prose = prose.iter().flat_map(code_identifiers);
+    let mut uses: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for Identifier { line, name } in in_path.chain(source.identifiers.iter().cloned()).chain(in_prose) {
+        let (first, count) = uses.entry(name).or_insert((line, 0));
+        *first = line.min(*first);
+        *count += 1;
+    }
+    let finding = |(identifier, (line, count)): (String, (usize, usize))| {
+        let entry = table.iter().find(|entry| matches(entry, &identifier))?;
+        let times = if count == 1 { String::new() } else { format!(" ({count} times in this file)") };
+        let message = format!("`{identifier}`{times}: use {}", entry.suggestion);
+        Some(Finding { path: source.path.clone(), line, rule: Rule::RetiredName, message })
+    };
+    let mut findings: Vec<Finding> = uses.into_iter().filter_map(finding).collect();
+    findings.sort_by_key(|finding| finding.line);
+    findings
+}
+
+/// The components of a path without extension, as identifiers on line 1.
+fn path_identifiers(path: &str) -> impl Iterator<Item = Identifier> {
+    let stem = |component: &str| component.split('.').next().unwrap_or_default().to_owned();
+    path.split('/').map(move |component| Identifier { line: 1, name: stem(component) })
+}
+
+/// The identifiers in a code span.
+fn code_identifiers(located: &Located) -> Vec<Identifier> {
+    let Token::Code { text, .. } = &located.token else { return Vec::new() };
+    let names = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
+    names.map(|name| Identifier { line: located.line, name: name.to_owned() }).collect()
+}
+
+fn matches(entry: &Name, identifier: &str) -> bool {
+    let mut alternatives = entry.old.split('|');
+    match entry.kind {
+        Match::Exact => alternatives.any(|old| old == identifier),
+        Match::Segment => {
+            let segments = segments(identifier);
+            alternatives.any(|old| segments.iter().any(|segment| segment == old))
+        }
+    }
+}
+
+/// The words of a snake-case or camel-case identifier, in lower case.
+fn segments(identifier: &str) -> Vec<String> {
+    let mut segments: Vec<String> = Vec::new();
+    for part in identifier.split(['_', '-']) {
+        let chars: Vec<char> = part.chars().collect();
+        for (index, c) in chars.iter().enumerate() {
+            let follows_lower = index > 0 && !chars[index - 1].is_uppercase();
+            let precedes_lower = chars.get(index + 1).is_some_and(|next| next.is_lowercase());
+            if index == 0 || (c.is_uppercase() && (follows_lower || precedes_lower)) {
+                segments.push(String::new());
+            }
+            segments.last_mut().expect("pushed at the first character").extend(c.to_lowercase());
+        }
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::prose;
+
+    const TABLE: [Name; 3] = [
+        Name { old: "purse|purses", suggestion: "Budget", kind: Match::Segment, prefix: "" },
+        Name { old: "Taken", suggestion: "Reservation", kind: Match::Exact, prefix: "" },
+        Name { old: "course", suggestion: "trace", kind: Match::Segment, prefix: "server/" },
+    ];
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let source = Source::parse(path, text.to_owned()).expect("examined");
+        let prose: Vec<Located> = source.blocks.iter().flat_map(prose::tokens).collect();
+        check(&source, &prose, &TABLE).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn identifiers_are_split_into_segments() {
+        assert_eq!(segments("purse_of"), ["purse", "of"]);
+        assert_eq!(segments("SharedPurse2"), ["shared", "purse2"]);
+        assert_eq!(segments("HTTPServer"), ["http", "server"]);
+        assert_eq!(segments("PURSE_MAX"), ["purse", "max"]);
+    }
+
+    #[test]
+    fn a_segment_is_found_in_every_case() {
+        for name in ["purse", "SharedPurse", "PURSES_MAX", "a_purse_lends"] {
+            assert_eq!(found("a.rs", name), [format!("a.rs:1: retired-name: `{name}`: use Budget")]);
+        }
+        assert!(found("a.rs", "pursed dispursement \"purse\"").is_empty());
+    }
+
+    #[test]
+    fn an_exact_entry_matches_whole_identifiers() {
+        assert_eq!(found("a.rs", "Taken").len(), 1);
+        assert!(found("a.rs", "taken TakenValue").is_empty());
+    }
+
+    #[test]
+    fn a_prefix_limits_an_entry() {
+        assert_eq!(found("server/a.rs", "course").len(), 1);
+        assert!(found("sim/a.rs", "course").is_empty());
+    }
+
+    #[test]
+    fn uses_are_counted_and_the_first_line_is_named() {
+        let text = "\npurse\npurse // `purse`";
+        assert_eq!(found("a.rs", text), ["a.rs:2: retired-name: `purse` (3 times in this file): use Budget"]);
+    }
+
+    #[test]
+    fn names_of_files_and_code_spans_of_pages_are_examined() {
+        assert_eq!(found("memory/purse.rs", "").len(), 1);
+        assert_eq!(found("a.md", "the `Purse::new` of").len(), 1);
+        assert!(found("a.md", "the purse of").is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! The tables of the rules: retired names, phrases of the private dialect, and counted words.
+//!
+//! One entry is one line. `|` separates alternatives, for example inflected forms. `under` limits
+//! an entry to paths that begin with a prefix.
+
+/// How an entry of [`NAMES`] is compared with an identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Equal to one segment: `queue` matches `queue_bytes`, `QUEUE` and `SharedQueue`.
+    Segment,
+    /// Equal to the whole identifier, including case.
+    Exact,
+}
+
+/// A retired word in identifiers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    /// The retired word; lower case for [`Match::Segment`].
+    pub(crate) old: &'static str,
+    /// The name to use instead.
+    pub(crate) suggestion: &'static str,
+    pub(crate) kind: Match,
+    /// Prefix of the paths that the entry applies to; empty for all paths.
+    pub(crate) prefix: &'static str,
+}
+
+/// A retired phrase in prose, compared without case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Phrase {
+    pub(crate) old: &'static str,
+    /// The wording to use instead.
+    pub(crate) suggestion: &'static str,
+    /// Prefix of the paths that the entry applies to; empty for all paths.
+    pub(crate) prefix: &'static str,
+}
+
+const fn segment(old: &'static str, suggestion: &'static str) -> Name {
+    Name { old, suggestion, kind: Match::Segment, prefix: "" }
+}
+
+const fn exact(old: &'static str, suggestion: &'static str) -> Name {
+    Name { old, suggestion, kind: Match::Exact, prefix: "" }
+}
+
+impl Name {
+    const fn under(mut self, prefix: &'static str) -> Self {
+        self.prefix = prefix;
+        self
+    }
+}
+
+const fn phrase(old: &'static str, suggestion: &'static str) -> Phrase {
+    Phrase { old, suggestion, prefix: "" }
+}
+
+impl Phrase {
+    const fn under(mut self, prefix: &'static str) -> Self {
+        self.prefix = prefix;
+        self
+    }
+}
+
+/// Retired names.
+#[rustfmt::skip]
+pub(crate) const NAMES: &[Name] = &[
+    // Memory.
+    segment("purse|purses", "Budget"),
+    segment("lend|lends|lending|lent", "reserve; a Reservation"),
+    segment("guest|guests", "overcommit"),
+    exact("Taken", "Reservation").under("crates/server/"),
+    exact("Leave", "Permit").under("crates/server/"),
+    // Admission and requests.
+    segment("newcomer|newcomers", "request"),
+    exact("would_do_with", "reachable_if_recovered"),
+    exact("PlainPath", "FastPath"),
+    exact("plain_path", "fast_path"),
+    exact("Course", "LatencyTrace; Span").under("crates/server/"),
+    segment("course", "latency trace; span").under("crates/server/"),
+    // The node's driver.
+    segment("presiding|presides", "the node's driver: with_node, run_node"),
+    // Scans.
+    segment("desk|desks", "scan context"),
+    segment("errand|errands", "in-flight request"),
+    segment("cast", "role assignment").under("crates/cluster/"),
+    segment("stranger|strangers", "unknown peer; lacks_replica_quorum"),
+    // Nodes and their state.
+    segment("vitals", "heartbeat payload; connection activity"),
+    segment("believed|believes", "read_eligible"),
+    segment("standing|standings", "SyncState"),
+];
+
+/// Retired phrases.
+#[rustfmt::skip]
+pub(crate) const PHRASES: &[Phrase] = &[
+    phrase("see the module", "say it here, or link to the item"),
+    phrase("the library", "name it: hyper, mimalloc"),
+    phrase("plain path|plain paths", "fast path"),
+    phrase("whoever", "name the subject: the client, the caller, the thread"),
+    phrase("so many", "give the number and its unit, or name the parameter"),
+    phrase("so much", "give the amount and its unit, or name the parameter"),
+    phrase("newcomer|newcomers", "request, connection, or node"),
+    phrase("would do with", "reachable_if_recovered"),
+    phrase("let in|lets in", "admit"),
+    phrase("purse|purses", "budget"),
+    phrase("desk|desks", "scan context"),
+    phrase("errand|errands", "in-flight request"),
+    phrase("stranger|strangers", "unknown peer, unauthenticated connection"),
+    phrase("vitals", "heartbeat payload; connection activity"),
+    phrase("presiding|presides", "the node's driver"),
+    phrase("believed|believes", "eligible for reads"),
+    phrase("the way of a request", "request path").under("docs/"),
+];
+
+/// Words and phrases that the rule `rate` counts: pronouns that stand in for a subject.
+pub(crate) const COUNTED: &[&str] = &["what", "whatever", "whoever", "nobody", "so many", "so much"];
+
+/// Names that are written in lower case, so that a doc comment may begin with them.
+#[rustfmt::skip]
+pub(crate) const LOWER_CASE_NAMES: &[&str] = &[
+    "bash", "etcd", "fish", "fjall", "hyper", "libc", "mimalloc", "nginx", "proptest", "rustix",
+    "systemd", "tokio", "veche", "wrk", "xoshiro256++", "zsh", "zstd",
+];
