@@ -3,7 +3,7 @@
 //! Sizes are in bytes, times in milliseconds unless the name says otherwise; counters count from the start of the
 //! process.
 
-use cluster::{PeerState, PeerStatus, RepairKind, RepairStatus, Standing};
+use cluster::{PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
 use serde::Serialize;
 
 /// All that a node says of itself.
@@ -185,7 +185,7 @@ impl NodeStatus {
             url,
             is_self,
             state,
-            standing: is_heard_of.then(|| peer.standing.into()),
+            standing: is_heard_of.then(|| peer.sync_state.into()),
             disk_full: peer.disk_full,
             hints: peer.hints.hints,
             hints_bytes: peer.hints.bytes,
@@ -197,12 +197,12 @@ impl NodeStatus {
     }
 }
 
-impl From<Standing> for NodeStanding {
-    fn from(standing: Standing) -> Self {
-        match standing {
-            Standing::Unsettled => Self::Unsettled,
-            Standing::Rebuilding => Self::Rebuilding,
-            Standing::Settled => Self::Settled,
+impl From<SyncState> for NodeStanding {
+    fn from(sync_state: SyncState) -> Self {
+        match sync_state {
+            SyncState::Unsettled => Self::Unsettled,
+            SyncState::Rebuilding => Self::Rebuilding,
+            SyncState::Settled => Self::Settled,
         }
     }
 }
@@ -210,7 +210,7 @@ impl From<Standing> for NodeStanding {
 impl From<&cluster::NodeStatus> for ClusterStatus {
     fn from(node: &cluster::NodeStatus) -> Self {
         Self {
-            standing: node.standing.into(),
+            standing: node.sync_state.into(),
             ready: node.ready,
             repair: node.repair.map(RepairProgress::from),
             repaired_at_ms: node.repaired_at.map(|at| at.micros_since_unix_epoch() / 1_000),

@@ -5,7 +5,7 @@ use api::{
     MemoryStatus, NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus,
     ServingState, Status, StorageStatus, encode_status,
 };
-use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairStatus, Standing};
+use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
 use std::time::Duration;
 use stdx::WallTime;
 
@@ -13,7 +13,7 @@ use stdx::WallTime;
 const PEER: PeerStatus = PeerStatus {
     node: NodeIndex(1),
     state: PeerState::Suspected,
-    standing: Standing::Rebuilding,
+    sync_state: SyncState::Rebuilding,
     disk_full: true,
     hints: HintCount { hints: 20, bytes: 21 },
     hints_dropped: 22,
@@ -24,7 +24,7 @@ const PEER: PeerStatus = PeerStatus {
 
 fn cluster_status() -> ClusterStatus {
     ClusterStatus::from(&cluster::NodeStatus {
-        standing: Standing::Settled,
+        sync_state: SyncState::Settled,
         ready: true,
         peers: vec![PEER],
         repair: Some(RepairStatus { kind: RepairKind::AntiEntropy, permille: 25, cells: 26 }),

@@ -9,9 +9,10 @@
 
 use bytes::Bytes;
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
-    Layout, Lifetime, Limits, LinkAction, LinkEvent, Member, Message, NodeIndex, Origin, PeerAnswer,
-    PeerHello, PeerRequest, PeerView, QuorumChoice, RequestId, Standing, StoreRequest, StoreResponse,
+    ClusterView, Command, Coordinator, CoordinatorLimits, Destination, Effect, HintLedger, HybridClock,
+    Incarnation, Key, Layout, Lifetime, LinkAction, LinkEvent, Member, Message, NodeIndex, Origin,
+    PeerAnswer, PeerHello, PeerRequest, PeerView, QuorumChoice, RequestId, Requester, StoreRequest,
+    StoreResponse, SyncState,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
@@ -70,7 +71,7 @@ impl Bench {
         let version = Version::new(Hlc::at(now.wall), NodeTag(1));
         let value = Bytes::from(vec![7; 100]);
         let mut coordinator =
-            Coordinator::new(member, 0, Limits::default(), Arc::new(view.clone()), Rng::new(1));
+            Coordinator::new(member, 0, CoordinatorLimits::default(), Arc::new(view.clone()), Rng::new(1));
         coordinator.handle_view(now, Arc::new(view));
         Self {
             coordinator,
@@ -141,9 +142,9 @@ impl Bench {
                 self.coordinator.handle_message(self.now, origin, Message::Answer { id, answer });
             }
             Effect::Link(LinkAction::Dial(node)) => {
-                let (tag, asker, standing) = (NodeTag(2), Asker::Node, Standing::Settled);
+                let (tag, requester, sync_state) = (NodeTag(2), Requester::Node, SyncState::Settled);
                 let (incarnation, clock) = (Incarnation(2), Hlc::ZERO);
-                let hello = PeerHello { node, tag, asker, incarnation, clock, standing };
+                let hello = PeerHello { node, tag, requester, incarnation, clock, sync_state };
                 self.coordinator.handle_link(self.now, LinkEvent::Opened(hello));
             }
             Effect::Event(_) => {}

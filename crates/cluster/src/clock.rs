@@ -186,16 +186,16 @@ impl HybridClock {
     /// nothing is noted, when it is too far ahead of the wall clock, or of its ceiling where that is less.
     #[inline]
     pub fn observe(&self, seen: Hlc, now: Now) -> bool {
-        let believed = self.believes(seen, now);
-        if believed && seen > self.issued() {
+        let is_accepted = self.accepts(seen, now);
+        if is_accepted && seen > self.issued() {
             self.issued.fetch_max(seen.to_bits(), Ordering::Relaxed);
         }
-        believed
+        is_accepted
     }
 
     /// Whether a version of another node is not too far ahead of the wall clock, or of its ceiling where that is less.
     #[inline]
-    pub fn believes(&self, seen: Hlc, now: Now) -> bool {
+    pub fn accepts(&self, seen: Hlc, now: Now) -> bool {
         let wall = match self.ceiling() {
             WallCeiling::Unlimited | WallCeiling::Unheard => now.wall,
             WallCeiling::At(anchor) => now.wall.min(anchor.expected_wall(now)),
@@ -312,9 +312,9 @@ mod tests {
         fn a_restart_begins_past_all_that_was_issued(walls in prop::collection::vec(0u64..20_000_000, 1..50)) {
             let mut durable_bound = Hlc::ZERO;
             let mut last = Hlc::ZERO;
-            for life in walls.chunks(7) {
+            for generation in walls.chunks(7) {
                 let clock = HybridClock::new(durable_bound);
-                for &micros in life {
+                for &micros in generation {
                     if let Some(bound) = clock.bound_wanted(at(micros)) {
                         durable_bound = bound;
                         clock.raise_bound(bound);
@@ -353,9 +353,9 @@ mod tests {
     #[test]
     fn restarts_in_quick_succession_stay_near_the_wall() {
         let mut durable_bound = Hlc::ZERO;
-        for life in 0..10 {
+        for generation in 0..10 {
             let clock = HybridClock::new(durable_bound);
-            let now = at(life * 1_000);
+            let now = at(generation * 1_000);
             durable_bound = clock.bound_wanted(now).unwrap_or(durable_bound);
             clock.raise_bound(durable_bound);
             clock.tick(now).expect("the bound was raised");

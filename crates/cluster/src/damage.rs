@@ -5,7 +5,7 @@ use stdx::WallTime;
 
 /// A table of the local store that cannot be read back as it was written.
 ///
-/// Until it was [given up](crate::StoreRequest::GiveUp), reads of what may have been lost with it fail.
+/// Until it was [given up](crate::StoreRequest::AbandonTable), reads of what may have been lost with it fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Names the table; no other one ever has its number.

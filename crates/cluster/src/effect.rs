@@ -1,6 +1,8 @@
 //! What a machine wants done.
 
-use crate::{ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, Wait};
+use crate::{
+    ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, WaitTrace,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, WallTime};
@@ -40,7 +42,7 @@ pub enum Effect {
         /// The answer.
         reply: Reply,
         /// What it waited for.
-        wait: Wait,
+        wait: WaitTrace,
     },
     /// Open or close a link.
     Link(LinkAction),
@@ -103,7 +105,7 @@ pub enum Event {
     },
     /// Anti-entropy passed over a range of keys, because a block is damaged here or on the peer. Told again by each
     /// pass that meets it.
-    RangePassedOver {
+    RangeSkipped {
         /// The peer with which the range was not compared.
         node: NodeIndex,
     },

@@ -19,10 +19,10 @@ mod clock;
 mod command;
 mod coordinator;
 mod damage;
+mod delay_estimator;
 mod dial;
 mod digest;
 mod effect;
-mod flow;
 mod hint_ledger;
 mod key_range;
 mod layout;
@@ -32,31 +32,31 @@ mod member;
 mod message;
 mod node;
 mod page;
-mod places;
 mod quorum;
 mod refused;
 mod replica;
+mod replica_set;
 mod reply;
 mod scan;
-mod standing;
 mod store_request;
+mod sync_state;
 mod view;
-mod wait;
+mod wait_trace;
 
 pub use clock::{HybridClock, TickError, WallCeiling};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
-pub use coordinator::{Coordinator, Limits};
+pub use coordinator::{Coordinator, CoordinatorLimits};
 pub use damage::{Damage, LostRange};
+pub use delay_estimator::DelayEstimator;
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
-pub use flow::Flow;
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
 pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, Partition};
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
-    Asker, Destination, Incarnation, LifeNow, LinkId, Message, MessageId, Origin, PeerAnswer, PeerFault,
-    PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Vitals,
+    Destination, GenerationReport, HeartbeatPayload, Incarnation, LinkId, Message, MessageId, Origin,
+    PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
@@ -64,10 +64,10 @@ pub use quorum::{Quorum, QuorumChoice, QuorumError};
 pub use refused::{Refusal, RefusedKeys};
 pub use reply::{Acks, Failure, Reply, Shortfall};
 pub use scan::{
-    PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanPart, ScanRequest, ScanRoles,
-    ScanScope, SnapshotId,
+    PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanRequest, ScanRoles, ScanScope,
+    ScanTask, SnapshotId,
 };
-pub use standing::{Life, NodeRecord, OwnLives, Standing};
 pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
+pub use sync_state::{Generation, GenerationHistory, NodeRecord, SyncState};
 pub use view::{ClusterView, PeerState, PeerView};
-pub use wait::{Leg, Wait, WaitsFor};
+pub use wait_trace::{WaitSpan, WaitTarget, WaitTrace};

@@ -3,7 +3,7 @@
 //! The driver opens sockets, shakes hands (`wire::handshake`) and moves bytes. *When* to dial, with what back-off,
 //! when to give a link up, and whom to let in, machines decide.
 
-use crate::{Asker, Incarnation, LinkId, NodeIndex, Standing};
+use crate::{Incarnation, LinkId, NodeIndex, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 
 /// What a peer said of itself in the handshake, once it has proved that it knows the cluster's secret, and that
@@ -15,13 +15,13 @@ pub struct PeerHello {
     /// Its data directory's identity.
     pub tag: NodeTag,
     /// Which of its machines dials; `Node` of one that was dialed.
-    pub asker: Asker,
+    pub requester: Requester,
     /// Its life.
     pub incarnation: Incarnation,
     /// Its version clock.
     pub clock: Hlc,
     /// Whether its answers count.
-    pub standing: Standing,
+    pub sync_state: SyncState,
 }
 
 /// What a machine is told of its links.
@@ -42,14 +42,14 @@ pub enum LinkEvent {
         node: NodeIndex,
     },
     /// Only to `Node`: a peer wants its link let in; answered by [`LinkAction::Admit`] or [`LinkAction::Refuse`].
-    Arrived {
+    AdmissionRequested {
         /// Names the link from now on.
         link: LinkId,
         /// Who it is.
         hello: PeerHello,
     },
     /// Only to the machine that it was let in to: an accepted link has ended.
-    Left {
+    AcceptedClosed {
         /// Which one.
         link: LinkId,
     },

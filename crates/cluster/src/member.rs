@@ -26,7 +26,7 @@ impl Member {
     /// unless it is alone.
     pub fn first_view(&self) -> Arc<ClusterView> {
         let mut peers = vec![PeerView::UNKNOWN; usize::from(self.layout.len())];
-        peers[self.me.as_usize()].believed = self.layout.len() == 1;
+        peers[self.me.as_usize()].read_eligible = self.layout.len() == 1;
         Arc::new(ClusterView { peers, ..ClusterView::default() })
     }
 }

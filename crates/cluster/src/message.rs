@@ -8,7 +8,9 @@
 //! number of times. Ids carry the incarnation of the asking process, so that a process never takes an answer to
 //! its former life for one to itself.
 
-use crate::{Key, Life, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, Standing, StoreFault};
+use crate::{
+    Generation, Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, StoreFault, SyncState,
+};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
@@ -29,14 +31,14 @@ pub struct MessageId {
     /// The life of the process that asks.
     pub incarnation: Incarnation,
     /// Which of its machines asks.
-    pub asker: Asker,
+    pub requester: Requester,
     /// Counts the requests of that machine. Its meaning is the asker's own.
     pub number: u64,
 }
 
 /// A machine of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Asker {
+pub enum Requester {
     /// The process's `Node`.
     Node,
     /// The `Coordinator` of the I/O thread of this number.
@@ -135,7 +137,7 @@ pub enum PeerRequest {
         targets: NodeSet,
     },
     /// Are you there, and how are you? From `Node` to `Node`.
-    Heartbeat(Vitals),
+    Heartbeat(HeartbeatPayload),
     /// What of this range is yours and mine? From `Node` to `Node`.
     Range(RangeRequest),
     /// What is your part in this scan?
@@ -162,7 +164,7 @@ pub enum PeerAnswer {
     /// To `KeepHints`: they are durable.
     HintsKept,
     /// To `Heartbeat`.
-    Heartbeat(Vitals),
+    Heartbeat(HeartbeatPayload),
     /// To `Range`.
     Range(RangeAnswer),
     /// To `Scan`.
@@ -178,8 +180,8 @@ pub enum PeerAnswer {
 pub enum PeerFault {
     /// Its store failed.
     Store(StoreFault),
-    /// Its answers to reads count for nothing yet: see [`Standing`].
-    NotBelieved,
+    /// Its answers to reads count for nothing yet: see [`SyncState`].
+    NotReadEligible,
     /// The version is further ahead of its clock than it allows.
     ClockAhead {
         /// What its wall clock showed.
@@ -193,13 +195,13 @@ pub enum PeerFault {
 
 /// How a node is, as it tells its peers with each heartbeat and with each answer to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vitals {
+pub struct HeartbeatPayload {
     /// When it was sent, by the asker's monotonic clock; the answer repeats the asker's.
     pub sent: Instant,
     /// The sender's wall clock.
     pub wall: WallTime,
     /// Whether the sender's answers to reads count.
-    pub standing: Standing,
+    pub sync_state: SyncState,
     /// The sender is about to end.
     pub draining: bool,
     /// The sender has no room for values.
@@ -208,15 +210,15 @@ pub struct Vitals {
     pub hints_for_you: u64,
     /// The receiver may lack writes that the sender has given up bringing it: it owes itself a pass over all keys
     /// with its peers.
-    pub repair_owed: bool,
+    pub repair_pending: bool,
     /// The identity that the sender remembers of the receiver's address, before this life of it.
     pub remembered_tag_of_you: Option<NodeTag>,
     /// The newest life of that identity that the sender remembers; the clock is the greatest that it heard in
     /// that life.
-    pub remembered_life_of_you: Option<Life>,
+    pub remembered_generation_of_you: Option<Generation>,
     /// The sender's own life: its number and the durable bound of its version clock. `None` from a sender that does
     /// not count its starts.
-    pub life: Option<LifeNow>,
+    pub generation: Option<GenerationReport>,
     /// How many replicas hold a key when a request to the sender does not say it; `None` from a sender of a release
     /// that does not report it.
     pub default_from: Option<NonZeroU8>,
@@ -224,7 +226,7 @@ pub struct Vitals {
 
 /// A life as its own process reports it; the incarnation is known from the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LifeNow {
+pub struct GenerationReport {
     /// Number of the start, from 1 on.
     pub number: u64,
     /// The greatest value of the version clock in this life behind which no later life begins; 0 before there is one.

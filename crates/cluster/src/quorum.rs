@@ -4,7 +4,7 @@
 //! meet in at least one replica when `ack(read) + ack(write) > from`. A [`Tally`] counts each replica once,
 //! however often it answers.
 
-use crate::places::Places;
+use crate::replica_set::ReplicaSet;
 use crate::{Acks, Failure, Shortfall};
 use std::num::NonZeroU8;
 
@@ -73,14 +73,14 @@ impl Quorum {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tally {
     quorum: Quorum,
-    acked: Places,
-    failed: Places,
+    acked: ReplicaSet,
+    failed: ReplicaSet,
 }
 
 impl Tally {
     /// No answers yet.
     pub(crate) const fn new(quorum: Quorum) -> Self {
-        Self { quorum, acked: Places::EMPTY, failed: Places::EMPTY }
+        Self { quorum, acked: ReplicaSet::EMPTY, failed: ReplicaSet::EMPTY }
     }
 
     /// Counts a replica that did as asked; whether it counts. Only the first answer of a replica does.
@@ -117,7 +117,7 @@ impl Tally {
     }
 
     /// Whether the quorum would be possible if these had not failed, and is not as they have.
-    pub(crate) const fn would_do_with(&self, lacking: Places) -> bool {
+    pub(crate) const fn would_do_with(&self, lacking: ReplicaSet) -> bool {
         let failed = self.failed.without(lacking);
         self.is_impossible() && self.quorum.from - failed.len() >= self.quorum.ack
     }
@@ -133,18 +133,18 @@ impl Tally {
     }
 
     /// Who did as asked.
-    pub(crate) const fn acked(&self) -> Places {
+    pub(crate) const fn acked(&self) -> ReplicaSet {
         self.acked
     }
 
     /// Who cannot.
-    pub(crate) const fn failed(&self) -> Places {
+    pub(crate) const fn failed(&self) -> ReplicaSet {
         self.failed
     }
 
     /// Whose answer is still to come.
-    pub(crate) const fn silent(&self) -> Places {
-        Places::first(self.quorum.from).without(self.acked).without(self.failed)
+    pub(crate) const fn silent(&self) -> ReplicaSet {
+        ReplicaSet::first(self.quorum.from).without(self.acked).without(self.failed)
     }
 
     /// What is counted for.

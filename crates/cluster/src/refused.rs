@@ -9,7 +9,7 @@
 //!
 //! | path | behaviour |
 //! |---|---|
-//! | a read of a user, here or for a coordinator of a peer | the replica counts as failed: here it is not asked, a peer hears [`PeerFault::NotBelieved`](crate::PeerFault) |
+//! | a read of a user, here or for a coordinator of a peer | the replica counts as failed: here it is not asked, a peer hears [`PeerFault::NotReadEligible`](crate::PeerFault) |
 //! | a range of this node | fails at the first page whose part of the range holds the key |
 //! | a range of the cluster | the replica loses its part in the scan from that page on; others take it |
 //! | writes, hints, read repair to this node | stored as ever: they win or lose by their version |

@@ -5,7 +5,7 @@
 //! in *roles* ([`ScanRoles`]): of each key one replica sends the cell, others say whether they hold the same.
 
 use crate::{
-    Asker, Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, Partition, Quorum, RangeDigest, ScanLimit,
+    Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, Partition, Quorum, RangeDigest, Requester, ScanLimit,
 };
 use stdx::WallTime;
 
@@ -39,7 +39,7 @@ pub struct SnapshotId {
     /// The life of the process that scans.
     pub incarnation: Incarnation,
     /// Which of its machines.
-    pub asker: Asker,
+    pub requester: Requester,
     /// Counts the scans of that machine.
     pub number: u64,
 }
@@ -63,7 +63,7 @@ pub struct PageRequest {
 impl PageRequest {
     /// Where the next request for this snapshot will begin when this range has come to its end. A scan is checked
     /// part by part, each a range of its own; the snapshot is kept between them.
-    pub const fn goes_on_at(&self) -> Option<&Cut> {
+    pub const fn continues_at(&self) -> Option<&Cut> {
         match self.content {
             PageContent::Cells { versions_only: true, .. } => self.range.to.as_ref(),
             PageContent::Cells { .. } | PageContent::Live { .. } => None,
@@ -179,12 +179,12 @@ pub struct ScanRequest {
     /// See [`PageContent::Cells`].
     pub dead_since: WallTime,
     /// What is asked.
-    pub part: ScanPart,
+    pub part: ScanTask,
 }
 
 /// Which part of a scan a node is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanPart {
+pub enum ScanTask {
     /// The cells of the partitions that it is the source of.
     Cells {
         /// How much at once.

@@ -68,9 +68,9 @@ pub enum StoreRequest {
     },
     /// All that may be lost with a damaged table was got from others, and is durable: replace the table by what can
     /// be read of it, in time. Not done when by now it has lost more than what is named here.
-    GiveUp(Damage),
+    AbandonTable(Damage),
     /// Make durable what the node remembers.
-    Remember {
+    PersistRecord {
         /// All of it.
         record: NodeRecord,
     },
@@ -90,11 +90,11 @@ impl StoreRequest {
             | Self::Scan { .. }
             | Self::ReadPage(_)
             | Self::EndSnapshot { .. }
-            | Self::GiveUp(_) => true,
+            | Self::AbandonTable(_) => true,
             Self::Write { .. }
             | Self::KeepHints { .. }
             | Self::ForgetHints { .. }
-            | Self::Remember { .. }
+            | Self::PersistRecord { .. }
             | Self::RaiseClockBound { .. } => false,
         }
     }
@@ -132,7 +132,7 @@ pub enum StoreResponse {
     },
     /// To `Write`: it is durable, and only a read of the key tells whether a greater version was already there. So it is
     /// with a version that is not greater than all that the store's tables hold.
-    WrittenUnsure {
+    WrittenUnchecked {
         /// Which key.
         key: Key,
         /// Which version was written.
@@ -161,15 +161,15 @@ pub enum StoreResponse {
         /// Entries.
         page: Page,
         /// Where what was looked at ends; `None`: at the end of the range, and the snapshot is let go
-        /// unless it [goes on](PageRequest::goes_on_at).
+        /// unless it [goes on](PageRequest::continues_at).
         rest: Option<Cut>,
     },
     /// To `EndSnapshot`.
     SnapshotEnded,
-    /// To `GiveUp`: it will be done.
-    GivenUp,
-    /// To `Remember`: it is durable.
-    Remembered {
+    /// To `AbandonTable`: it will be done.
+    TableAbandoned,
+    /// To `PersistRecord`: it is durable.
+    RecordPersisted {
         /// The record's revision.
         revision: u64,
     },

@@ -36,7 +36,7 @@ pub struct PeerView {
     /// [`Unreachable`](PeerState::Unreachable) or [`Unknown`](PeerState::Unknown) for a moment only: operations wait for it.
     pub linking: bool,
     /// Its answers to reads count.
-    pub believed: bool,
+    pub read_eligible: bool,
     /// It is being filled from other replicas: its answers to reads will not count soon, and no read waits for that.
     pub rebuilding: bool,
     /// It has no room for values.
@@ -50,13 +50,13 @@ impl PeerView {
     pub const UNKNOWN: Self = Self {
         state: PeerState::Unknown,
         linking: false,
-        believed: false,
+        read_eligible: false,
         rebuilding: false,
         disk_full: false,
         draining: false,
     };
     /// A peer that answers, and whose answers count.
-    pub const UP: Self = Self { state: PeerState::Up, believed: true, ..Self::UNKNOWN };
+    pub const UP: Self = Self { state: PeerState::Up, read_eligible: true, ..Self::UNKNOWN };
 }
 
 /// What the coordinators of a process are told of the cluster by its node. Each view replaces the one before.
@@ -75,7 +75,7 @@ pub struct ClusterView {
     pub holds_writes: bool,
     /// This node's directory is new, and its answers to reads do not count before it has heard these nodes: one of
     /// them may remember what was here before.
-    pub to_hear: NodeSet,
+    pub unheard_peers: NodeSet,
     /// Keys for which this node's answers do not count.
     pub refused: RefusedKeys,
 }

@@ -3,15 +3,16 @@
 mod coordinator_support;
 
 use cluster::{
-    ClusterView, Command, Destination, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, NodeSet,
-    PeerView, Reply, Shortfall,
+    ClusterView, Command, CoordinatorLimits, Destination, Effect, Failure, LinkEvent, Message, NodeIndex,
+    NodeSet, PeerView, Reply, Shortfall,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::sync::Arc;
 
 #[test]
 fn a_read_that_waited_for_its_link_says_how_long_is_left() {
-    let mut cluster = Cluster::new(3, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1);
+    let mut cluster =
+        Cluster::new(3, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1);
     let replicas = cluster.layout.replicas(&key("k"), 3).to_vec();
     let quorum = cluster.quorum(3, 3);
     let (me, others) = (replicas[0].as_usize(), [replicas[1], replicas[2]]);
@@ -36,12 +37,12 @@ fn a_read_that_waited_for_its_link_says_how_long_is_left() {
 
 #[test]
 fn a_read_of_a_new_node_fails_at_once_while_other_nodes_are_to_be_heard() {
-    let mut cluster = Cluster::new(3, Limits::default(), 2);
+    let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 2);
     let quorum = cluster.quorum(2, 3);
     let (now, coordinator) = (cluster.now, &mut cluster.hosts[0].coordinator);
-    let peers = vec![PeerView { believed: false, ..PeerView::UP }; 3];
-    let to_hear = NodeSet::from_iter([NodeIndex(2)]);
-    coordinator.handle_view(now, Arc::new(ClusterView { peers, to_hear, ..ClusterView::default() }));
+    let peers = vec![PeerView { read_eligible: false, ..PeerView::UP }; 3];
+    let unheard_peers = NodeSet::from_iter([NodeIndex(2)]);
+    coordinator.handle_view(now, Arc::new(ClusterView { peers, unheard_peers, ..ClusterView::default() }));
     while coordinator.poll_effect().is_some() {}
     coordinator.submit(now, cluster::RequestId(1), Command::Get { key: key("k"), quorum });
     let replies = std::iter::from_fn(|| coordinator.poll_effect());

@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use cluster::{
-    Command, Coordinator, Effect, Failure, HintLedger, HybridClock, Incarnation, Key, Layout, Lifetime,
-    Limits, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault, StoreId,
-    StoreRequest, StoreResponse,
+    Command, Coordinator, CoordinatorLimits, Effect, Failure, HintLedger, HybridClock, Incarnation, Key,
+    Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault,
+    StoreId, StoreRequest, StoreResponse,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let limits = Limits { operations_max: OPERATIONS_MAX, request_timeout: TIMEOUT, ..Limits::default() };
+        let limits = CoordinatorLimits {
+            operations_max: OPERATIONS_MAX,
+            request_timeout: TIMEOUT,
+            ..CoordinatorLimits::default()
+        };
         let layout = Layout::new(vec!["http://a:1".to_owned()], 16).expect("one node");
         let member = Member {
             layout: Arc::new(layout),

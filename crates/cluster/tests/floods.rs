@@ -2,7 +2,7 @@
 
 mod coordinator_support;
 
-use cluster::{Command, Failure, Lifetime, Limits, Reply, RequestId, StoreRequest};
+use cluster::{Command, CoordinatorLimits, Failure, Lifetime, Reply, RequestId, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct Flood {
 
 impl Flood {
     fn new(nodes: u8, writes_per_ms: usize) -> Self {
-        let cluster = Cluster::new(nodes, Limits::default(), 1);
+        let cluster = Cluster::new(nodes, CoordinatorLimits::default(), 1);
         Self { cluster, writes_per_ms, slow_nodes: 1, begun: BTreeMap::new(), writes: 0 }
     }
 
@@ -150,7 +150,7 @@ fn whoever_asks_beforehand_is_told_what_he_would_be_told_after() {
     let mut refusals = 0;
     for number in 0..20_000 {
         let quorum = flood.cluster.quorum(1, 1);
-        let told = flood.cluster.hosts[0].coordinator.refuses_write(&key("key-0"), Some(8), quorum);
+        let told = flood.cluster.hosts[0].coordinator.write_refusal(&key("key-0"), Some(8), quorum);
         let id = flood.write();
         let refused = match flood.cluster.replies.get(&id) {
             Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),
@@ -174,7 +174,7 @@ fn a_delete_is_judged_beforehand_as_one_though_a_busy_replica_is_full() {
     let mut refusals = 0;
     for number in 0..20_000 {
         let (key, quorum) = (key(&format!("key-{number}")), flood.cluster.quorum(2, 3));
-        let told = flood.cluster.hosts[0].coordinator.refuses_write(&key, None, quorum);
+        let told = flood.cluster.hosts[0].coordinator.write_refusal(&key, None, quorum);
         let id = flood.submit(Command::Delete { key, quorum });
         let refused = match flood.cluster.replies.get(&id) {
             Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),

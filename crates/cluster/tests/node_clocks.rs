@@ -3,7 +3,7 @@
 mod node_support;
 
 use bytes::Bytes;
-use cluster::{Event, HybridClock, LostRange, NodeIndex, RefusedKeys, Standing, TickError, WallCeiling};
+use cluster::{Event, HybridClock, LostRange, NodeIndex, RefusedKeys, SyncState, TickError, WallCeiling};
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
@@ -221,7 +221,7 @@ fn begin_rebuild_beside_future_cells(seed: u64, names: &[&str], ahead: Duration)
 fn a_rebuild_ends_beside_a_cell_of_the_future_and_only_its_key_fails() {
     let (mut world, versions) = begin_rebuild_beside_future_cells(30, &["k0100x"], 60 * SECOND);
     world.run(20 * SECOND);
-    assert_eq!(world.standing(0), Standing::Settled);
+    assert_eq!(world.sync_state(0), SyncState::Settled);
     assert!((0..3_000).all(|i| world.version_at(0, &format!("k{i:04}")).is_some()));
     assert_eq!(world.version_at(0, "k0100x"), None, "it would hide later writes");
     assert!(is_refused(&world, 0, "k0100x") && !is_refused(&world, 0, "k0100"));
@@ -275,14 +275,14 @@ fn a_rebuild_stays_open_past_as_many_refused_keys_as_are_kept() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (mut world, _) = begin_rebuild_beside_future_cells(35, &names, 60 * SECOND);
     world.run(30 * SECOND);
-    assert_eq!(world.standing(0), Standing::Rebuilding);
+    assert_eq!(world.sync_state(0), SyncState::Rebuilding);
     assert!(
         (0..3_000).all(|i| world.version_at(0, &format!("k{i:04}")).is_some()),
         "it goes on with the others"
     );
     assert_eq!(world.node(0).status().refused_keys, RefusedKeys::COUNT_MAX);
     world.run(HOUR / 20);
-    assert_eq!(world.standing(0), Standing::Settled);
+    assert_eq!(world.sync_state(0), SyncState::Settled);
     assert_eq!(world.node(0).status().refused_keys, 0);
     assert!(names.iter().all(|name| world.version_at(0, name).is_some()));
 }

@@ -45,7 +45,7 @@ fn is_healed(world: &World) -> bool {
 }
 
 fn gave_up(world: &World) -> bool {
-    world.hosts[0].asked.iter().any(|request| matches!(request, StoreRequest::GiveUp(_)))
+    world.hosts[0].asked.iter().any(|request| matches!(request, StoreRequest::AbandonTable(_)))
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn what_a_table_has_lost_is_there_again_before_it_is_given_up() {
     world.run_until(30 * SECOND, "the table is given up", gave_up);
     assert!(holds_all(&world, &placed, "k0999", "k2500"));
     let others = NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]);
-    assert_eq!(world.hosts[0].store.record.repair_owed, others, "a pass follows, and is owed durably");
+    assert_eq!(world.hosts[0].store.record.repair_pending, others, "a pass follows, and is owed durably");
     world.run_until(30 * SECOND, "it is healed", is_healed);
     world.run_until(90 * SECOND, "the pass has followed", |world| {
-        world.hosts[0].store.record.repair_owed.is_empty()
+        world.hosts[0].store.record.repair_pending.is_empty()
     });
     assert_eq!(world.strays, []);
 }
@@ -166,7 +166,7 @@ fn what_is_the_nodes_own_is_stored_anew_and_peers_are_told_that_hints_may_be_gon
         .any(|request| matches!(request, StoreRequest::RaiseClockBound { bound: again } if *again >= bound));
     assert!(raised, "the bound of the clock is stored anew");
     world.run_until(30 * SECOND, "both peers owe a pass", |world| {
-        [1, 2].iter().all(|&host| !world.hosts[host].store.record.repair_owed.is_empty())
+        [1, 2].iter().all(|&host| !world.hosts[host].store.record.repair_pending.is_empty())
     });
 }
 

@@ -166,7 +166,7 @@ fn hints_that_are_too_old_are_dropped_and_a_repair_is_owed() {
     world.run_until(5 * SECOND, "the hint is gone", |world| world.hosts[0].store.hints_for(1) == 0);
     assert_eq!(dropped(&world, 0), 1);
     world.run_until(SECOND, "it is owed durably", |world| {
-        world.hosts[0].store.record.repair_owed.contains(NodeIndex(1))
+        world.hosts[0].store.record.repair_pending.contains(NodeIndex(1))
     });
 }
 
@@ -182,7 +182,7 @@ fn hints_past_the_budget_are_not_kept_and_a_repair_is_owed() {
     });
     world.run(SECOND);
     assert_eq!(world.hosts[0].store.hints_for(1), 3);
-    assert_eq!(world.hosts[0].store.record.repair_owed, NodeSet::from_iter([NodeIndex(1)]));
+    assert_eq!(world.hosts[0].store.record.repair_pending, NodeSet::from_iter([NodeIndex(1)]));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn an_answer_that_nobody_waits_for_is_ignored() {
     let mut world = World::started(2, 13);
     let id = |number| cluster::MessageId {
         incarnation: world.hosts[0].member.incarnation,
-        asker: cluster::Asker::Node,
+        requester: cluster::Requester::Node,
         number,
     };
     let answers: Vec<Message> = (0..50)

@@ -4,14 +4,14 @@ mod node_support;
 
 use cluster::{
     Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, NodeSet, Origin, PeerState,
-    Standing, StoreRequest,
+    StoreRequest, SyncState,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag};
 
 fn is_remember(request: &StoreRequest) -> bool {
-    matches!(request, StoreRequest::Remember { .. })
+    matches!(request, StoreRequest::PersistRecord { .. })
 }
 
 #[test]
@@ -19,13 +19,13 @@ fn a_new_cluster_settles_and_is_ready() {
     let mut world = World::new(3, 1);
     (0..3).for_each(|host| world.start(host));
     world.run_until(SECOND, "all are settled and ready", |world| {
-        (0..3).all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
+        (0..3).all(|host| world.sync_state(host) == SyncState::Settled && world.node(host).is_ready())
     });
     world.run(SECOND);
     for host in 0..3 {
         for peer in 0..3 {
             let seen = world.seen(host, peer);
-            assert!(seen.believed && seen.state == PeerState::Up, "{host} of {peer}: {seen:?}");
+            assert!(seen.read_eligible && seen.state == PeerState::Up, "{host} of {peer}: {seen:?}");
         }
         assert_eq!(world.hosts[host].store.record.peers.len(), 2);
     }
@@ -35,9 +35,9 @@ fn a_new_cluster_settles_and_is_ready() {
 fn a_node_alone_is_ready_at_once_and_settles() {
     let mut world = World::new(1, 1);
     world.start(0);
-    assert!(world.node(0).is_ready() && world.seen(0, 0).believed);
+    assert!(world.node(0).is_ready() && world.seen(0, 0).read_eligible);
     world.run(SECOND);
-    assert_eq!(world.hosts[0].store.record.standing, Standing::Settled);
+    assert_eq!(world.hosts[0].store.record.sync_state, SyncState::Settled);
 }
 
 #[test]
@@ -45,28 +45,31 @@ fn a_majority_of_new_nodes_is_ready_and_not_believed_without_the_rest() {
     let mut world = World::new(3, 2);
     world.start(0);
     world.run(3 * SECOND);
-    assert_eq!(world.standing(0), Standing::Unsettled);
+    assert_eq!(world.sync_state(0), SyncState::Unsettled);
     assert!(world.node(0).is_ready(), "there is no other node to wait for");
-    assert!(!world.seen(0, 0).believed);
-    assert_eq!(world.node(0).view().to_hear, NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]));
+    assert!(!world.seen(0, 0).read_eligible);
+    assert_eq!(world.node(0).view().unheard_peers, NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]));
     world.start(1);
     world.run(10 * SECOND);
     for host in 0..2 {
-        assert_eq!(world.standing(host), Standing::Unsettled);
+        assert_eq!(world.sync_state(host), SyncState::Unsettled);
         assert!(world.node(host).is_ready());
-        assert_eq!(world.node(host).view().to_hear, NodeSet::from_iter([NodeIndex(2)]));
+        assert_eq!(world.node(host).view().unheard_peers, NodeSet::from_iter([NodeIndex(2)]));
         for peer in 0..2 {
             let seen = world.seen(host, peer);
-            assert!(seen.state == PeerState::Up && !seen.believed, "writes count, reads do not: {seen:?}");
+            assert!(
+                seen.state == PeerState::Up && !seen.read_eligible,
+                "writes count, reads do not: {seen:?}"
+            );
         }
     }
     world.start(2);
     world.run_until(SECOND, "all are settled", |world| {
-        (0..3).all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
+        (0..3).all(|host| world.sync_state(host) == SyncState::Settled && world.node(host).is_ready())
     });
     world.run(SECOND);
-    assert!((0..3).all(|host| world.seen(host, host).believed));
-    assert!(world.node(0).view().to_hear.is_empty());
+    assert!((0..3).all(|host| world.seen(host, host).read_eligible));
+    assert!(world.node(0).view().unheard_peers.is_empty());
 }
 
 #[test]
@@ -78,8 +81,8 @@ fn a_node_that_lost_its_disk_rebuilds_and_is_not_believed_before() {
     world.start(2);
     let mut was_believed = false;
     world.run_until(SECOND, "it knows", |world| {
-        was_believed |= (0..3).any(|host| world.seen(host, 2).believed);
-        world.standing(2) == Standing::Rebuilding
+        was_believed |= (0..3).any(|host| world.seen(host, 2).read_eligible);
+        world.sync_state(2) == SyncState::Rebuilding
     });
     assert!(!was_believed);
 }
@@ -93,18 +96,18 @@ fn a_lost_disk_is_found_out_through_any_crash() {
         world.crash(2);
         world.lose_disk(2);
         world.start(2);
-        let mut passed = vec![world.standing(2)];
+        let mut passed = vec![world.sync_state(2)];
         for _ in 0..crash_at {
             world.run(MILLISECOND / 4);
-            passed.push(world.standing(2));
+            passed.push(world.sync_state(2));
         }
         world.restart(2);
         world.run_until(SECOND, "it knows", |world| {
-            passed.push(world.standing(2));
-            *passed.last().expect("pushed") != Standing::Unsettled
+            passed.push(world.sync_state(2));
+            *passed.last().expect("pushed") != SyncState::Unsettled
         });
-        let first = |wanted| passed.iter().position(|standing| *standing == wanted).unwrap_or(usize::MAX);
-        let (rebuilding, settled) = (first(Standing::Rebuilding), first(Standing::Settled));
+        let first = |wanted| passed.iter().position(|sync_state| *sync_state == wanted).unwrap_or(usize::MAX);
+        let (rebuilding, settled) = (first(SyncState::Rebuilding), first(SyncState::Settled));
         assert!(rebuilding < settled, "crash {crash_at}: {passed:?}");
     }
 }
@@ -117,7 +120,7 @@ fn a_peer_keeps_what_it_remembers_until_the_other_knows_what_it_stands_for() {
     world.hosts[2].store.fails = is_remember;
     world.start(2);
     world.run(3 * SECOND);
-    assert_eq!(world.standing(2), Standing::Unsettled);
+    assert_eq!(world.sync_state(2), SyncState::Unsettled);
     for host in 0..2 {
         assert_eq!(world.hosts[host].store.record.peers[&NodeIndex(2)], NodeTag(3));
         assert_eq!(world.state(host, 2), PeerState::Unreachable, "nothing is written to it");
@@ -215,7 +218,7 @@ fn heartbeats_work_though_messages_are_lost_doubled_and_overtaken() {
     world.net = node_support::Net { latency: MILLISECOND, jitter: Duration::ZERO, loss: 0.0, doubled: 0.0 };
     world.run(2 * SECOND);
     for host in 0..3 {
-        assert_eq!(world.standing(host), Standing::Settled);
+        assert_eq!(world.sync_state(host), SyncState::Settled);
         assert!((0..3).all(|peer| world.state(host, peer) == PeerState::Up));
     }
 }
@@ -359,10 +362,10 @@ fn a_peer_that_is_being_filled_is_told_from_one_that_does_not_know_yet() {
     world.crash(2);
     world.lose_disk(2);
     world.start(2);
-    world.run_until(SECOND, "it rebuilds", |world| world.standing(2) == Standing::Rebuilding);
+    world.run_until(SECOND, "it rebuilds", |world| world.sync_state(2) == SyncState::Rebuilding);
     world.run(200 * MILLISECOND);
     let (by_peer, by_itself) = (world.seen(0, 2), world.seen(2, 2));
-    assert!(by_peer.rebuilding && !by_peer.believed && by_itself.rebuilding && !by_itself.believed);
+    assert!(by_peer.rebuilding && !by_peer.read_eligible && by_itself.rebuilding && !by_itself.read_eligible);
     assert!(!world.seen(2, 0).rebuilding && !world.seen(0, 0).rebuilding);
 }
 
@@ -372,21 +375,22 @@ fn of_two_links_of_a_peer_the_newer_is_kept() {
     let hello = cluster::PeerHello {
         node: NodeIndex(1),
         tag: NodeTag(2),
-        asker: cluster::Asker::Node,
+        requester: cluster::Requester::Node,
         incarnation: world.hosts[1].member.incarnation,
         clock: Hlc::ZERO,
-        standing: Standing::Settled,
+        sync_state: SyncState::Settled,
     };
     let link = cluster::LinkId(77);
     let (now, node) = world.node_mut(0);
     while node.poll_effect().is_some() {}
-    node.handle_link(now, cluster::LinkEvent::Arrived { link, hello });
+    node.handle_link(now, cluster::LinkEvent::AdmissionRequested { link, hello });
     let actions: Vec<Effect> = std::iter::from_fn(|| node.poll_effect()).collect();
     assert!(
         matches!(actions[..], [Effect::Link(LinkAction::Refuse(_)), Effect::Link(LinkAction::Admit(l))] if l == link)
     );
-    let stranger = cluster::PeerHello { tag: NodeTag(9), asker: cluster::Asker::Coordinator(0), ..hello };
-    node.handle_link(now, cluster::LinkEvent::Arrived { link, hello: stranger });
+    let stranger =
+        cluster::PeerHello { tag: NodeTag(9), requester: cluster::Requester::Coordinator(0), ..hello };
+    node.handle_link(now, cluster::LinkEvent::AdmissionRequested { link, hello: stranger });
     assert_eq!(node.poll_effect(), Some(Effect::Link(LinkAction::Refuse(link))));
 }
 
@@ -396,16 +400,16 @@ fn a_second_process_of_a_peers_name_is_let_in_only_once_the_first_is_gone() {
     let hello = cluster::PeerHello {
         node: NodeIndex(1),
         tag: NodeTag(99),
-        asker: cluster::Asker::Node,
+        requester: cluster::Requester::Node,
         incarnation: cluster::Incarnation(9),
         clock: Hlc::ZERO,
-        standing: Standing::Unsettled,
+        sync_state: SyncState::Unsettled,
     };
     let link = cluster::LinkId(77);
     let arrive = |world: &mut World| {
         let (now, node) = world.node_mut(0);
         while node.poll_effect().is_some() {}
-        node.handle_link(now, cluster::LinkEvent::Arrived { link, hello });
+        node.handle_link(now, cluster::LinkEvent::AdmissionRequested { link, hello });
         let actions: Vec<Effect> = std::iter::from_fn(|| node.poll_effect()).collect();
         actions.contains(&Effect::Link(LinkAction::Admit(link)))
     };

@@ -4,8 +4,8 @@ mod node_support;
 
 use bytes::Bytes;
 use cluster::{
-    Event, Key, LostRange, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest, Standing,
-    StoreRequest, hint_bytes,
+    Event, Key, LostRange, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
+    StoreRequest, SyncState, hint_bytes,
 };
 use node_support::{MILLISECOND, Net, SECOND, World, key};
 use std::collections::BTreeMap;
@@ -100,15 +100,15 @@ fn a_lost_node_is_filled_with_its_cells_and_no_others_before_it_is_believed() {
     let expected: Vec<&Key> =
         lost.iter().filter(|(key, cell)| acknowledged(key, cell)).map(|(key, _)| key).collect();
     world.run_until(30 * SECOND, "it is believed", |world| {
-        let is_believed = (0..3).any(|host| world.seen(host, 2).believed);
+        let is_read_eligible = (0..3).any(|host| world.seen(host, 2).read_eligible);
         let missing = expected.iter().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
-        assert!(!is_believed || missing == 0, "{missing} of {} are missing", expected.len());
-        is_believed
+        assert!(!is_read_eligible || missing == 0, "{missing} of {} are missing", expected.len());
+        is_read_eligible
     });
     assert_eq!(world.hosts[2].store.cells.len(), expected.len(), "nothing but its own");
     world.run(5 * SECOND);
-    assert_eq!(world.hosts[2].store.record.standing, Standing::Settled);
-    assert!(world.hosts[2].store.record.repair_owed.is_empty(), "a pass of anti-entropy has followed");
+    assert_eq!(world.hosts[2].store.record.sync_state, SyncState::Settled);
+    assert!(world.hosts[2].store.record.repair_pending.is_empty(), "a pass of anti-entropy has followed");
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn a_lost_node_is_not_believed_while_a_source_that_it_needs_is_away() {
     world.lose_disk(2);
     world.start(2);
     world.run(60 * SECOND);
-    assert_eq!(world.standing(2), Standing::Rebuilding);
+    assert_eq!(world.sync_state(2), SyncState::Rebuilding);
     assert_eq!(world.hosts[2].store.cells.len(), 100, "it has read what it could");
     world.start(1);
-    world.run_until(10 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(10 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_write_that_a_source_stores_after_the_loss_is_not_missed_by_the_rebuilding()
     world.lose_disk(2);
     world.start(2);
     world.run(world.limits.request_timeout - MILLISECOND);
-    assert_eq!(world.standing(2), Standing::Rebuilding);
+    assert_eq!(world.sync_state(2), SyncState::Rebuilding);
     world.write_cell(1, &key("k"), &cell, &[]);
-    world.run_until(30 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(30 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
     assert_eq!(world.version_at(2, "k"), Some(version));
 }
 
@@ -168,7 +168,7 @@ fn rebuilding_goes_on_through_crashes_losses_and_faults() {
             }
             world.hosts[2].store.fails = match step % 4 {
                 0 => |request| matches!(request, StoreRequest::Write { .. }),
-                1 => |request| matches!(request, StoreRequest::Remember { .. }),
+                1 => |request| matches!(request, StoreRequest::PersistRecord { .. }),
                 _ => |_| false,
             };
             world.hosts[0].store.fails = match step % 3 {
@@ -176,12 +176,12 @@ fn rebuilding_goes_on_through_crashes_losses_and_faults() {
                 _ => |_| false,
             };
             let missing = lost.keys().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
-            assert!(!world.seen(2, 2).believed || missing == 0, "seed {seed}: {missing} are missing");
+            assert!(!world.seen(2, 2).read_eligible || missing == 0, "seed {seed}: {missing} are missing");
         }
         world.heal();
         (0..3).for_each(|host| world.hosts[host].store.fails = |_| false);
         world.net.loss = 0.0;
-        world.run_until(60 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+        world.run_until(60 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
         assert_eq!(world.hosts[2].store.cells, lost, "seed {seed}");
     }
 }
@@ -196,7 +196,7 @@ fn rebuilding_goes_on_though_the_store_takes_few_writes_at_once() {
     world.lose_disk(2);
     world.hosts[2].store.writes_max = 20;
     world.start(2);
-    world.run_until(120 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(120 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
     assert_eq!(world.hosts[2].store.cells.len(), KEYS);
 }
 
@@ -219,7 +219,7 @@ fn a_lost_node_waits_also_for_a_slow_source_that_alone_holds_what_it_acknowledge
     world.lose_disk(4);
     world.hosts[1].store.latency = SECOND / 2;
     world.start(4);
-    world.run_until(120 * SECOND, "it is settled", |world| world.standing(4) == Standing::Settled);
+    world.run_until(120 * SECOND, "it is settled", |world| world.sync_state(4) == SyncState::Settled);
     assert_eq!(world.version_at(4, &name), Some(version));
 }
 
@@ -236,7 +236,7 @@ fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
     world.start(1);
     world.start(2);
     world.run_until(30 * SECOND, "both are settled", |world| {
-        (1..3).all(|host| world.standing(host) == Standing::Settled)
+        (1..3).all(|host| world.sync_state(host) == SyncState::Settled)
     });
     assert!((1..3).all(|host| world.hosts[host].store.cells.len() == 500));
 }
@@ -252,14 +252,14 @@ fn a_lost_node_does_not_take_itself_for_new_by_the_word_of_another_lost_one() {
         world.lose_disk(host);
     }
     world.start(1);
-    world.run_until(SECOND, "the first knows", |world| world.standing(1) == Standing::Rebuilding);
+    world.run_until(SECOND, "the first knows", |world| world.sync_state(1) == SyncState::Rebuilding);
     // The second cannot hear of its loss from the only node that remembers it.
     world.cut_off(0, 2);
     world.start(2);
     world.run(20 * SECOND);
-    assert_eq!(world.standing(2), Standing::Rebuilding);
+    assert_eq!(world.sync_state(2), SyncState::Rebuilding);
     world.heal();
-    world.run_until(30 * SECOND, "it is filled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(30 * SECOND, "it is filled", |world| world.sync_state(2) == SyncState::Settled);
     assert_eq!(world.hosts[2].store.cells.len(), 100);
 }
 
@@ -275,7 +275,7 @@ fn emptied_nodes_are_filled_when_one_that_remembers_them_is_back() {
         world.start(host);
     }
     world.run(10 * SECOND);
-    assert_eq!([1, 2].map(|host| world.standing(host)), [Standing::Unsettled; 2], "no node told them");
+    assert_eq!([1, 2].map(|host| world.sync_state(host)), [SyncState::Unsettled; 2], "no node told them");
     world.start(0);
     world.run(60 * SECOND);
     assert!((1..3).all(|host| world.hosts[host].store.cells.len() == 100));
@@ -355,7 +355,7 @@ fn a_dropped_hint_makes_up_for_itself() {
     }
     world.run(10 * SECOND);
     assert!((0..3).all(|i| world.version_at(2, &format!("k{i}")).is_some()));
-    assert!(world.hosts[0].store.record.repair_owed.is_empty());
+    assert!(world.hosts[0].store.record.repair_pending.is_empty());
 }
 
 #[test]
@@ -394,11 +394,11 @@ fn what_is_owed_is_paid_after_a_restart_and_to_those_who_were_away() {
     world.run(SECOND);
     world.restart(0);
     world.run(30 * SECOND);
-    assert!(world.hosts[0].store.record.repair_owed.contains(NodeIndex(2)));
+    assert!(world.hosts[0].store.record.repair_pending.contains(NodeIndex(2)));
     world.start(2);
     world.run(30 * SECOND);
     assert!(world.version_at(2, "k").is_some());
-    assert!(world.hosts[0].store.record.repair_owed.is_empty());
+    assert!(world.hosts[0].store.record.repair_pending.is_empty());
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn a_rebuilt_replica_gets_a_newer_version_for_fewer_nodes_where_it_had_held_an_o
         world.crash(lost);
         world.lose_disk(lost);
         world.start(lost);
-        world.run_until(30 * SECOND, "it is settled", |world| world.standing(lost) == Standing::Settled);
+        world.run_until(30 * SECOND, "it is settled", |world| world.sync_state(lost) == SyncState::Settled);
         assert_eq!(world.version_at(lost, "k"), Some(version), "place {lost_place}");
     }
 }
@@ -469,7 +469,7 @@ fn a_version_for_fewer_nodes_that_nobody_held_an_older_one_of_stays_where_it_was
     world.lose_disk(replicas[1]);
     world.start(replicas[1]);
     world.run(30 * SECOND);
-    assert_eq!(world.standing(replicas[1]), Standing::Settled);
+    assert_eq!(world.sync_state(replicas[1]), SyncState::Settled);
     assert!(replicas[1..].iter().all(|&host| world.version_at(host, "k").is_none()));
 }
 
@@ -598,8 +598,11 @@ fn a_peer_has_few_ranges_under_way() {
     world.hosts[0].store.latency = SECOND;
     for number in 0..5 {
         let range = RangeRequest { after: None, until: None, cutoff: Hlc::MAX, digest: None, cells: true };
-        let id =
-            cluster::MessageId { incarnation: cluster::Incarnation(99), asker: cluster::Asker::Node, number };
+        let id = cluster::MessageId {
+            incarnation: cluster::Incarnation(99),
+            requester: cluster::Requester::Node,
+            number,
+        };
         world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range), within: None });
     }
     world.run(100 * MILLISECOND);
@@ -686,7 +689,7 @@ fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
             placed.iter().map(|(name, _)| name).filter(|name| is_missing(name)).collect();
         let is_near = |name: &&String| *name.as_str() > *"k1290" && *name.as_str() < *"k1320";
         assert!(left.iter().all(is_near), "damage at {host}: {left:?}");
-        let passed_over = |event: &&Event| **event == Event::RangePassedOver { node: NodeIndex(1) };
+        let passed_over = |event: &&Event| **event == Event::RangeSkipped { node: NodeIndex(1) };
         assert!(
             world.hosts[0].events.iter().any(|event| passed_over(&event)),
             "damage at {host}: it is told"
@@ -722,7 +725,7 @@ fn a_node_with_large_values_is_rebuilt_over_slow_links() {
     world.crash(2);
     world.lose_disk(2);
     world.start(2);
-    world.run_until(300 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(300 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
     assert_eq!(world.hosts[2].store.cells.len(), 3);
 }
 
@@ -891,7 +894,7 @@ fn a_lost_node_is_filled_with_deletes_that_a_peer_has_not_heard_of_however_old_t
     world.crash(2);
     world.lose_disk(2);
     world.start(2);
-    world.run_until(300 * SECOND, "it is settled", |world| world.standing(2) == Standing::Settled);
+    world.run_until(300 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
     assert_eq!(
         world.version_at(2, "k"),
         Some(tombstone.meta.version),
@@ -913,7 +916,7 @@ fn a_node_that_stood_still_for_long_owes_a_repair_to_its_peers_and_they_to_it() 
     world.run(SECOND);
     assert!(world.node(1).absences_owed() == Some(1));
     for (host, peers) in [(1, [0, 2]), (0, [1, 2])] {
-        let owed = world.hosts[host].store.record.repair_owed;
+        let owed = world.hosts[host].store.record.repair_pending;
         assert!(peers.iter().all(|&peer| owed.contains(NodeIndex(peer))), "at {host}: {owed:?}");
     }
     world.run(10 * SECOND);
@@ -921,9 +924,12 @@ fn a_node_that_stood_still_for_long_owes_a_repair_to_its_peers_and_they_to_it() 
     world.start(2);
     world.run(30 * SECOND);
     assert!(world.version_at(2, "missed").is_some() && world.version_at(2, "known to it alone").is_some());
-    assert!((0..3).all(|host| world.hosts[host].store.record.repair_owed.is_empty()));
+    assert!((0..3).all(|host| world.hosts[host].store.record.repair_pending.is_empty()));
     let (now, node) = world.node_mut(1);
     node.handle_absences(now, 1);
     world.settle(1);
-    assert!(world.hosts[1].store.record.repair_owed.is_empty(), "the same absence makes nothing owed again");
+    assert!(
+        world.hosts[1].store.record.repair_pending.is_empty(),
+        "the same absence makes nothing owed again"
+    );
 }

@@ -7,7 +7,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, Failure, Lifetime, Limits, NodeIndex, PeerState, Quorum, Reply, RequestId, Shortfall, StoreFault,
+    Command, CoordinatorLimits, Failure, Lifetime, NodeIndex, PeerState, Quorum, Reply, RequestId, Shortfall,
+    StoreFault,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -51,13 +52,13 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let nodes = 1 + rng.below(12).min(4) as u8;
-        let limits = Limits {
+        let limits = CoordinatorLimits {
             operations_max: 8,
             stragglers_max: if rng.chance(0.5) { 2 } else { 100 },
             request_timeout: TIMEOUT,
             peer_requests_max: if rng.chance(0.2) { 3 } else { 1_000 },
             reads_for_one_of_all: rng.below(4) as u32,
-            ..Limits::default()
+            ..CoordinatorLimits::default()
         };
         let cluster = Cluster::new(nodes, limits, seed);
         let from = 1 + rng.below(2 * u64::from(nodes)).min(u64::from(nodes) - 1) as u8;
@@ -180,7 +181,7 @@ impl Run {
             view.disk_full = self.rng.chance(0.1);
             view.draining = self.rng.chance(0.1);
         }
-        view.believed = self.rng.chance(0.9);
+        view.read_eligible = self.rng.chance(0.9);
         self.cluster.publish(node);
     }
 

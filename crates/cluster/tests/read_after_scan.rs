@@ -4,13 +4,19 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Cut, Key, KeyRange, Limits, NodeIndex, PeerState, Reply, Scan, ScanId, ScanScope};
+use cluster::{
+    Command, CoordinatorLimits, Cut, Key, KeyRange, NodeIndex, PeerState, Reply, Scan, ScanId, ScanScope,
+};
 use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
 /// What of a key a range at node 0 shows, and what a read finds after that at the others; with 2 of 3.
 fn show_and_read(key: &Key, cells: &[(usize, Cell)]) -> (Option<Version>, Option<Version>) {
-    let limits = Limits { request_timeout: TIMEOUT, reads_for_one_of_all: 0, ..Limits::default() };
+    let limits = CoordinatorLimits {
+        request_timeout: TIMEOUT,
+        reads_for_one_of_all: 0,
+        ..CoordinatorLimits::default()
+    };
     let mut cluster = Cluster::new(3, limits, 1);
     for (node, cell) in cells {
         cluster.hosts[*node].cells.insert(key.clone(), cell.clone());
@@ -47,7 +53,7 @@ fn version(at: u64) -> Version {
 
 /// A key with this preference list.
 fn key_with(list: [u8; 3]) -> Key {
-    let limits = Limits::default();
+    let limits = CoordinatorLimits::default();
     let layout = Cluster::new(3, limits, 1).layout;
     let list = list.map(NodeIndex);
     let mut keys = (0..1_000).map(|index| key(&format!("k{index}")));

@@ -3,7 +3,7 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Key, Limits, PeerState, Reply, RequestId, StoreRequest};
+use cluster::{Command, CoordinatorLimits, Key, PeerState, Reply, RequestId, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
@@ -12,7 +12,7 @@ use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 const STEPS_MAX: usize = 100;
 
 fn cluster(nodes: u8, reads_for_one_of_all: u32) -> Cluster {
-    Cluster::new(nodes, Limits { reads_for_one_of_all, ..Limits::default() }, 1)
+    Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all, ..CoordinatorLimits::default() }, 1)
 }
 
 fn version(hlc: u64) -> Version {

@@ -4,15 +4,15 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, Cut, Failure, KeyRange, Lifetime, Limits, NodeIndex, NodeSet, Quorum, Refusal, RefusedKeys,
-    Reply, Scan, ScanId, ScanScope, Shortfall,
+    Command, CoordinatorLimits, Cut, Failure, KeyRange, Lifetime, NodeIndex, NodeSet, Quorum, Refusal,
+    RefusedKeys, Reply, Scan, ScanId, ScanScope, Shortfall,
 };
 use coordinator_support::{Cluster, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
 /// Three nodes that hold the keys `a`, `k` and `z`; node 0 has refused `k`, and holds an older version of it.
 fn cluster() -> Cluster {
-    let limits = Limits { reads_for_one_of_all: 0, ..Limits::default() };
+    let limits = CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() };
     let mut cluster = Cluster::new(3, limits, 1);
     let cell = |at: u64, value| {
         let version = Version::new(Hlc::at(cluster.now.wall).next(), NodeTag(at));

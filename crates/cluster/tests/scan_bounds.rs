@@ -4,7 +4,7 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Cut, KeyRange, Limits, Page, Quorum, Reply, Scan, ScanId, ScanScope};
+use cluster::{Command, CoordinatorLimits, Cut, KeyRange, Page, Quorum, Reply, Scan, ScanId, ScanScope};
 use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
@@ -15,7 +15,11 @@ const PAGE_BYTES_MAX: usize = (128 << 10) + 16 * 1_100;
 
 /// The stores' pages hold as many keys as they may.
 fn cluster(nodes: u8) -> Cluster {
-    let limits = Limits { request_timeout: TIMEOUT, reads_for_one_of_all: 0, ..Limits::default() };
+    let limits = CoordinatorLimits {
+        request_timeout: TIMEOUT,
+        reads_for_one_of_all: 0,
+        ..CoordinatorLimits::default()
+    };
     let mut cluster = Cluster::new(nodes, limits, 1);
     for host in &mut cluster.hosts {
         host.snapshots.passed_max = usize::MAX;

@@ -7,8 +7,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, Cut, Failure, Key, KeyRange, Lifetime, Limits, Page, PeerState, Quorum, Reply, RequestId, Scan,
-    ScanId, ScanScope, StoreFault,
+    Command, CoordinatorLimits, Cut, Failure, Key, KeyRange, Lifetime, Page, PeerState, Quorum, Reply,
+    RequestId, Scan, ScanId, ScanScope, StoreFault,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -66,12 +66,12 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let nodes = 1 + rng.below(12).min(4) as u8;
-        let limits = Limits {
+        let limits = CoordinatorLimits {
             operations_max: if rng.chance(0.3) { 4 } else { 100 },
             request_timeout: TIMEOUT,
             peer_requests_max: if rng.chance(0.2) { 3 } else { 1_000 },
             reads_for_one_of_all: rng.below(4) as u32,
-            ..Limits::default()
+            ..CoordinatorLimits::default()
         };
         let cluster = Cluster::new(nodes, limits, seed);
         let quorum = any_quorum(&cluster, &mut rng);
@@ -276,7 +276,7 @@ impl Run {
             view.state =
                 [PeerState::Up, PeerState::Suspected, PeerState::Unreachable][self.rng.below(3) as usize];
         }
-        view.believed = self.rng.chance(0.8);
+        view.read_eligible = self.rng.chance(0.8);
         self.cluster.publish(node);
     }
 

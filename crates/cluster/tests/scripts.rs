@@ -37,13 +37,13 @@
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Asker, ClusterView, Command, Coordinator, Cut, Destination, DialFailure, Effect, Failure,
-    HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, Limits, LinkAction, LinkEvent,
+    Acks, ClusterView, Command, Coordinator, CoordinatorLimits, Cut, Destination, DialFailure, Effect,
+    Failure, HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, LinkAction, LinkEvent,
     LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder, PageContent,
     PageRequest, Partition, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState, PeerView,
-    Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanLimit, ScanPart,
-    ScanRequest, ScanRoles, ScanScope, SnapshotId, Standing, StoreFault, StoreId, StoreRequest,
-    StoreResponse, WallCeiling,
+    Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Requester, Scan, ScanAnswer, ScanId, ScanLimit,
+    ScanRequest, ScanRoles, ScanScope, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
+    StoreResponse, SyncState, WallCeiling,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -84,7 +84,7 @@ fn scripts_say_what_the_coordinator_does() {
 
 /// The script with what comes out in place of what it says comes out.
 fn play(script: &str) -> String {
-    let mut world = World::alone(Limits::default());
+    let mut world = World::alone(CoordinatorLimits::default());
     let steps: Vec<String> = script.split("\n\n").map(|step| world.play_step(step)).collect();
     steps.join("\n\n") + "\n"
 }
@@ -99,11 +99,11 @@ struct World {
 }
 
 impl World {
-    fn alone(limits: Limits) -> Self {
+    fn alone(limits: CoordinatorLimits) -> Self {
         Self::new(1, NodeIndex(0), limits, HINT_BYTES_MAX)
     }
 
-    fn new(nodes: u8, me: NodeIndex, limits: Limits, hint_bytes_max: u64) -> Self {
+    fn new(nodes: u8, me: NodeIndex, limits: CoordinatorLimits, hint_bytes_max: u64) -> Self {
         let names = (0..nodes).map(|node| format!("http://{node}:1")).collect();
         let layout = Layout::new(names, PARTITIONS).expect("a layout");
         let member = Member {
@@ -148,10 +148,10 @@ impl World {
             ["limits", operations_max, timeout] => {
                 let operations_max = operations_max.strip_prefix("operations_max=").expect("operations_max");
                 let timeout = timeout.strip_prefix("timeout=").expect("timeout");
-                *self = Self::alone(Limits {
+                *self = Self::alone(CoordinatorLimits {
                     operations_max: operations_max.parse().expect("a number"),
                     request_timeout: duration(timeout),
-                    ..Limits::default()
+                    ..CoordinatorLimits::default()
                 });
             }
             ["at", time] => self.now = Now { mono: Instant::ZERO + duration(time), wall: wall(time) },
@@ -204,7 +204,8 @@ impl World {
                 self.coordinator.handle_link(self.now, event);
             }
             ["left", peer] => {
-                self.coordinator.handle_link(self.now, LinkEvent::Left { link: accepted_from(node(peer)) });
+                self.coordinator
+                    .handle_link(self.now, LinkEvent::AcceptedClosed { link: accepted_from(node(peer)) });
             }
             ["answer", number, ref answer @ ..] => {
                 let (peer, id, _) = &self.sends[number.parse::<usize>().expect("a number")];
@@ -215,7 +216,7 @@ impl World {
             ["request", number, peer, ref request @ ..] => {
                 let peer = node(peer);
                 let number = number.parse().expect("a number");
-                let id = MessageId { incarnation: PEER, asker: Asker::Coordinator(0), number };
+                let id = MessageId { incarnation: PEER, requester: Requester::Coordinator(0), number };
                 let origin = Origin { node: peer, link: Destination::Accepted(accepted_from(peer)) };
                 let message = Message::Request { id, request: parse_request(request), within: None };
                 self.coordinator.handle_message(self.now, origin, message);
@@ -250,9 +251,9 @@ impl World {
     }
 }
 
-fn parse_limits(options: &[&str]) -> (Limits, u64) {
+fn parse_limits(options: &[&str]) -> (CoordinatorLimits, u64) {
     let mut hint_bytes_max = HINT_BYTES_MAX;
-    let mut limits = Limits { reads_for_one_of_all: 0, ..Limits::default() };
+    let mut limits = CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() };
     for option in options {
         match option.split_once('=') {
             None if *option == "ask_all" => limits.reads_for_one_of_all = 1,
@@ -276,7 +277,7 @@ fn parse_view(words: &[&str]) -> PeerView {
     PeerView {
         state,
         linking: says("linking"),
-        believed: !says("unbelieved") && !says("rebuilding"),
+        read_eligible: !says("unbelieved") && !says("rebuilding"),
         rebuilding: says("rebuilding"),
         disk_full: says("full"),
         draining: says("draining"),
@@ -380,20 +381,20 @@ fn parse_request(words: &[&str]) -> PeerRequest {
             PeerRequest::Write { key: key(name), cell: Cell::value(parse_version(version), 3, value), hints }
         }
         ["cells", range] | ["check", range, ..] => PeerRequest::Scan(ScanRequest {
-            snapshot: SnapshotId { incarnation: PEER, asker: Asker::Coordinator(0), number: 0 },
+            snapshot: SnapshotId { incarnation: PEER, requester: Requester::Coordinator(0), number: 0 },
             range: parse_range(range),
             roles: ScanRoles { order: vec![NodeIndex(1), NodeIndex(0), NodeIndex(2)], ack: 2, from: 3 },
             at: WallTime::EPOCH_2020,
             dead_since: WallTime::EPOCH_2020,
             part: match words[2..] {
                 [keys] => {
-                    ScanPart::Check { digest: RangeDigest { keys: keys.parse().expect("a number"), sum: 0 } }
+                    ScanTask::Check { digest: RangeDigest { keys: keys.parse().expect("a number"), sum: 0 } }
                 }
-                _ => ScanPart::Cells { limit: ScanLimit { entries: 64, bytes: 16 << 10 } },
+                _ => ScanTask::Cells { limit: ScanLimit { entries: 64, bytes: 16 << 10 } },
             },
         }),
         ["end-scan"] => PeerRequest::EndScan {
-            snapshot: SnapshotId { incarnation: PEER, asker: Asker::Coordinator(0), number: 0 },
+            snapshot: SnapshotId { incarnation: PEER, requester: Requester::Coordinator(0), number: 0 },
         },
         ["keep-hints", name, version, target] => PeerRequest::KeepHints {
             key: key(name),
@@ -413,7 +414,7 @@ fn parse_answer(words: &[&str]) -> PeerAnswer {
         }
         ["hints-kept"] => PeerAnswer::HintsKept,
         ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
-        ["not-believed"] => PeerAnswer::Failed(PeerFault::NotBelieved),
+        ["not-believed"] => PeerAnswer::Failed(PeerFault::NotReadEligible),
         ["not-serving"] => PeerAnswer::Failed(PeerFault::NotServing),
         ["same"] => PeerAnswer::Scan(ScanAnswer::Same),
         ["page", ref entries @ ..] => {
@@ -504,8 +505,8 @@ fn describe_peer_request(request: &PeerRequest) -> String {
         PeerRequest::Scan(ScanRequest { snapshot, range, roles, part, .. }) => {
             let (name, range) = (describe_snapshot(*snapshot), describe_range(range));
             let part = match part {
-                ScanPart::Cells { limit } => format!("cells {}", describe_limit(*limit)),
-                ScanPart::Check { digest } => format!("check {} keys", digest.keys),
+                ScanTask::Cells { limit } => format!("cells {}", describe_limit(*limit)),
+                ScanTask::Check { digest } => format!("check {} keys", digest.keys),
             };
             format!("{part} {name} {range} {:?} {}/{}", roles.order, roles.ack, roles.from)
         }
@@ -647,6 +648,6 @@ fn accepted_from(peer: NodeIndex) -> LinkId {
 }
 
 fn hello(node: NodeIndex) -> PeerHello {
-    let (asker, incarnation, clock) = (Asker::Node, PEER, Hlc::ZERO);
-    PeerHello { node, tag: TAG, asker, incarnation, clock, standing: Standing::Settled }
+    let (requester, incarnation, clock) = (Requester::Node, PEER, Hlc::ZERO);
+    PeerHello { node, tag: TAG, requester, incarnation, clock, sync_state: SyncState::Settled }
 }

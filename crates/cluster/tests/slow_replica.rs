@@ -3,7 +3,7 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Lifetime, Limits, Reply};
+use cluster::{Command, CoordinatorLimits, Lifetime, Reply};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn is_soon(cluster: &mut Cluster, node: usize, command: impl Fn(&Cluster) -> Com
 #[test]
 fn reads_learn_to_do_without_a_disk_that_hangs() {
     for node in 0..3 {
-        let mut cluster = Cluster::new(3, Limits::default(), 5);
+        let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 5);
         let command = put("v")(&cluster);
         cluster.submit(1, command);
         cluster.settle();
@@ -62,7 +62,7 @@ fn reads_learn_to_do_without_a_disk_that_hangs() {
 
 #[test]
 fn writes_do_not_wait_for_a_disk_that_hangs() {
-    let mut cluster = Cluster::new(3, Limits::default(), 6);
+    let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 6);
     for _ in 0..50 {
         assert!(is_soon(&mut cluster, 1, put("w")));
     }

@@ -5,8 +5,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Command, Failure, Lifetime, Limits, Message, NodeIndex, PeerRequest, PeerState, Quorum, Reply,
-    RequestId, Shortfall, StoreFault, StoreRequest,
+    Acks, Command, CoordinatorLimits, Failure, Lifetime, Message, NodeIndex, PeerRequest, PeerState, Quorum,
+    Reply, RequestId, Shortfall, StoreFault, StoreRequest,
 };
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ fn a_write_has_the_reply_that_its_replicas_make_it() {
 }
 
 fn cluster(nodes: u8) -> Cluster {
-    Cluster::new(nodes, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1)
+    Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1)
 }
 
 fn put(quorum: Quorum) -> Command {
@@ -299,7 +299,7 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
             cluster.hosts[node.as_usize()].cells.insert(key.clone(), cell(age as u64, quorum.from()));
         }
         let is_readable = choice % 6 < 3;
-        cluster.hosts[0].view.peers[node.as_usize()].believed = is_readable;
+        cluster.hosts[0].view.peers[node.as_usize()].read_eligible = is_readable;
         if is_readable {
             readable.push(age as u64);
         }

@@ -3,14 +3,14 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Lifetime, Limits, Reply, StoreFault, StoreRequest};
+use cluster::{Command, CoordinatorLimits, Lifetime, Reply, StoreFault, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
 
 /// Three nodes whose stores tell nothing without a read, and a key with a later version on some of them.
 fn cluster_with_later_on(nodes: &[usize]) -> Cluster {
-    let mut cluster = Cluster::new(3, Limits::default(), 1);
+    let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 1);
     let later = Hlc::at(cluster.now.wall.saturating_add(Duration::from_secs(5)));
     let cell = Cell::value(Version::new(later, NodeTag(1)), 3, Bytes::from_static(b"later"));
     nodes.iter().for_each(|node| drop(cluster.hosts[*node].cells.insert(key("k"), cell.clone())));

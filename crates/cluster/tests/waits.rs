@@ -3,7 +3,10 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, Key, Leg, Lifetime, Limits, NodeIndex, Reply, RequestId, StoreRequest, WaitsFor};
+use cluster::{
+    Command, CoordinatorLimits, Key, Lifetime, NodeIndex, Reply, RequestId, StoreRequest, WaitSpan,
+    WaitTarget,
+};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Version};
@@ -11,7 +14,8 @@ use stdx::{Cell, Hlc, Instant, NodeTag, Version};
 const STEP: Duration = Duration::from_millis(7);
 
 fn cluster(nodes: u8) -> Cluster {
-    let mut cluster = Cluster::new(nodes, Limits { reads_for_one_of_all: 0, ..Limits::default() }, 1);
+    let mut cluster =
+        Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1);
     // The first write raises the bound of the clock.
     put(&mut cluster, "early", 1, 1);
     cluster.settle();
@@ -23,8 +27,8 @@ fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
     cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
 }
 
-fn peer(host: usize) -> WaitsFor {
-    WaitsFor::Peer(NodeIndex(host as u8))
+fn peer(host: usize) -> WaitTarget {
+    WaitTarget::Peer(NodeIndex(host as u8))
 }
 
 /// Puts a key, at its first replica.
@@ -53,14 +57,14 @@ fn deliver(cluster: &mut Cluster, host: usize) {
 
 /// The legs of a reply as what was waited for and how long, from when it was submitted.
 #[track_caller]
-fn legs(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitsFor, Duration)> {
+fn legs(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitTarget, Duration)> {
     let (wait, replied) = &cluster.waits[&id];
-    let last = Leg { waits_for: wait.last, until: *replied };
+    let last = WaitSpan { target: wait.last, until: *replied };
     let mut from = submitted;
     let mut legs = Vec::new();
     for leg in wait.earlier.iter().copied().chain([last]) {
         assert!(leg.until >= from, "legs lie end to end: {wait:?}");
-        legs.push((leg.waits_for, leg.until.saturating_since(from)));
+        legs.push((leg.target, leg.until.saturating_since(from)));
         from = leg.until;
     }
     legs
@@ -76,14 +80,14 @@ fn a_write_waits_for_the_answer_that_makes_its_quorum() {
             cluster.pass(STEP);
             deliver(&mut cluster, hosts[place]);
         }
-        let expected = if last == 0 { WaitsFor::Store } else { peer(hosts[last]) };
+        let expected = if last == 0 { WaitTarget::Store } else { peer(hosts[last]) };
         assert_eq!(legs(&cluster, id, submitted), [(expected, STEP * 3)]);
     }
 }
 
 #[test]
 fn a_write_waits_first_for_the_bound_of_the_clock() {
-    let mut cluster = Cluster::new(1, Limits::default(), 1);
+    let mut cluster = Cluster::new(1, CoordinatorLimits::default(), 1);
     let (id, submitted) = (put(&mut cluster, "k", 1, 1), cluster.now.mono);
     for is_bound in [true, false] {
         cluster.pass(STEP);
@@ -94,7 +98,7 @@ fn a_write_waits_first_for_the_bound_of_the_clock() {
         });
         cluster.deliver(index.expect("it is under way"), None);
     }
-    let expected = [(WaitsFor::ClockBound, STEP), (WaitsFor::Store, STEP)];
+    let expected = [(WaitTarget::ClockBound, STEP), (WaitTarget::Store, STEP)];
     assert_eq!(legs(&cluster, id, submitted), expected);
 }
 
@@ -176,5 +180,5 @@ fn what_is_decided_at_once_has_waited_for_nothing() {
     let command = Command::Put { key, value: Bytes::new(), lifetime, quorum };
     let (id, submitted) = (cluster.submit(0, command), cluster.now.mono);
     assert!(matches!(cluster.replies[&id], Reply::Failed(_)), "it would expire too late");
-    assert_eq!(legs(&cluster, id, submitted), [(WaitsFor::Nothing, Duration::ZERO)]);
+    assert_eq!(legs(&cluster, id, submitted), [(WaitTarget::Nothing, Duration::ZERO)]);
 }

@@ -5,7 +5,7 @@
 //! lately. It is 1 to 30 s.
 //!
 //! **Mechanism.** What may come in is decided where the work is: writes by the coordinator of the thread
-//! (`cluster::Flow`), reads by the pool that carries them out, connections by the listener. Each I/O thread leaves here, at
+//! (`cluster::DelayEstimator`), reads by the pool that carries them out, connections by the listener. Each I/O thread leaves here, at
 //! the end of what it was brought, how long its writes under way will take; refusals that are made elsewhere (of bodies,
 //! which are held until their writes are done, and of batches) read the longest of these. Each thread writes its own line
 //! of memory, so the way of a request shares none.

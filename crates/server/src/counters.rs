@@ -140,7 +140,7 @@ impl Counters {
             Event::ReadRepaired { blocking: false } => self.repaired_after_reply.count(),
             Event::HintDelivered { target } => self.peer(target).hints_delivered.count(),
             Event::Repaired { node } => self.peer(node).repaired.count(),
-            Event::RangePassedOver { node } => self.peer(node).ranges_passed_over.count(),
+            Event::RangeSkipped { node } => self.peer(node).ranges_passed_over.count(),
             // Refusals are counted by their replies, dropped hints by the ledger of hints.
             Event::Refused | Event::HintDropped { .. } => {}
             // These are for the log alone.

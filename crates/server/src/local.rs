@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::links::{NotAnAddress, PeerAddress};
 use crate::read_pool::ReadPool;
-use cluster::{Asker, ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Standing};
+use cluster::{ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Local {
     /// What the node said of itself last, for operators and for the handshake.
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
     /// The standing that was durable at the start.
-    first_standing: Standing,
+    first_sync_state: SyncState,
     digest: ClusterDigest,
     secret: Secret,
     /// Links that have arrived.
@@ -56,7 +56,7 @@ impl Local {
             ),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
-            first_standing: opened.record.standing,
+            first_sync_state: opened.record.sync_state,
             version_ahead: opened.version_ahead,
             store,
             member,
@@ -65,16 +65,16 @@ impl Local {
     }
 
     /// What this node says of itself when it shakes hands for the machine `asker`.
-    pub(crate) fn introduce(&self, asker: Asker) -> handshake::Local {
+    pub(crate) fn introduce(&self, requester: Requester) -> handshake::Local {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
         handshake::Local {
             hello: PeerHello {
                 node: *me,
                 tag: *tag,
-                asker,
+                requester,
                 incarnation: *incarnation,
                 clock: clock.shown(),
-                standing: self.standing(),
+                sync_state: self.sync_state(),
             },
             digest: self.digest,
             secret: self.secret.clone(),
@@ -98,8 +98,8 @@ impl Local {
         LinkId(self.links.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn standing(&self) -> Standing {
+    fn sync_state(&self) -> SyncState {
         let account = self.account.lock();
-        account.as_ref().map_or(self.first_standing, |account| account.standing).in_hello()
+        account.as_ref().map_or(self.first_sync_state, |account| account.sync_state).in_hello()
     }
 }

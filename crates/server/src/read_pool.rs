@@ -5,7 +5,7 @@
 //! ranges are: one that waits and has a thread to go to lets at most [`POINTS_BEFORE_PAGE_MAX`] of them pass.
 //!
 //! **Mechanism.** Two queues, one for points and one for pages. What would wait for longer than a tenth of the deadline is
-//! refused ([`Flow`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
+//! refused ([`DelayEstimator`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
 //! waits for any more when its turn comes is not read.
 //!
 //! A large value of one key has room in the memory budget before it is read, and as long as its reader has it; where there is
@@ -18,7 +18,7 @@ use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
 use crate::reply_room::ReadValues;
 use crate::stages::StoreTimes;
-use cluster::{Flow, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{DelayEstimator, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{LargeRead, read_with_consent};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
@@ -56,8 +56,8 @@ struct Queue {
     points: BoundedQueue<Read>,
     pages: BoundedQueue<Read>,
     /// What waits or is read, and how fast that is.
-    point_flow: Flow,
-    page_flow: Flow,
+    point_delay: DelayEstimator,
+    page_delay: DelayEstimator,
     /// Threads that read pages.
     paging: usize,
     paging_max: usize,
@@ -151,8 +151,8 @@ impl Queue {
         Self {
             points: reads(),
             pages: reads(),
-            point_flow: Flow::one_by_one(),
-            page_flow: Flow::one_by_one(),
+            point_delay: DelayEstimator::sequential(),
+            page_delay: DelayEstimator::sequential(),
             paging: 0,
             paging_max,
             points_passed: 0,
@@ -162,22 +162,22 @@ impl Queue {
 
     /// An error: there is no room, or it would wait for longer than `patience`; when to try again.
     fn push(&mut self, read: Read, patience: Duration) -> Result<(), Duration> {
-        let (queue, flow) = match read.is_of_page() {
-            true => (&mut self.pages, &mut self.page_flow),
-            false => (&mut self.points, &mut self.point_flow),
+        let (queue, delay) = match read.is_of_page() {
+            true => (&mut self.pages, &mut self.page_delay),
+            false => (&mut self.points, &mut self.point_delay),
         };
         let came = read.came;
-        if !flow.admits(patience) || queue.push(read).is_err() {
-            return Err(flow.drain());
+        if !delay.admits(patience) || queue.push(read).is_err() {
+            return Err(delay.drain_time());
         }
-        flow.begin(came, 0);
+        delay.begin(came, 0);
         Ok(())
     }
 
     /// A read of a page or of a point is done.
     fn done(&mut self, now: Instant, was_page: bool) {
-        let flow = if was_page { &mut self.page_flow } else { &mut self.point_flow };
-        flow.end(now, 0);
+        let delay = if was_page { &mut self.page_delay } else { &mut self.point_delay };
+        delay.end(now, 0);
         self.paging -= usize::from(was_page);
     }
 
@@ -257,7 +257,7 @@ mod tests {
     use crate::config::Limits;
     use bytes::Bytes;
     use cluster::{
-        Asker, Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, ScanLimit, SnapshotId,
+        Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
     };
     use env::{Env, ManualClock, MemFs};
     use std::path::Path;
@@ -353,7 +353,11 @@ mod tests {
         };
         let point = || answer(read(0, false).request);
         let page = PageRequest {
-            snapshot: SnapshotId { incarnation: Incarnation(1), asker: Asker::Coordinator(0), number: 1 },
+            snapshot: SnapshotId {
+                incarnation: Incarnation(1),
+                requester: Requester::Coordinator(0),
+                number: 1,
+            },
             range: KeyRange { from: None, to: None },
             partitions: None,
             limit: ScanLimit { entries: 1, bytes: 1 },

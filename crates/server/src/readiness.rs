@@ -46,7 +46,7 @@ impl QuorumReach {
             let is_reached = *node == member.me
                 || peer.linking
                 || matches!(peer.state, PeerState::Up | PeerState::Suspected);
-            is_reached && peer.believed
+            is_reached && peer.read_eligible
         };
         Self::of(&member.layout, default_from, member.layout.nodes().filter(counts).collect())
     }

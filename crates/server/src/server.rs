@@ -401,7 +401,7 @@ async fn live(
 async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
     let begun = tokio::time::Instant::now();
     node.until_ready().await;
-    let patience = match node.is_believed() {
+    let patience = match node.is_read_eligible() {
         true => STANDING_TIME,
         false => START_TIME.saturating_sub(begun.elapsed()),
     };
@@ -496,7 +496,7 @@ async fn open_for_peers(
     for thread in threads {
         thread.open(Arc::clone(local)).await.map_err(|_| ServerError::Panicked("an I/O thread"))?;
     }
-    if process.config.new_cluster && opened.record.standing == cluster::Standing::Settled {
+    if process.config.new_cluster && opened.record.sync_state == cluster::SyncState::Settled {
         tracing::warn!(
             "--new-cluster is for the first start of a cluster: remove it. With it, a directory that is emptied one day \
              counts as new, though other nodes hold its data"

@@ -78,7 +78,7 @@ fn clock(local: Option<&Local>, now: Now) -> ClockStatus {
 }
 
 fn queues(process: &Process, stats: &Stats) -> QueueStatus {
-    let operations_max = u64::from(cluster::Limits::default().operations_max);
+    let operations_max = u64::from(cluster::CoordinatorLimits::default().operations_max);
     QueueStatus {
         connections: process.gauges.connections(),
         operations: process.gauges.operations(),

@@ -16,7 +16,7 @@ use crate::check::slow_disk::SlowDisk;
 use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
-use cluster::{NodeIndex, Standing};
+use cluster::{NodeIndex, SyncState};
 use directories::Changes;
 use env::{Fs, MemFs};
 use std::collections::BTreeSet;
@@ -394,7 +394,7 @@ impl World {
 
     fn has_standing(&mut self, node: NodeIndex) -> bool {
         let process = self.host(node).process.as_ref();
-        process.is_some_and(|process| process.node.status().standing == Standing::Settled)
+        process.is_some_and(|process| process.node.status().sync_state == SyncState::Settled)
     }
 
     /// Whether all nodes are up and hold what they are to hold.

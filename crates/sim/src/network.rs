@@ -7,7 +7,7 @@
 
 use crate::Nanos;
 use crate::packet::Packet;
-use cluster::{Asker, NodeIndex};
+use cluster::{NodeIndex, Requester};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Rng;
@@ -43,7 +43,7 @@ pub struct Place {
     /// Which life of it.
     pub life: u64,
     /// Which of its machines.
-    pub asker: Asker,
+    pub requester: Requester,
 }
 
 /// How far an end has come.
@@ -155,7 +155,7 @@ impl Network {
     pub fn dial(&mut self, dialer: Place, to: NodeIndex) -> Connection {
         let connection = Connection(self.next);
         self.next += 1;
-        let acceptor = Place { node: to, life: 0, asker: Asker::Node };
+        let acceptor = Place { node: to, life: 0, requester: Requester::Node };
         let link = Link {
             dialer,
             acceptor,

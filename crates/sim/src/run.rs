@@ -29,7 +29,7 @@ use crate::workload::quorum;
 use crate::world::World;
 use crate::{Nanos, Scenario};
 use cluster::{
-    Asker, Key, KeyRange, NodeIndex, RequestId, Scan, ScanLimit, ScanScope, StoreRequest, StoreResponse,
+    Key, KeyRange, NodeIndex, RequestId, Requester, Scan, ScanLimit, ScanScope, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -407,7 +407,7 @@ impl World {
 
     fn repair_all(&mut self) {
         for node in self.nodes() {
-            if let Some(place) = self.place(node, Asker::Node) {
+            if let Some(place) = self.place(node, Requester::Node) {
                 self.turn(Place { ..place }, Input::Repair);
             }
         }

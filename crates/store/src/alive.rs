@@ -41,7 +41,7 @@
 use crate::directory::SHARD;
 use crate::error::StoreError;
 use crate::sealed::{self, number};
-use cluster::{NodeRecord, NodeSet, Standing};
+use cluster::{NodeRecord, NodeSet, SyncState};
 use env::Fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -190,7 +190,7 @@ impl Alive {
         let names = self.fs.read_dir(&self.dir).map_err(StoreError::io("list", &self.dir))?;
         let was_set_aside = names.iter().any(|name| name.starts_with(STALE));
         Ok(match is_successor || was_set_aside {
-            true => NodeRecord { revision: 1, standing: Standing::Rebuilding, ..NodeRecord::default() },
+            true => NodeRecord { revision: 1, sync_state: SyncState::Rebuilding, ..NodeRecord::default() },
             false => NodeRecord::default(),
         })
     }
@@ -202,11 +202,11 @@ impl Hearing {
             Self::All => true,
             Self::Lapsed(..) => false,
             Self::Behind(peers) => {
-                let open = record.repair_owed.intersection(*peers).len();
+                let open = record.repair_pending.intersection(*peers).len();
                 open == 0 || (open == 1 && peers.len() > 1)
             }
         };
-        has_exchanged && record.standing == Standing::Settled
+        has_exchanged && record.sync_state == SyncState::Settled
     }
 }
 

@@ -14,7 +14,7 @@ use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::{lost, node_record};
-use cluster::{HybridClock, NodeRecord, NodeSet, Standing};
+use cluster::{HybridClock, NodeRecord, NodeSet, SyncState};
 use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env, Fs};
 use std::path::{Path, PathBuf};
@@ -238,7 +238,7 @@ impl Claimed {
         if let Some(after) = restored {
             record = after.record(record, &identity.membership);
         }
-        if is_late && record.standing == Standing::Settled {
+        if is_late && record.sync_state == SyncState::Settled {
             record = owing(record, peers);
         }
         if record != found_or_none {
@@ -256,7 +256,7 @@ impl Claimed {
             if missed.is_none() {
                 alive.note(env.clock.now().wall)?;
             }
-            if is_late || record.standing != Standing::Settled {
+            if is_late || record.sync_state != SyncState::Settled {
                 alive.begin_behind(peers);
             }
         }
@@ -320,9 +320,9 @@ fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> R
 
 /// `record` of a node that owes these peers a repair.
 fn owing(record: NodeRecord, peers: NodeSet) -> NodeRecord {
-    let repair_owed = record.repair_owed.union(peers);
-    let is_new = repair_owed != record.repair_owed;
-    NodeRecord { revision: record.revision + u64::from(is_new), repair_owed, ..record }
+    let repair_pending = record.repair_pending.union(peers);
+    let is_new = repair_pending != record.repair_pending;
+    NodeRecord { revision: record.revision + u64::from(is_new), repair_pending, ..record }
 }
 
 /// How a node comes back.

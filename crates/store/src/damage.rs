@@ -20,7 +20,7 @@ impl Store {
                 self.engine.give_up(table.id, &table.lost);
             }
         }
-        StoreResponse::GivenUp
+        StoreResponse::TableAbandoned
     }
 }
 

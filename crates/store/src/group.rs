@@ -92,7 +92,7 @@ impl WriteGroup {
                 }
                 (&mut self.essentials, What::ForgetHints)
             }
-            StoreRequest::Remember { record } => {
+            StoreRequest::PersistRecord { record } => {
                 self.put_record(record);
                 (&mut self.own, What::Remember { revision: record.revision })
             }
@@ -105,7 +105,7 @@ impl WriteGroup {
             | StoreRequest::Scan { .. }
             | StoreRequest::ReadPage(_)
             | StoreRequest::EndSnapshot { .. }
-            | StoreRequest::GiveUp(_) => {
+            | StoreRequest::AbandonTable(_) => {
                 panic!("{request:?} writes nothing")
             }
         };
@@ -214,7 +214,7 @@ impl Answers {
             },
             What::KeepHints => StoreResponse::HintsKept,
             What::ForgetHints => StoreResponse::HintsForgotten,
-            What::Remember { revision } => StoreResponse::Remembered { revision },
+            What::Remember { revision } => StoreResponse::RecordPersisted { revision },
             What::RaiseClockBound(bound) => StoreResponse::ClockBoundRaised { bound },
         };
         self.0.into_iter().map(|asked| (asked.id, respond(asked.what))).collect()
@@ -224,7 +224,7 @@ impl Answers {
 /// The answer to a write of an entity of which a read has to tell whether it was superseded.
 fn written_unsure(unsure: &Unsure) -> StoreResponse {
     let key = Key::new(unsure.key.slice(1..)).expect("the key of an entity behind its space");
-    StoreResponse::WrittenUnsure { key, version: unsure.version }
+    StoreResponse::WrittenUnchecked { key, version: unsure.version }
 }
 
 /// What the protocol is told of an error of the engine.

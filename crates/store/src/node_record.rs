@@ -12,8 +12,8 @@ use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
 use bytes::Bytes;
 use cluster::{
-    Incarnation, Key, Life, NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Refusal, RefusedKeys,
-    Standing,
+    Generation, GenerationHistory, Incarnation, Key, NODES_MAX, NodeIndex, NodeRecord, NodeSet, Refusal,
+    RefusedKeys, SyncState,
 };
 use engine::Engine;
 use env::Clock;
@@ -91,12 +91,12 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
     let has_refused = !record.refused.is_empty();
     let mut bytes = vec![if has_refused { FORMAT } else { FORMAT_WITHOUT_REFUSED }];
     put_first(&mut bytes, record);
-    put_varint(&mut bytes, record.own_lives.iter().len() as u64);
-    record.own_lives.iter().for_each(|life| put_life(&mut bytes, life));
-    put_varint(&mut bytes, record.peer_lives.len() as u64);
-    for (peer, life) in &record.peer_lives {
+    put_varint(&mut bytes, record.own_generations.iter().len() as u64);
+    record.own_generations.iter().for_each(|generation| put_generation(&mut bytes, generation));
+    put_varint(&mut bytes, record.peer_generations.len() as u64);
+    for (peer, generation) in &record.peer_generations {
         bytes.push(peer.0);
-        put_life(&mut bytes, life);
+        put_generation(&mut bytes, generation);
     }
     bytes.extend_from_slice(&record.unheard.to_bits().to_le_bytes());
     if has_refused {
@@ -114,8 +114,8 @@ fn put_refused(bytes: &mut Vec<u8>, refused: &RefusedKeys) {
     }
 }
 
-fn put_life(bytes: &mut Vec<u8>, life: &Life) {
-    let Life { number, incarnation, clock } = life;
+fn put_generation(bytes: &mut Vec<u8>, generation: &Generation) {
+    let Generation { number, incarnation, clock } = generation;
     for field in [*number, incarnation.0, clock.to_bits()] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
@@ -123,12 +123,12 @@ fn put_life(bytes: &mut Vec<u8>, life: &Life) {
 
 /// What all versions of the format have in common.
 fn put_first(bytes: &mut Vec<u8>, record: &NodeRecord) {
-    let NodeRecord { revision, standing, peers, repaired_at, repair_owed, .. } = record;
+    let NodeRecord { revision, sync_state, peers, repaired_at, repair_pending, .. } = record;
     bytes.extend_from_slice(&revision.to_be_bytes());
-    bytes.push(match standing {
-        Standing::Unsettled => UNSETTLED,
-        Standing::Rebuilding => REBUILDING,
-        Standing::Settled => SETTLED,
+    bytes.push(match sync_state {
+        SyncState::Unsettled => UNSETTLED,
+        SyncState::Rebuilding => REBUILDING,
+        SyncState::Settled => SETTLED,
     });
     put_varint(bytes, peers.len() as u64);
     for (peer, tag) in peers {
@@ -139,7 +139,7 @@ fn put_first(bytes: &mut Vec<u8>, record: &NodeRecord) {
     if let Some(wall) = repaired_at {
         bytes.extend_from_slice(&wall.micros_since_unix_epoch().to_le_bytes());
     }
-    bytes.extend_from_slice(&repair_owed.to_bits().to_le_bytes());
+    bytes.extend_from_slice(&repair_pending.to_bits().to_le_bytes());
 }
 
 /// The inverse of `encode`; the error says what is wrong.
@@ -171,22 +171,22 @@ fn cut(_: Truncated) -> String {
 
 fn decode_lives(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecord, String> {
     let count = reader.varint().map_err(cut)?;
-    if count > OwnLives::COUNT_MAX as u64 {
-        return Err(format!("it names {count} lives"));
+    if count > GenerationHistory::COUNT_MAX as u64 {
+        return Err(format!("it names {count} generations"));
     }
-    let own = (0..count).map(|_| life(reader)).collect::<Result<_, _>>()?;
-    let own_lives = OwnLives::of(own).ok_or("its lives are not consecutive")?;
+    let own = (0..count).map(|_| generation(reader)).collect::<Result<_, _>>()?;
+    let own_generations = GenerationHistory::of(own).ok_or("its generations are not consecutive")?;
     let count = reader.varint().map_err(cut)?;
     if count > NODES_MAX as u64 {
-        return Err(format!("it names lives of {count} peers"));
+        return Err(format!("it names generations of {count} peers"));
     }
-    let mut peer_lives = BTreeMap::new();
+    let mut peer_generations = BTreeMap::new();
     for _ in 0..count {
         let peer = node(reader.u8().map_err(cut)?)?;
-        peer_lives.insert(peer, life(reader)?);
+        peer_generations.insert(peer, generation(reader)?);
     }
     let unheard = NodeSet::from_bits(reader.u64().map_err(cut)?);
-    Ok(NodeRecord { own_lives, peer_lives, unheard, ..record })
+    Ok(NodeRecord { own_generations, peer_generations, unheard, ..record })
 }
 
 fn decode_refused(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRecord, String> {
@@ -206,19 +206,19 @@ fn decode_refused(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRec
     Ok(NodeRecord { refused, ..record })
 }
 
-fn life(reader: &mut Reader<'_>) -> Result<Life, String> {
+fn generation(reader: &mut Reader<'_>) -> Result<Generation, String> {
     let mut field = || reader.u64().map_err(cut);
     let (number, incarnation, clock) = (field()?, field()?, field()?);
-    Ok(Life { number, incarnation: Incarnation(incarnation), clock: Hlc::from_bits(clock) })
+    Ok(Generation { number, incarnation: Incarnation(incarnation), clock: Hlc::from_bits(clock) })
 }
 
 fn decode_first(reader: &mut Reader<'_>) -> Result<NodeRecord, String> {
     let revision = reader.array().map(u64::from_be_bytes).map_err(cut)?;
-    let standing = match reader.u8().map_err(cut)? {
-        UNSETTLED => Standing::Unsettled,
-        REBUILDING => Standing::Rebuilding,
-        SETTLED => Standing::Settled,
-        other => return Err(format!("{other} is not a standing")),
+    let sync_state = match reader.u8().map_err(cut)? {
+        UNSETTLED => SyncState::Unsettled,
+        REBUILDING => SyncState::Rebuilding,
+        SETTLED => SyncState::Settled,
+        other => return Err(format!("{other} is not a sync state")),
     };
     let count = reader.varint().map_err(cut)?;
     if count > NODES_MAX as u64 {
@@ -234,8 +234,8 @@ fn decode_first(reader: &mut Reader<'_>) -> Result<NodeRecord, String> {
         1 => Some(WallTime::from_micros_since_unix_epoch(reader.u64().map_err(cut)?)),
         other => return Err(format!("{other} is not yes or no")),
     };
-    let repair_owed = NodeSet::from_bits(reader.u64().map_err(cut)?);
-    Ok(NodeRecord { revision, standing, peers, repaired_at, repair_owed, ..NodeRecord::default() })
+    let repair_pending = NodeSet::from_bits(reader.u64().map_err(cut)?);
+    Ok(NodeRecord { revision, sync_state, peers, repaired_at, repair_pending, ..NodeRecord::default() })
 }
 
 fn node(index: u8) -> Result<NodeIndex, String> {
@@ -252,15 +252,15 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn life(number: u64) -> Life {
+    fn generation(number: u64) -> Generation {
         let incarnation = Incarnation(number.wrapping_add(0x2122_2324));
-        Life { number, incarnation, clock: Hlc::from_bits(number.wrapping_add(0x3132)) }
+        Generation { number, incarnation, clock: Hlc::from_bits(number.wrapping_add(0x3132)) }
     }
 
     fn sample() -> NodeRecord {
         NodeRecord {
-            own_lives: OwnLives::of(vec![life(5), life(6)]).expect("consecutive"),
-            peer_lives: [(NodeIndex(1), life(0x41))].into(),
+            own_generations: GenerationHistory::of(vec![generation(5), generation(6)]).expect("consecutive"),
+            peer_generations: [(NodeIndex(1), generation(0x41))].into(),
             unheard: NodeSet::from_iter([NodeIndex(8)]),
             ..without_lives()
         }
@@ -276,10 +276,10 @@ mod tests {
     fn without_lives() -> NodeRecord {
         NodeRecord {
             revision: 0x0102_0304_0506_0708,
-            standing: Standing::Settled,
+            sync_state: SyncState::Settled,
             peers: [(NodeIndex(1), NodeTag(0x1122_3344_5566_7788)), (NodeIndex(63), NodeTag(2))].into(),
             repaired_at: Some(WallTime::from_micros_since_unix_epoch(0x0a0b)),
-            repair_owed: NodeSet::from_iter([NodeIndex(0), NodeIndex(63)]),
+            repair_pending: NodeSet::from_iter([NodeIndex(0), NodeIndex(63)]),
             ..NodeRecord::default()
         }
     }
@@ -343,12 +343,12 @@ mod tests {
         #[test]
         fn records_round_trip(
             revision: u64,
-            standing in 0u8..3,
+            sync_state in 0u8..3,
             peers in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
             repaired_at: Option<u64>,
             owed: u64,
-            lives in (0u64..u64::MAX - 64, 0usize..=OwnLives::COUNT_MAX),
-            peer_lives in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
+            generations in (0u64..u64::MAX - 64, 0usize..=GenerationHistory::COUNT_MAX),
+            peer_generations in proptest::collection::btree_map(0u8..64, any::<u64>(), 0..64),
             unheard: u64,
             refused in proptest::collection::btree_map("[a-z]{1,20}", any::<(u64, u64)>(), 0..20),
         ) {
@@ -356,15 +356,15 @@ mod tests {
                 let refusal = Refusal { since: Hlc::from_bits(since), holders: NodeSet::from_bits(holders) };
                 (Key::new(key.into()).expect("a short key"), refusal)
             });
-            let own_lives = (1..=lives.1 as u64).map(|n| life(lives.0 + n)).collect();
+            let own_generations = (1..=generations.1 as u64).map(|n| generation(generations.0 + n)).collect();
             let record = NodeRecord {
                 revision,
-                standing: [Standing::Unsettled, Standing::Rebuilding, Standing::Settled][usize::from(standing)],
+                sync_state: [SyncState::Unsettled, SyncState::Rebuilding, SyncState::Settled][usize::from(sync_state)],
                 peers: peers.into_iter().map(|(peer, tag)| (NodeIndex(peer), NodeTag(tag))).collect(),
                 repaired_at: repaired_at.map(WallTime::from_micros_since_unix_epoch),
-                repair_owed: NodeSet::from_bits(owed),
-                own_lives: OwnLives::of(own_lives).expect("consecutive"),
-                peer_lives: peer_lives.into_iter().map(|(peer, number)| (NodeIndex(peer), life(number))).collect(),
+                repair_pending: NodeSet::from_bits(owed),
+                own_generations: GenerationHistory::of(own_generations).expect("consecutive"),
+                peer_generations: peer_generations.into_iter().map(|(peer, number)| (NodeIndex(peer), generation(number))).collect(),
                 unheard: NodeSet::from_bits(unheard),
                 refused: RefusedKeys::of(refused.collect()).expect("few keys"),
             };

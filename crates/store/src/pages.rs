@@ -166,7 +166,7 @@ impl Passed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Asker, Incarnation, KeyRange, SnapshotId};
+    use cluster::{Incarnation, KeyRange, Requester, SnapshotId};
     use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
 
     const LIVE: PageContent = PageContent::Live { at: WallTime::EPOCH_2020 };
@@ -252,7 +252,7 @@ mod tests {
     /// Reads all pages: how many entries each has.
     fn page_lens(cursor: &mut Entries, content: PageContent) -> Vec<usize> {
         let incarnation = Incarnation(1);
-        let snapshot = SnapshotId { incarnation, asker: Asker::Coordinator(0), number: 1 };
+        let snapshot = SnapshotId { incarnation, requester: Requester::Coordinator(0), number: 1 };
         let range = KeyRange { from: None, to: None };
         let mut request = PageRequest { snapshot, range, partitions: None, limit: ALL, content };
         let (mut lens, copied) = (Vec::new(), std::cell::RefCell::new(Vec::new()));

@@ -22,7 +22,7 @@
 //! version clock is in it, as the greatest version is.
 //!
 //! **Caveats.** A wrong `Keep` is noticed only by peers that were not restored and remember a later life of the node
-//! ([`cluster::OwnLives`]): they make it rebuild. Where all peers were restored or are of an older release, they take
+//! ([`cluster::GenerationHistory`]): they make it rebuild. Where all peers were restored or are of an older release, they take
 //! the node for the one that they know: a quorum of reads may then miss acknowledged writes, and deletes that the peers
 //! have forgotten come back. Nor are checkpoints compared that are restored together: they
 //! should be made within days of each other, and a delete made in the moments between them may be lost where all are
@@ -36,7 +36,7 @@ use crate::identity::{Identity, Membership};
 use crate::log_mark;
 use crate::sealed::{self, field};
 
-use cluster::{NODES_MAX, NodeIndex, NodeRecord, NodeSet, OwnLives, Standing};
+use cluster::{GenerationHistory, NODES_MAX, NodeIndex, NodeRecord, NodeSet, SyncState};
 use engine::manifest::Manifest;
 use engine::sstable::file_name;
 use env::{Env, Fs, OpenMode};
@@ -171,14 +171,14 @@ impl AfterRestore {
         match self {
             Self::Rebuild => NodeRecord {
                 revision,
-                standing: Standing::Rebuilding,
-                own_lives: OwnLives::default(),
+                sync_state: SyncState::Rebuilding,
+                own_generations: GenerationHistory::default(),
                 unheard: NodeSet::EMPTY,
                 ..record
             },
             Self::Keep => {
-                let repair_owed = record.repair_owed.union(peers_of(membership));
-                NodeRecord { revision, repair_owed, peer_lives: BTreeMap::new(), ..record }
+                let repair_pending = record.repair_pending.union(peers_of(membership));
+                NodeRecord { revision, repair_pending, peer_generations: BTreeMap::new(), ..record }
             }
         }
     }

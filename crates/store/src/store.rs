@@ -65,7 +65,7 @@ impl Store {
         match request {
             StoreRequest::Read { key } => self.try_read(key),
             StoreRequest::EndSnapshot { id } => ReadNow::Done(self.end_snapshot(*id)),
-            StoreRequest::GiveUp(damage) => ReadNow::Done(self.give_up(damage)),
+            StoreRequest::AbandonTable(damage) => ReadNow::Done(self.give_up(damage)),
             StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
                 ReadNow::WouldWait
             }
@@ -89,7 +89,7 @@ impl Store {
             }
             StoreRequest::ReadPage(request) => self.read_page(request),
             StoreRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
-            StoreRequest::GiveUp(damage) => Ok(self.give_up(damage)),
+            StoreRequest::AbandonTable(damage) => Ok(self.give_up(damage)),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)
@@ -123,7 +123,7 @@ impl Store {
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, begin_copy));
         match &filled {
             Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
-            Ok(Filled { rest: None, page }) => match request.goes_on_at() {
+            Ok(Filled { rest: None, page }) => match request.continues_at() {
                 Some(stands_at) => self.snapshots.park(borrowed, stands_at.clone()),
                 None if page.is_oversized() => self.snapshots.keep(borrowed),
                 None => self.snapshots.finish(borrowed),
@@ -321,7 +321,7 @@ impl Store {
     /// Makes durable what the node remembers.
     pub(crate) fn remember(&self, record: &NodeRecord) -> Result<(), StoreError> {
         let mut group = self.write_group();
-        group.add(StoreId(0), &StoreRequest::Remember { record: record.clone() });
+        group.add(StoreId(0), &StoreRequest::PersistRecord { record: record.clone() });
         for (batch, _nobody_waits) in group.into_parts() {
             self.engine.write(batch)?;
         }

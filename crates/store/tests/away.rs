@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeRecord, Standing, StoreRequest};
+use cluster::{NodeRecord, StoreRequest, SyncState};
 use common::{DATA, carry_out, env, hints_for, key, nodes, options, read, value, version, write};
 use env::{Clock, Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};
@@ -34,13 +34,13 @@ fn open_at(
 }
 
 /// What a node remembers that lacks nothing but what it owes a repair for.
-fn settled(revision: u64, repair_owed: &[u8]) -> NodeRecord {
-    let standing = Standing::Settled;
-    NodeRecord { revision, standing, repair_owed: nodes(repair_owed), ..NodeRecord::default() }
+fn settled(revision: u64, repair_pending: &[u8]) -> NodeRecord {
+    let sync_state = SyncState::Settled;
+    NodeRecord { revision, sync_state, repair_pending: nodes(repair_pending), ..NodeRecord::default() }
 }
 
 fn remember(store: &Store, record: NodeRecord) {
-    carry_out(store, &StoreRequest::Remember { record });
+    carry_out(store, &StoreRequest::PersistRecord { record });
 }
 
 /// A disk with data of a node of tag 1, last noted to be alive at `alive`.
@@ -66,7 +66,7 @@ fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
     let back = noted.saturating_add(AWAY_MAX_DEFAULT);
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
     assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
-    assert_eq!(opened.record.standing, Standing::Rebuilding);
+    assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
     assert!(!holds_old(&store));
     let stale = opened.set_aside.expect("it says where");
     let name = format!("stale-0000000000000001-{}", back.micros_since_unix_epoch());
@@ -144,7 +144,7 @@ fn the_only_peer_is_waited_for() {
     let disk = disk_of(two.clone(), START);
     let back = START.saturating_add(DAY * 8);
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, two.clone(), back).unwrap();
-    assert_eq!(opened.record.repair_owed, nodes(&[0]));
+    assert_eq!(opened.record.repair_pending, nodes(&[0]));
     store.note_alive(back).unwrap();
     drop(store);
     let (_, opened) = open_at(Arc::new(disk), 3, two, back.saturating_add(DAY * 8)).unwrap();
@@ -155,7 +155,7 @@ fn the_only_peer_is_waited_for() {
 fn a_node_that_is_not_settled_stays_as_old_as_its_data() {
     let disk = disk_of(peers(), START);
     let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
-    remember(&store, NodeRecord { standing: Standing::Rebuilding, ..settled(2, &[]) });
+    remember(&store, NodeRecord { sync_state: SyncState::Rebuilding, ..settled(2, &[]) });
     store.note_alive(START.saturating_add(DAY)).unwrap();
     drop(store);
     let (store, opened) =
@@ -276,7 +276,7 @@ fn a_crash_at_any_operation_of_setting_aside_never_gives_the_old_name_to_an_empt
             let (store, opened) = open_at(Arc::new(disk.clone()), 3, peers(), back).expect(&place);
             assert_ne!(opened.identity.tag, NodeTag(1), "{place}");
             assert!(!holds_old(&store), "{place}");
-            assert_eq!(opened.record.standing, Standing::Rebuilding, "{place}");
+            assert_eq!(opened.record.sync_state, SyncState::Rebuilding, "{place}");
             let [stale] = &stale_of(&disk)[..] else { panic!("{place}: {:?}", stale_of(&disk)) };
             let env = env(Arc::new(disk.clone()));
             let (engine, _) = engine::Engine::open(env, stale, options(1).engine).expect(&place);
@@ -291,7 +291,7 @@ fn what_is_remembered_since_counts_more_than_what_was_set_aside() {
     let back = START.saturating_add(AWAY_MAX_DEFAULT);
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
     let mut record = opened.record;
-    (record.revision, record.standing) = (1, Standing::Settled);
+    (record.revision, record.sync_state) = (1, SyncState::Settled);
     remember(&store, record.clone());
     let hint = StoreRequest::KeepHints { key: key(b"h"), version: version(1), targets: nodes(&[1]) };
     carry_out(&store, &hint);

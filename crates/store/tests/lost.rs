@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeRecord, Standing, StoreRequest};
+use cluster::{NodeRecord, StoreRequest, SyncState};
 use common::{DATA, carry_out, env, key, options, read, value, version, write};
 use env::{FaultFs, FaultPlan, Fs, MemFs, OpenMode};
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ fn open(fs: impl Fs + 'static, tag: u64, membership: &Membership) -> Result<(Sto
 
 fn settle(store: &Store, opened: &Opened) {
     let revision = opened.record.revision + 1;
-    let record = NodeRecord { revision, standing: Standing::Settled, ..NodeRecord::default() };
-    carry_out(store, &StoreRequest::Remember { record });
+    let record = NodeRecord { revision, sync_state: SyncState::Settled, ..NodeRecord::default() };
+    carry_out(store, &StoreRequest::PersistRecord { record });
 }
 
 /// The directory of the node of tag 1 after a clean stop, with a key `a` in a table and a key `b` in the log.
@@ -149,12 +149,12 @@ fn in_a_cluster_what_was_lost_is_a_lost_disk() {
         lose(&disk);
         let (store, opened) = open(disk.clone(), 2, &peers()).expect(harm);
         assert_eq!((opened.identity.tag, store.tag()), (NodeTag(2), NodeTag(2)), "{harm}");
-        assert_eq!((opened.is_new, opened.record.standing), (true, Standing::Rebuilding), "{harm}");
+        assert_eq!((opened.is_new, opened.record.sync_state), (true, SyncState::Rebuilding), "{harm}");
         assert!(read(&store, &key(b"a")).is_none(), "{harm}: it begins empty");
         drop(store);
         let (_, opened) = open(disk.kill(), 3, &peers()).expect(harm);
         assert_eq!(opened.identity.tag, NodeTag(2), "{harm}: once is enough");
-        assert_eq!((opened.is_new, opened.record.standing), (false, Standing::Rebuilding), "{harm}");
+        assert_eq!((opened.is_new, opened.record.sync_state), (false, SyncState::Rebuilding), "{harm}");
     }
 }
 
@@ -259,7 +259,7 @@ fn a_directory_of_a_release_before_the_mark_opens_and_gets_one() {
         let disk = disk.kill();
         disk.remove_file(&data("log-mark")).expect("the start has made one");
         match open(disk, 3, &membership) {
-            Ok((_, opened)) => assert_eq!(opened.record.standing, Standing::Rebuilding),
+            Ok((_, opened)) => assert_eq!(opened.record.sync_state, SyncState::Rebuilding),
             Err(refused) => assert!(!membership.has_peers(), "{refused}"),
         }
     }
@@ -353,7 +353,7 @@ fn no_crash_is_taken_for_a_loss() {
                 let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
                 let (store, opened) = open(disk, 3, &membership).expect(&place);
                 assert_eq!(opened.set_aside, None, "{place}");
-                assert_ne!(opened.record.standing, Standing::Rebuilding, "{place}");
+                assert_ne!(opened.record.sync_state, SyncState::Rebuilding, "{place}");
                 if acknowledged.is_some() {
                     assert_eq!(opened.identity.tag, NodeTag(1), "{place}");
                 }
@@ -385,10 +385,10 @@ fn a_crash_at_any_operation_of_beginning_anew_never_makes_it_an_empty_node_that_
                 let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut Rng::new(seed)) };
                 let (_, opened) = open(disk.clone(), 3, &peers()).expect(&place);
                 assert_ne!(opened.identity.tag, NodeTag(1), "{place}");
-                assert_eq!(opened.record.standing, Standing::Rebuilding, "{place}");
+                assert_eq!(opened.record.sync_state, SyncState::Rebuilding, "{place}");
                 let (_, again) = open(disk.crash(&mut Rng::new(seed)), 4, &peers()).expect(&place);
                 assert_eq!(again.identity.tag, opened.identity.tag, "{place}: once is enough");
-                assert_eq!(again.record.standing, Standing::Rebuilding, "{place}");
+                assert_eq!(again.record.sync_state, SyncState::Rebuilding, "{place}");
             }
         }
     }

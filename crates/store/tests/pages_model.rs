@@ -158,7 +158,7 @@ proptest! {
             prop_assert!(read.bytes().len() <= bytes_max || read.len() == 1);
             moments.last_mut().unwrap().read.extend(entries(&read));
             let Some(rest) = rest else {
-                let is_kept = next.goes_on_at().is_some() && !range.is_empty();
+                let is_kept = next.continues_at().is_some() && !range.is_empty();
                 prop_assert_eq!(store.open_snapshots(), usize::from(is_kept));
                 break;
             };

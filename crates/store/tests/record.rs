@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeIndex, NodeRecord, NodeSet, Standing, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse, SyncState};
 use common::{DISK_BYTES, carry_out, commit, fill, key, open, value, write};
 use env::MemFs;
 use std::collections::BTreeMap;
@@ -11,23 +11,23 @@ use stdx::{Hlc, NodeTag, Rng, WallTime};
 fn record(revision: u64) -> NodeRecord {
     NodeRecord {
         revision,
-        standing: Standing::Rebuilding,
+        sync_state: SyncState::Rebuilding,
         peers: BTreeMap::from([(NodeIndex(1), NodeTag(revision))]),
         repaired_at: Some(WallTime::EPOCH_2020),
-        repair_owed: NodeSet::first(2),
+        repair_pending: NodeSet::first(2),
         ..NodeRecord::default()
     }
 }
 
 fn remember(revision: u64) -> StoreRequest {
-    StoreRequest::Remember { record: record(revision) }
+    StoreRequest::PersistRecord { record: record(revision) }
 }
 
 #[test]
 fn a_new_directory_remembers_nothing() {
     let (_, opened) = open(MemFs::new(), 1).unwrap();
     assert_eq!(opened.record, NodeRecord::default());
-    assert_eq!(opened.record.standing, Standing::Unsettled);
+    assert_eq!(opened.record.sync_state, SyncState::Unsettled);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn the_greatest_revision_survives_in_whatever_order_they_were_stored() {
     for (round, revisions) in [[1, 3, 2], [3, 4, 2], [7, 6, 5]].into_iter().enumerate() {
         let (store, _) = open(disk.clone(), 1).unwrap();
         for revision in revisions {
-            assert_eq!(carry_out(&store, &remember(revision)), StoreResponse::Remembered { revision });
+            assert_eq!(carry_out(&store, &remember(revision)), StoreResponse::RecordPersisted { revision });
         }
         drop(store);
         disk = disk.crash(&mut Rng::new(round as u64));
@@ -66,7 +66,7 @@ fn the_record_is_stored_also_when_the_disk_is_full() {
     group.add(StoreId(2), &remember(9));
     let expected = vec![
         (StoreId(1), StoreResponse::Failed(StoreFault::Full)),
-        (StoreId(2), StoreResponse::Remembered { revision: 9 }),
+        (StoreId(2), StoreResponse::RecordPersisted { revision: 9 }),
     ];
     assert_eq!(commit(&store, group), expected);
 }

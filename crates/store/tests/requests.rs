@@ -53,7 +53,7 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
 fn a_read_is_wanted_of_a_write_that_older_tables_may_supersede_and_of_no_other() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let put = |name: &'static [u8], hlc| carry_out(&store, &write(key(name), value(hlc, name)));
-    let unsure = |name, hlc| StoreResponse::WrittenUnsure { key: key(name), version: version(hlc) };
+    let unsure = |name, hlc| StoreResponse::WrittenUnchecked { key: key(name), version: version(hlc) };
     let sure = |superseded| StoreResponse::Written { superseded };
     assert_eq!(put(b"a", 70), sure(false));
     store.engine().flush().unwrap();
@@ -112,7 +112,7 @@ fn what_a_node_remembered_under_a_wrong_wall_clock_does_not_drag_its_version_clo
     let record = NodeRecord { revision: 1, ..NodeRecord::default() };
     let mut group = store.write_group();
     group.add(StoreId(1), &StoreRequest::RaiseClockBound { bound });
-    group.add(StoreId(2), &StoreRequest::Remember { record });
+    group.add(StoreId(2), &StoreRequest::PersistRecord { record });
     commit(&store, group);
     drop(store);
     let (_, opened) = open_ahead(disk.kill());

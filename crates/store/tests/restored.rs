@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeIndex, NodeRecord, NodeSet, Standing, StoreRequest};
+use cluster::{NodeIndex, NodeRecord, NodeSet, StoreRequest, SyncState};
 use common::{DATA, carry_out, copy_of, key, options, read, value, write};
 use env::{Clock, Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
@@ -40,10 +40,10 @@ fn open_after(fs: Arc<dyn Fs>, age: Duration, tag: u64) -> Result<(Store, Opened
 fn remembered() -> NodeRecord {
     NodeRecord {
         revision: 7,
-        standing: Standing::Settled,
+        sync_state: SyncState::Settled,
         peers: BTreeMap::from([(NodeIndex(0), NodeTag(10)), (NodeIndex(2), NodeTag(12))]),
         repaired_at: Some(MADE_AT),
-        repair_owed: NodeSet::EMPTY,
+        repair_pending: NodeSet::EMPTY,
         ..NodeRecord::default()
     }
 }
@@ -53,7 +53,7 @@ fn copied() -> MemFs {
     let disk = MemFs::new();
     let (store, _) = open_after(Arc::new(disk.clone()), Duration::ZERO, 9).unwrap();
     carry_out(&store, &write(key(b"a"), value(1, b"copied")));
-    carry_out(&store, &StoreRequest::Remember { record: remembered() });
+    carry_out(&store, &StoreRequest::PersistRecord { record: remembered() });
     carry_out(&store, &StoreRequest::RaiseClockBound { bound: Hlc::from_bits(1 << 60) });
     copy_of(&disk, &store.checkpoint().unwrap().path)
 }
@@ -88,15 +88,15 @@ fn where_peers_went_on_it_is_another_node_that_is_filled_from_them_with_a_head_s
     let (store, opened) = open_after(Arc::new(disk.clone()), YOUNG, 1).unwrap();
     assert_eq!((opened.identity.tag, store.tag()), (NodeTag(1), NodeTag(1)));
     assert!(!opened.is_new && opened.set_aside.is_none() && holds_copied(&store));
-    let expected = NodeRecord { revision: 8, standing: Standing::Rebuilding, ..remembered() };
+    let expected = NodeRecord { revision: 8, sync_state: SyncState::Rebuilding, ..remembered() };
     assert_eq!(opened.record, expected);
     assert_eq!(opened.clock_start, Hlc::from_bits(1 << 60));
     drop(store);
 
     let (store, opened) = open_after(Arc::new(disk.clone()), YOUNG, 2).unwrap();
     assert_eq!((opened.identity.tag, opened.record), (NodeTag(1), expected), "once is enough");
-    let settled = NodeRecord { revision: 9, standing: Standing::Settled, ..remembered() };
-    carry_out(&store, &StoreRequest::Remember { record: settled.clone() });
+    let settled = NodeRecord { revision: 9, sync_state: SyncState::Settled, ..remembered() };
+    carry_out(&store, &StoreRequest::PersistRecord { record: settled.clone() });
     drop(store);
     let (_, opened) = open_after(Arc::new(disk), YOUNG, 2).unwrap();
     assert_eq!(opened.record, settled);
@@ -106,12 +106,12 @@ fn where_peers_went_on_it_is_another_node_that_is_filled_from_them_with_a_head_s
 fn the_new_record_is_found_also_where_the_clock_was_set_back_and_the_new_tag_is_less() {
     let disk = MemFs::new();
     let (store, _) = open_after(Arc::new(disk.clone()), YOUNG, 9).unwrap();
-    carry_out(&store, &StoreRequest::Remember { record: remembered() });
+    carry_out(&store, &StoreRequest::PersistRecord { record: remembered() });
     let copy = copy_of(&disk, &store.checkpoint().unwrap().path);
     prepare(&copy, Duration::ZERO, AfterRestore::Rebuild);
     drop(open_after(Arc::new(copy.clone()), Duration::ZERO, 1).unwrap());
     let (_, opened) = open_after(Arc::new(copy), Duration::ZERO, 1).unwrap();
-    assert_eq!(opened.record.standing, Standing::Rebuilding);
+    assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn where_peers_may_have_forgotten_deletes_it_begins_empty() {
         let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
         assert_eq!((opened.is_new, opened.set_aside.is_some()), (is_old, is_old));
         assert_eq!(holds_copied(&store), !is_old);
-        assert_eq!((opened.identity.tag, opened.record.standing), (NodeTag(1), Standing::Rebuilding));
+        assert_eq!((opened.identity.tag, opened.record.sync_state), (NodeTag(1), SyncState::Rebuilding));
         drop(store);
         let (_, opened) = open_after(Arc::new(disk), age, 2).unwrap();
-        assert_eq!((opened.identity.tag, opened.record.standing), (NodeTag(1), Standing::Rebuilding));
+        assert_eq!((opened.identity.tag, opened.record.sync_state), (NodeTag(1), SyncState::Rebuilding));
     }
 }
 
@@ -137,8 +137,8 @@ fn where_all_are_restored_together_it_is_the_same_node_and_owes_a_repair() {
         prepare(&disk, age, AfterRestore::Keep);
         let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
         assert!(!opened.is_new && opened.set_aside.is_none() && holds_copied(&store));
-        let repair_owed = [0, 2].map(NodeIndex).into_iter().collect();
-        assert_eq!(opened.record, NodeRecord { revision: 8, repair_owed, ..remembered() });
+        let repair_pending = [0, 2].map(NodeIndex).into_iter().collect();
+        assert_eq!(opened.record, NodeRecord { revision: 8, repair_pending, ..remembered() });
         assert_eq!((opened.identity.tag, opened.clock_start), (NodeTag(9), Hlc::from_bits(1 << 60)));
         drop(store);
         let (_, opened) = open_after(Arc::new(disk.kill()), age, 2).expect("it is alive since");
@@ -163,8 +163,8 @@ fn a_stop_anywhere_in_the_first_opening_changes_nothing_of_what_was_decided() {
                 let (store, opened) = open_after(Arc::new(disk), age, 2).expect(&place);
                 let is_kept = after == AfterRestore::Keep;
                 assert_eq!(opened.identity.tag == NodeTag(9), is_kept, "{place}");
-                assert_eq!(opened.record.standing == Standing::Rebuilding, !is_kept, "{place}");
-                assert_eq!(opened.record.repair_owed == NodeSet::EMPTY, !is_kept, "{place}");
+                assert_eq!(opened.record.sync_state == SyncState::Rebuilding, !is_kept, "{place}");
+                assert_eq!(opened.record.repair_pending == NodeSet::EMPTY, !is_kept, "{place}");
                 assert_eq!(holds_copied(&store), is_kept || age == YOUNG, "{place}");
             }
             if is_done {
@@ -184,7 +184,7 @@ fn a_stop_anywhere_in_deciding_leaves_it_undecided_or_decided() {
         for seed in 0..SEEDS {
             let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut Rng::new(seed)) };
             match open_after(Arc::new(disk), YOUNG, 1) {
-                Ok((_, opened)) => assert_eq!(opened.record.standing, Standing::Rebuilding, "stop {stop}"),
+                Ok((_, opened)) => assert_eq!(opened.record.sync_state, SyncState::Rebuilding, "stop {stop}"),
                 Err(StoreError::CopyUndecided { .. }) => assert!(!is_done, "stop {stop}"),
                 Err(error) => panic!("stop {stop}: {error}"),
             }
@@ -202,7 +202,7 @@ fn a_head_start_that_was_not_filled_does_not_come_back_after_the_grace_period() 
     let age = OLD - HOUR;
     prepare(&disk, age, AfterRestore::Rebuild);
     let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
-    assert_eq!(opened.record.standing, Standing::Rebuilding);
+    assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
     store.note_alive(MADE_AT.saturating_add(age)).unwrap();
     drop(store);
     // Down for less than nine days; what it holds is thirteen days old, and tombstones are kept for ten.

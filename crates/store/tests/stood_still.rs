@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{NodeIndex, NodeRecord, Standing, StoreRequest};
+use cluster::{NodeIndex, NodeRecord, StoreRequest, SyncState};
 use common::{DATA, carry_out, options};
 use env::{Clock, Env, ManualClock, MemFs};
 use std::path::Path;
@@ -32,8 +32,8 @@ fn open(disk: &MemFs, clock: Arc<dyn Clock>, membership: Membership) -> Result<S
 }
 
 fn settle(store: &Store) {
-    let record = NodeRecord { revision: 9, standing: Standing::Settled, ..NodeRecord::default() };
-    carry_out(store, &StoreRequest::Remember { record });
+    let record = NodeRecord { revision: 9, sync_state: SyncState::Settled, ..NodeRecord::default() };
+    carry_out(store, &StoreRequest::PersistRecord { record });
 }
 
 impl Running {
@@ -117,8 +117,8 @@ fn a_suspension_that_deletes_are_kept_for_is_no_absence() {
 #[test]
 fn a_suspension_adds_to_what_the_node_lacked_before() {
     let node = Running::start(peers());
-    let record = NodeRecord { revision: 10, standing: Standing::Rebuilding, ..NodeRecord::default() };
-    carry_out(&node.store, &StoreRequest::Remember { record });
+    let record = NodeRecord { revision: 10, sync_state: SyncState::Rebuilding, ..NodeRecord::default() };
+    carry_out(&node.store, &StoreRequest::PersistRecord { record });
     node.run(4 * 24);
     node.clock.suspend(DAY * 6);
     node.assert_is_away();
@@ -151,10 +151,11 @@ fn where_a_step_cannot_be_told_from_a_suspension_it_counts_as_one() {
     assert!(matches!(store.check_presence(), Err(StoreError::StoodStill { .. })));
 }
 
-fn remember(node: &Running, revision: u64, repair_owed: &[u8]) {
-    let repair_owed = repair_owed.iter().map(|&peer| NodeIndex(peer)).collect();
-    let record = NodeRecord { revision, standing: Standing::Settled, repair_owed, ..NodeRecord::default() };
-    carry_out(&node.store, &StoreRequest::Remember { record });
+fn remember(node: &Running, revision: u64, repair_pending: &[u8]) {
+    let repair_pending = repair_pending.iter().map(|&peer| NodeIndex(peer)).collect();
+    let record =
+        NodeRecord { revision, sync_state: SyncState::Settled, repair_pending, ..NodeRecord::default() };
+    carry_out(&node.store, &StoreRequest::PersistRecord { record });
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! a batch, fills it into a buffer, and takes it out on the other side; what is shown is per message.
 
 use bytes::Bytes;
-use cluster::{Asker, Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerRequest};
+use cluster::{Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerRequest, Requester};
 use std::hint::black_box;
 #[expect(clippy::disallowed_types, reason = "time is what is measured")]
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn main() {
 }
 
 fn id() -> MessageId {
-    MessageId { incarnation: Incarnation(1), asker: Asker::Coordinator(0), number: 7 }
+    MessageId { incarnation: Incarnation(1), requester: Requester::Coordinator(0), number: 7 }
 }
 
 fn key() -> Key {

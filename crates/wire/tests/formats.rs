@@ -9,9 +9,9 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Cut, Incarnation, KeyRange, Life, LifeNow, Message, NodeIndex, NodeSet, PeerAnswer, PeerFault,
-    PeerHello, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, ScanAnswer, ScanLimit, ScanPart,
-    ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
+    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, KeyRange, Message, NodeIndex, NodeSet,
+    PeerAnswer, PeerFault, PeerHello, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
+    ScanAnswer, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
 };
 use common::{decode, encode, encode_in, id, key, page_of, write};
 use std::num::NonZeroU8;
@@ -39,34 +39,37 @@ fn wall(micros: u64) -> WallTime {
     WallTime::from_micros_since_unix_epoch(micros)
 }
 
-fn vitals(standing: Standing, tag: Option<u64>) -> Vitals {
-    Vitals {
+fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
+    HeartbeatPayload {
         sent: Instant::from_nanos(0x3132_3334_3536),
         wall: wall(0x4142_4344_4546),
-        standing,
+        sync_state,
         draining: tag.is_some(),
         disk_full: tag.is_none(),
         hints_for_you: 0x5152,
-        repair_owed: false,
+        repair_pending: false,
         remembered_tag_of_you: tag.map(NodeTag),
-        remembered_life_of_you: None,
-        life: None,
+        remembered_generation_of_you: None,
+        generation: None,
         default_from: None,
     }
 }
 
 /// The same of a sender that speaks version 3, which reports lives and the default count of replicas.
-fn vitals_in(version: u8, standing: Standing, tag: Option<u64>) -> Vitals {
-    let remembered =
-        Life { number: 0xf1f2, incarnation: Incarnation(0xf3f4_f5f6), clock: Hlc::from_bits(0x0a0b_0c0d) };
-    let now = LifeNow { number: 0x1a1b, clock: Hlc::from_bits(0x2a2b_2c2d) };
+fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
+    let remembered = Generation {
+        number: 0xf1f2,
+        incarnation: Incarnation(0xf3f4_f5f6),
+        clock: Hlc::from_bits(0x0a0b_0c0d),
+    };
+    let now = GenerationReport { number: 0x1a1b, clock: Hlc::from_bits(0x2a2b_2c2d) };
     match version {
-        1 | 2 => vitals(standing, tag),
-        _ => Vitals {
-            remembered_life_of_you: tag.map(|_| remembered),
-            life: tag.map(|_| now),
+        1 | 2 => heartbeat_payload(sync_state, tag),
+        _ => HeartbeatPayload {
+            remembered_generation_of_you: tag.map(|_| remembered),
+            generation: tag.map(|_| now),
             default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
-            ..vitals(standing, tag)
+            ..heartbeat_payload(sync_state, tag)
         },
     }
 }
@@ -96,21 +99,21 @@ fn requests() -> Vec<PeerRequest> {
         }),
         PeerRequest::Scan(scan(
             KeyRange { from: Some(Cut::Before(key(b"l"))), to: Some(Cut::After(key(b"m"))) },
-            ScanPart::Cells { limit: ScanLimit { entries: 0x0102, bytes: 0x0304 } },
+            ScanTask::Cells { limit: ScanLimit { entries: 0x0102, bytes: 0x0304 } },
         )),
         PeerRequest::Scan(scan(
             KeyRange::default(),
-            ScanPart::Check { digest: RangeDigest { keys: 0x0506, sum: 0x0708_090a } },
+            ScanTask::Check { digest: RangeDigest { keys: 0x0506, sum: 0x0708_090a } },
         )),
         PeerRequest::EndScan { snapshot: snapshot() },
     ]
 }
 
 fn snapshot() -> SnapshotId {
-    SnapshotId { incarnation: Incarnation(0xb1b2_b3b4), asker: Asker::Coordinator(2), number: 0xc1c2 }
+    SnapshotId { incarnation: Incarnation(0xb1b2_b3b4), requester: Requester::Coordinator(2), number: 0xc1c2 }
 }
 
-fn scan(range: KeyRange, part: ScanPart) -> ScanRequest {
+fn scan(range: KeyRange, part: ScanTask) -> ScanRequest {
     let roles = ScanRoles { order: vec![NodeIndex(2), NodeIndex(0), NodeIndex(63)], ack: 2, from: 3 };
     let (at, dead_since) = (wall(0xd1d2_d3d4), wall(0xe1e2));
     ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, part }
@@ -161,7 +164,7 @@ fn answers() -> Vec<PeerAnswer> {
         PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),
         PeerFault::Store(StoreFault::Corrupt { detail: detail.clone() }),
         PeerFault::Store(StoreFault::Io { detail }),
-        PeerFault::NotBelieved,
+        PeerFault::NotReadEligible,
         PeerFault::ClockAhead { wall: wall(0xa1a2_a3a4) },
         PeerFault::Busy,
         PeerFault::NotServing,
@@ -179,11 +182,11 @@ fn messages(version: u8) -> Vec<Message> {
         Message::Request { id: id(number), request, within }
     };
     let heartbeats = [
-        request(1, PeerRequest::Heartbeat(vitals_in(version, Standing::Unsettled, None))),
-        request(2, PeerRequest::Heartbeat(vitals_in(version, Standing::Rebuilding, Some(9)))),
+        request(1, PeerRequest::Heartbeat(heartbeat_payload_in(version, SyncState::Unsettled, None))),
+        request(2, PeerRequest::Heartbeat(heartbeat_payload_in(version, SyncState::Rebuilding, Some(9)))),
         Message::Answer {
             id: id(2),
-            answer: PeerAnswer::Heartbeat(vitals_in(version, Standing::Settled, Some(8))),
+            answer: PeerAnswer::Heartbeat(heartbeat_payload_in(version, SyncState::Settled, Some(8))),
         },
     ];
     let requests = (100..).zip(requests()).map(|(number, asked)| request(number, asked));
@@ -217,10 +220,16 @@ fn frames_of_version_3_are_read_and_written() {
 
 #[test]
 fn what_version_2_has_no_field_for_is_left_out() {
-    let heartbeat =
-        |vitals| Message::Request { id: id(1), request: PeerRequest::Heartbeat(vitals), within: None };
-    let sent = [heartbeat(vitals_in(3, Standing::Settled, Some(9)))];
-    assert_eq!(decode(&encode_in(2, &sent)).unwrap(), [heartbeat(vitals(Standing::Settled, Some(9)))]);
+    let heartbeat = |heartbeat_payload| Message::Request {
+        id: id(1),
+        request: PeerRequest::Heartbeat(heartbeat_payload),
+        within: None,
+    };
+    let sent = [heartbeat(heartbeat_payload_in(3, SyncState::Settled, Some(9)))];
+    assert_eq!(
+        decode(&encode_in(2, &sent)).unwrap(),
+        [heartbeat(heartbeat_payload(SyncState::Settled, Some(9)))]
+    );
     assert_eq!(decode(&encode_in(3, &sent)).unwrap(), sent);
 }
 
@@ -249,10 +258,10 @@ fn local(node: u8, versions: ProtocolVersions) -> Local {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(0xb1b2_b3b4_b5b6_b700 + u64::from(node)),
-            asker: Asker::Coordinator(3),
+            requester: Requester::Coordinator(3),
             incarnation: Incarnation(0xc1c2_c3c4_c5c6_c700 + u64::from(node)),
             clock: Hlc::from_bits(0xd1d2_d3d4_d5d6_d7d8),
-            standing: Standing::Settled,
+            sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&["http://a:1".to_owned(), "http://b:1".to_owned()], 4_096, 1),
         secret: Secret::new("secret"),

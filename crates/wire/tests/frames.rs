@@ -4,11 +4,12 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Cut, Key, Message, Page, PeerAnswer, PeerFault, PeerRequest, ScanAnswer, Standing, StoreFault,
-    VALUE_BYTES_MAX_DEFAULT, Vitals,
+    Cut, HeartbeatPayload, Key, Message, Page, PeerAnswer, PeerFault, PeerRequest, ScanAnswer, StoreFault,
+    SyncState, VALUE_BYTES_MAX_DEFAULT,
 };
 use common::{
-    any_message, any_vitals, decode, drain, encode, id, key, outbox, page_of, take_all, take_into, write,
+    any_heartbeat_payload, any_message, decode, drain, encode, id, key, outbox, page_of, take_all, take_into,
+    write,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,24 +22,28 @@ use wire::{
 /// Longer messages leave in fragments, and may be passed by others.
 const SURELY_LONG: usize = 66_000;
 
-fn vitals(hints_for_you: u64) -> Vitals {
-    Vitals {
+fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
+    HeartbeatPayload {
         sent: Instant::ZERO,
         wall: WallTime::EPOCH_2020,
-        standing: Standing::Settled,
+        sync_state: SyncState::Settled,
         draining: false,
         disk_full: false,
         hints_for_you,
-        repair_owed: false,
+        repair_pending: false,
         remembered_tag_of_you: None,
-        remembered_life_of_you: None,
-        life: None,
+        remembered_generation_of_you: None,
+        generation: None,
         default_from: None,
     }
 }
 
 fn heartbeat(number: u64) -> Message {
-    Message::Request { id: id(number), request: PeerRequest::Heartbeat(vitals(number)), within: None }
+    Message::Request {
+        id: id(number),
+        request: PeerRequest::Heartbeat(heartbeat_payload(number)),
+        within: None,
+    }
 }
 
 fn sorted(mut messages: Vec<Message>) -> Vec<Message> {
@@ -97,8 +102,8 @@ proptest! {
     }
 
     #[test]
-    fn heartbeats_in_any_state_arrive(vitals in any_vitals()) {
-        let message = Message::Answer { id: id(1), answer: PeerAnswer::Heartbeat(vitals) };
+    fn heartbeats_in_any_state_arrive(heartbeat_payload in any_heartbeat_payload()) {
+        let message = Message::Answer { id: id(1), answer: PeerAnswer::Heartbeat(heartbeat_payload) };
         prop_assert_eq!(decode(&encode(std::slice::from_ref(&message))), Ok(vec![message]));
     }
 }
@@ -396,15 +401,15 @@ fn pages_that_do_not_add_up_are_refused() {
 #[test]
 fn scans_that_cannot_be_are_refused() {
     use cluster::{
-        Asker, Incarnation, KeyRange, NodeIndex, ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId,
+        Incarnation, KeyRange, NodeIndex, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId,
     };
     let request = ScanRequest {
-        snapshot: SnapshotId { incarnation: Incarnation(1), asker: Asker::Node, number: 2 },
+        snapshot: SnapshotId { incarnation: Incarnation(1), requester: Requester::Node, number: 2 },
         range: KeyRange { from: Some(Cut::Before(key(b"b"))), to: Some(Cut::Before(key(b"b"))) },
         roles: ScanRoles { order: vec![NodeIndex(0), NodeIndex(1)], ack: 2, from: 2 },
         at: WallTime::EPOCH_2020,
         dead_since: WallTime::EPOCH_2020,
-        part: ScanPart::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
+        part: ScanTask::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
     let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
     // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
@@ -431,7 +436,7 @@ fn scans_that_cannot_be_are_refused() {
         panic!("another message arrived");
     };
     let limit = ScanLimit { entries: u32::MAX as usize, bytes: MESSAGE_BYTES_MAX };
-    let expected = ScanRequest { part: ScanPart::Cells { limit }, ..request };
+    let expected = ScanRequest { part: ScanTask::Cells { limit }, ..request };
     assert_eq!(arrived, expected, "a bound that is none arrives as the greatest");
 }
 

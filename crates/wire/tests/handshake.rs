@@ -1,6 +1,6 @@
 //! Two nodes that belong together open a link; all others are told why not.
 
-use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
+use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
 use proptest::prelude::*;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
@@ -22,10 +22,10 @@ fn local(node: u8) -> Local {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(0x1000 + u64::from(node)),
-            asker: Asker::Coordinator(node),
+            requester: Requester::Coordinator(node),
             incarnation: Incarnation(0x2000 + u64::from(node)),
             clock: Hlc::from_bits(0x3000),
-            standing: Standing::Settled,
+            sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&names(), 4_096, 1),
         secret: Secret::new("a long secret"),
@@ -33,8 +33,8 @@ fn local(node: u8) -> Local {
     }
 }
 
-fn peer_hello(local: &Local, asker: Asker) -> PeerHello {
-    PeerHello { asker, ..local.hello }
+fn peer_hello(local: &Local, requester: Requester) -> PeerHello {
+    PeerHello { requester, ..local.hello }
 }
 
 /// How a handshake between node 0, which dials node 1, and whoever answers goes on, as far as it goes.
@@ -108,9 +108,9 @@ fn refused_with(result: Result<impl std::fmt::Debug, HandshakeError>, words: &st
 #[test]
 fn nodes_that_belong_together_learn_who_the_other_is() {
     let outcome = shake(local(0), local(1), |_, _| ());
-    let acceptor = peer_hello(&local(1), Asker::Node);
+    let acceptor = peer_hello(&local(1), Requester::Node);
     assert_eq!(outcome.dialer, Ok(DialStep::Done { hello: acceptor, rest: vec![] }));
-    let dialer = peer_hello(&local(0), Asker::Coordinator(0));
+    let dialer = peer_hello(&local(0), Requester::Coordinator(0));
     assert_eq!(outcome.acceptor, Ok(AcceptStep::Arrived(dialer)));
     assert!(outcome.sent.iter().all(|message| message.len() <= HANDSHAKE_BYTES_MAX));
 }

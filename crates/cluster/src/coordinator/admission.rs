@@ -2,7 +2,7 @@
 //!
 //! **Promise.** A write that would wait for longer than a tenth of the deadline is refused at once, with nothing sent or
 //! stored, unless enough other replicas can be asked. Reads are never refused because of writes. What is refused can
-//! be known beforehand ([`Coordinator::refuses_write`]), so that no value has to be copied to be told so.
+//! be known beforehand ([`Coordinator::write_refusal`]), so that no value has to be copied to be told so.
 //!
 //! **Mechanism.** The local replica is one more message target here too: when too much waits for its log, it is *busy*, as a
 //! peer is at its bounds, and a write is stored on the others, with a hint for this node. That helps where this node's disk
@@ -10,7 +10,7 @@
 //! where much waits counts as busy too. Peers have a flow each, with half of the deadline: past that their answers would
 //! come too late for most.
 //!
-//! Batches pace themselves by [`Coordinator::room_for_writes`], and are let in with what they bring: an entry that was refused
+//! Batches pace themselves by [`Coordinator::write_capacity`], and are let in with what they bring: an entry that was refused
 //! has no second try. They get half of what may be under way, and leave the other to single writes.
 //!
 //! **Caveats.** A write that waits for links or for the clock is judged again when its turn comes.
@@ -35,7 +35,7 @@ const REPLICA_PATIENCE: u32 = 2;
 const PACED_SHARE: u64 = 2;
 
 impl Coordinator {
-    /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::room_for_writes`]: not refused for the wait.
+    /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::write_capacity`]: not refused for the wait.
     ///
     /// # Panics
     /// As [`Coordinator::submit`].
@@ -47,7 +47,7 @@ impl Coordinator {
 
     /// When to try again, if a write of this key would be refused because too much is under way. `value_len` is the length
     /// of the value in bytes; `None`: it is a delete, which full disks take as well.
-    pub fn refuses_write(&self, key: &Key, value_len: Option<usize>, quorum: Quorum) -> Option<Duration> {
+    pub fn write_refusal(&self, key: &Key, value_len: Option<usize>, quorum: Quorum) -> Option<Duration> {
         let context = &self.context;
         if self.operations.is_full() {
             return Some(context.retry_after());
@@ -65,20 +65,20 @@ impl Coordinator {
     }
 
     /// How many writes more can come in by [`Coordinator::submit_paced`].
-    pub fn room_for_writes(&self) -> usize {
-        self.context.writes.room(self.context.limits.request_timeout / LOCAL_SHARE, PACED_SHARE)
+    pub fn write_capacity(&self) -> usize {
+        self.context.writes.capacity(self.context.limits.request_timeout / LOCAL_SHARE, PACED_SHARE)
     }
 
     /// How long the writes under way will take here.
-    pub fn drain(&self) -> Duration {
-        self.context.writes.drain()
+    pub fn drain_time(&self) -> Duration {
+        self.context.writes.drain_time()
     }
 }
 
 impl Context {
     /// Whether this node could be busy, or a peer.
     fn is_pressed(&self) -> bool {
-        !self.admits_own() || self.peers.iter().any(|peer| !peer.flow.admits(self.peer_patience(false)))
+        !self.admits_own() || self.peers.iter().any(|peer| !peer.delay.admits(self.peer_patience(false)))
     }
 
     /// Whether this node holds a key, and too much waits for its log.
@@ -96,7 +96,7 @@ impl Context {
     ) -> Availability {
         let is_busy = match node == self.member.me {
             true => is_own_busy,
-            false => is_own_busy && !self.peers[node.as_usize()].flow.admits(self.peer_patience(true)),
+            false => is_own_busy && !self.peers[node.as_usize()].delay.admits(self.peer_patience(true)),
         };
         match self.can_write(node, bytes, is_value) {
             Availability::Ready if is_busy => Availability::Busy,
@@ -116,8 +116,8 @@ impl Context {
 
     /// When what is under way will be done, here and at peers.
     pub(super) fn retry_after(&self) -> Duration {
-        let peers = self.peers.iter().map(|peer| peer.flow.drain()).max();
-        self.writes.drain().max(peers.unwrap_or_default())
+        let peers = self.peers.iter().map(|peer| peer.delay.drain_time()).max();
+        self.writes.drain_time().max(peers.unwrap_or_default())
     }
 
     fn admits_own(&self) -> bool {

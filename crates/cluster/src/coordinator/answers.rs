@@ -5,7 +5,7 @@
 //! except that a value that has expired and the tombstone that compaction makes of it count as equal.
 
 use crate::NODES_MAX;
-use crate::places::Places;
+use crate::replica_set::ReplicaSet;
 use std::cmp::Ordering;
 use stdx::{Cell, CellMeta, WallTime};
 
@@ -15,9 +15,9 @@ pub(super) struct Answers {
     newest: Option<CellMeta>,
     cell: Option<Cell>,
     /// Who holds the newest, something older, or nothing.
-    holders: Places,
-    older: Places,
-    without: Places,
+    holders: ReplicaSet,
+    older: ReplicaSet,
+    without: ReplicaSet,
     /// The greatest `from` of all that was answered.
     greatest_from: u8,
 }
@@ -59,7 +59,7 @@ impl Answers {
             }
             Ordering::Greater => {
                 self.older = self.older.union(self.holders);
-                self.holders = Places::one(place);
+                self.holders = ReplicaSet::one(place);
                 self.newest = Some(meta);
                 self.cell = cell;
             }
@@ -73,7 +73,7 @@ impl Answers {
     }
 
     /// Who answered that it holds the newest.
-    pub(super) const fn holders(&self) -> Places {
+    pub(super) const fn holders(&self) -> ReplicaSet {
         self.holders
     }
 
@@ -83,7 +83,7 @@ impl Answers {
     }
 
     /// Who is to be sent the newest: those that are to hold it and do not, and whoever holds something older.
-    pub(super) fn lacking(&self) -> Places {
+    pub(super) fn lacking(&self) -> ReplicaSet {
         self.older.union(self.without.intersection(self.within()))
     }
 
@@ -93,9 +93,9 @@ impl Answers {
     }
 
     /// The replicas that are to hold the newest.
-    pub(super) fn within(&self) -> Places {
+    pub(super) fn within(&self) -> ReplicaSet {
         let from = self.newest.map_or(0, |newest| newest.from);
-        Places::first(from.min(NODES_MAX as u8))
+        ReplicaSet::first(from.min(NODES_MAX as u8))
     }
 
     /// The newest cell, if its value is known. A tombstone is known by its version.
@@ -162,14 +162,14 @@ mod tests {
     fn whoever_lacks_the_newest_is_known_in_whatever_order_the_answers_come() {
         for metas in [[Some(meta(1)), Some(meta(2)), None], [None, Some(meta(2)), Some(meta(1))]] {
             let answers = answers(&metas);
-            assert_eq!((answers.newest(), answers.holders()), (Some(meta(2)), Places::one(1)));
+            assert_eq!((answers.newest(), answers.holders()), (Some(meta(2)), ReplicaSet::one(1)));
             assert!(answers.differ());
         }
         // Place 2 is not to hold it, and is sent it only where it holds something older.
-        assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).lacking(), Places::one(0));
+        assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).lacking(), ReplicaSet::one(0));
         assert_eq!(
             answers(&[None, Some(meta(2)), Some(meta(1))]).lacking(),
-            Places::one(0).union(Places::one(2))
+            ReplicaSet::one(0).union(ReplicaSet::one(2))
         );
         assert!(!answers(&[None, None]).differ() && !answers(&[Some(meta(1)); 3]).differ());
     }
@@ -189,8 +189,8 @@ mod tests {
         for metas in [[Some(value), Some(value.buried())], [Some(value.buried()), Some(value)]] {
             let answers = answers(&metas);
             let holder = u8::from(metas[1] == Some(value));
-            assert_eq!((answers.newest(), answers.holders()), (Some(value), Places::one(holder)));
-            assert_eq!(answers.lacking(), Places::one(1 - holder));
+            assert_eq!((answers.newest(), answers.holders()), (Some(value), ReplicaSet::one(holder)));
+            assert_eq!(answers.lacking(), ReplicaSet::one(1 - holder));
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let mut answers = answers(&[Some(meta(1)), Some(meta(2))]);
         let cell = Cell { meta: meta(3), value: Default::default() };
         assert!(answers.take(1, Some(meta(3)), Some(cell.clone()), WALL));
-        assert_eq!((answers.cell(), answers.holders()), (Some(cell), Places::one(1)));
-        assert_eq!(answers.lacking(), Places::one(0));
+        assert_eq!((answers.cell(), answers.holders()), (Some(cell), ReplicaSet::one(1)));
+        assert_eq!(answers.lacking(), ReplicaSet::one(0));
     }
 }

@@ -11,7 +11,7 @@ use super::number::own_store_id;
 use super::put::{self, WriteIntent};
 use super::table::OperationId;
 use super::{Coordinator, Work};
-use crate::{Effect, Event, Failure, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitsFor};
+use crate::{Effect, Event, Failure, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -112,7 +112,7 @@ impl Coordinator {
                 unreachable!("only parked writes wait for the bound");
             };
             let failure = failure_of(intent);
-            let wait = operation.wait.take(WaitsFor::ClockBound);
+            let wait = operation.wait.take(WaitTarget::ClockBound);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
     }

@@ -1,16 +1,17 @@
 //! What operations share: the cluster as this thread sees it, and the effects that they cause.
 
-use super::Limits;
+use super::CoordinatorLimits;
 use super::hedge::{HedgeBudget, LateReads};
 use super::number::{self, Step};
 use super::peers::{Availability, Peer};
 use super::scan::{Casts, WantedRead};
 use super::table::OperationId;
 use crate::local_writes::LocalWrites;
-use crate::places::Places;
+use crate::replica_set::ReplicaSet;
 use crate::{
-    Asker, ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
-    Partition, PeerRequest, PeerState, Reply, RequestId, StoreId, StoreRequest, Wait, WaitsFor, replica,
+    ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet, Partition,
+    PeerRequest, PeerState, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTarget, WaitTrace,
+    replica,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use stdx::{Cell, Instant, Rng};
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) member: Member,
-    pub(super) limits: Limits,
+    pub(super) limits: CoordinatorLimits,
     pub(super) view: Arc<ClusterView>,
     /// The time of what is being handled.
     pub(super) now: Instant,
@@ -34,7 +35,7 @@ pub(super) struct Context {
     pub(super) late_reads: LateReads,
     pub(super) hedge_budget: HedgeBudget,
     pub(super) rng: Rng,
-    pub(super) asker: Asker,
+    pub(super) requester: Requester,
     pub(super) casts: Casts,
     /// What scans want read, ...
     pub(super) wanted_reads: VecDeque<WantedRead>,
@@ -43,7 +44,7 @@ pub(super) struct Context {
     /// Counts the requests of scans.
     scan_requests: u64,
     /// What that is an answer of which is being handled.
-    pub(super) came: WaitsFor,
+    pub(super) came: WaitTarget,
     /// Counts the requests of operations.
     asked: u64,
 }
@@ -83,7 +84,13 @@ pub(super) struct Asking {
 }
 
 impl Context {
-    pub(super) fn new(member: Member, number: u8, limits: Limits, view: Arc<ClusterView>, rng: Rng) -> Self {
+    pub(super) fn new(
+        member: Member,
+        number: u8,
+        limits: CoordinatorLimits,
+        view: Arc<ClusterView>,
+        rng: Rng,
+    ) -> Self {
         Self {
             peers: member.layout.nodes().map(|_| Peer::new()).collect(),
             member,
@@ -96,12 +103,12 @@ impl Context {
             late_reads: LateReads::new(limits.operations_max),
             hedge_budget: HedgeBudget::new(),
             rng,
-            asker: Asker::Coordinator(number),
+            requester: Requester::Coordinator(number),
             casts: Casts::default(),
             wanted_reads: VecDeque::new(),
             read_results: VecDeque::new(),
             scan_requests: 0,
-            came: WaitsFor::Nothing,
+            came: WaitTarget::Nothing,
             asked: 0,
         }
     }
@@ -132,17 +139,17 @@ impl Context {
     }
 
     /// Whether this node is at one of these places.
-    pub(super) fn is_own_among(&self, subject: &Subject, places: Places) -> bool {
+    pub(super) fn is_own_among(&self, subject: &Subject, places: ReplicaSet) -> bool {
         places.contains(self.place(subject, self.member.me))
     }
 
-    pub(super) fn nodes(&self, subject: &Subject, places: Places) -> NodeSet {
+    pub(super) fn nodes(&self, subject: &Subject, places: ReplicaSet) -> NodeSet {
         places.map(|place| self.node(subject, place)).collect()
     }
 
     /// Whether a message came in answer to one of this machine, in this life.
     pub(super) fn asked(&self, id: MessageId) -> bool {
-        id.incarnation == self.member.incarnation && id.asker == self.asker
+        id.incarnation == self.member.incarnation && id.requester == self.requester
     }
 
     /// Whether `node` can be asked to store `bytes`.
@@ -161,7 +168,7 @@ impl Context {
     /// Whether `node` can be asked what it holds.
     #[inline]
     pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
-        if !self.view.peer(node).believed {
+        if !self.view.peer(node).read_eligible {
             return Availability::Gone;
         }
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
@@ -177,7 +184,7 @@ impl Context {
     /// its answers count. One that is being filled takes longer than any read waits; so does a new one beside nodes
     /// that were not heard.
     pub(super) fn is_expected_to_answer(&self, node: NodeIndex) -> bool {
-        self.is_expected(node) && !self.view.peer(node).rebuilding && self.view.to_hear.is_empty()
+        self.is_expected(node) && !self.view.peer(node).rebuilding && self.view.unheard_peers.is_empty()
     }
 
     /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk
@@ -215,16 +222,16 @@ impl Context {
     }
 
     /// What it is to wait for the first of these places, of others rather than of this node.
-    pub(super) fn waits_for(&self, subject: &Subject, places: Places) -> WaitsFor {
+    pub(super) fn wait_target(&self, subject: &Subject, places: ReplicaSet) -> WaitTarget {
         let mut nodes = places.map(|place| self.node(subject, place));
         let other = nodes.find(|node| *node != self.member.me);
         let first = other.or_else(|| places.first_place().map(|place| self.node(subject, place)));
-        first.map_or(self.came, |node| self.waits_for_node(node))
+        first.map_or(self.came, |node| self.wait_target_of(node))
     }
 
     /// What it is to wait for this node.
-    pub(super) fn waits_for_node(&self, node: NodeIndex) -> WaitsFor {
-        if node == self.member.me { WaitsFor::Store } else { WaitsFor::Peer(node) }
+    pub(super) fn wait_target_of(&self, node: NodeIndex) -> WaitTarget {
+        if node == self.member.me { WaitTarget::Store } else { WaitTarget::Peer(node) }
     }
 
     /// Sends a request to a peer, which counts it or not.
@@ -236,7 +243,7 @@ impl Context {
         request: PeerRequest,
         deadline: Option<Instant>,
     ) {
-        let id = MessageId { incarnation: self.member.incarnation, asker: self.asker, number };
+        let id = MessageId { incarnation: self.member.incarnation, requester: self.requester, number };
         let within = deadline.map(|deadline| deadline - self.now);
         let message = Message::Request { id, request, within };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
@@ -263,11 +270,11 @@ impl Context {
 
     /// Replies because of what is being handled, and of nothing before it.
     pub(super) fn reply(&mut self, to: impl Into<ReplyTo>, reply: Reply) {
-        self.reply_after(Wait::of(self.came), to, reply);
+        self.reply_after(WaitTrace::of(self.came), to, reply);
     }
 
     /// Replies after this wait.
-    pub(super) fn reply_after(&mut self, wait: Wait, to: impl Into<ReplyTo>, reply: Reply) {
+    pub(super) fn reply_after(&mut self, wait: WaitTrace, to: impl Into<ReplyTo>, reply: Reply) {
         match to.into() {
             ReplyTo::User(to) => self.effects.push_back(Effect::Reply { to, reply, wait }),
             ReplyTo::Scan { slot, serial } => self.read_results.push_back((slot, serial, reply)),
@@ -284,7 +291,7 @@ impl Context {
             return Availability::Gone;
         }
         let has_room = peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
-        if has_room && peer.flow.admits(self.peer_patience(false)) {
+        if has_room && peer.delay.admits(self.peer_patience(false)) {
             Availability::Ready
         } else {
             Availability::Busy

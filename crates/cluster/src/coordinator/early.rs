@@ -14,9 +14,9 @@ use super::peers::Availability;
 use super::put::{self, Plan, WriteIntent};
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
-use crate::places::Places;
 use crate::quorum::Tally;
-use crate::{Failure, Quorum, Reply, Shortfall, TickError, WaitsFor};
+use crate::replica_set::ReplicaSet;
+use crate::{Failure, Quorum, Reply, Shortfall, TickError, WaitTarget};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -74,7 +74,7 @@ impl Coordinator {
     pub(super) fn resume_early(&mut self, now: Now) {
         for id in std::mem::take(&mut self.early.0) {
             let operation = self.operations.get_mut(id).expect("what waits is under way");
-            operation.wait.end_leg(WaitsFor::Links, now.mono);
+            operation.wait.end_span(WaitTarget::Links, now.mono);
             let Work::Early(early) = std::mem::replace(&mut operation.work, Work::Nothing) else {
                 unreachable!("only what is early waits for links");
             };
@@ -124,7 +124,7 @@ impl Coordinator {
             self.early.0.push_back(id);
         } else {
             let mut operation = self.operations.remove(id).expect("it is under way");
-            let wait = operation.wait.take(WaitsFor::Links);
+            let wait = operation.wait.take(WaitTarget::Links);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
     }
@@ -143,7 +143,7 @@ impl Coordinator {
             };
             availability != Availability::Gone || is_expected
         };
-        let soon = Places::first(quorum.from()).filter(can_ask).count();
+        let soon = ReplicaSet::first(quorum.from()).filter(can_ask).count();
         matches!(failure, Failure::NotEnoughReplicas { .. }) && soon >= usize::from(quorum.ack())
     }
 }

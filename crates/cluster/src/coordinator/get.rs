@@ -22,10 +22,10 @@ use super::peers::Availability;
 use super::read_repair::{Repair, Spread};
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
-use crate::places::Places;
 use crate::quorum::Tally;
+use crate::replica_set::ReplicaSet;
 use crate::{
-    Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitsFor,
+    Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitTarget,
 };
 use stdx::{Instant, Now};
 
@@ -37,20 +37,20 @@ pub(super) struct Read {
     pub(super) answers: Answers,
     pub(super) repair: Repair,
     /// Who was asked, and for what, and has not answered.
-    pub(super) open_cell: Places,
-    pub(super) open_meta: Places,
+    pub(super) open_cell: ReplicaSet,
+    pub(super) open_meta: ReplicaSet,
     /// Who could not read back what it holds.
-    pub(super) damaged: Places,
+    pub(super) damaged: ReplicaSet,
     /// When what is waited for now is late.
     pub(super) late_at: Instant,
     term: Term,
     /// Who was asked at the start: how long they take is measured.
-    measured: Places,
+    measured: ReplicaSet,
     /// Who did not give its cell.
-    unfetchable: Places,
-    busy: Places,
+    unfetchable: ReplicaSet,
+    busy: ReplicaSet,
     /// Who could not be asked and counts as failed, until it can be: see [`Read::reconsider`].
-    unavailable: Places,
+    unavailable: ReplicaSet,
     /// Why it could not go on with what it had found first.
     stuck: Option<Shortfall>,
     /// Why the only replica failed.
@@ -112,15 +112,15 @@ impl Read {
             tally: Tally::new(quorum),
             answers: Answers::default(),
             repair: Repair::default(),
-            open_cell: Places::EMPTY,
-            open_meta: Places::EMPTY,
-            damaged: Places::EMPTY,
+            open_cell: ReplicaSet::EMPTY,
+            open_meta: ReplicaSet::EMPTY,
+            damaged: ReplicaSet::EMPTY,
             late_at: term.started,
             term,
-            measured: Places::EMPTY,
-            unfetchable: Places::EMPTY,
-            busy: Places::EMPTY,
-            unavailable: Places::EMPTY,
+            measured: ReplicaSet::EMPTY,
+            unfetchable: ReplicaSet::EMPTY,
+            busy: ReplicaSet::EMPTY,
+            unavailable: ReplicaSet::EMPTY,
             stuck: None,
             fault: None,
         }
@@ -193,7 +193,7 @@ impl Read {
     }
 
     /// Who was asked what it holds and has not answered.
-    pub(super) fn open(&self) -> Places {
+    pub(super) fn open(&self) -> ReplicaSet {
         self.open_cell.union(self.open_meta)
     }
 
@@ -270,8 +270,8 @@ impl Read {
     }
 
     /// What it waits for now.
-    pub(super) fn waits_for(&self, context: &Context) -> WaitsFor {
-        context.waits_for(&self.subject, self.awaited())
+    pub(super) fn wait_target(&self, context: &Context) -> WaitTarget {
+        context.wait_target(&self.subject, self.awaited())
     }
 
     /// Waits for no answer any more.
@@ -379,7 +379,7 @@ impl Read {
     }
 
     /// The best of these to read from.
-    fn best(&self, context: &Context, places: Places) -> Option<u8> {
+    fn best(&self, context: &Context, places: ReplicaSet) -> Option<u8> {
         (places.map(|place| (place, context.node(&self.subject, place))))
             .filter(|&(_, node)| context.can_read(node) == Availability::Ready)
             .min_by_key(|&(_, node)| context.read_rank(node))
@@ -408,7 +408,7 @@ impl Read {
                 self.busy.insert(place)
             }
             PeerFault::Store(StoreFault::Full)
-            | PeerFault::NotBelieved
+            | PeerFault::NotReadEligible
             | PeerFault::ClockAhead { .. }
             | PeerFault::NotServing => false,
         };

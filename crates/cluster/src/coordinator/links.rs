@@ -7,14 +7,14 @@
 //! taken back from the writes that still wait for their quorum, and count as failures.
 
 use super::{Coordinator, Work};
-use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitsFor};
+use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitTarget};
 use std::sync::Arc;
 use stdx::{Instant, Now};
 
 impl Coordinator {
     /// Takes what the node of this process says of the cluster.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
-        self.context.came = WaitsFor::Links;
+        self.context.came = WaitTarget::Links;
         self.begin_input(now);
         let before = std::mem::replace(&mut self.context.view, view);
         for node in self.others() {
@@ -37,7 +37,7 @@ impl Coordinator {
 
     /// Takes news of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
-        self.context.came = WaitsFor::Links;
+        self.context.came = WaitTarget::Links;
         self.begin_input(now);
         match event {
             LinkEvent::Opened(hello) => {
@@ -51,8 +51,8 @@ impl Coordinator {
                 }
             }
             LinkEvent::DialFailed { node, .. } | LinkEvent::Closed { node } => self.link_ended(now, node),
-            LinkEvent::Left { link } => self.replica.link_left(link),
-            LinkEvent::Arrived { .. } => unreachable!("whom to let in, the node decides"),
+            LinkEvent::AcceptedClosed { link } => self.replica.link_left(link),
+            LinkEvent::AdmissionRequested { .. } => unreachable!("whom to let in, the node decides"),
         }
         self.dial(now);
         self.resume_early(now);
@@ -100,7 +100,7 @@ impl Coordinator {
 
     /// Fails what is under way at a peer.
     fn lose(&mut self, now: Now, node: NodeIndex) {
-        self.context.came = WaitsFor::Peer(node);
+        self.context.came = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else {
                 continue;
@@ -125,7 +125,7 @@ impl Coordinator {
 
     /// A peer has lost what it acknowledged.
     fn revoke_acks(&mut self, now: Now, node: NodeIndex) {
-        self.context.came = WaitsFor::Peer(node);
+        self.context.came = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {
             if let Some((id, operation)) = self.operations.at(slot)
                 && let Work::Write(write) = &mut operation.work

@@ -21,7 +21,7 @@
 //!
 //! Each input first ends the operations whose deadline has passed, then takes effect. So a process that was stopped
 //! and goes on acknowledges nothing by answers that waited for it: replicas that count on the deadline (a node that
-//! [rebuilds](crate::Standing::Rebuilding) reads others only after it) are not deceived.
+//! [rebuilds](crate::SyncState::Rebuilding) reads others only after it) are not deceived.
 //!
 //! **Caveats.** Nothing is cancelled: what was begun is carried out though its deadline has passed.
 
@@ -46,7 +46,7 @@ use crate::node::GRACE_DEFAULT;
 use crate::replica::{self, Demand, Replica, Tools};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
-    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, Wait, WaitsFor,
+    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, WaitTarget, WaitTrace,
 };
 use context::{Context, ReplyTo};
 use number::{Owner, Step};
@@ -59,7 +59,7 @@ use table::{OperationId, OperationTable};
 
 /// What a coordinator may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CoordinatorLimits {
     /// Commands under way; one more is refused.
     pub operations_max: u16,
     /// Operations that have replied and still wait for replicas; past this the oldest waits no more. Together
@@ -77,7 +77,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for CoordinatorLimits {
     fn default() -> Self {
         Self {
             operations_max: 16_384,
@@ -110,12 +110,12 @@ struct Operation {
     replied: bool,
     work: Work,
     /// What it has waited for so far.
-    wait: Wait,
+    wait: WaitTrace,
 }
 
 impl Operation {
     fn new(to: ReplyTo, work: Work) -> Self {
-        Self { to, replied: false, work, wait: Wait::default() }
+        Self { to, replied: false, work, wait: WaitTrace::default() }
     }
 }
 
@@ -138,7 +138,13 @@ enum Work {
 
 impl Coordinator {
     /// The coordinator of the I/O thread of this number, with nothing under way and no links.
-    pub fn new(member: Member, number: u8, limits: Limits, view: Arc<ClusterView>, rng: Rng) -> Self {
+    pub fn new(
+        member: Member,
+        number: u8,
+        limits: CoordinatorLimits,
+        view: Arc<ClusterView>,
+        rng: Rng,
+    ) -> Self {
         let mut coordinator = Self {
             replica: Replica::new(member.clone()),
             context: Context::new(member, number, limits, view, rng),
@@ -157,7 +163,7 @@ impl Coordinator {
     /// # Panics
     /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
-        self.context.came = WaitsFor::Nothing;
+        self.context.came = WaitTarget::Nothing;
         self.begin_input(now);
         match command {
             Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
@@ -195,7 +201,7 @@ impl Coordinator {
     /// # Panics
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
-        self.context.came = WaitsFor::Store;
+        self.context.came = WaitTarget::Store;
         self.begin_input(now);
         if matches!(response, StoreResponse::Failed(StoreFault::Expired)) {
             self.context.tell(Event::Expired);
@@ -224,15 +230,15 @@ impl Coordinator {
 
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
-        self.context.came = WaitsFor::Peer(origin.node);
+        self.context.came = WaitTarget::Peer(origin.node);
         self.begin_input(now);
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
-                let believed = self.context.view.peer(self.context.member.me).believed;
+                let read_eligible = self.context.view.peer(self.context.member.me).read_eligible;
                 let patience = self.context.replica_patience();
                 let Context { writes, effects, view, .. } = &mut self.context;
                 let refused = Some(&view.refused);
-                let tools = Tools { now, believed, refused, writes: Some((writes, patience)), effects };
+                let tools = Tools { now, read_eligible, refused, writes: Some((writes, patience)), effects };
                 self.replica.handle_request(tools, Demand { origin, id, within }, request);
             }
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {
@@ -249,18 +255,18 @@ impl Coordinator {
 
     /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.context.came = WaitsFor::Nothing;
-        self.context.writes.pass(now.mono);
+        self.context.came = WaitTarget::Nothing;
+        self.context.writes.advance(now.mono);
         self.begin_input(now);
         while let Some(id) = self.context.late_reads.take_due(now.mono) {
             if let Some(Operation { replied: false, work: Work::Read(read), wait, .. }) =
                 self.operations.get_mut(id)
             {
-                let (late, asked) = (read.waits_for(&self.context), self.context.requests_made());
+                let (late, asked) = (read.wait_target(&self.context), self.context.requests_made());
                 read.hedge(now, &mut self.context, id);
                 let is_due = read.is_repairing() && read.is_trusted();
                 if self.context.requests_made() != asked {
-                    wait.end_leg(late, now.mono);
+                    wait.end_span(late, now.mono);
                 }
                 if is_due {
                     self.proceed(now, id);
@@ -295,11 +301,11 @@ impl Coordinator {
         let me = self.context.member.me;
         let work = self.operations.get_mut(id).map(|operation| &operation.work);
         let (step, answer) = match (work, response) {
-            (Some(Work::Write(_)), StoreResponse::WrittenUnsure { key, .. }) => {
+            (Some(Work::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
                 let id = StoreId(number::number(id, Step::Greater));
                 return self.context.store(id, StoreRequest::Read { key }, None);
             }
-            (_, StoreResponse::WrittenUnsure { .. }) => (step, PeerAnswer::Written { superseded: false }),
+            (_, StoreResponse::WrittenUnchecked { .. }) => (step, PeerAnswer::Written { superseded: false }),
             (Some(Work::Write(write)), response) if step == Step::Greater => {
                 (Step::Write { round: 0 }, replica::written(write.version, &replica::answer(response)))
             }
@@ -346,7 +352,7 @@ impl Coordinator {
             let (came, asked) = (self.context.came, self.context.requests_made());
             let Some(reply) = operation.work.advance(now, &mut self.context, id) else {
                 if self.context.requests_made() != asked {
-                    operation.wait.end_leg(came, now.mono);
+                    operation.wait.end_span(came, now.mono);
                 }
                 return;
             };
@@ -378,7 +384,7 @@ impl Coordinator {
             Work::Write(_) | Work::Nothing => {}
         }
         if replies {
-            let wait = operation.wait.take(operation.work.waits_for(&self.context));
+            let wait = operation.wait.take(operation.work.wait_target(&self.context));
             let failure = operation.work.failure(&self.context);
             self.context.tell(Event::DeadlinePassed);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
@@ -435,13 +441,13 @@ impl Work {
     }
 
     /// What it waits for now.
-    fn waits_for(&self, context: &Context) -> WaitsFor {
+    fn wait_target(&self, context: &Context) -> WaitTarget {
         match self {
-            Self::Read(read) => read.waits_for(context),
-            Self::Write(write) => context.waits_for(&write.subject, write.open),
-            Self::Parked(_) => WaitsFor::ClockBound,
-            Self::Early(_) => WaitsFor::Links,
-            Self::Nothing => WaitsFor::Nothing,
+            Self::Read(read) => read.wait_target(context),
+            Self::Write(write) => context.wait_target(&write.subject, write.open),
+            Self::Parked(_) => WaitTarget::ClockBound,
+            Self::Early(_) => WaitTarget::Links,
+            Self::Nothing => WaitTarget::Nothing,
         }
     }
 

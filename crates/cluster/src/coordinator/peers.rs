@@ -4,7 +4,7 @@
 //! peer at its bound counts as failed for one more operation, so a slow one costs the others neither memory nor time.
 
 use super::latency::Latency;
-use crate::Flow;
+use crate::DelayEstimator;
 use crate::dial::Dialer;
 use stdx::{Instant, NodeTag};
 
@@ -18,7 +18,7 @@ pub(super) struct Peer {
     /// How fast it answers reads.
     pub(super) latency: Latency,
     /// What is under way there, and how fast it is done.
-    pub(super) flow: Flow,
+    pub(super) delay: DelayEstimator,
     bytes: usize,
 }
 
@@ -38,19 +38,19 @@ pub(super) enum Availability {
 impl Peer {
     /// A peer without a link.
     pub(super) fn new() -> Self {
-        let (dialer, flow) = (Dialer::new(), Flow::in_groups());
-        Self { dialer, tag: None, latency: Latency::UNKNOWN, flow, bytes: 0 }
+        let (dialer, delay) = (Dialer::new(), DelayEstimator::batched());
+        Self { dialer, tag: None, latency: Latency::UNKNOWN, delay, bytes: 0 }
     }
 
     /// Whether one more request fits. One alone always does, however large.
     pub(super) fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
         let fits = bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max;
-        fits && self.flow.operations() < requests_max as usize
+        fits && self.delay.operations() < requests_max as usize
     }
 
     /// Counts a request that is sent.
     pub(super) fn begin(&mut self, now: Instant, bytes: usize) {
-        self.flow.begin(now, bytes);
+        self.delay.begin(now, bytes);
         self.bytes += bytes;
     }
 
@@ -59,7 +59,7 @@ impl Peer {
     /// # Panics
     /// When none was under way.
     pub(super) fn end(&mut self, now: Instant, bytes: usize) {
-        self.flow.end(now, bytes);
+        self.delay.end(now, bytes);
         self.bytes -= bytes;
     }
 }

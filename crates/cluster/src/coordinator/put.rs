@@ -14,11 +14,11 @@ use super::peers::Availability;
 use super::straggler::Keeping;
 use super::table::OperationId;
 use super::{Coordinator, Operation, Work};
-use crate::places::Places;
 use crate::quorum::Tally;
+use crate::replica_set::ReplicaSet;
 use crate::{
     Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState, Quorum,
-    Reply, RequestId, Shortfall, StoreFault, TickError, WaitsFor,
+    Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -43,16 +43,16 @@ pub(super) struct Write {
     /// What each of its messages holds.
     pub(super) bytes: usize,
     /// Who was asked and has not answered.
-    pub(super) open: Places,
+    pub(super) open: ReplicaSet,
     /// For whom the hint holder keeps hints, ...
-    pub(super) hinted: Places,
+    pub(super) hinted: ReplicaSet,
     /// ... which it has once it has stored the cell.
     pub(super) holder: Option<u8>,
     pub(super) keeping: Keeping,
     /// Of those that failed: for lack of disk, because too much is under way, and because the version is ahead.
-    full: Places,
-    busy: Places,
-    ahead: Places,
+    full: ReplicaSet,
+    busy: ReplicaSet,
+    ahead: ReplicaSet,
     /// When the busiest of them wants to be asked again.
     retry_after: Duration,
     superseded: bool,
@@ -66,12 +66,12 @@ pub(super) struct Write {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     tally: Tally,
-    full: Places,
-    busy: Places,
+    full: ReplicaSet,
+    busy: ReplicaSet,
     /// Would refuse the version: its clock is too far behind.
-    ahead: Places,
+    ahead: ReplicaSet,
     /// Can be asked, but is late.
-    suspected: Places,
+    suspected: ReplicaSet,
 }
 
 /// What a write asks of replicas.
@@ -176,7 +176,7 @@ impl Coordinator {
         };
         match planned {
             Ok(plan) => {
-                operation.wait.end_leg(WaitsFor::ClockBound, now.mono);
+                operation.wait.end_span(WaitTarget::ClockBound, now.mono);
                 let Work::Parked(intent) = std::mem::replace(&mut operation.work, Work::Nothing) else {
                     unreachable!("it was parked a moment ago");
                 };
@@ -186,7 +186,7 @@ impl Coordinator {
             }
             Err(failure) => {
                 let mut operation = self.operations.remove(id).expect("it is under way");
-                let wait = operation.wait.take(WaitsFor::ClockBound);
+                let wait = operation.wait.take(WaitTarget::ClockBound);
                 self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             }
         }
@@ -243,10 +243,10 @@ impl Plan {
     /// Who can be asked; the failure where those are too few.
     pub(super) fn of(context: &Context, demand: Demand<'_>) -> Result<Self, Failure> {
         let Demand { subject, quorum, bytes, is_value } = demand;
-        let (none, tally) = (Places::EMPTY, Tally::new(quorum));
+        let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
         let mut plan = Self { tally, full: none, busy: none, ahead: none, suspected: none };
         let is_own_busy = context.is_own_busy(subject, quorum.from());
-        for place in Places::first(quorum.from()) {
+        for place in ReplicaSet::first(quorum.from()) {
             let node = context.node(subject, place);
             match context.admits_write(node, bytes, is_value, is_own_busy) {
                 Availability::Ready if context.view.refusing.contains(node) => plan.ahead.insert(place),
@@ -407,7 +407,7 @@ impl Write {
             PeerAnswer::Failed(PeerFault::Busy) => {
                 self.busy.insert(place);
             }
-            PeerAnswer::Failed(PeerFault::NotBelieved | PeerFault::NotServing) => {}
+            PeerAnswer::Failed(PeerFault::NotReadEligible | PeerFault::NotServing) => {}
             answer => assert!(!is_own, "the store answered a write with {answer:?}"),
         }
         self.tally.fail(place);

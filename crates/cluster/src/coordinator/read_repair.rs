@@ -23,7 +23,7 @@ use super::peers::Availability;
 use super::put::is_ahead;
 use super::straggler::Rest;
 use super::table::OperationId;
-use crate::places::Places;
+use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
 use stdx::{Cell, CellKind, Now};
 
@@ -38,15 +38,15 @@ pub(super) struct Repair {
     /// It has been told that there is something to repair.
     is_told: bool,
     /// Who was sent it and has not answered.
-    open: Places,
+    open: ReplicaSet,
     /// Who has stored it.
-    stored: Places,
+    stored: ReplicaSet,
     /// Who cannot, ...
-    failed: Places,
+    failed: ReplicaSet,
     /// ... and of those who has only too much to do.
-    busy: Places,
+    busy: ReplicaSet,
     /// Who has taken too long to be waited for.
-    late: Places,
+    late: ReplicaSet,
     /// What each message holds.
     bytes: usize,
 }
@@ -92,7 +92,7 @@ impl Read {
         self.would_be_trusted_with(self.held().union(self.repair.open))
     }
 
-    fn would_be_trusted_with(&self, held: Places) -> bool {
+    fn would_be_trusted_with(&self, held: ReplicaSet) -> bool {
         let from = self.answers.newest().map_or(0, |newest| newest.from);
         let (within, answered) = (self.answers.within(), self.tally.acked());
         let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.late);
@@ -103,7 +103,7 @@ impl Read {
     }
 
     /// Who holds the newest cell, now.
-    fn held(&self) -> Places {
+    fn held(&self) -> ReplicaSet {
         self.answers.holders().union(self.repair.stored)
     }
 
@@ -136,7 +136,7 @@ impl Read {
     }
 
     /// Who was asked, for what it holds or to store the newest cell, and has not answered.
-    pub(super) fn awaited(&self) -> Places {
+    pub(super) fn awaited(&self) -> ReplicaSet {
         self.open().union(self.repair.open)
     }
 
@@ -217,7 +217,7 @@ impl Read {
     }
 
     /// Who is to be sent the newest cell and has not been.
-    fn to_repair(&self) -> Places {
+    fn to_repair(&self) -> ReplicaSet {
         let damaged = self.damaged.intersection(self.answers.within());
         self.answers.lacking().union(damaged).without(self.repair.tried())
     }
@@ -241,7 +241,7 @@ impl Read {
     fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
         let held = self.answers.holders().union(self.repair.tried());
         // Those beyond are not asked by a later read for as many replicas.
-        let replicas = Places::first(self.tally.quorum().from());
+        let replicas = ReplicaSet::first(self.tally.quorum().from());
         let mut others = self.answers.within().intersection(replicas).without(held);
         others.any(|place| self.write(now, context, id, place, cell))
     }
@@ -285,7 +285,7 @@ const fn is_busy(answer: &PeerAnswer) -> bool {
 
 impl Repair {
     /// Who was sent the newest cell, or cannot be.
-    fn tried(&self) -> Places {
+    fn tried(&self) -> ReplicaSet {
         self.open.union(self.stored).union(self.failed)
     }
 }

@@ -15,7 +15,7 @@ use super::number::Step;
 use super::peers::Availability;
 use super::put::Write;
 use super::table::OperationId;
-use crate::places::Places;
+use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerRequest};
 
 /// How often hints are asked to be kept.
@@ -28,7 +28,7 @@ pub(super) struct Keeping {
     attempts: u8,
     /// Who has been asked and has not answered.
     keeper: Option<u8>,
-    tried: Places,
+    tried: ReplicaSet,
     is_done: bool,
 }
 
@@ -113,11 +113,11 @@ impl Write {
     }
 
     /// The replicas that have not stored it, as far as is known, and for which no hint is kept.
-    fn missing(&self) -> Places {
+    fn missing(&self) -> ReplicaSet {
         let acked = self.tally.acked();
         let is_hinted = self.holder.is_some_and(|holder| acked.contains(holder));
-        let hinted = if is_hinted { self.hinted } else { Places::EMPTY };
-        Places::first(self.tally.quorum().from()).without(acked).without(hinted)
+        let hinted = if is_hinted { self.hinted } else { ReplicaSet::EMPTY };
+        ReplicaSet::first(self.tally.quorum().from()).without(acked).without(hinted)
     }
 
     /// Of those that stored it: this node, else the one that answers fastest.

@@ -27,7 +27,7 @@ impl Node {
         for peer in &mut self.peers {
             peer.handoff.hurry(now.mono);
         }
-        self.peer_nodes().for_each(|node| self.keep_heard_life(node));
+        self.peer_nodes().for_each(|node| self.keep_heard_generation(node));
         self.send_heartbeats(now);
     }
 

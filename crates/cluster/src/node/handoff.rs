@@ -232,7 +232,7 @@ impl Node {
     }
 
     fn may_deliver(&self, node: NodeIndex) -> bool {
-        let has_room = self.peer(node).vitals().is_some_and(|vitals| !vitals.disk_full);
+        let has_room = self.peer(node).heartbeat().is_some_and(|heartbeat| !heartbeat.disk_full);
         self.peer(node).state == PeerState::Up && self.is_usable(node) && has_room
     }
 

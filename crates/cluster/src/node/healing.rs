@@ -22,7 +22,7 @@ use super::pull::Pulled;
 use super::purpose::StorePurpose;
 use super::rebuild::SETTLE_TIMEOUTS;
 use super::{Node, RepairKind};
-use crate::{Damage, LostRange, RepairStatus, Standing, StoreRequest, StoreResponse};
+use crate::{Damage, LostRange, RepairStatus, StoreRequest, StoreResponse, SyncState};
 use stdx::{Instant, Now, WallTime};
 
 /// By this part of the grace period others may forget deletes earlier than by this node's clock, and by then all is done.
@@ -107,7 +107,7 @@ impl Node {
         self.peers_count() > 0
             && !damage.dead_from.is_some_and(is_forgotten)
             && self.limits.default_from > 1
-            && self.record.durable().standing == Standing::Settled
+            && self.record.durable().sync_state == SyncState::Settled
             && self.drain.is_none()
     }
 
@@ -130,7 +130,7 @@ impl Node {
             Stage::Remembering { revision }
                 if self.record.durable().revision >= revision && !self.clock_bound.is_to_be_renewed() =>
             {
-                self.outbox.store(StorePurpose::GiveUp, StoreRequest::GiveUp(damage.clone()));
+                self.outbox.store(StorePurpose::GiveUp, StoreRequest::AbandonTable(damage.clone()));
                 Stage::GivenUp
             }
             Stage::Settling { .. } | Stage::Remembering { .. } | Stage::GivenUp => return false,

@@ -13,8 +13,8 @@
 
 use super::Node;
 use crate::{
-    ClusterView, Effect, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState, PeerView,
-    Standing, Vitals,
+    ClusterView, Effect, HeartbeatPayload, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState,
+    PeerView, SyncState,
 };
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ impl Node {
     }
 
     pub(super) fn send_heartbeat(&mut self, now: Now, node: NodeIndex) {
-        let vitals = self.vitals_for(now, node, now.mono);
-        self.outbox.send_request(node, PeerRequest::Heartbeat(vitals));
+        let heartbeat = self.heartbeat_payload_for(now, node, now.mono);
+        self.outbox.send_request(node, PeerRequest::Heartbeat(heartbeat));
     }
 
     /// A peer's heartbeat came over the link that was let in.
@@ -43,7 +43,7 @@ impl Node {
         link: LinkId,
         id: MessageId,
         node: NodeIndex,
-        its: Vitals,
+        its: HeartbeatPayload,
     ) {
         let Some(accepted) = &mut self.peer_mut(node).accepted else { return };
         let is_news = accepted.sent.is_none_or(|sent| sent < its.sent);
@@ -52,16 +52,22 @@ impl Node {
             accepted.heard_at = now.mono;
             let hello = accepted.hello;
             self.peer_mut(node).last_heard = now.mono;
-            self.meet(node, hello.tag, its.standing);
-            self.meet_life(node, &hello, &its);
+            self.meet(node, hello.tag, its.sync_state);
+            self.meet_generation(node, &hello, &its);
             self.take_word(node, &its);
         }
-        let vitals = self.vitals_for(now, node, its.sent);
-        self.outbox.answer(link, id, PeerAnswer::Heartbeat(vitals));
+        let heartbeat = self.heartbeat_payload_for(now, node, its.sent);
+        self.outbox.answer(link, id, PeerAnswer::Heartbeat(heartbeat));
     }
 
     /// A peer has answered a heartbeat.
-    pub(super) fn heartbeat_answered(&mut self, now: Now, node: NodeIndex, number: u64, its: Vitals) {
+    pub(super) fn heartbeat_answered(
+        &mut self,
+        now: Now,
+        node: NodeIndex,
+        number: u64,
+        its: HeartbeatPayload,
+    ) {
         let last_number = self.outbox.last_number();
         let peer = self.peer_mut(node);
         let Some(dialed) = &mut peer.dialed else { return };
@@ -70,7 +76,7 @@ impl Node {
         }
         dialed.heard_number = number;
         dialed.heard_at = now.mono;
-        dialed.vitals = Some(its);
+        dialed.heartbeat = Some(its);
         let hello = dialed.hello;
         peer.last_heard = now.mono;
         peer.untold = peer.untold.filter(|&before| number <= before);
@@ -83,8 +89,8 @@ impl Node {
         if its.hints_for_you < peer.hints_there.least {
             peer.hints_there = super::peer::HintsThere { least: its.hints_for_you, since: now.mono };
         }
-        self.meet(node, hello.tag, its.standing);
-        self.meet_life(node, &hello, &its);
+        self.meet(node, hello.tag, its.sync_state);
+        self.meet_generation(node, &hello, &its);
         self.take_word(node, &its);
     }
 
@@ -128,16 +134,16 @@ impl Node {
     pub(super) fn publish(&mut self, now: Now) {
         let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.refusing(now));
         let holds_writes = self.holds_writes(now);
-        let to_hear = self.peers_to_hear();
+        let unheard_peers = self.peers_to_hear();
         let is_news = (self.view.clock_ahead, self.view.holds_writes) != (clock_ahead, holds_writes)
             || self.view.refusing != refusing
-            || self.view.to_hear != to_hear
+            || self.view.unheard_peers != unheard_peers
             || self.view.refused != self.record.wanted().refused
             || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(now, node));
         if is_news {
             let peers = self.member.layout.nodes().map(|node| self.view_of(now, node)).collect();
             let refused = self.record.wanted().refused.clone();
-            let view = ClusterView { peers, clock_ahead, refusing, holds_writes, to_hear, refused };
+            let view = ClusterView { peers, clock_ahead, refusing, holds_writes, unheard_peers, refused };
             self.view = Arc::new(view);
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
@@ -148,14 +154,15 @@ impl Node {
             return PeerView {
                 state: PeerState::Up,
                 linking: false,
-                believed: self.is_believed(),
-                rebuilding: !self.is_believed() && self.record.durable().standing == Standing::Rebuilding,
+                read_eligible: self.is_read_eligible(),
+                rebuilding: !self.is_read_eligible()
+                    && self.record.durable().sync_state == SyncState::Rebuilding,
                 disk_full: self.disk_full,
                 draining: self.drain.is_some(),
             };
         }
         let peer = self.peer(node);
-        let vitals = peer.vitals();
+        let heartbeat = peer.heartbeat();
         let state = match peer.state {
             state @ (PeerState::Unknown | PeerState::Unreachable) => state,
             // Nothing is to be written to a node whose loss would not be noticed.
@@ -166,25 +173,25 @@ impl Node {
         PeerView {
             state,
             linking: !is_reachable && self.is_linking(now, node),
-            rebuilding: is_reachable && peer.standing() == Standing::Rebuilding,
-            believed: is_reachable && peer.standing().is_believed(),
-            disk_full: vitals.is_some_and(|vitals| vitals.disk_full),
-            draining: vitals.is_some_and(|vitals| vitals.draining),
+            rebuilding: is_reachable && peer.sync_state() == SyncState::Rebuilding,
+            read_eligible: is_reachable && peer.sync_state().is_read_eligible(),
+            disk_full: heartbeat.is_some_and(|heartbeat| heartbeat.disk_full),
+            draining: heartbeat.is_some_and(|heartbeat| heartbeat.draining),
         }
     }
 
-    fn vitals_for(&self, now: Now, node: NodeIndex, sent: Instant) -> Vitals {
-        Vitals {
+    fn heartbeat_payload_for(&self, now: Now, node: NodeIndex, sent: Instant) -> HeartbeatPayload {
+        HeartbeatPayload {
             sent,
             wall: now.wall,
-            standing: self.standing_for(node),
+            sync_state: self.sync_state_for(node),
             draining: self.drain.is_some(),
             disk_full: self.disk_full,
             hints_for_you: self.hints_left(node),
-            repair_owed: self.peer(node).untold.is_some(),
+            repair_pending: self.peer(node).untold.is_some(),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
-            remembered_life_of_you: self.remembered_life(node),
-            life: self.life_now(),
+            remembered_generation_of_you: self.remembered_generation(node),
+            generation: self.generation_report(),
             default_from: NonZeroU8::new(self.limits.default_from),
         }
     }

@@ -18,7 +18,9 @@
 
 use super::Node;
 use super::peer::{AcceptedLink, DialedLink};
-use crate::{Asker, DialFailure, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Standing};
+use crate::{
+    DialFailure, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Requester, SyncState,
+};
 use stdx::{NodeTag, Now};
 
 impl Node {
@@ -40,8 +42,8 @@ impl Node {
                 self.peer_mut(node).dials_awaited = 1;
                 self.link_ended(now, node);
             }
-            LinkEvent::Arrived { link, hello } => self.link_arrived(now, link, hello),
-            LinkEvent::Left { link } => self.link_left(link),
+            LinkEvent::AdmissionRequested { link, hello } => self.link_arrived(now, link, hello),
+            LinkEvent::AcceptedClosed { link } => self.link_left(link),
             // Of a link that was given up meanwhile.
             LinkEvent::DialFailed { .. } | LinkEvent::Closed { .. } => {}
         }
@@ -90,15 +92,15 @@ impl Node {
     }
 
     /// Takes note of an identity, where it may take the place of what is remembered.
-    pub(super) fn meet(&mut self, node: NodeIndex, tag: NodeTag, standing: Standing) {
+    pub(super) fn meet(&mut self, node: NodeIndex, tag: NodeTag, sync_state: SyncState) {
         let may_remember = match self.record.wanted().peers.get(&node) {
-            Some(known) => *known != tag && standing != Standing::Unsettled,
+            Some(known) => *known != tag && sync_state != SyncState::Unsettled,
             None => true,
         };
         if may_remember {
             let former = self.record.change().peers.insert(node, tag);
-            self.record.change().peer_lives.remove(&node);
-            if former.is_some() && standing.is_believed() {
+            self.record.change().peer_generations.remove(&node);
+            if former.is_some() && sync_state.is_read_eligible() {
                 // Nobody could tell it of what it has lost, or it was rebuilt without what is here.
                 self.owe_repair([node].into_iter().collect());
             }
@@ -109,14 +111,14 @@ impl Node {
         if !self.is_peer(hello.node) || !self.peer(hello.node).dialer.is_dialing() {
             return;
         }
-        self.meet(hello.node, hello.tag, hello.standing);
+        self.meet(hello.node, hello.tag, hello.sync_state);
         let heard_number = self.outbox.last_number();
         let peer = self.peer_mut(hello.node);
         peer.dialer.opened();
         if peer.state == PeerState::Unknown {
             peer.hints_there.since = now.mono;
         }
-        peer.dialed = Some(DialedLink { hello, heard_at: now.mono, heard_number, vitals: None });
+        peer.dialed = Some(DialedLink { hello, heard_at: now.mono, heard_number, heartbeat: None });
         self.send_heartbeat(now, hello.node);
     }
 
@@ -125,7 +127,7 @@ impl Node {
         peer.dialer.failed(now.mono, &mut self.rng);
         peer.dialed = None;
         peer.state = PeerState::Unreachable;
-        self.keep_heard_life(node);
+        self.keep_heard_generation(node);
         for purpose in self.outbox.abandon(node) {
             self.answered(now, node, purpose, None);
         }
@@ -140,13 +142,13 @@ impl Node {
             return self.refuse_impostor(now, link, &hello);
         }
         let accepted = AcceptedLink { link, hello, sent: None, heard_at: now.mono };
-        match hello.asker {
-            Asker::Coordinator(_) if self.remembers(hello.node, hello.tag) => {
+        match hello.requester {
+            Requester::Coordinator(_) if self.remembers(hello.node, hello.tag) => {
                 self.outbox.link(LinkAction::Admit(link));
             }
-            Asker::Coordinator(_) => self.outbox.link(LinkAction::Refuse(link)),
-            Asker::Node => {
-                self.meet(hello.node, hello.tag, hello.standing);
+            Requester::Coordinator(_) => self.outbox.link(LinkAction::Refuse(link)),
+            Requester::Node => {
+                self.meet(hello.node, hello.tag, hello.sync_state);
                 if self.is_to_wait(&hello) {
                     self.keep_waiting(accepted);
                 } else {

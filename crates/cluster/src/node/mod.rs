@@ -34,8 +34,8 @@ mod rebuild;
 mod record;
 mod refused;
 mod repair;
-mod standing;
 mod status;
+mod sync_state;
 mod upkeep;
 mod wall_clock;
 
@@ -141,7 +141,7 @@ pub struct Node {
 impl Node {
     /// A node that has just recovered and remembers `record`.
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
-        let owed = record.repair_owed;
+        let owed = record.repair_pending;
         let mut node = Self {
             limits,
             record: Record::new(record),
@@ -168,7 +168,7 @@ impl Node {
             repair: Repair::new(now.mono, owed),
             member,
         };
-        node.begin_life();
+        node.begin_generation();
         node.handle_timeout(now);
         node
     }
@@ -206,7 +206,7 @@ impl Node {
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         // Nodes move cells, and nobody is told whether one was superseded.
         let response = match response {
-            StoreResponse::WrittenUnsure { .. } => StoreResponse::Written { superseded: false },
+            StoreResponse::WrittenUnchecked { .. } => StoreResponse::Written { superseded: false },
             response => response,
         };
         if Replica::made(id) {
@@ -295,7 +295,7 @@ impl Node {
     /// For operators.
     pub fn status(&self) -> NodeStatus {
         NodeStatus {
-            standing: self.record.durable().standing,
+            sync_state: self.record.durable().sync_state,
             ready: self.ready,
             peers: self.member.layout.nodes().map(|node| self.peer_status(node)).collect(),
             repair: self.rebuild_status().or_else(|| self.healing_status()).or_else(|| self.repair_status()),
@@ -333,7 +333,7 @@ impl Node {
 
     /// Looks at everything that may follow from what has changed.
     fn advance(&mut self, now: Now) {
-        self.decide_standing(now);
+        self.decide_sync_state(now);
         let owed = self.look_for_dropped_hints();
         self.owe_repair(owed);
         self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
@@ -352,12 +352,12 @@ impl Node {
     fn handle_request(&mut self, now: Now, link: LinkId, demand: Demand, request: PeerRequest) {
         let Demand { origin, id, .. } = demand;
         match request {
-            PeerRequest::Heartbeat(vitals) => self.heartbeat_came(now, link, id, origin.node, vitals),
+            PeerRequest::Heartbeat(heartbeat) => self.heartbeat_came(now, link, id, origin.node, heartbeat),
             PeerRequest::Range(range) => self.range_came(origin.node, link, id, range),
             request => {
-                let believed = self.is_believed();
+                let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
-                let tools = Tools { now, believed, refused: None, writes: None, effects };
+                let tools = Tools { now, read_eligible, refused: None, writes: None, effects };
                 self.replica.handle_request(tools, demand, request);
             }
         }
@@ -365,8 +365,8 @@ impl Node {
 
     fn handle_answer(&mut self, now: Now, node: NodeIndex, id: MessageId, answer: PeerAnswer) {
         let Some(number) = self.outbox.number_of(id) else { return };
-        if let PeerAnswer::Heartbeat(vitals) = answer {
-            self.heartbeat_answered(now, node, number, vitals);
+        if let PeerAnswer::Heartbeat(heartbeat) = answer {
+            self.heartbeat_answered(now, node, number, heartbeat);
         } else if let Some(purpose) = self.outbox.answered(now.mono, node, number) {
             self.answered(now, node, purpose, Some(answer));
         }
@@ -388,11 +388,11 @@ impl Node {
     }
 
     fn remembered(&mut self, now: Now, response: StoreResponse) {
-        let standing_before = self.record.durable().standing;
+        let standing_before = self.record.durable().sync_state;
         self.record.stored(now.mono, response);
         self.admit_remembered();
-        if self.record.durable().standing != standing_before {
-            let owed = self.record.durable().repair_owed;
+        if self.record.durable().sync_state != standing_before {
+            let owed = self.record.durable().repair_pending;
             self.owe_repair(owed);
             self.send_heartbeats(now);
         }

@@ -13,8 +13,8 @@
 
 use super::purpose::{AskPurpose, StorePurpose};
 use crate::{
-    Asker, Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex,
-    PeerAnswer, PeerRequest, StoreId, StoreRequest,
+    Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, PeerAnswer,
+    PeerRequest, Requester, StoreId, StoreRequest,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -177,7 +177,7 @@ impl Outbox {
     pub(super) fn send_request(&mut self, node: NodeIndex, request: PeerRequest) -> u64 {
         self.last_message += 1;
         let number = self.last_message;
-        let id = MessageId { incarnation: self.incarnation, asker: Asker::Node, number };
+        let id = MessageId { incarnation: self.incarnation, requester: Requester::Node, number };
         let message = Message::Request { id, request, within: None };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
         number
@@ -198,7 +198,7 @@ impl Outbox {
 
     /// The number of the request that this process's node made under this id, if it did.
     pub(super) fn number_of(&self, id: MessageId) -> Option<u64> {
-        let is_own = id.incarnation == self.incarnation && id.asker == Asker::Node;
+        let is_own = id.incarnation == self.incarnation && id.requester == Requester::Node;
         is_own.then_some(id.number)
     }
 

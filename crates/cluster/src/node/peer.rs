@@ -1,9 +1,9 @@
 //! What a node knows of one peer.
 
 use super::handoff::Handoff;
-use super::standing::Word;
+use super::sync_state::Word;
 use crate::dial::Dialer;
-use crate::{Incarnation, Life, LinkId, PeerHello, PeerState, Standing, Vitals};
+use crate::{Generation, HeartbeatPayload, Incarnation, LinkId, PeerHello, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{ClockAnchor, Instant};
@@ -31,7 +31,7 @@ pub(super) struct Peer {
     /// What it has last said it remembers of this node, in this node's life.
     pub(super) word: Option<Word>,
     /// Its newest life that is remembered here, with the greatest clock heard in this life of this node.
-    pub(super) heard_life: Option<Life>,
+    pub(super) heard_generation: Option<Generation>,
     /// How many replicas hold a key by default there, as it last said.
     pub(super) default_from: Option<NonZeroU8>,
     /// How far its wall clock is ahead of this node's, as of its last answer.
@@ -58,7 +58,7 @@ pub(super) struct DialedLink {
     /// The last heartbeat that it answered; at first, the last request before the link was opened.
     pub(super) heard_number: u64,
     /// What it said in that answer.
-    pub(super) vitals: Option<Vitals>,
+    pub(super) heartbeat: Option<HeartbeatPayload>,
 }
 
 /// A link that a peer's `Node` dialed.
@@ -92,7 +92,7 @@ impl Peer {
             copy: None,
             refuses: false,
             word: None,
-            heard_life: None,
+            heard_generation: None,
             default_from: None,
             clock_ahead_micros: 0,
             clock: None,
@@ -105,15 +105,15 @@ impl Peer {
     }
 
     /// What it last said of itself; before its first answer, what it said as the link was opened.
-    pub(super) fn standing(&self) -> Standing {
-        self.dialed.as_ref().map_or(Standing::Unsettled, |link| {
-            link.vitals.map_or(link.hello.standing, |vitals| vitals.standing)
+    pub(super) fn sync_state(&self) -> SyncState {
+        self.dialed.as_ref().map_or(SyncState::Unsettled, |link| {
+            link.heartbeat.map_or(link.hello.sync_state, |heartbeat| heartbeat.sync_state)
         })
     }
 
     /// What it said in its last answer over the open link.
-    pub(super) fn vitals(&self) -> Option<Vitals> {
-        self.dialed.as_ref().and_then(|link| link.vitals)
+    pub(super) fn heartbeat(&self) -> Option<HeartbeatPayload> {
+        self.dialed.as_ref().and_then(|link| link.heartbeat)
     }
 
     /// Whether it answers, late or not.

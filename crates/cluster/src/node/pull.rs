@@ -32,7 +32,7 @@ use super::purpose::{AskPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::{
     Event, Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
-    Standing, StoreRequest, StoreResponse,
+    StoreRequest, StoreResponse, SyncState,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -288,7 +288,8 @@ impl Node {
     pub(super) fn is_pulled(&self) -> bool {
         let Some(pull) = &self.pull else { return false };
         let source = |node: NodeIndex| &pull.sources[node.as_usize()];
-        let is_rebuilding = |node| self.is_source(node) && self.peer(node).standing() == Standing::Rebuilding;
+        let is_rebuilding =
+            |node| self.is_source(node) && self.peer(node).sync_state() == SyncState::Rebuilding;
         let read = |node| source(node).is_done();
         let lost: NodeSet = self.peer_nodes().filter(|&node| is_rebuilding(node)).collect();
         let is_complete = |node| read(node) && source(node).was_believed && !lost.contains(node);
@@ -311,18 +312,18 @@ impl Node {
         self.drain.is_none()
             && peer.is_reachable()
             && self.is_usable(node)
-            && peer.standing() != Standing::Unsettled
+            && peer.sync_state() != SyncState::Unsettled
     }
 
     /// Reads again what was read from a source that has another identity now, or is complete only now.
     fn forget_outdated_source(&mut self, now: Now, node: NodeIndex) {
-        let is_believed = self.is_source(node) && self.peer(node).standing().is_believed();
-        let is_rebuilding = self.is_source(node) && self.peer(node).standing() == Standing::Rebuilding;
+        let is_read_eligible = self.is_source(node) && self.peer(node).sync_state().is_read_eligible();
+        let is_rebuilding = self.is_source(node) && self.peer(node).sync_state() == SyncState::Rebuilding;
         let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
         let Some(pull) = &mut self.pull else { return };
         let source = &mut pull.sources[node.as_usize()];
         let is_another = tag.is_some() && source.tag.is_some() && tag != source.tag;
-        let is_complete_now = source.is_done() && !source.was_believed && is_believed;
+        let is_complete_now = source.is_done() && !source.was_believed && is_read_eligible;
         // It was contradicted, and what it gave may lack what it had acknowledged.
         let is_lost_now = source.was_believed && is_rebuilding;
         if !source.is_under_way() && (is_another || is_complete_now || is_lost_now) {
@@ -331,14 +332,14 @@ impl Node {
     }
 
     fn ask_source(&mut self, now: Now, node: NodeIndex) {
-        let is_believed = self.peer(node).standing().is_believed();
+        let is_read_eligible = self.peer(node).sync_state().is_read_eligible();
         let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
         let pull = self.pull.as_mut().expect("there is a source");
         let source = &mut pull.sources[node.as_usize()];
         source.stage = Stage::Asked;
         source.asked_at = now.mono;
         if source.tag.is_none() {
-            (source.tag, source.was_believed) = (tag, is_believed);
+            (source.tag, source.was_believed) = (tag, is_read_eligible);
         }
         let LostRange { after, until } = source.ranges.front().expect("a source that is not done").clone();
         let purpose = AskPurpose::PullRange { pull: pull.number };
@@ -354,7 +355,7 @@ impl Node {
         let froms = own.iter().map(|(_, cell)| cell.meta.from.min(nodes)).filter(|&from| from >= 2);
         let froms: BTreeSet<u8> = froms.collect();
         let (waiting, refused): (Vec<_>, Vec<_>) =
-            (own.into_iter()).partition(|(_, cell)| self.member.clock.believes(cell.meta.version.hlc, now));
+            (own.into_iter()).partition(|(_, cell)| self.member.clock.accepts(cell.meta.version.hlc, now));
         let mut has_refused = false;
         for (key, _) in refused {
             self.outbox.event(Event::CellRefused { node });

@@ -19,7 +19,7 @@
 //! a write of the same key that is made through another node later in that second.
 
 use super::Node;
-use crate::{HybridClock, NodeIndex, PeerState, Standing};
+use crate::{HybridClock, NodeIndex, PeerState, SyncState};
 use std::time::Duration;
 use stdx::Now;
 
@@ -47,7 +47,8 @@ impl Node {
 
     fn is_waited_for(&self, now: Now, node: NodeIndex) -> bool {
         let peer = self.peer(node);
-        let is_served = self.is_usable(node) && peer.vitals().is_some_and(|vitals| vitals.hints_for_you == 0);
+        let is_served =
+            self.is_usable(node) && peer.heartbeat().is_some_and(|heartbeat| heartbeat.hints_for_you == 0);
         let is_stuck = now.mono - peer.hints_there.since >= PROGRESS_WITHIN;
         peer.state != PeerState::Unreachable && !is_served && !is_stuck
     }
@@ -57,8 +58,8 @@ impl Node {
         if !self.words_are_heard {
             return true;
         }
-        let is_open = self.peers_count() > 0 && self.record.durable().standing == Standing::Unsettled;
-        let is_decided = self.record.wanted().standing != Standing::Unsettled;
+        let is_open = self.peers_count() > 0 && self.record.durable().sync_state == SyncState::Unsettled;
+        let is_decided = self.record.wanted().sync_state != SyncState::Unsettled;
         let is_stuck =
             self.peer_nodes().all(|node| now.mono - self.peer(node).hints_there.since >= PROGRESS_WITHIN);
         is_open && !is_stuck && (is_decided || self.is_word_outstanding())

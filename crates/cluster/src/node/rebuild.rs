@@ -17,7 +17,7 @@
 
 use super::pull::Pulled;
 use super::{Node, RepairKind};
-use crate::{Event, LostRange, NodeSet, RepairStatus, Standing};
+use crate::{Event, LostRange, NodeSet, RepairStatus, SyncState};
 use stdx::{Instant, Now};
 
 /// Writes under way have ended after this many request timeouts.
@@ -27,7 +27,7 @@ const ALL_KEYS: LostRange = LostRange { after: None, until: None };
 impl Node {
     /// Goes on with the rebuilding, if there is one.
     pub(super) fn advance_rebuild(&mut self, now: Now) {
-        if self.record.durable().standing != Standing::Rebuilding {
+        if self.record.durable().sync_state != SyncState::Rebuilding {
             self.pull.take_if(|pull| pull.what == Pulled::Node);
             return;
         }
@@ -38,15 +38,15 @@ impl Node {
             self.begin_pull(now, Pulled::Node, ALL_KEYS);
         }
         self.advance_pull(now);
-        if self.record.wanted().standing == Standing::Rebuilding && self.is_pulled() {
+        if self.record.wanted().sync_state == SyncState::Rebuilding && self.is_pulled() {
             let all: NodeSet = self.peer_nodes().collect();
             let cells = self.pull.as_ref().map_or(0, |pull| pull.cells);
             let took = now.mono - self.contradicted_at.unwrap_or(self.started);
             let from = self.complete_sources();
             self.outbox.event(Event::RebuildEnded { cells, took, from });
             let record = self.record.change();
-            record.standing = Standing::Settled;
-            record.repair_owed = record.repair_owed.union(all);
+            record.sync_state = SyncState::Settled;
+            record.repair_pending = record.repair_pending.union(all);
         }
     }
 
@@ -63,7 +63,7 @@ impl Node {
 
     /// For operators.
     pub(super) fn rebuild_status(&self) -> Option<RepairStatus> {
-        if self.record.durable().standing != Standing::Rebuilding {
+        if self.record.durable().sync_state != SyncState::Rebuilding {
             return None;
         }
         let (permille, cells) = self.pull_progress().unwrap_or_default();

@@ -55,7 +55,7 @@ impl Record {
         }
         self.wanted.revision = self.durable.revision.max(self.wanted.revision) + 1;
         self.under_way = Some(self.wanted.clone());
-        let request = StoreRequest::Remember { record: self.wanted.clone() };
+        let request = StoreRequest::PersistRecord { record: self.wanted.clone() };
         outbox.store(StorePurpose::Remember, request);
     }
 
@@ -63,7 +63,7 @@ impl Record {
     pub(super) fn stored(&mut self, now: Instant, response: StoreResponse) {
         let record = self.under_way.take().expect("the record was being stored");
         match response {
-            StoreResponse::Remembered { .. } => self.durable = record,
+            StoreResponse::RecordPersisted { .. } => self.durable = record,
             StoreResponse::Failed(_) => self.retry_at = now + RETRY_AFTER,
             response => unreachable!("the store answered Remember with {response:?}"),
         }
@@ -79,11 +79,11 @@ impl Record {
         let wanted = &self.wanted;
         let durable = &self.durable;
         // The revision alone is no change.
-        (wanted.standing, wanted.repaired_at, wanted.repair_owed, wanted.unheard)
-            != (durable.standing, durable.repaired_at, durable.repair_owed, durable.unheard)
+        (wanted.sync_state, wanted.repaired_at, wanted.repair_pending, wanted.unheard)
+            != (durable.sync_state, durable.repaired_at, durable.repair_pending, durable.unheard)
             || wanted.peers != durable.peers
-            || wanted.own_lives != durable.own_lives
-            || wanted.peer_lives != durable.peer_lives
+            || wanted.own_generations != durable.own_generations
+            || wanted.peer_generations != durable.peer_generations
             || wanted.refused != durable.refused
             || durable.revision < self.renewed_from
     }

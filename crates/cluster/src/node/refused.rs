@@ -104,7 +104,7 @@ impl Node {
             self.record.change().refused.remove_holders(&key, NodeSet::from_iter([node]));
             return self.ask_next_holder(now);
         };
-        if !self.member.clock.believes(meta.version.hlc, now) || !self.is_usable(node) {
+        if !self.member.clock.accepts(meta.version.hlc, now) || !self.is_usable(node) {
             return self.ask_next_holder(now);
         }
         match cell {
@@ -127,7 +127,8 @@ impl Node {
 
     /// Asks the next holder that can be asked; ends the retry after the last.
     fn ask_next_holder(&mut self, now: Now) {
-        let may_ask = |node: &NodeIndex| self.is_usable(*node) && self.peer(*node).standing().is_believed();
+        let may_ask =
+            |node: &NodeIndex| self.is_usable(*node) && self.peer(*node).sync_state().is_read_eligible();
         let retry = self.refused.current.as_ref().expect("a key is being retried");
         let is_refused = self.record.wanted().refused.contains(&retry.key);
         let next = retry.to_ask.iter().find(may_ask).filter(|_| is_refused);

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::repair::is_in_future;
-use crate::{HintCount, NodeIndex, PeerState, Standing};
+use crate::{HintCount, NodeIndex, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::WallTime;
@@ -11,7 +11,7 @@ use stdx::WallTime;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Its standing.
-    pub standing: Standing,
+    pub sync_state: SyncState,
     /// It has what it needs to serve users.
     pub ready: bool,
     /// Its peers and itself, by index.
@@ -39,7 +39,7 @@ pub struct PeerStatus {
     /// How it is.
     pub state: PeerState,
     /// Whether its answers count.
-    pub standing: Standing,
+    pub sync_state: SyncState,
     /// It has no room for values.
     pub disk_full: bool,
     /// Hints kept here for it.
@@ -87,7 +87,7 @@ impl Node {
             default_from,
             node,
             state: self.view.peer(node).state,
-            standing: self.standing_of(node),
+            sync_state: self.sync_state_of(node),
             disk_full: self.view.peer(node).disk_full,
             hints: self.member.hints.held(node),
             hints_dropped: self.member.hints.dropped(node),

@@ -25,7 +25,7 @@
 //! [`ANSWER_SOON`] says too little, and counts only where there is no other.
 
 use super::Node;
-use crate::{HybridClock, NODES_MAX, NodeIndex, NodeSet, PeerState, Vitals, WallCeiling};
+use crate::{HeartbeatPayload, HybridClock, NODES_MAX, NodeIndex, NodeSet, PeerState, WallCeiling};
 use std::time::Duration;
 use stdx::{ClockAnchor, Now, WallTime};
 
@@ -45,7 +45,7 @@ pub(super) enum WallClock {
 
 impl Node {
     /// Takes note of the wall time in a peer's answer.
-    pub(super) fn note_wall_clock(&mut self, now: Now, node: NodeIndex, its: &Vitals) {
+    pub(super) fn note_wall_clock(&mut self, now: Now, node: NodeIndex, its: &HeartbeatPayload) {
         let peer = self.peer_mut(node);
         if peer.clock.is_none() || now.mono - its.sent <= ANSWER_SOON {
             peer.clock = Some(ClockAnchor::new(Now { mono: now.mono, wall: its.wall }));
@@ -70,12 +70,12 @@ impl Node {
     /// and while peers may be reachable that have not told their time. It is not past the ceiling: a time that only this
     /// node's clock shows would hide a later absence until it has come.
     pub fn heard_to(&self, now: Now) -> Option<WallTime> {
-        let believed = match self.member.clock.ceiling() {
+        let read_eligible = match self.member.clock.ceiling() {
             WallCeiling::Unlimited => now.wall,
             WallCeiling::Unheard => return None,
             WallCeiling::At(ceiling) => now.wall.min(ceiling.expected_wall(now)),
         };
-        self.is_ready().then_some(believed)
+        self.is_ready().then_some(read_eligible)
     }
 
     /// The latest time that the clocks of a majority support at `now`; `None` while the clocks heard give no majority, or

@@ -24,7 +24,7 @@ use crate::local_writes::LocalWrites;
 use crate::refused::PageScope;
 use crate::{
     Destination, Effect, Event, Key, LinkId, Member, Message, MessageId, NodeSet, Origin, PeerAnswer,
-    PeerFault, PeerRequest, RangeDigest, RefusedKeys, ScanAnswer, ScanPart, StoreId, StoreRequest,
+    PeerFault, PeerRequest, RangeDigest, RefusedKeys, ScanAnswer, ScanTask, StoreId, StoreRequest,
     StoreResponse, hint_bytes,
 };
 use scan_parts::ScanParts;
@@ -56,7 +56,7 @@ pub(crate) struct Replica {
 pub(crate) struct Tools<'a> {
     pub(crate) now: Now,
     /// This node's reads count.
-    pub(crate) believed: bool,
+    pub(crate) read_eligible: bool,
     /// Keys for which this node's reads do not count; `None`: the askers are nodes that move cells.
     pub(crate) refused: Option<&'a RefusedKeys>,
     /// What the local store has under way, and how long a write may wait for it; `None`: it is not kept.
@@ -186,7 +186,7 @@ impl Replica {
         refused: &RefusedKeys,
         effects: &mut VecDeque<Effect>,
     ) -> bool {
-        if let StoreResponse::WrittenUnsure { key, version } = response {
+        if let StoreResponse::WrittenUnchecked { key, version } = response {
             let job = self.jobs.get_mut(id);
             job.wants = Wants::Superseded(version);
             let request = StoreRequest::Read { key };
@@ -202,7 +202,7 @@ impl Replica {
         load.pages -= u32::from(job.wants.is_page());
         let is_unknown = job.scope.is_some_and(|scope| refused.are_in(&scope, &response));
         let answer = match (job.wants, answer(response)) {
-            _ if is_unknown => PeerAnswer::Failed(PeerFault::NotBelieved),
+            _ if is_unknown => PeerAnswer::Failed(PeerFault::NotReadEligible),
             (Wants::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
             (Wants::Check(digest), PeerAnswer::Scan(answer)) => {
                 PeerAnswer::Scan(scan_parts::checked(digest, answer))
@@ -234,20 +234,20 @@ impl Replica {
         origin: Origin,
         request: PeerRequest,
     ) -> Result<(StoreRequest, Wants), PeerAnswer> {
-        let (now, believed, effects) = (tools.now, tools.believed, &mut *tools.effects);
+        let (now, read_eligible, effects) = (tools.now, tools.read_eligible, &mut *tools.effects);
         let is_refused = |key| tools.refused.is_some_and(|refused| refused.contains(key));
         let request = match request {
             PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } | PeerRequest::Scan(_)
-                if !believed =>
+                if !read_eligible =>
             {
-                return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
+                return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
             }
             PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } if is_refused(&key) => {
-                return Err(PeerAnswer::Failed(PeerFault::NotBelieved));
+                return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
             }
             PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),
             PeerRequest::ReadCell { key } => StoreRequest::Read { key },
-            PeerRequest::Write { cell, .. } if !self.member.clock.believes(cell.meta.version.hlc, now) => {
+            PeerRequest::Write { cell, .. } if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
                 effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
                 return Err(PeerAnswer::Failed(PeerFault::ClockAhead { wall: now.wall }));
             }
@@ -261,8 +261,8 @@ impl Replica {
             }
             PeerRequest::Scan(request) => {
                 let wants = match request.part {
-                    ScanPart::Cells { .. } => Wants::Page,
-                    ScanPart::Check { digest } => Wants::Check(digest),
+                    ScanTask::Cells { .. } => Wants::Page,
+                    ScanTask::Check { digest } => Wants::Check(digest),
                 };
                 return Ok((self.scan_parts.page(&self.member, request), wants));
             }

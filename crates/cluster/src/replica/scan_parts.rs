@@ -5,8 +5,8 @@
 //! as one scan asks for its parts many times, the last few answers to that are kept.
 
 use crate::{
-    Member, PageContent, PageRequest, PartitionSet, RangeDigest, ScanAnswer, ScanLimit, ScanPart,
-    ScanRequest, ScanRoles, StoreRequest,
+    Member, PageContent, PageRequest, PartitionSet, RangeDigest, ScanAnswer, ScanLimit, ScanRequest,
+    ScanRoles, ScanTask, StoreRequest,
 };
 
 /// Roles of which the partitions are remembered.
@@ -38,7 +38,7 @@ impl ScanParts {
         let parts = self.parts(member, roles);
         let content = |versions_only| PageContent::Cells { at, dead_since, versions_only };
         StoreRequest::ReadPage(match part {
-            ScanPart::Cells { limit } => PageRequest {
+            ScanTask::Cells { limit } => PageRequest {
                 snapshot,
                 range,
                 partitions: Some(parts.sourced.clone()),
@@ -48,7 +48,7 @@ impl ScanParts {
                 },
                 content: content(false),
             },
-            ScanPart::Check { .. } => PageRequest {
+            ScanTask::Check { .. } => PageRequest {
                 snapshot,
                 range,
                 partitions: Some(parts.checked.clone()),

@@ -9,10 +9,10 @@ pub(crate) use snapshots::Snapshots;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Destination, Effect, HintLedger, HybridClock, Incarnation, Key,
-    Layout, Limits, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
-    PeerRequest, PeerView, Quorum, QuorumChoice, Reply, RequestId, ScanId, Standing, StoreFault, StoreId,
-    StoreRequest, StoreResponse, Wait,
+    ClusterView, Command, Coordinator, CoordinatorLimits, Destination, Effect, HintLedger, HybridClock,
+    Incarnation, Key, Layout, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
+    PeerRequest, PeerView, Quorum, QuorumChoice, Reply, RequestId, Requester, ScanId, StoreFault, StoreId,
+    StoreRequest, StoreResponse, SyncState, WaitTrace,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -34,15 +34,15 @@ pub(crate) struct Cluster {
     /// Replies, by request.
     pub(crate) replies: BTreeMap<RequestId, Reply>,
     /// What they waited for, and when they came.
-    pub(crate) waits: BTreeMap<RequestId, (Wait, Instant)>,
+    pub(crate) waits: BTreeMap<RequestId, (WaitTrace, Instant)>,
     /// Values and versions that were handed to any store or link.
     pub(crate) issued: Vec<Cell>,
     /// Tombstones among them, by key.
     pub(crate) deleted: BTreeSet<(Key, Version)>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: CoordinatorLimits,
     /// Where each command was submitted.
     submitted: Vec<usize>,
-    lives: u64,
+    generations: u64,
     seed: u64,
 }
 
@@ -84,7 +84,7 @@ impl Packet {
 
 impl Cluster {
     /// This many nodes that know that all are up, believed and linked.
-    pub(crate) fn new(nodes: u8, limits: Limits, seed: u64) -> Self {
+    pub(crate) fn new(nodes: u8, limits: CoordinatorLimits, seed: u64) -> Self {
         let names = (0..nodes).map(|node| format!("http://node-{node:02}:1")).collect();
         let layout = Arc::new(Layout::new(names, PARTITIONS).expect("a layout"));
         let now =
@@ -100,7 +100,7 @@ impl Cluster {
             deleted: BTreeSet::new(),
             limits,
             submitted: Vec::new(),
-            lives: 0,
+            generations: 0,
             seed,
         };
         for node in 0..usize::from(nodes) {
@@ -118,18 +118,18 @@ impl Cluster {
         hints: BTreeSet<(Key, NodeIndex)>,
         bound: Hlc,
     ) -> Host {
-        self.lives += 1;
+        self.generations += 1;
         let member = Member {
             layout: Arc::clone(&self.layout),
             me: NodeIndex(node as u8),
             tag: NodeTag(100 + node as u64),
-            incarnation: Incarnation(self.lives),
+            incarnation: Incarnation(self.generations),
             clock: Arc::new(HybridClock::new(bound)),
             hints: Arc::new(HintLedger::new(1 << 40)),
         };
         let up = PeerView::UP;
         let view = ClusterView { peers: vec![up; usize::from(self.layout.len())], ..ClusterView::default() };
-        let rng = Rng::new(self.seed ^ self.lives);
+        let rng = Rng::new(self.seed ^ self.generations);
         let coordinator = Coordinator::new(member, 0, self.limits, Arc::new(view.clone()), rng);
         let links = vec![None; usize::from(self.layout.len())];
         Host {
@@ -232,7 +232,7 @@ impl Cluster {
         };
         let node = NodeIndex(acceptor as u8);
         self.hosts[dialer].coordinator.handle_link(self.now, LinkEvent::Closed { node });
-        self.hosts[acceptor].coordinator.handle_link(self.now, LinkEvent::Left { link });
+        self.hosts[acceptor].coordinator.handle_link(self.now, LinkEvent::AcceptedClosed { link });
         self.carry_out(dialer);
         self.carry_out(acceptor);
     }
@@ -242,7 +242,7 @@ impl Cluster {
         for other in (0..self.hosts.len()).filter(|other| *other != node) {
             self.cut(other, node);
             if let Some(link) = self.drop_link(node, other) {
-                self.hosts[other].coordinator.handle_link(self.now, LinkEvent::Left { link });
+                self.hosts[other].coordinator.handle_link(self.now, LinkEvent::AcceptedClosed { link });
             }
         }
         self.on_the_way.retain(|packet| !matches!(packet, Packet::AtStore { node: at, .. } if *at == node));
@@ -334,14 +334,16 @@ impl Cluster {
                 assert_eq!(before, None, "a second reply to {to:?}, seed {}", self.seed);
             }
             Effect::Link(LinkAction::Dial(peer)) => {
-                self.lives += 1;
+                self.generations += 1;
                 assert_eq!(self.hosts[node].links[peer.as_usize()], None, "dialed twice");
-                self.hosts[node].links[peer.as_usize()] = Some(LinkId(self.lives));
+                self.hosts[node].links[peer.as_usize()] = Some(LinkId(self.generations));
                 opened.push_back(hello(peer));
             }
             Effect::Link(LinkAction::HangUp(peer)) => {
                 let link = self.drop_link(node, peer.as_usize()).expect("only open links are hung up");
-                self.hosts[peer.as_usize()].coordinator.handle_link(self.now, LinkEvent::Left { link });
+                self.hosts[peer.as_usize()]
+                    .coordinator
+                    .handle_link(self.now, LinkEvent::AcceptedClosed { link });
             }
             Effect::Event(_) => {}
             effect => panic!("a coordinator does not want {effect:?}"),
@@ -371,7 +373,7 @@ impl Host {
                     self.cells.insert(key.clone(), cell);
                 }
                 match self.is_unsure {
-                    true => StoreResponse::WrittenUnsure { key, version },
+                    true => StoreResponse::WrittenUnchecked { key, version },
                     false => StoreResponse::Written { superseded },
                 }
             }
@@ -402,10 +404,10 @@ pub(crate) fn hello(node: NodeIndex) -> PeerHello {
     PeerHello {
         node,
         tag: NodeTag(100 + u64::from(node.0)),
-        asker: Asker::Node,
+        requester: Requester::Node,
         incarnation: Incarnation(1),
         clock: Hlc::ZERO,
-        standing: Standing::Settled,
+        sync_state: SyncState::Settled,
     }
 }
 

@@ -36,7 +36,7 @@ impl Snapshots {
                 page.push(key.as_bytes(), cell);
             }
         }
-        if request.goes_on_at().is_none() {
+        if request.continues_at().is_none() {
             self.kept.remove(&request.snapshot);
         }
         StoreResponse::Page { page: page.finish(), rest: None }

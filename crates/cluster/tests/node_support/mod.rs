@@ -12,9 +12,9 @@ pub(crate) use store::Store;
 
 use bytes::Bytes;
 use cluster::{
-    Asker, ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key,
-    Layout, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin,
-    PeerAnswer, PeerHello, PeerRequest, PeerState, PeerView, RangeAnswer, Standing, StoreId, StoreRequest,
+    ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key, Layout,
+    LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin, PeerAnswer,
+    PeerHello, PeerRequest, PeerState, PeerView, RangeAnswer, Requester, StoreId, StoreRequest, SyncState,
     hint_bytes,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub(crate) struct Host {
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) tag: NodeTag,
-    pub(crate) life: u64,
+    pub(crate) generation: u64,
     pub(crate) stopped: bool,
     pub(crate) wall_offset_micros: i64,
     pub(crate) view: Option<Arc<ClusterView>>,
@@ -93,9 +93,9 @@ struct Connection {
 #[derive(Clone)]
 enum Happening {
     DialArrives { link: LinkId, connection: Connection },
-    Link { host: usize, life: u64, event: LinkEvent },
-    Message { host: usize, life: u64, link: LinkId, origin: Origin, message: Message },
-    Store { host: usize, life: u64, id: StoreId, request: StoreRequest },
+    Link { host: usize, generation: u64, event: LinkEvent },
+    Message { host: usize, generation: u64, link: LinkId, origin: Origin, message: Message },
+    Store { host: usize, generation: u64, id: StoreId, request: StoreRequest },
 }
 
 impl World {
@@ -129,7 +129,7 @@ impl World {
                 store: Store::default(),
                 member: world.member(host, NodeTag(host as u64 + 1), 0),
                 tag: NodeTag(host as u64 + 1),
-                life: 0,
+                generation: 0,
                 stopped: false,
                 wall_offset_micros: 0,
                 view: None,
@@ -147,28 +147,28 @@ impl World {
         (0..hosts).for_each(|host| world.start(host));
         world.run(2 * SECOND);
         for host in 0..hosts {
-            assert_eq!(world.standing(host), Standing::Settled);
+            assert_eq!(world.sync_state(host), SyncState::Settled);
             assert!(world.node(host).is_ready());
         }
         world
     }
 
-    fn member(&self, host: usize, tag: NodeTag, life: u64) -> Member {
+    fn member(&self, host: usize, tag: NodeTag, generation: u64) -> Member {
         let bound = self.hosts.get(host).map_or(Hlc::ZERO, |host| host.store.bound);
         Member {
             layout: Arc::clone(&self.layout),
             me: NodeIndex(host as u8),
             tag,
-            incarnation: Incarnation(host as u64 * 1_000 + life),
+            incarnation: Incarnation(host as u64 * 1_000 + generation),
             clock: Arc::new(HybridClock::new(self.clock_start.max(bound))),
             hints: Arc::new(HintLedger::new(self.hint_bytes_max)),
         }
     }
 
     pub(crate) fn start(&mut self, host: usize) {
-        let life = self.hosts[host].life + 1;
-        self.hosts[host].life = life;
-        self.hosts[host].member = self.member(host, self.hosts[host].tag, life);
+        let generation = self.hosts[host].generation + 1;
+        self.hosts[host].generation = generation;
+        self.hosts[host].member = self.member(host, self.hosts[host].tag, generation);
         let now = self.now_at(host);
         let member = self.hosts[host].member.clone();
         let record = self.hosts[host].store.record.clone();
@@ -262,8 +262,8 @@ impl World {
         (now, self.hosts[host].node.as_mut().expect("the host runs"))
     }
 
-    pub(crate) fn standing(&self, host: usize) -> Standing {
-        self.node(host).status().standing
+    pub(crate) fn sync_state(&self, host: usize) -> SyncState {
+        self.node(host).status().sync_state
     }
 
     /// What `host` has last been told of `peer`.
@@ -352,18 +352,18 @@ impl World {
     }
 
     fn happen(&mut self, happening: Happening) {
-        let (host, life) = match &happening {
+        let (host, generation) = match &happening {
             Happening::DialArrives { connection, .. } => {
-                (connection.acceptor, self.hosts[connection.acceptor].life)
+                (connection.acceptor, self.hosts[connection.acceptor].generation)
             }
-            Happening::Link { host, life, .. }
-            | Happening::Message { host, life, .. }
-            | Happening::Store { host, life, .. } => (*host, *life),
+            Happening::Link { host, generation, .. }
+            | Happening::Message { host, generation, .. }
+            | Happening::Store { host, generation, .. } => (*host, *generation),
         };
         if self.hosts[host].stopped {
             return self.hosts[host].held.push(happening);
         }
-        let is_gone = self.hosts[host].node.is_none() || self.hosts[host].life != life;
+        let is_gone = self.hosts[host].node.is_none() || self.hosts[host].generation != generation;
         let now = self.now_at(host);
         match happening {
             Happening::DialArrives { link, connection } => {
@@ -424,9 +424,9 @@ impl World {
     fn store(&mut self, host: usize, id: StoreId, request: StoreRequest) {
         self.hosts[host].asked.push(request.clone());
         self.hosts[host].store.writes_under_way += usize::from(matches!(request, StoreRequest::Write { .. }));
-        let life = self.hosts[host].life;
+        let generation = self.hosts[host].generation;
         let at = self.now + self.hosts[host].store.latency;
-        self.at(at, Happening::Store { host, life, id, request });
+        self.at(at, Happening::Store { host, generation, id, request });
     }
 
     fn link(&mut self, host: usize, action: LinkAction) {
@@ -436,7 +436,7 @@ impl World {
                 self.last_link += 1;
                 let connection = Connection {
                     dialer: host,
-                    dialer_life: self.hosts[host].life,
+                    dialer_life: self.hosts[host].generation,
                     acceptor: node.as_usize(),
                     acceptor_life: 0,
                     admitted: false,
@@ -451,9 +451,9 @@ impl World {
             LinkAction::Admit(link) => {
                 let Some(connection) = self.connections.get_mut(&link) else { return };
                 connection.admitted = true;
-                let (dialer, life) = (connection.dialer, connection.dialer_life);
+                let (dialer, generation) = (connection.dialer, connection.dialer_life);
                 let event = LinkEvent::Opened(self.hello(host));
-                self.at(self.now + self.net.latency, Happening::Link { host: dialer, life, event });
+                self.at(self.now + self.net.latency, Happening::Link { host: dialer, generation, event });
             }
             LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.close(link, Some(host)),
         }
@@ -464,7 +464,7 @@ impl World {
         let dialer_life = connection.dialer_life;
         let fail = |reason| Happening::Link {
             host: dialer,
-            life: dialer_life,
+            generation: dialer_life,
             event: LinkEvent::DialFailed { node: NodeIndex(acceptor as u8), reason },
         };
         if self.is_cut(dialer, acceptor) || self.hosts[acceptor].stopped {
@@ -473,14 +473,14 @@ impl World {
         if is_gone || self.refuses_dials == Some(acceptor) {
             return self.at(self.now + self.net.latency, fail(DialFailure::Refused));
         }
-        if self.hosts[dialer].life != dialer_life || self.hosts[dialer].node.is_none() {
+        if self.hosts[dialer].generation != dialer_life || self.hosts[dialer].node.is_none() {
             return;
         }
-        connection.acceptor_life = self.hosts[acceptor].life;
+        connection.acceptor_life = self.hosts[acceptor].generation;
         self.connections.insert(link, connection);
         let hello = self.hello(dialer);
         let now = self.now_at(acceptor);
-        self.node_mut(acceptor).1.handle_link(now, LinkEvent::Arrived { link, hello });
+        self.node_mut(acceptor).1.handle_link(now, LinkEvent::AdmissionRequested { link, hello });
         self.settle(acceptor);
     }
 
@@ -495,11 +495,11 @@ impl World {
                 true => LinkEvent::Closed { node },
                 false => LinkEvent::DialFailed { node, reason: DialFailure::NotAdmitted },
             };
-            self.at(at, Happening::Link { host: dialer, life: dialer_life, event });
+            self.at(at, Happening::Link { host: dialer, generation: dialer_life, event });
         }
         if by != Some(acceptor) {
-            let event = LinkEvent::Left { link };
-            self.at(at, Happening::Link { host: acceptor, life: acceptor_life, event });
+            let event = LinkEvent::AcceptedClosed { link };
+            self.at(at, Happening::Link { host: acceptor, generation: acceptor_life, event });
         }
     }
 
@@ -511,7 +511,7 @@ impl World {
         let copies = 1 + usize::from(self.rng.chance(self.net.doubled));
         let connection = &self.connections[&link];
         let is_dialer = connection.dialer == from;
-        let life = if is_dialer { connection.acceptor_life } else { connection.dialer_life };
+        let generation = if is_dialer { connection.acceptor_life } else { connection.dialer_life };
         let node = NodeIndex(from as u8);
         let destination = if is_dialer { Destination::Accepted(link) } else { Destination::Dialed(node) };
         let origin = Origin { node, link: destination };
@@ -521,7 +521,7 @@ impl World {
             let message = message.clone();
             self.at(
                 arrives + self.net.latency + late,
-                Happening::Message { host: to, life, link, origin, message },
+                Happening::Message { host: to, generation, link, origin, message },
             );
         }
     }
@@ -548,10 +548,10 @@ impl World {
         PeerHello {
             node: NodeIndex(host as u8),
             tag: self.hosts[host].tag,
-            asker: Asker::Node,
+            requester: Requester::Node,
             incarnation: self.hosts[host].member.incarnation,
             clock: self.hosts[host].member.clock.shown(),
-            standing: self.standing(host).in_hello(),
+            sync_state: self.sync_state(host).in_hello(),
         }
     }
 

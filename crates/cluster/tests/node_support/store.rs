@@ -104,14 +104,14 @@ impl Store {
                 self.read_hints(target, after.as_ref(), limit, cells)
             }
             StoreRequest::Scan { after, until, limit, values } => self.scan(after, until, limit, values),
-            StoreRequest::GiveUp(damage) => {
+            StoreRequest::AbandonTable(damage) => {
                 self.damage.retain(|known| *known != damage);
-                StoreResponse::GivenUp
+                StoreResponse::TableAbandoned
             }
-            StoreRequest::Remember { record } => {
+            StoreRequest::PersistRecord { record } => {
                 let revision = record.revision;
                 self.record = record;
-                StoreResponse::Remembered { revision }
+                StoreResponse::RecordPersisted { revision }
             }
             StoreRequest::RaiseClockBound { bound } => {
                 self.bound = self.bound.max(bound);

@@ -1,7 +1,7 @@
 //! Links between nodes.
 
 use super::{halves, split_number};
-use cluster::{Asker, Incarnation, NodeIndex, PeerHello, Standing};
+use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
@@ -76,10 +76,10 @@ fn local(node: u8) -> Local {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(1),
-            asker: Asker::Node,
+            requester: Requester::Node,
             incarnation: Incarnation(1),
             clock: Hlc::ZERO,
-            standing: Standing::Settled,
+            sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&["a".to_owned(), "b".to_owned()], 16, 1),
         secret: Secret::new("secret"),

@@ -9,8 +9,8 @@ use crate::replies::{Begun, Replies};
 use crate::stages::Request;
 use api::{Entity, RequestKind};
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Effect, Failure, Limits, LinkEvent, Message, NodeIndex, Origin,
-    PeerState, Reply, RequestId, ScanId, StoreId, StoreResponse,
+    ClusterView, Command, Coordinator, CoordinatorLimits, Effect, Failure, LinkEvent, Message, NodeIndex,
+    Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId, StoreResponse,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +51,10 @@ impl Driver<Coordinating> {
         load: &Arc<Load>,
         recorder: &Rc<Recorder>,
     ) -> Rc<Self> {
-        let limits = Limits { request_timeout: process.config.request_timeout, ..Limits::default() };
+        let limits = CoordinatorLimits {
+            request_timeout: process.config.request_timeout,
+            ..CoordinatorLimits::default()
+        };
         let member = local.member.clone();
         let (me, view) = (member.me, Arc::clone(&local.view.lock()));
         let rng = Rng::new(env::os_process::entropy_u64());
@@ -68,7 +71,7 @@ impl Driver<Coordinating> {
             drain_is_noted: false,
         };
         let counters = Arc::clone(&load.links);
-        Self::start(Arc::clone(process), Arc::clone(local), Asker::Coordinator(number), machine, counters)
+        Self::start(Arc::clone(process), Arc::clone(local), Requester::Coordinator(number), machine, counters)
     }
 
     /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
@@ -97,12 +100,12 @@ impl Driver<Coordinating> {
 
     /// When to try again, if there is no room for this write of a value of `value_len` bytes, or for this delete.
     pub(crate) fn refuses_write(&self, entity: &Entity, value_len: Option<usize>) -> Option<Duration> {
-        self.look(|core| core.machine.coordinator.refuses_write(&entity.key, value_len, entity.quorum))
+        self.look(|core| core.machine.coordinator.write_refusal(&entity.key, value_len, entity.quorum))
     }
 
     /// How many writes more there is room for.
     pub(super) fn room_for_writes(&self) -> usize {
-        self.look(|core| core.machine.coordinator.room_for_writes())
+        self.look(|core| core.machine.coordinator.write_capacity())
     }
 
     /// Where replies are asked for.
@@ -205,7 +208,7 @@ impl Machine for Coordinating {
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
         if operations >= DRAIN_NOTED_FROM || machine.drain_is_noted {
-            driver.process.admission.note_drain(machine.number, machine.coordinator.drain());
+            driver.process.admission.note_drain(machine.number, machine.coordinator.drain_time());
             machine.drain_is_noted = operations >= DRAIN_NOTED_FROM;
         }
         if machine.wait_for_links.is_empty() {
@@ -223,14 +226,14 @@ impl Machine for Coordinating {
 
 /// A shortfall is told with the nodes to start where this node is new and has to hear them.
 fn with_names(reply: Reply, core: &Core<Coordinating>, local: &Local) -> Reply {
-    let to_hear = core.machine.view.to_hear;
+    let unheard_peers = core.machine.view.unheard_peers;
     let Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else { return reply };
-    if to_hear.is_empty() {
+    if unheard_peers.is_empty() {
         return reply;
     }
     let (acks, ack, shortfall) = (*acks, *ack, *shortfall);
     let names: Vec<&str> =
-        to_hear.iter().map(|node| local.member.layout.names()[node.as_usize()].as_str()).collect();
+        unheard_peers.iter().map(|node| local.member.layout.names()[node.as_usize()].as_str()).collect();
     Reply::Failed(Failure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
 }
 

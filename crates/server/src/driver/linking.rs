@@ -47,7 +47,7 @@ impl<M: Machine> Driver<M> {
     pub(super) fn dial(self: &Rc<Self>, core: &mut Core<M>, node: NodeIndex) {
         let driver = Rc::clone(self);
         let task = tokio::task::spawn_local(async move {
-            let opened = dial::dial(&driver.process, &driver.local, node, driver.asker).await;
+            let opened = dial::dial(&driver.process, &driver.local, node, driver.requester).await;
             driver.handle_dialed(node, opened);
         });
         core.links.dialing(node, task.abort_handle());
@@ -85,7 +85,7 @@ impl<M: Machine> Driver<M> {
             }
             Err(error) => {
                 tracing::warn!(%error, "a peer's link was lost as it was let in");
-                core.machine.handle_link(now, LinkEvent::Left { link });
+                core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
             }
         }
     }
@@ -94,7 +94,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn close_link(self: &Rc<Self>, link: LinkId) {
         self.bring(|core, now| {
             if core.links.close(link) {
-                core.machine.handle_link(now, LinkEvent::Left { link });
+                core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
             }
         });
     }
@@ -121,7 +121,7 @@ impl<M: Machine> Driver<M> {
             if core.links.ended(origin.link, serial) {
                 let event = match origin.link {
                     Destination::Dialed(node) => LinkEvent::Closed { node },
-                    Destination::Accepted(link) => LinkEvent::Left { link },
+                    Destination::Accepted(link) => LinkEvent::AcceptedClosed { link },
                 };
                 core.machine.handle_link(now, event);
             }

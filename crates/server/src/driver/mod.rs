@@ -28,7 +28,7 @@ use crate::links::{LinkCounters, Links};
 use crate::local::Local;
 use crate::process::Process;
 use crate::stages::StoreTimes;
-use cluster::{Asker, Effect, LinkAction, StoreFault, StoreId, StoreRequest};
+use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 use engine::LargeRead;
 pub(crate) use machine::Machine;
@@ -51,7 +51,7 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 pub(crate) struct Driver<M> {
     core: RefCell<Core<M>>,
     inbox: Arc<Inbox>,
-    asker: Asker,
+    requester: Requester,
     process: Arc<Process>,
     local: Arc<Local>,
     turn_begun: Notify,
@@ -78,7 +78,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn start(
         process: Arc<Process>,
         local: Arc<Local>,
-        asker: Asker,
+        requester: Requester,
         machine: M,
         counters: Arc<LinkCounters>,
     ) -> Rc<Self> {
@@ -94,7 +94,7 @@ impl<M: Machine> Driver<M> {
                 answered: None,
             }),
             inbox: Arc::default(),
-            asker,
+            requester,
             process,
             local,
             turn_begun: Notify::new(),

@@ -15,8 +15,8 @@ use crate::metrics::Metrics;
 use crate::process::Process;
 use crate::thread::{self, Mailbox};
 use cluster::{
-    Asker, ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, StoreId, StoreResponse,
+    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
+    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -105,7 +105,7 @@ impl Driver<Presiding> {
         };
         let counters = process.gauges.control_links();
         let has_peers = machine.has_peers;
-        let driver = Self::start(Arc::clone(process), Arc::clone(local), Asker::Node, machine, counters);
+        let driver = Self::start(Arc::clone(process), Arc::clone(local), Requester::Node, machine, counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
         tokio::task::spawn_local(Rc::clone(&driver).expire_checkpoints());
@@ -122,8 +122,8 @@ impl Driver<Presiding> {
     }
 
     /// Whether the answers of this node to reads count.
-    pub(crate) fn is_believed(&self) -> bool {
-        self.local.view.lock().peer(self.local.member.me).believed
+    pub(crate) fn is_read_eligible(&self) -> bool {
+        self.local.view.lock().peer(self.local.member.me).read_eligible
     }
 
     /// Waits until of every peer that can be reached it is known whether its answers count.
@@ -133,7 +133,7 @@ impl Driver<Presiding> {
             let view = self.local.view.lock();
             let mut peers = (0..).map(NodeIndex).zip(&view.peers).filter(|(node, _)| *node != me);
             peers.all(|(_, peer)| match peer.state {
-                PeerState::Up => peer.believed || peer.rebuilding,
+                PeerState::Up => peer.read_eligible || peer.rebuilding,
                 PeerState::Unreachable => !peer.linking,
                 PeerState::Unknown | PeerState::Suspected => false,
             })
@@ -258,7 +258,7 @@ impl Driver<Presiding> {
         let (link, hello) = (arrival.link, arrival.hello);
         self.bring(|core, now| {
             core.machine.arrivals.insert(link, arrival);
-            core.machine.node.handle_link(now, LinkEvent::Arrived { link, hello });
+            core.machine.node.handle_link(now, LinkEvent::AdmissionRequested { link, hello });
         });
         let is_waiting = self.look(|core| core.machine.arrivals.contains_key(&link));
         if is_waiting {
@@ -274,11 +274,11 @@ impl Driver<Presiding> {
         let Some(arrival) = core.machine.arrivals.remove(&link) else {
             return;
         };
-        let asker = arrival.hello.asker;
+        let requester = arrival.hello.requester;
         let admitted = arrival.admit();
-        match asker {
-            Asker::Node => self.adopt(core, now, admitted),
-            Asker::Coordinator(number) => {
+        match requester {
+            Requester::Node => self.adopt(core, now, admitted),
+            Requester::Coordinator(number) => {
                 core.machine.admitted += 1;
                 core.machine.linked_back.insert(admitted.node);
                 let threads = &core.machine.threads;

@@ -15,7 +15,7 @@ use crate::driver::presiding::FromThreads;
 use crate::local::Local;
 use crate::process::Process;
 use api::Problem;
-use cluster::{Asker, LinkId, NodeIndex, PeerHello};
+use cluster::{LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn meet<'a>(
     }
     let local = process.local.get().ok_or(AcceptError::Starting)?;
     talk.say(&upgrade::response()).await?;
-    let mut acceptor = Acceptor::new(local.introduce(Asker::Node), super::nonce());
+    let mut acceptor = Acceptor::new(local.introduce(Requester::Node), super::nonce());
     loop {
         match acceptor.handle(&std::mem::take(&mut talk.waiting))? {
             AcceptStep::NeedMore => talk.listen().await?,

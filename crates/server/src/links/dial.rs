@@ -8,7 +8,7 @@ use super::talk::Talk;
 use super::{accept, nonce};
 use crate::local::Local;
 use crate::process::Process;
-use cluster::{Asker, DialFailure, NodeIndex, PeerHello};
+use cluster::{DialFailure, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -50,9 +50,9 @@ pub(crate) async fn dial(
     process: &Process,
     local: &Local,
     node: NodeIndex,
-    asker: Asker,
+    requester: Requester,
 ) -> Result<Opened, DialFailure> {
-    attempt(process, local, node, asker).await.map_err(|error| {
+    attempt(process, local, node, requester).await.map_err(|error| {
         let failure = error.failure();
         complain(process, local, node, &error, failure);
         failure
@@ -63,12 +63,12 @@ async fn attempt(
     process: &Process,
     local: &Local,
     node: NodeIndex,
-    asker: Asker,
+    requester: Requester,
 ) -> Result<Opened, DialError> {
     let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
     let mut talk = Talk { socket, waiting: Vec::new() };
     let proof = local.early_proof(node, process.clock.now().wall);
-    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, asker, &proof)).await;
+    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, requester, &proof)).await;
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
     {
@@ -99,7 +99,7 @@ async fn shake_hands(
     talk: &mut Talk,
     local: &Local,
     node: NodeIndex,
-    asker: Asker,
+    requester: Requester,
     proof: &str,
 ) -> Result<(PeerHello, u8, Vec<u8>), DialError> {
     talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
@@ -110,7 +110,7 @@ async fn shake_hands(
         }
     };
     talk.waiting.drain(..answer_len);
-    let (mut dialer, hello) = Dialer::start(local.introduce(asker), node, nonce());
+    let (mut dialer, hello) = Dialer::start(local.introduce(requester), node, nonce());
     talk.say(&hello).await?;
     loop {
         match dialer.handle(&std::mem::take(&mut talk.waiting))? {

@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::exposition::{Exposition, Family, SECONDS};
-use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, Standing};
+use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::{Hlc, WallTime};
@@ -14,10 +14,10 @@ const STATES: [(&str, PeerState); 4] = [
     ("unreachable", PeerState::Unreachable),
 ];
 
-const STANDINGS: [(&str, Standing); 3] = [
-    ("unsettled", Standing::Unsettled),
-    ("rebuilding", Standing::Rebuilding),
-    ("settled", Standing::Settled),
+const STANDINGS: [(&str, SyncState); 3] = [
+    ("unsettled", SyncState::Unsettled),
+    ("rebuilding", SyncState::Rebuilding),
+    ("settled", SyncState::Settled),
 ];
 
 /// A peer, and what the node said last of it.
@@ -136,11 +136,11 @@ fn hints(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
 }
 
 fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: Option<&NodeStatus>) {
-    let standing = account.map(|account| account.standing);
+    let sync_state = account.map(|account| account.sync_state);
     let mut family =
         out.gauge("veche_standing", "1 for what the node's answers to reads are worth, 0 for the others.");
     for (name, each) in STANDINGS {
-        family.count(&[("standing", name)], u64::from(standing == Some(each)));
+        family.count(&[("standing", name)], u64::from(sync_state == Some(each)));
     }
     let counters = &scene.process.counters;
     let help = "Cells that anti-entropy or rebuilding exchanged with a peer.";

@@ -145,7 +145,8 @@ fn connections(out: &mut Exposition, scene: &Scene<'_>) {
 
 fn room(out: &mut Exposition, scene: &Scene<'_>) {
     let Scene { process, local, .. } = scene;
-    let operations_max = u64::from(cluster::Limits::default().operations_max) * process.config.threads as u64;
+    let operations_max =
+        u64::from(cluster::CoordinatorLimits::default().operations_max) * process.config.threads as u64;
     out.gauge("veche_operations", "Commands under way.").count(&[], process.gauges.operations());
     out.gauge("veche_operations_max", "Commands that may be under way.").count(&[], operations_max);
     out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.")

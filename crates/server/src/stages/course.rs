@@ -3,7 +3,7 @@
 use super::Stage;
 use crate::replies::Begun;
 use api::RequestKind;
-use cluster::{Wait, WaitsFor};
+use cluster::{WaitTarget, WaitTrace};
 use engine::CommitTimes;
 use std::time::Duration;
 use stdx::Instant;
@@ -46,14 +46,14 @@ impl Course {
     }
 
     /// What a command has waited for that is replied to `now`.
-    pub(super) fn of(begun: Begun, wait: &Wait, answered: Option<&StoreTimes>, now: Instant) -> Self {
+    pub(super) fn of(begun: Begun, wait: &WaitTrace, answered: Option<&StoreTimes>, now: Instant) -> Self {
         let mut course = Self::begin(begun);
         for leg in &wait.earlier {
-            course.reach(Stage::of(leg.waits_for), leg.until);
+            course.reach(Stage::of(leg.target), leg.until);
         }
         match (wait.last, answered) {
-            (WaitsFor::Store, Some(times)) => course.reach_store(times, now),
-            (waits_for, _) => course.reach(Stage::of(waits_for), now),
+            (WaitTarget::Store, Some(times)) => course.reach_store(times, now),
+            (target, _) => course.reach(Stage::of(target), now),
         }
         course
     }

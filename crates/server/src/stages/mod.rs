@@ -7,7 +7,7 @@
 //!
 //! **Mechanism.** Nothing is measured for one request alone but by the clock that its thread reads anyway. What is waited
 //! for by many takes its times once: a commit group, a read on its way through the pool. They come back with the answer
-//! ([`StoreTimes`]); the coordinator says which answers a reply waited for, one after the other (`cluster::Wait`). Only
+//! ([`StoreTimes`]); the coordinator says which answers a reply waited for, one after the other (`cluster::WaitTrace`). Only
 //! when the reply has taken a twentieth of what is slow is that put together, as a [`Course`]: what is not known of
 //! faster ones is then less than a twentieth of what makes them slow later. Slow requests go to the [`log`](slow); while
 //! somebody records a [`profile`](recording), all that waited are put together, and counted by slice of time.
@@ -29,7 +29,7 @@ pub(crate) use stage::Stage;
 use crate::counters::Counter;
 use crate::replies::Begun;
 use api::{RequestKind, SlowRequests};
-use cluster::{Command, Wait};
+use cluster::{Command, WaitTrace};
 use http::StatusCode;
 use parking_lot::Mutex;
 use recording::Recording;
@@ -112,7 +112,7 @@ impl Stages {
     pub(crate) fn course(
         &self,
         begun: Begun,
-        wait: &Wait,
+        wait: &WaitTrace,
         answered: Option<&StoreTimes>,
         now: Instant,
     ) -> Option<Box<Course>> {

@@ -1,6 +1,6 @@
 //! The stages.
 
-use cluster::{NodeIndex, WaitsFor};
+use cluster::{NodeIndex, WaitTarget};
 use std::borrow::Cow;
 
 /// What a request is at, or waits for. The names are in `docs/profiling.md`.
@@ -40,13 +40,13 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// Where something is that waits for this.
-    pub(super) const fn of(waits_for: WaitsFor) -> Self {
-        match waits_for {
-            WaitsFor::Nothing => Self::Coordinator,
-            WaitsFor::Store => Self::Store,
-            WaitsFor::Peer(node) => Self::Peer(node),
-            WaitsFor::ClockBound => Self::ClockBound,
-            WaitsFor::Links => Self::Links,
+    pub(super) const fn of(target: WaitTarget) -> Self {
+        match target {
+            WaitTarget::Nothing => Self::Coordinator,
+            WaitTarget::Store => Self::Store,
+            WaitTarget::Peer(node) => Self::Peer(node),
+            WaitTarget::ClockBound => Self::ClockBound,
+            WaitTarget::Links => Self::Links,
         }
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use cluster::{Leg, NodeIndex, WaitsFor};
+use cluster::{NodeIndex, WaitSpan, WaitTarget};
 use engine::CommitTimes;
 use env::{Clock, ManualClock};
 use stdx::{Rng, WallTime};
@@ -39,7 +39,7 @@ fn ending(course: Option<Box<Course>>, has_waited: bool, answered: Instant) -> E
 
 #[test]
 fn a_write_is_told_by_the_times_of_its_group() {
-    let wait = Wait { earlier: Vec::new(), last: WaitsFor::Store };
+    let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Store };
     let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
     let times = StoreTimes::Written { handed_over: at(1_010), commit };
     let course = Course::of(begun(), &wait, Some(&times), at(1_160));
@@ -57,10 +57,10 @@ fn a_write_is_told_by_the_times_of_its_group() {
 
 #[test]
 fn what_was_waited_for_first_comes_first() {
-    let legs = [(WaitsFor::ClockBound, 1_030), (WaitsFor::Peer(NodeIndex(2)), 1_040)];
-    let earlier = legs.map(|(waits_for, until)| Leg { waits_for, until: at(until) }).to_vec();
+    let legs = [(WaitTarget::ClockBound, 1_030), (WaitTarget::Peer(NodeIndex(2)), 1_040)];
+    let earlier = legs.map(|(target, until)| WaitSpan { target, until: at(until) }).to_vec();
     let times = StoreTimes::Read { came: at(1_041), taken: at(1_090), done: at(1_180) };
-    let wait = Wait { earlier, last: WaitsFor::Store };
+    let wait = WaitTrace { earlier, last: WaitTarget::Store };
     let course = Course::of(begun(), &wait, Some(&times), at(1_200));
     let expected = [
         ("clock bound", 30),
@@ -93,9 +93,9 @@ fn stages_add_up_to_the_whole() {
             StoreTimes::Read { came: time(), taken: time(), done: time() },
             StoreTimes::Refused,
         ];
-        let legs = [WaitsFor::Links, WaitsFor::ClockBound, WaitsFor::Links];
-        let earlier = legs.map(|waits_for| Leg { waits_for, until: time() }).to_vec();
-        let wait = Wait { earlier, last: WaitsFor::Store };
+        let legs = [WaitTarget::Links, WaitTarget::ClockBound, WaitTarget::Links];
+        let earlier = legs.map(|target| WaitSpan { target, until: time() }).to_vec();
+        let wait = WaitTrace { earlier, last: WaitTarget::Store };
         for times in answered {
             let mut course = Course::of(begun(), &wait, Some(&times), at(1_300));
             course.reach(Stage::SocketWrite, at(1_250));
@@ -166,7 +166,7 @@ fn a_recording_has_all_that_ended_in_its_slices() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_secs(1));
     stages.begin_recording(clock.now());
-    let wait = Wait { earlier: Vec::new(), last: WaitsFor::Peer(NodeIndex(1)) };
+    let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Peer(NodeIndex(1)) };
     for end in [1_050, 1_250] {
         clock.advance(Duration::from_millis(100));
         let course = stages.course(begun(), &wait, None, at(end));

@@ -7,11 +7,11 @@ use cluster::{Message, PeerAnswer, PeerRequest};
 pub(super) const fn hide_lives(input: &mut Input) {
     if let Input::Message(
         _,
-        Message::Request { request: PeerRequest::Heartbeat(vitals), .. }
-        | Message::Answer { answer: PeerAnswer::Heartbeat(vitals), .. },
+        Message::Request { request: PeerRequest::Heartbeat(payload), .. }
+        | Message::Answer { answer: PeerAnswer::Heartbeat(payload), .. },
         _,
     ) = input
     {
-        vitals.remembered_life_of_you = None;
+        payload.remembered_generation_of_you = None;
     }
 }

@@ -3,9 +3,9 @@
 use crate::Plant;
 use crate::history::Operation;
 use cluster::{
-    Asker, Command, Cut, Effect, Failure, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page,
-    PageBuilder, PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply,
-    ScanAnswer, ScanPart, ScanRequest, ScanRoles, SnapshotId, StoreFault, StoreId, StoreRequest,
+    Command, Cut, Effect, Failure, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder,
+    PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply, Requester,
+    ScanAnswer, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
     StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub(crate) struct Planted {
     /// The cell that came last for each key.
     last: BTreeMap<Key, Cell>,
     /// Writes that were answered before they were durable.
-    early: BTreeSet<(Asker, StoreId)>,
+    early: BTreeSet<(Requester, StoreId)>,
     /// Where scans went on when another took over, and in which roles.
     resumed: BTreeMap<SnapshotId, (ScanRoles, Option<Cut>)>,
     /// Pages asked of the store.
@@ -114,13 +114,13 @@ impl Planted {
     pub(crate) fn write_back(
         &mut self,
         plant: Option<Plant>,
-        asker: Asker,
+        requester: Requester,
         message: &Message,
         tag: NodeTag,
     ) -> Option<PeerAnswer> {
         let Message::Request { request: PeerRequest::Write { cell, .. }, .. } = message else { return None };
         let version = cell.meta.version;
-        let is_write_back = asker != Asker::Node && version.tag != tag;
+        let is_write_back = requester != Requester::Node && version.tag != tag;
         let is_too_small = plant == Some(Plant::WriteBackTooSmall) && is_write_back;
         (is_too_small && !self.written_back.insert(version))
             .then_some(PeerAnswer::Written { superseded: false })
@@ -143,7 +143,7 @@ impl Planted {
         };
         for (key, cell) in entries {
             let version = cell.meta.version;
-            if !clock.believes(version.hlc, now) {
+            if !clock.accepts(version.hlc, now) {
                 cell.meta.version = Version::new(clock.issued(), version.tag);
                 self.disguised.insert((key.clone(), cell.meta.version), version);
             }
@@ -178,8 +178,8 @@ impl Planted {
             (Plant::BusyForGood, StoreRequest::Write { .. }) if self.was_busy => {
                 Some(StoreResponse::Failed(StoreFault::Overloaded { retry_after: Duration::from_secs(1) }))
             }
-            (Plant::OwedRepairForgotten, StoreRequest::Remember { record }) => {
-                record.repair_owed = NodeSet::EMPTY;
+            (Plant::OwedRepairForgotten, StoreRequest::PersistRecord { record }) => {
+                record.repair_pending = NodeSet::EMPTY;
                 None
             }
             (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
@@ -203,7 +203,7 @@ impl Planted {
     pub(crate) fn answer_early(
         &mut self,
         plant: Option<Plant>,
-        asked: (Asker, StoreId),
+        asked: (Requester, StoreId),
         request: &StoreRequest,
     ) -> Option<StoreResponse> {
         let is_early = plant == Some(Plant::AckBeforeSync) && matches!(request, StoreRequest::Write { .. });
@@ -233,7 +233,7 @@ impl Planted {
     }
 
     /// Whether a write was answered before it was durable: then it is not answered again.
-    pub(crate) fn was_answered(&mut self, asked: (Asker, StoreId)) -> bool {
+    pub(crate) fn was_answered(&mut self, asked: (Requester, StoreId)) -> bool {
         self.early.remove(&asked)
     }
 
@@ -340,7 +340,7 @@ pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: 
         (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
             Sent::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
         }
-        (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { part: ScanPart::Check { .. }, .. })) => {
+        (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { part: ScanTask::Check { .. }, .. })) => {
             Sent::Answered(PeerAnswer::Scan(ScanAnswer::Same))
         }
         (Plant::OneReplicaTooMany, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {

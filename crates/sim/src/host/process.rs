@@ -4,9 +4,9 @@ use super::hidden;
 use crate::network::Connection;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
-    Asker, ClusterView, Command, Coordinator, Effect, HintLedger, HybridClock, Incarnation, Key, Layout,
-    Limits, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, ScanId,
-    StoreId, StoreRequest, StoreResponse,
+    ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation, Key,
+    Layout, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, Requester,
+    ScanId, StoreId, StoreRequest, StoreResponse,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(crate) enum Input {
 }
 
 /// Answers of the store, with the machine that waits for each.
-pub(crate) type Answers = Vec<(Asker, StoreId, StoreResponse)>;
+pub(crate) type Answers = Vec<(Requester, StoreId, StoreResponse)>;
 
 /// One life of a host's process.
 pub(crate) struct Process {
@@ -58,13 +58,13 @@ pub(crate) struct Process {
     view: Arc<ClusterView>,
     answers: Arc<Mutex<Answers>>,
     /// What each machine has dialed.
-    pub(crate) dialed: BTreeMap<(Asker, NodeIndex), Connection>,
+    pub(crate) dialed: BTreeMap<(Requester, NodeIndex), Connection>,
     /// When each machine is woken next.
-    pub(crate) wakes: BTreeMap<Asker, Nanos>,
+    pub(crate) wakes: BTreeMap<Requester, Nanos>,
     /// When the last writes of each machine were or will be handed to the store, where threads are busy.
-    pub(crate) submits: BTreeMap<Asker, Nanos>,
+    pub(crate) submits: BTreeMap<Requester, Nanos>,
     /// The writes that its store has not answered.
-    pub(crate) writes: BTreeMap<(Asker, StoreId), (Key, Version)>,
+    pub(crate) writes: BTreeMap<(Requester, StoreId), (Key, Version)>,
     /// A commit is on its way.
     pub(crate) is_committing: bool,
     /// The chain of turns in which its engine does what it owes.
@@ -118,7 +118,7 @@ impl Process {
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let Opened { identity, clock_start, mut record, .. } = opened;
         if scenario.plant == Some(Plant::EmptiedReplicaBelieved) {
-            record.standing = cluster::Standing::Settled;
+            record.sync_state = cluster::SyncState::Settled;
         }
         let member = Member {
             layout: Arc::clone(layout),
@@ -137,11 +137,11 @@ impl Process {
                     member.clock = Arc::new(HybridClock::new(clock_start));
                 }
                 let clock = Arc::clone(&member.clock);
-                let limits = Limits {
+                let limits = CoordinatorLimits {
                     operations_max: scenario.operations_max,
                     request_timeout: REQUEST_TIMEOUT,
                     grace: scenario.grace,
-                    ..Limits::default()
+                    ..CoordinatorLimits::default()
                 };
                 (Coordinator::new(member, number, limits, Arc::clone(&view), rng.fork()), clock)
             })
@@ -173,10 +173,10 @@ impl Process {
     }
 
     /// Gives a machine its input and takes what it wants done.
-    pub(crate) fn handle(&mut self, now: Now, asker: Asker, input: Input) -> Vec<Effect> {
-        match asker {
-            Asker::Node => self.handle_as_node(now, input),
-            Asker::Coordinator(number) => self.handle_as_coordinator(now, number, input),
+    pub(crate) fn handle(&mut self, now: Now, requester: Requester, input: Input) -> Vec<Effect> {
+        match requester {
+            Requester::Node => self.handle_as_node(now, input),
+            Requester::Coordinator(number) => self.handle_as_coordinator(now, number, input),
         }
     }
 
@@ -198,7 +198,7 @@ impl Process {
                 let mut damage = self.store.damage();
                 if self.skips_healing {
                     for damage in damage.drain(..) {
-                        self.store.answer_blocking(&StoreRequest::GiveUp(damage));
+                        self.store.answer_blocking(&StoreRequest::AbandonTable(damage));
                     }
                 }
                 node.handle_damage(now, damage);
@@ -247,17 +247,17 @@ impl Process {
     }
 
     /// When a machine wants to be woken, by the monotonic clock.
-    pub(crate) fn poll_timeout(&self, asker: Asker) -> Option<Instant> {
-        match asker {
-            Asker::Node => self.node.poll_timeout(),
-            Asker::Coordinator(number) => self.coordinators[usize::from(number)].0.poll_timeout(),
+    pub(crate) fn poll_timeout(&self, requester: Requester) -> Option<Instant> {
+        match requester {
+            Requester::Node => self.node.poll_timeout(),
+            Requester::Coordinator(number) => self.coordinators[usize::from(number)].0.poll_timeout(),
         }
     }
 
     /// All of its machines.
-    pub(crate) fn askers(&self) -> impl Iterator<Item = Asker> + use<> {
-        let coordinators = (0..self.coordinators.len()).map(|number| Asker::Coordinator(number as u8));
-        std::iter::once(Asker::Node).chain(coordinators)
+    pub(crate) fn requesters(&self) -> impl Iterator<Item = Requester> + use<> {
+        let coordinators = (0..self.coordinators.len()).map(|number| Requester::Coordinator(number as u8));
+        std::iter::once(Requester::Node).chain(coordinators)
     }
 
     /// An empty group of writes.
@@ -266,11 +266,11 @@ impl Process {
     }
 
     /// Hands the writes of one turn of a machine to the engine.
-    pub(crate) fn submit(&self, asker: Asker, group: WriteGroup) {
+    pub(crate) fn submit(&self, requester: Requester, group: WriteGroup) {
         let answers = Arc::clone(&self.answers);
         self.store.submit(group, move |came, _| {
             let mut answers = answers.lock().expect("nobody panics with it");
-            answers.extend(came.into_iter().map(|(id, response)| (asker, id, response)));
+            answers.extend(came.into_iter().map(|(id, response)| (requester, id, response)));
         });
     }
 

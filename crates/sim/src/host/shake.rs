@@ -1,7 +1,7 @@
 //! The shipped handshake, between a dialer and an acceptor.
 
 use crate::host::process::Process;
-use cluster::{Asker, NodeIndex, PeerHello};
+use cluster::{NodeIndex, PeerHello, Requester};
 use stdx::Rng;
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN,
@@ -15,16 +15,16 @@ pub(crate) struct Shaken {
 }
 
 /// What a machine of a process says of itself.
-pub(crate) fn local(process: &Process, asker: Asker, names: &[String], partitions: u32) -> Local {
+pub(crate) fn local(process: &Process, requester: Requester, names: &[String], partitions: u32) -> Local {
     let member = &process.member;
     Local {
         hello: PeerHello {
             node: member.me,
             tag: member.tag,
-            asker,
+            requester,
             incarnation: member.incarnation,
             clock: member.clock.shown(),
-            standing: process.node.status().standing.in_hello(),
+            sync_state: process.node.status().sync_state.in_hello(),
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         secret: Secret::new(*b"known to all hosts of this world"),

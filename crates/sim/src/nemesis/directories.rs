@@ -9,7 +9,7 @@ use crate::Nanos;
 use crate::host::Ending;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
-use cluster::{NodeIndex, PeerState, Standing};
+use cluster::{NodeIndex, PeerState, SyncState};
 use env::{Env, Fs, MemFs, OpenMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -108,7 +108,7 @@ impl World {
         let status = process.node.status();
         let is_linked = |(peer, state): (usize, PeerState)| peer == node.as_usize() || state == PeerState::Up;
         let states = status.peers.iter().map(|peer| peer.state).enumerate();
-        status.standing == Standing::Settled && status.ready && states.into_iter().all(is_linked)
+        status.sync_state == SyncState::Settled && status.ready && states.into_iter().all(is_linked)
     }
 
     /// Two disks at once, in a cluster in which what was acknowledged survives that; in a cluster of three, while the

@@ -10,7 +10,7 @@ use crate::host::process::Process;
 use crate::network::Place;
 use crate::workload;
 use crate::world::{Event, World};
-use cluster::{Asker, Key, NodeIndex, NodeSet, RequestId, StoreId, StoreRequest};
+use cluster::{Key, NodeIndex, NodeSet, RequestId, Requester, StoreId, StoreRequest};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 use store::WriteGroup;
@@ -75,13 +75,13 @@ impl World {
     }
 
     pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
-        let Some(place) = self.place(node, Asker::Node) else { return };
+        let Some(place) = self.place(node, Requester::Node) else { return };
         let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
         let process = self.process(place).expect("it has a place");
         let mut group: WriteGroup = process.write_group();
         group.add(StoreId(0), &request);
         if begin_commit(process, group) {
-            self.at(self.now, Event::Commit(Place { asker: Asker::Node, ..place }));
+            self.at(self.now, Event::Commit(Place { requester: Requester::Node, ..place }));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::host::process::Input;
 use crate::network::Place;
 use crate::scenario::Scenario;
 use crate::world::{Event, World};
-use cluster::{Asker, Command, Cut, Key, KeyRange, NodeIndex, Reply, RequestId, Scan, ScanId, ScanScope};
+use cluster::{Command, Cut, Key, KeyRange, NodeIndex, Reply, RequestId, Requester, Scan, ScanId, ScanScope};
 use std::time::Duration;
 
 /// The share of scans that are of one node.
@@ -133,6 +133,6 @@ impl World {
         let number = self.workload.rng.below(u64::from(self.scenario.coordinators)) as u8;
         let process = self.hosts[node.as_usize()].process.as_ref();
         let serves = process.is_some_and(|process| process.node.is_ready() && !process.is_draining);
-        self.place(node, Asker::Coordinator(number)).filter(|_| serves)
+        self.place(node, Requester::Coordinator(number)).filter(|_| serves)
     }
 }

@@ -15,7 +15,7 @@ use crate::Plant;
 use crate::host::process::Answers;
 use crate::network::Place;
 use crate::scenario::Dimension;
-use cluster::{Asker, NodeIndex, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{NodeIndex, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
 use std::time::Duration;
 use stdx::Instant;
@@ -100,7 +100,7 @@ impl World {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         // The groups of one machine stay in their order.
-        let last = process.submits.entry(place.asker).or_insert(now);
+        let last = process.submits.entry(place.requester).or_insert(now);
         *last = (*last).max(now + delay);
         let at = *last;
         self.at(at, Event::Submit(place, group.into(), deadline));
@@ -112,14 +112,14 @@ impl World {
         if deadline <= now.mono {
             let responses = group.failed(&StoreFault::Expired);
             responses.iter().for_each(|(id, _)| {
-                process.writes.remove(&(place.asker, *id));
+                process.writes.remove(&(place.requester, *id));
             });
             for (id, response) in responses {
                 self.hand_over(Event::Stored(place, id, response));
             }
             return;
         }
-        process.submit(place.asker, *group);
+        process.submit(place.requester, *group);
         let begins = !std::mem::replace(&mut process.is_committing, true);
         self.wake_jobs(place);
         self.bring_answers(place);
@@ -227,7 +227,7 @@ impl World {
             process.jobs_chain += 1;
             let chain = process.jobs_chain;
             let busy = self.jobs_busy();
-            self.after(busy, Event::Jobs(Place { asker: Asker::Node, ..place }, chain));
+            self.after(busy, Event::Jobs(Place { requester: Requester::Node, ..place }, chain));
         }
     }
 
@@ -238,20 +238,20 @@ impl World {
     }
 
     fn bring(&mut self, place: Place, answers: Answers) {
-        for (asker, id, response) in answers {
-            self.note_stored(place.node, (asker, id), &response);
+        for (requester, id, response) in answers {
+            self.note_stored(place.node, (requester, id), &response);
             let plant = self.scenario.plant;
             let response = self.host(place.node).planted.stored(plant, response);
-            if !self.host(place.node).planted.was_answered((asker, id)) {
-                self.hand_over(Event::Stored(Place { asker, ..place }, id, response));
+            if !self.host(place.node).planted.was_answered((requester, id)) {
+                self.hand_over(Event::Stored(Place { requester, ..place }, id, response));
             }
         }
     }
 
-    fn note_stored(&mut self, node: NodeIndex, asked: (Asker, StoreId), response: &StoreResponse) {
+    fn note_stored(&mut self, node: NodeIndex, asked: (Requester, StoreId), response: &StoreResponse) {
         let process = self.host(node).process.as_mut();
         let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
-        if matches!(response, StoreResponse::Written { .. } | StoreResponse::WrittenUnsure { .. }) {
+        if matches!(response, StoreResponse::Written { .. } | StoreResponse::WrittenUnchecked { .. }) {
             let member = self.member_of(node);
             self.judge.has_stored(node, member, key, self.now, version);
         }
@@ -286,7 +286,7 @@ impl World {
 
     /// Begins the jobs of an engine that was just opened.
     pub(super) fn begin_jobs(&mut self, place: Place) {
-        let place = Place { asker: Asker::Node, ..place };
+        let place = Place { requester: Requester::Node, ..place };
         self.after(JOBS_BUSY_MAX, Event::Jobs(place, 0));
         if self.scenario.scrub_period.is_some() && self.scenario.plant != Some(Plant::ScrubSkipped) {
             self.after(JOBS_BUSY_MAX, Event::Scrub(place));

@@ -6,7 +6,7 @@ use crate::host::process::{Input, Process};
 use crate::host::shake::{self, Shaken};
 use crate::network::{Connection, Course, EndState, Place, Side};
 use crate::packet::Packet;
-use cluster::{Asker, Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello};
+use cluster::{Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello, Requester};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Hlc;
@@ -20,7 +20,7 @@ impl World {
         let host = self.host_at(place, node);
         let connection = self.network.dial(place, host);
         let Some(process) = self.process(place) else { return };
-        let dialed = process.dialed.insert((place.asker, node), connection);
+        let dialed = process.dialed.insert((place.requester, node), connection);
         assert_eq!(dialed, None, "{place:?} dials {node:?} although it has");
         self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
         if let Some(at) = self.network.signal(place.node, host, self.now) {
@@ -35,7 +35,7 @@ impl World {
             return;
         }
         let has_power = self.host(node).process.is_some() || self.host(node).ending == Ending::Kill;
-        let place = self.place(node, Asker::Node).filter(|_| !self.network.is_refusing(node));
+        let place = self.place(node, Requester::Node).filter(|_| !self.network.is_refusing(node));
         let (Some(place), Some(local)) = (place, self.local(dialer)) else {
             if has_power {
                 self.fail_dial(connection, DialFailure::Refused);
@@ -52,7 +52,7 @@ impl World {
                 link.acceptor_end = EndState::Pending;
                 self.turn(
                     place,
-                    Input::Link(LinkEvent::Arrived { link: Process::link_of(connection), hello }),
+                    Input::Link(LinkEvent::AdmissionRequested { link: Process::link_of(connection), hello }),
                 );
             }
             Err(error) => {
@@ -75,7 +75,7 @@ impl World {
     fn local(&self, place: Place) -> Option<Local> {
         let process = self.hosts[place.node.as_usize()].process.as_ref()?;
         (process.life == place.life)
-            .then(|| shake::local(process, place.asker, &self.names, self.layout.partitions()))
+            .then(|| shake::local(process, place.requester, &self.names, self.layout.partitions()))
     }
 
     pub(super) fn admit(&mut self, place: Place, link: LinkId) {
@@ -85,17 +85,17 @@ impl World {
             return;
         }
         let dialer = link.dialer;
-        let asker = match dialer.asker {
-            Asker::Node => Asker::Node,
-            Asker::Coordinator(_) => {
-                Asker::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
+        let requester = match dialer.requester {
+            Requester::Node => Requester::Node,
+            Requester::Coordinator(_) => {
+                Requester::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
             }
         };
         let Some(Ok(hello)) = self.shaken.remove(&connection).map(Shaken::admit) else {
             unreachable!("what was shown to the node has shaken hands");
         };
         let link = self.network.link_mut(connection).expect("it was there");
-        link.acceptor.asker = asker;
+        link.acceptor.requester = requester;
         link.acceptor_end = EndState::Open;
         if let Some(at) = self.network.signal(place.node, dialer.node, self.now) {
             self.at(at, Event::DialAnswered(connection, hello));
@@ -148,7 +148,7 @@ impl World {
 
     pub(super) fn hang_up(&mut self, place: Place, node: NodeIndex) {
         let Some(process) = self.process(place) else { return };
-        let Some(connection) = process.dialed.remove(&(place.asker, node)) else { return };
+        let Some(connection) = process.dialed.remove(&(place.requester, node)) else { return };
         if let Some(link) = self.network.link_mut(connection) {
             link.dialer_end = EndState::Gone;
         }
@@ -177,14 +177,17 @@ impl World {
                 self.turn(place, Input::Link(LinkEvent::Closed { node: peer }));
             }
             (EndState::Open, Side::Acceptor) => {
-                self.turn(place, Input::Link(LinkEvent::Left { link: Process::link_of(connection) }));
+                self.turn(
+                    place,
+                    Input::Link(LinkEvent::AcceptedClosed { link: Process::link_of(connection) }),
+                );
             }
         }
     }
 
     fn forget_dialed(&mut self, place: Place, node: NodeIndex) {
         if let Some(process) = self.process(place) {
-            process.dialed.remove(&(place.asker, node));
+            process.dialed.remove(&(place.requester, node));
         }
     }
 
@@ -224,7 +227,7 @@ impl World {
         for (to, messages) in sent {
             let Some(process) = self.process(place) else { return };
             let (connection, side) = match to {
-                Destination::Dialed(node) => match process.dialed.get(&(place.asker, node)) {
+                Destination::Dialed(node) => match process.dialed.get(&(place.requester, node)) {
                     Some(connection) => (*connection, Side::Dialer),
                     None => continue,
                 },

@@ -8,7 +8,7 @@ use crate::host::{Ending, Host, clock::HostClock};
 use crate::network::Place;
 use crate::scenario::Dimension;
 use crate::{Nanos, Plant};
-use cluster::{Asker, NodeIndex};
+use cluster::{NodeIndex, Requester};
 use env::{Env, FaultFs, MemFs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -113,13 +113,13 @@ impl World {
     }
 
     fn begin_life(&mut self, node: NodeIndex) {
-        let place = self.place(node, Asker::Node).expect("it was just started");
+        let place = self.place(node, Requester::Node).expect("it was just started");
         self.begin_jobs(place);
         self.after(EXPIRE_EVERY, Event::Expire(place));
-        let askers: Vec<Asker> = self.process(place).expect("as above").askers().collect();
-        for asker in askers {
+        let requesters: Vec<Requester> = self.process(place).expect("as above").requesters().collect();
+        for requester in requesters {
             // A turn without news: it says what it wants first.
-            self.turn(Place { asker, ..place }, Input::Timeout);
+            self.turn(Place { requester, ..place }, Input::Timeout);
         }
     }
 
@@ -195,7 +195,7 @@ impl World {
 
     /// Has a process drain and end, and starts another after `down`.
     pub(crate) fn drain(&mut self, node: NodeIndex, down: Duration) {
-        let Some(place) = self.place(node, Asker::Node) else { return };
+        let Some(place) = self.place(node, Requester::Node) else { return };
         let host = self.host(node);
         host.at_stop.1 = down;
         host.process.as_mut().expect("it has a place").is_draining = true;

@@ -28,7 +28,7 @@ use crate::network::{Connection, Network, Place, Side};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::{Nanos, Scenario};
-use cluster::{Asker, Layout, NodeIndex, RequestId};
+use cluster::{Layout, NodeIndex, RequestId, Requester};
 use event::EventQueue;
 use pipes::Pipe;
 use std::collections::BTreeMap;
@@ -224,8 +224,8 @@ impl World {
     }
 
     /// The place of a machine of the process that lives on a host now.
-    pub(crate) fn place(&self, node: NodeIndex, asker: Asker) -> Option<Place> {
+    pub(crate) fn place(&self, node: NodeIndex, requester: Requester) -> Option<Place> {
         let process = self.hosts[node.as_usize()].process.as_ref()?;
-        Some(Place { node, life: process.life, asker })
+        Some(Place { node, life: process.life, requester })
     }
 }

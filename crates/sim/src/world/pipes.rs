@@ -173,14 +173,14 @@ impl NarrowLinks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Asker, Incarnation, MessageId, PeerAnswer};
+    use cluster::{Incarnation, MessageId, PeerAnswer, Requester};
     use stdx::{Cell, CellMeta, Hlc, NodeTag, Version};
 
     const NARROW: NarrowLinks =
         NarrowLinks { bytes_per_second: 1, send_buffer_bytes: 16 << 10, outbox_bytes: 256 << 10 };
 
     fn answer(value_len: usize) -> Message {
-        let id = MessageId { incarnation: Incarnation(1), asker: Asker::Node, number: 1 };
+        let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
         let cell = Cell { meta, value: vec![0; value_len].into() };
         Message::Answer { id, answer: PeerAnswer::Cell(Some(cell)) }

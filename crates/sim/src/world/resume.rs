@@ -113,9 +113,9 @@ mod tests {
     use super::*;
     use crate::network::Side;
     use crate::packet::Packet;
-    use cluster::{Asker, NodeIndex, RequestId, ScanId};
+    use cluster::{NodeIndex, RequestId, Requester, ScanId};
 
-    const PLACE: Place = Place { node: NodeIndex(0), life: 1, asker: Asker::Coordinator(0) };
+    const PLACE: Place = Place { node: NodeIndex(0), life: 1, requester: Requester::Coordinator(0) };
 
     /// A packet of each of two connections, two clients, a timeout and a due.
     fn missed() -> Vec<Event> {

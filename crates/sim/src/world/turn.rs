@@ -8,8 +8,8 @@ use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::network::Place;
 use crate::packet::Packet;
 use cluster::{
-    Asker, Command, Destination, DialFailure, Effect, Event as Notice, LinkAction, Message, NodeIndex,
-    Origin, PeerRequest, Reply, RequestId, StoreId, StoreRequest, StoreResponse,
+    Command, Destination, DialFailure, Effect, Event as Notice, LinkAction, Message, NodeIndex, Origin,
+    PeerRequest, Reply, RequestId, Requester, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl World {
         self.trace.note(self.now, || format!("  {place:?} <- {input:?}"));
         let input = self.disguise(place, now, input);
         let Some(process) = self.process(place) else { return };
-        let effects = process.handle(now, place.asker, input);
+        let effects = process.handle(now, place.requester, input);
         let (group, sent) = (process.write_group(), BTreeMap::new());
         let mut turn = Turn { place, group, group_deadline: Instant::ZERO, sent };
         for effect in effects {
@@ -76,10 +76,10 @@ impl World {
         let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else {
             return;
         };
-        let Some(wants) = process.poll_timeout(place.asker) else { return };
+        let Some(wants) = process.poll_timeout(place.requester) else { return };
         let at = host.clock.when(wants);
-        if process.wakes.get(&place.asker).is_none_or(|set| at < *set) {
-            process.wakes.insert(place.asker, at);
+        if process.wakes.get(&place.requester).is_none_or(|set| at < *set) {
+            process.wakes.insert(place.requester, at);
             self.at(at, Event::Wake(place));
         }
     }
@@ -90,8 +90,8 @@ impl World {
         let Some(process) = host.process.as_mut().filter(|process| process.life == place.life) else {
             return;
         };
-        process.wakes.remove(&place.asker);
-        let is_due = process.poll_timeout(place.asker).is_some_and(|wants| host.clock.when(wants) <= now);
+        process.wakes.remove(&place.requester);
+        let is_due = process.poll_timeout(place.requester).is_some_and(|wants| host.clock.when(wants) <= now);
         if is_due {
             self.turn(place, Input::Timeout);
         } else {
@@ -151,10 +151,12 @@ impl World {
         if let StoreRequest::Write { key, cell, .. } = &request
             && let Some(process) = self.process(place)
         {
-            process.writes.insert((place.asker, id), (key.clone(), cell.meta.version));
+            process.writes.insert((place.requester, id), (key.clone(), cell.meta.version));
         }
         turn.group.add(id, &request);
-        if let Some(early) = self.host(place.node).planted.answer_early(plant, (place.asker, id), &request) {
+        if let Some(early) =
+            self.host(place.node).planted.answer_early(plant, (place.requester, id), &request)
+        {
             self.hand_over(Event::Stored(place, id, early));
         }
     }
@@ -163,7 +165,7 @@ impl World {
     fn note_issued(&mut self, place: Place, request: &StoreRequest) {
         let StoreRequest::Write { key, cell, .. } = request else { return };
         let tag = self.process(place).map(|process| process.member.tag);
-        if tag == Some(cell.meta.version.tag) && place.asker != Asker::Node {
+        if tag == Some(cell.meta.version.tag) && place.requester != Requester::Node {
             self.judge.issues(place.node, key, cell);
         }
     }
@@ -184,7 +186,8 @@ impl World {
         }
         let Some(process) = self.process(place) else { return };
         let tag = process.member.tag;
-        if let Some(answer) = self.host(place.node).planted.write_back(plant, place.asker, &message, tag) {
+        if let Some(answer) = self.host(place.node).planted.write_back(plant, place.requester, &message, tag)
+        {
             return self.answer_instead(place, to, &message, answer);
         }
         let effect = Effect::Send { to, message };
@@ -209,7 +212,7 @@ impl World {
     ) {
         let (Destination::Dialed(node), Message::Request { id, .. }) = (to, message) else { return };
         let Some(connection) =
-            self.process(place).and_then(|process| process.dialed.get(&(place.asker, node)).copied())
+            self.process(place).and_then(|process| process.dialed.get(&(place.requester, node)).copied())
         else {
             return;
         };
@@ -235,9 +238,10 @@ impl World {
 
     fn publish(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
-        let coordinators: Vec<Asker> = process.askers().filter(|asker| *asker != Asker::Node).collect();
-        for asker in coordinators {
-            self.hand_over(Event::View(Place { asker, ..place }));
+        let coordinators: Vec<Requester> =
+            process.requesters().filter(|requester| *requester != Requester::Node).collect();
+        for requester in coordinators {
+            self.hand_over(Event::View(Place { requester, ..place }));
         }
     }
 

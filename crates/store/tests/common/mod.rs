@@ -51,7 +51,7 @@ pub(crate) fn copy_of(disk: &MemFs, from: &Path) -> MemFs {
 /// Whether a write was stored and found no greater version, as far as that was looked at: tables of the store hold
 /// versions of its own that are greater than those that tests give.
 pub(crate) fn is_stored(answer: &StoreResponse) -> bool {
-    matches!(answer, StoreResponse::Written { superseded: false } | StoreResponse::WrittenUnsure { .. })
+    matches!(answer, StoreResponse::Written { superseded: false } | StoreResponse::WrittenUnchecked { .. })
 }
 
 pub(crate) fn key(bytes: &[u8]) -> Key {

@@ -4,7 +4,7 @@
 
 use super::common::{ALL, DATA, options};
 use cluster::{
-    Asker, Cut, Incarnation, Key, KeyRange, Page, PageContent, PageRequest, ScanLimit, SnapshotId,
+    Cut, Incarnation, Key, KeyRange, Page, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
     StoreFault, StoreRequest, StoreResponse,
 };
 use env::{Clock, Env, ManualClock, MemFs};
@@ -19,7 +19,7 @@ pub(crate) const EVERYTHING: KeyRange = KeyRange { from: None, to: None };
 pub(crate) const NOW: PageContent = PageContent::Live { at: WallTime::EPOCH_2020 };
 
 pub(crate) fn snapshot(number: u64) -> SnapshotId {
-    SnapshotId { incarnation: Incarnation(7), asker: Asker::Coordinator(0), number }
+    SnapshotId { incarnation: Incarnation(7), requester: Requester::Coordinator(0), number }
 }
 
 pub(crate) fn request(number: u64, range: KeyRange, limit: ScanLimit, content: PageContent) -> PageRequest {

@@ -4,7 +4,7 @@ use super::hello::{acceptor_hello, read};
 use super::parcel::{HEADER_LEN, Kind, Parcels, pack, refused};
 use super::secret::{Direction, PROOF_LEN};
 use super::{HandshakeError, Local, NONCE_LEN};
-use cluster::{Asker, PeerHello};
+use cluster::{PeerHello, Requester};
 
 /// The side that was dialed. After an error it is of no more use.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub enum AcceptStep {
 impl Acceptor {
     /// Waits for a dialer. The nonce is drawn for this handshake alone.
     pub fn new(local: Local, nonce: [u8; NONCE_LEN]) -> Self {
-        let local = Local { hello: PeerHello { asker: Asker::Node, ..local.hello }, ..local };
+        let local = Local { hello: PeerHello { requester: Requester::Node, ..local.hello }, ..local };
         let version = local.versions.min;
         Self { local, nonce, parcels: Parcels::default(), state: State::Listens, version }
     }

@@ -19,7 +19,9 @@
 use super::parcel::{HEADER_LEN, Kind, pack};
 use super::secret::PROOF_LEN;
 use super::{ClusterDigest, HandshakeError, Local, NONCE_LEN, ProtocolVersions};
-use crate::message::fields::{asker_of_number, asker_to_number, standing_of_number, standing_to_number};
+use crate::message::fields::{
+    asker_of_number, asker_to_number, sync_state_from_number, sync_state_to_number,
+};
 use cluster::{Incarnation, NodeIndex, PeerHello};
 use stdx::codec::{Reader, Truncated};
 use stdx::{Hlc, NodeTag};
@@ -54,10 +56,10 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out.extend_from_slice(&local.digest.hash_version.to_le_bytes());
     out.push(local.hello.node.0);
     out.extend_from_slice(&local.hello.tag.0.to_le_bytes());
-    out.extend_from_slice(&asker_to_number(local.hello.asker).to_le_bytes());
+    out.extend_from_slice(&asker_to_number(local.hello.requester).to_le_bytes());
     out.extend_from_slice(&local.hello.incarnation.0.to_le_bytes());
     out.extend_from_slice(&local.hello.clock.to_bits().to_le_bytes());
-    out.push(standing_to_number(local.hello.standing));
+    out.push(sync_state_to_number(local.hello.sync_state));
     out.extend_from_slice(nonce);
     out
 }
@@ -105,16 +107,16 @@ fn digest(reader: &mut Reader<'_>) -> Result<ClusterDigest, Truncated> {
 fn peer(reader: &mut Reader<'_>) -> Result<Option<PeerHello>, Truncated> {
     let node = NodeIndex(reader.u8()?);
     let tag = NodeTag(reader.u64()?);
-    let asker = asker_of_number(reader.u16()?);
+    let requester = asker_of_number(reader.u16()?);
     let incarnation = Incarnation(reader.u64()?);
     let clock = Hlc::from_bits(reader.u64()?);
-    let standing = standing_of_number(reader.u8()?);
-    Ok(asker.zip(standing).map(|(asker, standing)| PeerHello {
+    let sync_state = sync_state_from_number(reader.u8()?);
+    Ok(requester.zip(sync_state).map(|(requester, sync_state)| PeerHello {
         node,
         tag,
-        asker,
+        requester,
         incarnation,
         clock,
-        standing,
+        sync_state,
     }))
 }

@@ -3,7 +3,7 @@
 //! Bytes come from outside: every length and count is checked against what is there before anything is
 //! allocated for it, and a message must end where its fields do.
 
-use super::fields::{META_LEN_MIN, head, is_present, key, meta, optional_key, vitals, wall};
+use super::fields::{META_LEN_MIN, head, heartbeat_payload, is_present, key, meta, optional_key, wall};
 use super::scan::{cut, page_heads, page_of, scan_request, snapshot};
 use super::{DETAIL_BYTES_MAX, TIME_LEFT_SINCE, fault, kind, range_flag};
 use crate::WireError;
@@ -73,7 +73,7 @@ impl Decoder<'_> {
             kind::READ_META => PeerRequest::ReadMeta { key: self.key()? },
             kind::WRITE => self.write()?,
             kind::KEEP_HINTS => self.keep_hints()?,
-            kind::HEARTBEAT => PeerRequest::Heartbeat(vitals(&mut self.reader, self.version)?),
+            kind::HEARTBEAT => PeerRequest::Heartbeat(heartbeat_payload(&mut self.reader, self.version)?),
             kind::RANGE => PeerRequest::Range(self.range_request()?),
             kind::SCAN => PeerRequest::Scan(scan_request(&mut self.reader)?),
             kind::END_SCAN => PeerRequest::EndScan { snapshot: snapshot(&mut self.reader)? },
@@ -99,7 +99,9 @@ impl Decoder<'_> {
                 },
             },
             kind::HINTS_KEPT => PeerAnswer::HintsKept,
-            kind::HEARTBEAT_ANSWER => PeerAnswer::Heartbeat(vitals(&mut self.reader, self.version)?),
+            kind::HEARTBEAT_ANSWER => {
+                PeerAnswer::Heartbeat(heartbeat_payload(&mut self.reader, self.version)?)
+            }
             kind::RANGE_SAME => PeerAnswer::Range(RangeAnswer::Same),
             kind::RANGE_VERSIONS => PeerAnswer::Range(self.versions()?),
             kind::RANGE_CELLS => PeerAnswer::Range(self.cells()?),
@@ -210,7 +212,7 @@ impl Decoder<'_> {
             }
             fault::STORE_CORRUPT => PeerFault::Store(StoreFault::Corrupt { detail: self.detail()? }),
             fault::STORE_IO => PeerFault::Store(StoreFault::Io { detail: self.detail()? }),
-            fault::NOT_BELIEVED => PeerFault::NotBelieved,
+            fault::NOT_BELIEVED => PeerFault::NotReadEligible,
             fault::CLOCK_AHEAD => PeerFault::ClockAhead { wall: wall(&mut self.reader)? },
             fault::BUSY => PeerFault::Busy,
             fault::NOT_SERVING => PeerFault::NotServing,

@@ -1,6 +1,6 @@
 //! Messages to bytes.
 
-use super::fields::{put_head, put_key, put_meta, put_optional_key, put_u64, put_vitals};
+use super::fields::{put_head, put_heartbeat_payload, put_key, put_meta, put_optional_key, put_u64};
 use super::scan::{put_page_head, put_scan_request, put_snapshot};
 use super::{ABSENT, DETAIL_BYTES_MAX, PRESENT, TIME_LEFT_SINCE, fault, kind, range_flag};
 use bytes::Bytes;
@@ -152,7 +152,7 @@ fn put_request(out: &mut Vec<u8>, request: &PeerRequest, version: u8) {
             put_version(out, *version);
             put_u64(out, targets.to_bits());
         }
-        PeerRequest::Heartbeat(vitals) => put_vitals(out, vitals, version),
+        PeerRequest::Heartbeat(heartbeat_payload) => put_heartbeat_payload(out, heartbeat_payload, version),
         PeerRequest::Range(request) => put_range_request(out, request),
         PeerRequest::Scan(request) => put_scan_request(out, request),
         PeerRequest::EndScan { snapshot } => put_snapshot(out, *snapshot),
@@ -188,7 +188,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &PeerAnswer, version: u8) {
         | PeerAnswer::Range(RangeAnswer::Same)
         | PeerAnswer::Scan(ScanAnswer::Same)
         | PeerAnswer::ScanEnded => {}
-        PeerAnswer::Heartbeat(vitals) => put_vitals(out, vitals, version),
+        PeerAnswer::Heartbeat(heartbeat_payload) => put_heartbeat_payload(out, heartbeat_payload, version),
         PeerAnswer::Range(RangeAnswer::Versions { entries, until }) => {
             put_versions(out, entries, until.as_ref());
         }
@@ -237,7 +237,7 @@ fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
         }
         PeerFault::Store(StoreFault::Corrupt { detail }) => put_detail(out, fault::STORE_CORRUPT, detail),
         PeerFault::Store(StoreFault::Io { detail }) => put_detail(out, fault::STORE_IO, detail),
-        PeerFault::NotBelieved => out.push(fault::NOT_BELIEVED),
+        PeerFault::NotReadEligible => out.push(fault::NOT_BELIEVED),
         PeerFault::ClockAhead { wall } => {
             out.push(fault::CLOCK_AHEAD);
             put_u64(out, wall.micros_since_unix_epoch());

@@ -1,9 +1,11 @@
 //! Fields that several messages have, both ways.
 
-use super::{ABSENT, LIVES_SINCE, PRESENT, cell_flag, vitals_flag};
+use super::{ABSENT, GENERATIONS_SINCE, PRESENT, cell_flag, heartbeat_flag};
 use crate::WireError;
 use bytes::Bytes;
-use cluster::{Asker, Incarnation, Key, Life, LifeNow, MessageId, Standing, Vitals};
+use cluster::{
+    Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, MessageId, Requester, SyncState,
+};
 use std::num::NonZeroU8;
 use stdx::codec::{Reader, put_version};
 use stdx::{CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
@@ -17,11 +19,11 @@ const HEAD_LEN: usize = 19;
 
 /// Appends the kind of a message and the id of its request.
 pub(super) fn put_head(out: &mut Vec<u8>, kind: u8, id: MessageId) {
-    let asker = asker_to_number(id.asker).to_le_bytes();
+    let requester = asker_to_number(id.requester).to_le_bytes();
     let mut head = [0; HEAD_LEN];
     head[0] = kind;
     head[1..9].copy_from_slice(&id.incarnation.0.to_le_bytes());
-    head[9..11].copy_from_slice(&asker);
+    head[9..11].copy_from_slice(&requester);
     head[11..].copy_from_slice(&id.number.to_le_bytes());
     out.extend_from_slice(&head);
 }
@@ -29,22 +31,22 @@ pub(super) fn put_head(out: &mut Vec<u8>, kind: u8, id: MessageId) {
 pub(super) fn head(reader: &mut Reader<'_>) -> Result<(u8, MessageId), WireError> {
     let kind = reader.u8()?;
     let incarnation = Incarnation(reader.u64()?);
-    let asker = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
-    Ok((kind, MessageId { incarnation, asker, number: reader.u64()? }))
+    let requester = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
+    Ok((kind, MessageId { incarnation, requester, number: reader.u64()? }))
 }
 
 /// 0 is the `Node`, the others are `Coordinator`s.
-pub(crate) fn asker_to_number(asker: Asker) -> u16 {
-    match asker {
-        Asker::Node => 0,
-        Asker::Coordinator(number) => u16::from(number) + 1,
+pub(crate) fn asker_to_number(requester: Requester) -> u16 {
+    match requester {
+        Requester::Node => 0,
+        Requester::Coordinator(number) => u16::from(number) + 1,
     }
 }
 
-pub(crate) fn asker_of_number(number: u16) -> Option<Asker> {
+pub(crate) fn asker_of_number(number: u16) -> Option<Requester> {
     match number.checked_sub(1) {
-        None => Some(Asker::Node),
-        Some(number) => u8::try_from(number).ok().map(Asker::Coordinator),
+        None => Some(Requester::Node),
+        Some(number) => u8::try_from(number).ok().map(Requester::Coordinator),
     }
 }
 
@@ -120,86 +122,88 @@ pub(super) fn wall(reader: &mut Reader<'_>) -> Result<WallTime, WireError> {
     Ok(WallTime::from_micros_since_unix_epoch(reader.u64()?))
 }
 
-pub(super) fn put_vitals(out: &mut Vec<u8>, vitals: &Vitals, version: u8) {
-    let remembered_life = vitals.remembered_life_of_you.filter(|_| version >= LIVES_SINCE);
-    let mut flags = standing_to_number(vitals.standing);
-    flags |= if vitals.draining { vitals_flag::DRAINING } else { 0 };
-    flags |= if vitals.disk_full { vitals_flag::DISK_FULL } else { 0 };
-    flags |= if vitals.repair_owed { vitals_flag::REPAIR_OWED } else { 0 };
-    flags |= if vitals.remembered_tag_of_you.is_some() { vitals_flag::REMEMBERS_TAG } else { 0 };
-    flags |= if remembered_life.is_some() { vitals_flag::REMEMBERS_LIFE } else { 0 };
+pub(super) fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload, version: u8) {
+    let remembered_generation =
+        heartbeat_payload.remembered_generation_of_you.filter(|_| version >= GENERATIONS_SINCE);
+    let mut flags = sync_state_to_number(heartbeat_payload.sync_state);
+    flags |= if heartbeat_payload.draining { heartbeat_flag::DRAINING } else { 0 };
+    flags |= if heartbeat_payload.disk_full { heartbeat_flag::DISK_FULL } else { 0 };
+    flags |= if heartbeat_payload.repair_pending { heartbeat_flag::REPAIR_OWED } else { 0 };
+    flags |=
+        if heartbeat_payload.remembered_tag_of_you.is_some() { heartbeat_flag::REMEMBERS_TAG } else { 0 };
+    flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_LIFE } else { 0 };
     out.push(flags);
-    put_u64(out, vitals.sent.as_nanos());
-    put_u64(out, vitals.wall.micros_since_unix_epoch());
-    put_u64(out, vitals.hints_for_you);
-    if let Some(NodeTag(tag)) = vitals.remembered_tag_of_you {
+    put_u64(out, heartbeat_payload.sent.as_nanos());
+    put_u64(out, heartbeat_payload.wall.micros_since_unix_epoch());
+    put_u64(out, heartbeat_payload.hints_for_you);
+    if let Some(NodeTag(tag)) = heartbeat_payload.remembered_tag_of_you {
         put_u64(out, tag);
     }
-    if version >= LIVES_SINCE {
-        out.push(vitals.default_from.map_or(0, NonZeroU8::get));
-        put_u64(out, vitals.life.map_or(0, |life| life.number));
-        put_u64(out, vitals.life.map_or(0, |life| life.clock.to_bits()));
+    if version >= GENERATIONS_SINCE {
+        out.push(heartbeat_payload.default_from.map_or(0, NonZeroU8::get));
+        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.number));
+        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.clock.to_bits()));
     }
-    if let Some(Life { number, incarnation, clock }) = remembered_life {
+    if let Some(Generation { number, incarnation, clock }) = remembered_generation {
         put_u64(out, number);
         put_u64(out, incarnation.0);
         put_u64(out, clock.to_bits());
     }
 }
 
-pub(super) fn vitals(reader: &mut Reader<'_>, version: u8) -> Result<Vitals, WireError> {
+pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPayload, WireError> {
     let flags = reader.u8()?;
-    let known = if version >= LIVES_SINCE { vitals_flag::ALL } else { vitals_flag::FIRST };
+    let known = if version >= GENERATIONS_SINCE { heartbeat_flag::ALL } else { heartbeat_flag::FIRST };
     if flags & !known != 0 {
         return Err(WireError::Field { field: "state of a node" });
     }
-    let mut vitals = Vitals {
+    let mut heartbeat_payload = HeartbeatPayload {
         sent: Instant::from_nanos(reader.u64()?),
         wall: wall(reader)?,
-        standing: standing_of_number(flags & vitals_flag::STANDING)
+        sync_state: sync_state_from_number(flags & heartbeat_flag::STANDING)
             .ok_or(WireError::Field { field: "standing" })?,
-        draining: flags & vitals_flag::DRAINING != 0,
-        disk_full: flags & vitals_flag::DISK_FULL != 0,
+        draining: flags & heartbeat_flag::DRAINING != 0,
+        disk_full: flags & heartbeat_flag::DISK_FULL != 0,
         hints_for_you: reader.u64()?,
-        repair_owed: flags & vitals_flag::REPAIR_OWED != 0,
-        remembered_tag_of_you: match flags & vitals_flag::REMEMBERS_TAG {
+        repair_pending: flags & heartbeat_flag::REPAIR_OWED != 0,
+        remembered_tag_of_you: match flags & heartbeat_flag::REMEMBERS_TAG {
             0 => None,
             _ => Some(NodeTag(reader.u64()?)),
         },
-        remembered_life_of_you: None,
-        life: None,
+        remembered_generation_of_you: None,
+        generation: None,
         default_from: None,
     };
-    if version >= LIVES_SINCE {
-        vitals.default_from = NonZeroU8::new(reader.u8()?);
+    if version >= GENERATIONS_SINCE {
+        heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);
         let (number, clock) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
-        vitals.life = (number > 0).then_some(LifeNow { number, clock });
-        if vitals.life.is_none() && clock != Hlc::ZERO {
+        heartbeat_payload.generation = (number > 0).then_some(GenerationReport { number, clock });
+        if heartbeat_payload.generation.is_none() && clock != Hlc::ZERO {
             return Err(WireError::Field { field: "life" });
         }
     }
-    if flags & vitals_flag::REMEMBERS_LIFE != 0 {
+    if flags & heartbeat_flag::REMEMBERS_LIFE != 0 {
         let number = reader.u64()?;
         let incarnation = Incarnation(reader.u64()?);
         let clock = Hlc::from_bits(reader.u64()?);
-        vitals.remembered_life_of_you = Some(Life { number, incarnation, clock });
+        heartbeat_payload.remembered_generation_of_you = Some(Generation { number, incarnation, clock });
     }
-    Ok(vitals)
+    Ok(heartbeat_payload)
 }
 
-pub(crate) fn standing_to_number(standing: Standing) -> u8 {
-    match standing {
-        Standing::Unsettled => 0,
-        Standing::Rebuilding => 1,
-        Standing::Settled => 2,
+pub(crate) fn sync_state_to_number(sync_state: SyncState) -> u8 {
+    match sync_state {
+        SyncState::Unsettled => 0,
+        SyncState::Rebuilding => 1,
+        SyncState::Settled => 2,
     }
 }
 
-pub(crate) fn standing_of_number(number: u8) -> Option<Standing> {
+pub(crate) fn sync_state_from_number(number: u8) -> Option<SyncState> {
     match number {
-        0 => Some(Standing::Unsettled),
-        1 => Some(Standing::Rebuilding),
-        2 => Some(Standing::Settled),
+        0 => Some(SyncState::Unsettled),
+        1 => Some(SyncState::Rebuilding),
+        2 => Some(SyncState::Settled),
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use encode::{encode_head, len_max, tail};
 const TIME_LEFT_SINCE: u8 = 2;
 
 /// Since this version of the protocol heartbeats carry lives and the default count of replicas.
-const LIVES_SINCE: u8 = 3;
+const GENERATIONS_SINCE: u8 = 3;
 
 /// The first byte of a message. Answers have the upper bit set.
 mod kind {
@@ -69,7 +69,7 @@ mod cell_flag {
 }
 
 /// Bits of the byte that tells how a node is; the lower two are its standing.
-mod vitals_flag {
+mod heartbeat_flag {
     pub(super) const STANDING: u8 = 0b11;
     pub(super) const DRAINING: u8 = 1 << 2;
     pub(super) const DISK_FULL: u8 = 1 << 3;

@@ -11,7 +11,7 @@ use crate::{MESSAGE_BYTES_MAX, WireError};
 use bytes::Bytes;
 use cluster::{
     Cut, Incarnation, KeyRange, NODES_MAX, NodeIndex, NodeSet, Page, PageEntryHead, RangeDigest, ScanLimit,
-    ScanPart, ScanRequest, ScanRoles, SnapshotId,
+    ScanRequest, ScanRoles, ScanTask, SnapshotId,
 };
 use stdx::codec::Reader;
 
@@ -20,14 +20,14 @@ const PAGE_ENTRY_HEAD_LEN_MIN: usize = META_LEN_MIN + 2 + 4;
 
 pub(super) fn put_snapshot(out: &mut Vec<u8>, snapshot: SnapshotId) {
     put_u64(out, snapshot.incarnation.0);
-    out.extend_from_slice(&asker_to_number(snapshot.asker).to_le_bytes());
+    out.extend_from_slice(&asker_to_number(snapshot.requester).to_le_bytes());
     put_u64(out, snapshot.number);
 }
 
 pub(super) fn snapshot(reader: &mut Reader<'_>) -> Result<SnapshotId, WireError> {
     let incarnation = Incarnation(reader.u64()?);
-    let asker = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
-    Ok(SnapshotId { incarnation, asker, number: reader.u64()? })
+    let requester = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
+    Ok(SnapshotId { incarnation, requester, number: reader.u64()? })
 }
 
 pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
@@ -38,12 +38,12 @@ pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
     put_u64(out, request.at.micros_since_unix_epoch());
     put_u64(out, request.dead_since.micros_since_unix_epoch());
     match request.part {
-        ScanPart::Cells { limit } => {
+        ScanTask::Cells { limit } => {
             out.push(scan_part::CELLS);
             put_bounded(out, limit.entries, u32::MAX as usize);
             put_bounded(out, limit.bytes, MESSAGE_BYTES_MAX);
         }
-        ScanPart::Check { digest } => {
+        ScanTask::Check { digest } => {
             out.push(scan_part::CHECK);
             put_u64(out, digest.keys);
             put_u64(out, digest.sum);
@@ -62,17 +62,17 @@ pub(super) fn scan_request(reader: &mut Reader<'_>) -> Result<ScanRequest, WireE
     })
 }
 
-fn part(reader: &mut Reader<'_>) -> Result<ScanPart, WireError> {
+fn part(reader: &mut Reader<'_>) -> Result<ScanTask, WireError> {
     match reader.u8()? {
         scan_part::CELLS => {
             let limit = ScanLimit { entries: reader.u32()? as usize, bytes: reader.u32()? as usize };
             match limit.bytes <= MESSAGE_BYTES_MAX {
-                true => Ok(ScanPart::Cells { limit }),
+                true => Ok(ScanTask::Cells { limit }),
                 false => Err(WireError::Field { field: "limit of a page" }),
             }
         }
         scan_part::CHECK => {
-            Ok(ScanPart::Check { digest: RangeDigest { keys: reader.u64()?, sum: reader.u64()? } })
+            Ok(ScanTask::Check { digest: RangeDigest { keys: reader.u64()?, sum: reader.u64()? } })
         }
         _ => Err(WireError::Field { field: "part of a scan" }),
     }
@@ -172,7 +172,7 @@ pub(super) fn page_of(bytes: Bytes, heads: &[PageEntryHead]) -> Result<Page, Wir
 mod tests {
     use crate::message::{decode_owned, encode_head};
     use bytes::Bytes;
-    use cluster::{Asker, Incarnation, Message, MessageId, PageBuilder, PeerAnswer, ScanAnswer};
+    use cluster::{Incarnation, Message, MessageId, PageBuilder, PeerAnswer, Requester, ScanAnswer};
     use stdx::{Cell, Version};
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         let mut builder = PageBuilder::default();
         builder.push(b"key", Cell::value(Version::MIN, 1, Bytes::from_static(b"value")).as_ref());
         let answer = PeerAnswer::Scan(ScanAnswer::Page { page: builder.finish(), rest: None });
-        let id = MessageId { incarnation: Incarnation(1), asker: Asker::Node, number: 1 };
+        let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let message = Message::Answer { id, answer };
         let mut head = Vec::new();
         let tail = encode_head(&mut head, &message, crate::PROTOCOL_VERSION).expect("a page has bytes");

@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 use cluster::{
-    Asker, Cut, Incarnation, Key, KeyRange, Life, LifeNow, Message, MessageId, NODES_MAX, NodeIndex, NodeSet,
-    Page, PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest,
-    ScanAnswer, ScanLimit, ScanPart, ScanRequest, ScanRoles, SnapshotId, Standing, StoreFault, Vitals,
+    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, Message, MessageId,
+    NODES_MAX, NodeIndex, NodeSet, Page, PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
+    RangeDigest, RangeRequest, Requester, ScanAnswer, ScanLimit, ScanRequest, ScanRoles, ScanTask,
+    SnapshotId, StoreFault, SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -24,7 +25,7 @@ pub(crate) fn key(bytes: &[u8]) -> Key {
 }
 
 pub(crate) fn id(number: u64) -> MessageId {
-    MessageId { incarnation: Incarnation(0xfeed), asker: Asker::Coordinator(1), number }
+    MessageId { incarnation: Incarnation(0xfeed), requester: Requester::Coordinator(1), number }
 }
 
 /// A write of a value of this length.
@@ -97,14 +98,14 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn any_asker() -> impl Strategy<Value = Asker> {
-    prop_oneof![Just(Asker::Node), any::<u8>().prop_map(Asker::Coordinator)]
+fn any_asker() -> impl Strategy<Value = Requester> {
+    prop_oneof![Just(Requester::Node), any::<u8>().prop_map(Requester::Coordinator)]
 }
 
 fn any_id() -> impl Strategy<Value = MessageId> {
-    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, asker, number)| MessageId {
+    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, requester, number)| MessageId {
         incarnation: Incarnation(incarnation),
-        asker,
+        requester,
         number,
     })
 }
@@ -123,7 +124,7 @@ fn any_request() -> impl Strategy<Value = PeerRequest> {
             version,
             targets
         }),
-        any_vitals().prop_map(PeerRequest::Heartbeat),
+        any_heartbeat_payload().prop_map(PeerRequest::Heartbeat),
         any_range_request().prop_map(PeerRequest::Range),
         any_scan_request().prop_map(PeerRequest::Scan),
         any_snapshot().prop_map(|snapshot| PeerRequest::EndScan { snapshot }),
@@ -136,7 +137,7 @@ fn any_answer() -> impl Strategy<Value = PeerAnswer> {
         option::of(any_meta()).prop_map(PeerAnswer::Meta),
         any::<bool>().prop_map(|superseded| PeerAnswer::Written { superseded }),
         Just(PeerAnswer::HintsKept),
-        any_vitals().prop_map(PeerAnswer::Heartbeat),
+        any_heartbeat_payload().prop_map(PeerAnswer::Heartbeat),
         Just(PeerAnswer::Range(RangeAnswer::Same)),
         (vec((any_key(), any_meta()), 0..8), option::of(any_key()))
             .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Versions { entries, until })),
@@ -158,7 +159,7 @@ fn any_fault() -> impl Strategy<Value = PeerFault> {
         }),
         ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Corrupt { detail })),
         ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Io { detail })),
-        Just(PeerFault::NotBelieved),
+        Just(PeerFault::NotReadEligible),
         any_wall().prop_map(|wall| PeerFault::ClockAhead { wall }),
         Just(PeerFault::Busy),
         Just(PeerFault::NotServing),
@@ -202,30 +203,31 @@ fn any_wall() -> impl Strategy<Value = WallTime> {
     any::<u64>().prop_map(WallTime::from_micros_since_unix_epoch)
 }
 
-pub(crate) fn any_vitals() -> impl Strategy<Value = Vitals> {
-    let standing =
-        prop_oneof![Just(Standing::Unsettled), Just(Standing::Rebuilding), Just(Standing::Settled)];
+pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload> {
+    let sync_state =
+        prop_oneof![Just(SyncState::Unsettled), Just(SyncState::Rebuilding), Just(SyncState::Settled)];
     let plain = any::<(u64, bool, bool, u64, bool, u8)>();
     let now = option::of((1..u64::MAX, any::<u64>()));
     let remembered = option::of(any::<(u64, u64, u64)>());
-    (plain, any_wall(), standing, option::of(any::<u64>()), now, remembered).prop_map(
-        |(plain, wall, standing, tag, now, remembered)| {
-            let (sent, draining, disk_full, hints_for_you, repair_owed, default_from) = plain;
-            Vitals {
+    (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered).prop_map(
+        |(plain, wall, sync_state, tag, now, remembered)| {
+            let (sent, draining, disk_full, hints_for_you, repair_pending, default_from) = plain;
+            HeartbeatPayload {
                 sent: Instant::from_nanos(sent),
                 wall,
-                standing,
+                sync_state,
                 draining,
                 disk_full,
                 hints_for_you,
-                repair_owed,
+                repair_pending,
                 remembered_tag_of_you: tag.map(NodeTag),
-                remembered_life_of_you: remembered.map(|(number, incarnation, bound)| Life {
+                remembered_generation_of_you: remembered.map(|(number, incarnation, bound)| Generation {
                     number,
                     incarnation: Incarnation(incarnation),
                     clock: Hlc::from_bits(bound),
                 }),
-                life: now.map(|(number, bound)| LifeNow { number, clock: Hlc::from_bits(bound) }),
+                generation: now
+                    .map(|(number, bound)| GenerationReport { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
             }
         },
@@ -261,9 +263,9 @@ fn any_page() -> impl Strategy<Value = Page> {
 }
 
 fn any_snapshot() -> impl Strategy<Value = SnapshotId> {
-    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, asker, number)| SnapshotId {
+    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, requester, number)| SnapshotId {
         incarnation: Incarnation(incarnation),
-        asker,
+        requester,
         number,
     })
 }
@@ -287,11 +289,11 @@ fn any_roles() -> impl Strategy<Value = ScanRoles> {
     (order, quorum).prop_map(|(order, (ack, from))| ScanRoles { order, ack, from })
 }
 
-fn any_scan_part() -> impl Strategy<Value = ScanPart> {
+fn any_scan_part() -> impl Strategy<Value = ScanTask> {
     prop_oneof![
         (0..=u32::MAX as usize, 0..=MESSAGE_BYTES_MAX)
-            .prop_map(|(entries, bytes)| ScanPart::Cells { limit: ScanLimit { entries, bytes } }),
-        any::<(u64, u64)>().prop_map(|(keys, sum)| ScanPart::Check { digest: RangeDigest { keys, sum } }),
+            .prop_map(|(entries, bytes)| ScanTask::Cells { limit: ScanLimit { entries, bytes } }),
+        any::<(u64, u64)>().prop_map(|(keys, sum)| ScanTask::Check { digest: RangeDigest { keys, sum } }),
     ]
 }
 

@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::sources::{Known, is_answer};
 use super::window::Terms;
 use crate::{
-    Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, Partition, PartitionSet, RangeDigest, ScanPart,
+    Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, Partition, PartitionSet, RangeDigest, ScanTask,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Check {
         let held =
             self.checked(pages, None).filter(|entry| self.is_to_hold(layout, entry.key, &entry.cell.meta));
         let digest = RangeDigest::of(held.map(|entry| (entry.key, entry.cell.meta.version)));
-        let request = terms.request(desk, self.range.clone(), ScanPart::Check { digest });
+        let request = terms.request(desk, self.range.clone(), ScanTask::Check { digest });
         desk.ask_peer(&mut self.progress, self.node, request)
     }
 

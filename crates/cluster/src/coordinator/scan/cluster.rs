@@ -25,7 +25,7 @@ use super::sources::{Known, Source};
 use super::window::{Finished, Terms, Window};
 use crate::{
     Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
-    ScanAnswer, Shortfall, StoreFault, WaitsFor,
+    ScanAnswer, Shortfall, StoreFault, WaitTarget,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ impl ClusterScan {
             .map(|(node, _)| node)
             .collect();
         desk.context.came =
-            late.iter().next().map_or(WaitsFor::Links, |node| desk.context.waits_for_node(node));
+            late.iter().next().map_or(WaitTarget::Links, |node| desk.context.wait_target_of(node));
         let order = self.not_left_out(desk, usable(desk.context));
         let others_do = |late: NodeIndex| {
             would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))
@@ -436,7 +436,7 @@ fn refused(
             Ok(())
         }
         PeerAnswer::Failed(PeerFault::Store(fault)) => Err(Lost { node, fault: Some(fault) }),
-        PeerAnswer::Failed(PeerFault::NotBelieved) => Err(Lost { node, fault: None }),
+        PeerAnswer::Failed(PeerFault::NotReadEligible) => Err(Lost { node, fault: None }),
         answer => {
             assert!(node != desk.context.member.me, "the store answered ReadPage with {answer:?}");
             Err(Lost { node, fault: None })

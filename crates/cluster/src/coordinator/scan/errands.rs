@@ -106,7 +106,7 @@ impl Errands {
             }
             _ => false,
         };
-        let unknown = || PeerAnswer::Failed(PeerFault::NotBelieved);
+        let unknown = || PeerAnswer::Failed(PeerFault::NotReadEligible);
         Some((node, if is_unknown { unknown() } else { answer }))
     }
 

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::sizes::PageSizes;
 use crate::{
     Acks, Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
-    ScanAnswer, Shortfall, StoreFault, WaitsFor,
+    ScanAnswer, Shortfall, StoreFault, WaitTarget,
 };
 use std::time::Duration;
 use stdx::Instant;
@@ -90,7 +90,7 @@ impl LocalScan {
             {
                 self.progress.pause(desk.now.mono);
             }
-            PeerAnswer::Failed(PeerFault::NotBelieved) => {
+            PeerAnswer::Failed(PeerFault::NotReadEligible) => {
                 let acks = Acks { got: 0, from: 1 };
                 let shortfall = Shortfall::Refused;
                 self.end(Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 1, shortfall }));
@@ -106,7 +106,7 @@ impl LocalScan {
     pub(super) fn handle_due(&mut self, desk: &mut Desk<'_>) {
         let retry_after = desk.context.limits.request_timeout;
         if self.progress.since().is_some_and(|since| since + retry_after <= desk.now.mono) {
-            desk.context.came = WaitsFor::Store;
+            desk.context.came = WaitTarget::Store;
             desk.context.tell(Event::DeadlinePassed);
             self.end(Reply::Failed(Failure::Overloaded { retry_after }));
         }

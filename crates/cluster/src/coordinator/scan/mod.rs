@@ -227,7 +227,7 @@ impl Coordinator {
                 continue;
             };
             for node in desk.context.member.layout.nodes() {
-                if !desk.context.view.peer(node).believed {
+                if !desk.context.view.peer(node).read_eligible {
                     cluster.lose(&mut desk, Lost { node, fault: None });
                 }
             }
@@ -323,7 +323,7 @@ impl Scans {
             (self.slots.len() - 1) as u16
         });
         let incarnation = context.member.incarnation;
-        let snapshot = SnapshotId { incarnation, asker: context.asker, number: self.begun };
+        let snapshot = SnapshotId { incarnation, requester: context.requester, number: self.begun };
         self.begun += 1;
         let errands = Errands::new(slot, snapshot);
         let work = Work::Leaving { until: Instant::ZERO };

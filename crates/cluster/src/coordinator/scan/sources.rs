@@ -6,7 +6,7 @@
 use super::desk::{Desk, Lost};
 use super::progress::Progress;
 use super::window::{Terms, take_until};
-use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanPart};
+use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanTask};
 
 /// See the module.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Source {
             return Ok(());
         }
         if self.node != desk.context.member.me {
-            let request = terms.request(desk, self.range.clone(), ScanPart::Cells { limit });
+            let request = terms.request(desk, self.range.clone(), ScanTask::Cells { limit });
             return desk.ask_peer(&mut self.progress, self.node, request);
         }
         let request = PageRequest {

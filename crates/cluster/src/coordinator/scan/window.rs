@@ -22,7 +22,7 @@ use super::roles::Cast;
 use super::sizes::PAGE_BYTES_MAX;
 use super::sources::Known;
 use crate::{
-    Cut, Failure, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanPart, ScanRequest,
+    Cut, Failure, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanRequest, ScanTask,
 };
 use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
@@ -61,7 +61,7 @@ pub(super) struct Finished {
 
 impl Terms<'_> {
     /// Asks a node for a part.
-    pub(super) fn request(&self, desk: &Desk<'_>, range: KeyRange, part: ScanPart) -> ScanRequest {
+    pub(super) fn request(&self, desk: &Desk<'_>, range: KeyRange, part: ScanTask) -> ScanRequest {
         let (snapshot, roles) = (desk.errands.snapshot(), self.cast.roles.clone());
         ScanRequest { snapshot, range, roles, at: self.at, dead_since: self.dead_since, part }
     }

@@ -209,7 +209,7 @@ impl Node {
     ) {
         match answer {
             // As if it were past the cutoff, which leaves such cells out wherever they are told of.
-            Some(PeerAnswer::Cell(Some(cell))) if !self.member.clock.believes(cell.meta.version.hlc, now) => {
+            Some(PeerAnswer::Cell(Some(cell))) if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
                 self.outbox.event(Event::CellRefused { node: transfer.node });
                 self.dropped(number);
             }

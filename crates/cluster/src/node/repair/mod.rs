@@ -215,7 +215,7 @@ impl Node {
             return;
         }
         let record = self.record.change();
-        record.repair_owed = record.repair_owed.union(to);
+        record.repair_pending = record.repair_pending.union(to);
         self.repair.is_urgent = true;
         self.repair.pause = PAUSE_MIN;
         let passes = self.repair.passes;
@@ -231,7 +231,7 @@ impl Node {
 
     /// Goes on with anti-entropy, as far as it can.
     pub(super) fn advance_repair(&mut self, now: Now) {
-        if !self.is_believed() || self.drain.is_some() {
+        if !self.is_read_eligible() || self.drain.is_some() {
             self.repair.pass = None;
             return;
         }
@@ -337,7 +337,7 @@ impl Node {
         }
         incomplete.insert(node);
         chunk.pass_peer(node, until);
-        self.outbox.event(Event::RangePassedOver { node });
+        self.outbox.event(Event::RangeSkipped { node });
     }
 
     /// The store has failed to scan a chunk. Soon it can, or knows what is damaged.
@@ -412,9 +412,9 @@ impl Node {
 
     fn may_take_part(&self, node: NodeIndex) -> bool {
         let peer = self.peer(node);
-        let has_room = peer.vitals().is_some_and(|vitals| !vitals.disk_full) && !self.disk_full;
+        let has_room = peer.heartbeat().is_some_and(|heartbeat| !heartbeat.disk_full) && !self.disk_full;
         let is_up = peer.state == PeerState::Up && self.is_usable(node);
-        is_up && has_room && peer.standing().is_believed()
+        is_up && has_room && peer.sync_state().is_read_eligible()
     }
 
     /// Scans the next chunk: it begins behind the damaged ranges that the pass has come to, and ends before the next one.
@@ -429,7 +429,7 @@ impl Node {
         let mut is_over = false;
         while let Some(until) = end_of_next(pass.after.as_ref()).filter(|_| !is_over) {
             pass.incomplete = pass.incomplete.union(pass.with);
-            pass.with.iter().for_each(|node| self.outbox.event(Event::RangePassedOver { node }));
+            pass.with.iter().for_each(|node| self.outbox.event(Event::RangeSkipped { node }));
             is_over = until.is_none();
             pass.after = until;
         }
@@ -507,7 +507,7 @@ impl Node {
             self.repair.exchanged.note(node, pass.begun_at);
             if self.repair.due.get(&node).is_some_and(|&earlier| earlier < pass.number) {
                 self.repair.due.remove(&node);
-                self.record.change().repair_owed.remove(node);
+                self.record.change().repair_pending.remove(node);
             }
         }
         let repair = &mut self.repair;

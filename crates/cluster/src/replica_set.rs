@@ -5,9 +5,9 @@ use std::fmt;
 
 /// A set of places in a preference list.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Places(u64);
+pub(crate) struct ReplicaSet(u64);
 
-impl Places {
+impl ReplicaSet {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// The first `len` places: the replicas of a key for this `from`.
@@ -68,7 +68,7 @@ impl Places {
     }
 }
 
-impl Iterator for Places {
+impl Iterator for ReplicaSet {
     type Item = u8;
 
     /// Takes out the first place, so that a loop passes over all in their order.
@@ -79,7 +79,7 @@ impl Iterator for Places {
     }
 }
 
-impl fmt::Debug for Places {
+impl fmt::Debug for ReplicaSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(*self).finish()
     }
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn a_set_holds_every_place_of_the_longest_list() {
-        let mut places = Places::EMPTY;
+        let mut places = ReplicaSet::EMPTY;
         assert!(places.insert(63) && places.insert(0) && !places.insert(63));
         assert_eq!(places.collect::<Vec<_>>(), [0, 63]);
         assert_eq!((places.len(), places.first_place()), (2, Some(0)));
-        assert_eq!(Places::first(64).without(places).len(), 62);
-        assert_eq!(places.intersection(Places::first(63)), Places::one(0));
-        assert!(places.remove(0) && !places.remove(0) && places == Places::one(63));
-        assert_eq!(Places::first(0).union(Places::EMPTY).first_place(), None);
+        assert_eq!(ReplicaSet::first(64).without(places).len(), 62);
+        assert_eq!(places.intersection(ReplicaSet::first(63)), ReplicaSet::one(0));
+        assert!(places.remove(0) && !places.remove(0) && places == ReplicaSet::one(63));
+        assert_eq!(ReplicaSet::first(0).union(ReplicaSet::EMPTY).first_place(), None);
     }
 }

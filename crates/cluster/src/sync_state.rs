@@ -10,7 +10,7 @@ use stdx::{Hlc, NodeTag, WallTime};
 /// peers, who remember the identity that was lost, before its "I have nothing" counts as an answer. Writes are
 /// stored and count in every standing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum SyncState {
     /// The directory is new, and the node does not know yet whether it stands for a lost one. Does not count.
     #[default]
     Unsettled,
@@ -20,9 +20,9 @@ pub enum Standing {
     Settled,
 }
 
-impl Standing {
+impl SyncState {
     /// Whether answers to reads count.
-    pub const fn is_believed(self) -> bool {
+    pub const fn is_read_eligible(self) -> bool {
         matches!(self, Self::Settled)
     }
 
@@ -41,7 +41,7 @@ impl Standing {
 /// The number grows by one with each start and is durable before the node speaks to a peer. Two processes that
 /// start on two copies of one directory have equal numbers and different incarnations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct Generation {
     /// Number of the start, from 1 on.
     pub number: u64,
     /// The process.
@@ -54,40 +54,41 @@ pub struct Life {
 /// The lives of a node on its data directory, oldest first, with consecutive numbers. Empty where starts are not
 /// counted: a node without peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnLives(Vec<Life>);
+pub struct GenerationHistory(Vec<Generation>);
 
-impl OwnLives {
+impl GenerationHistory {
     /// Lives that are kept. A peer that remembers an older one is believed to remember the truth.
     pub const COUNT_MAX: usize = 32;
 
     /// The lives in this order; `None` when their numbers do not ascend by one, or there are too many.
-    pub fn of(lives: Vec<Life>) -> Option<Self> {
-        let is_consecutive = lives.windows(2).all(|two| two[0].number.checked_add(1) == Some(two[1].number));
-        (is_consecutive && lives.len() <= Self::COUNT_MAX).then_some(Self(lives))
+    pub fn of(generations: Vec<Generation>) -> Option<Self> {
+        let is_consecutive =
+            generations.windows(2).all(|two| two[0].number.checked_add(1) == Some(two[1].number));
+        (is_consecutive && generations.len() <= Self::COUNT_MAX).then_some(Self(generations))
     }
 
     /// Begins a life. Its number is 1 when there was none before.
     pub fn begin(&mut self, incarnation: Incarnation, clock: Hlc) {
-        let number = self.current().map_or(0, |life| life.number) + 1;
+        let number = self.current().map_or(0, |generation| generation.number) + 1;
         if self.0.len() == Self::COUNT_MAX {
             self.0.remove(0);
         }
-        self.0.push(Life { number, incarnation, clock });
+        self.0.push(Generation { number, incarnation, clock });
     }
 
     /// The life under way.
-    pub fn current(&self) -> Option<&Life> {
+    pub fn current(&self) -> Option<&Generation> {
         self.0.last()
     }
 
     /// All that are kept, oldest first.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Life> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Generation> {
         self.0.iter()
     }
 
     /// Whether `remembered`, which a peer says of a node with this identity, is no life of this directory, or was
     /// further than the directory shows: then the directory is an older state or a copy.
-    pub fn are_contradicted_by(&self, remembered: &Life) -> bool {
+    pub fn are_contradicted_by(&self, remembered: &Generation) -> bool {
         let Some(current) = self.current() else { return false };
         let Some(back) = current.number.checked_sub(remembered.number) else { return true };
         let Some(at) = (self.0.len() - 1).checked_sub(usize::try_from(back).unwrap_or(usize::MAX)) else {
@@ -99,10 +100,10 @@ impl OwnLives {
 
     /// Forgets what was before the life under way, and numbers that life above `remembered`: from here on the node
     /// is filled by its peers, and what they remember of before says nothing.
-    pub fn renounce(&mut self, remembered: &Life) {
+    pub fn renounce(&mut self, remembered: &Generation) {
         let Some(&current) = self.current() else { return };
         let number = current.number.max(remembered.number.saturating_add(1));
-        self.0 = vec![Life { number, ..current }];
+        self.0 = vec![Generation { number, ..current }];
     }
 }
 
@@ -112,17 +113,17 @@ pub struct NodeRecord {
     /// Greater with each change.
     pub revision: u64,
     /// Its standing.
-    pub standing: Standing,
+    pub sync_state: SyncState,
     /// The identities of its peers.
     pub peers: BTreeMap<NodeIndex, NodeTag>,
     /// When anti-entropy last went through all keys, by the wall clock.
     pub repaired_at: Option<WallTime>,
     /// Peers that hints were dropped for since: a repair is owed.
-    pub repair_owed: NodeSet,
+    pub repair_pending: NodeSet,
     /// Its own lives.
-    pub own_lives: OwnLives,
+    pub own_generations: GenerationHistory,
     /// The newest life of each peer with the identity in `peers`, as far as the peer has reported one.
-    pub peer_lives: BTreeMap<NodeIndex, Life>,
+    pub peer_generations: BTreeMap<NodeIndex, Generation>,
     /// Peers that this node had not heard when it settled as a node of a new cluster. One of them that remembers
     /// another identity proves that the cluster was not new.
     pub unheard: NodeSet,
@@ -134,59 +135,68 @@ pub struct NodeRecord {
 mod tests {
     use super::*;
 
-    fn life(number: u64, incarnation: u64, clock: u64) -> Life {
+    fn generation(number: u64, incarnation: u64, clock: u64) -> Generation {
         let incarnation = Incarnation(incarnation);
-        Life { number, incarnation, clock: Hlc::from_bits(clock) }
+        Generation { number, incarnation, clock: Hlc::from_bits(clock) }
     }
 
-    fn lives() -> OwnLives {
-        let mut lives = OwnLives::default();
+    fn generations() -> GenerationHistory {
+        let mut generations = GenerationHistory::default();
         for (incarnation, bound) in [(11, 0), (12, 100), (13, 200)] {
-            lives.begin(Incarnation(incarnation), Hlc::from_bits(bound));
+            generations.begin(Incarnation(incarnation), Hlc::from_bits(bound));
         }
-        lives
+        generations
     }
 
     #[test]
     fn a_life_of_this_directory_contradicts_nothing() {
-        for remembered in [life(1, 11, 100), life(2, 12, 150), life(2, 12, 200), life(3, 13, 999)] {
-            assert!(!lives().are_contradicted_by(&remembered), "{remembered:?}");
+        for remembered in
+            [generation(1, 11, 100), generation(2, 12, 150), generation(2, 12, 200), generation(3, 13, 999)]
+        {
+            assert!(!generations().are_contradicted_by(&remembered), "{remembered:?}");
         }
-        assert!(!OwnLives::default().are_contradicted_by(&life(9, 9, 9)), "nothing was counted");
+        assert!(
+            !GenerationHistory::default().are_contradicted_by(&generation(9, 9, 9)),
+            "nothing was counted"
+        );
     }
 
     #[test]
     fn a_life_that_the_directory_does_not_know_contradicts_it() {
-        let (later, of_a_copy, further) = (life(4, 14, 0), life(3, 99, 0), life(2, 12, 201));
-        for remembered in [later, of_a_copy, further, life(1, 99, 0)] {
-            assert!(lives().are_contradicted_by(&remembered), "{remembered:?}");
+        let (later, of_a_copy, further) =
+            (generation(4, 14, 0), generation(3, 99, 0), generation(2, 12, 201));
+        for remembered in [later, of_a_copy, further, generation(1, 99, 0)] {
+            assert!(generations().are_contradicted_by(&remembered), "{remembered:?}");
         }
     }
 
     #[test]
     fn what_was_before_lives_were_renounced_contradicts_nothing() {
-        let (later, copy) = (life(9, 14, 300), life(3, 99, 0));
+        let (later, copy) = (generation(9, 14, 300), generation(3, 99, 0));
         for remembered in [later, copy] {
-            let mut lives = lives();
-            lives.renounce(&remembered);
-            assert!(!lives.are_contradicted_by(&remembered), "{remembered:?}");
-            assert!(!lives.are_contradicted_by(&life(2, 98, 999)));
-            let current = *lives.current().expect("a life");
+            let mut generations = generations();
+            generations.renounce(&remembered);
+            assert!(!generations.are_contradicted_by(&remembered), "{remembered:?}");
+            assert!(!generations.are_contradicted_by(&generation(2, 98, 999)));
+            let current = *generations.current().expect("a life");
             assert_eq!((current.number, current.incarnation), (remembered.number + 1, Incarnation(13)));
-            assert!(lives.are_contradicted_by(&life(current.number, 97, 0)));
+            assert!(generations.are_contradicted_by(&generation(current.number, 97, 0)));
         }
     }
 
     #[test]
     fn as_many_lives_as_are_kept_are_the_newest() {
-        let mut lives = OwnLives::default();
-        (0..40).for_each(|n| lives.begin(Incarnation(n), Hlc::from_bits(n)));
-        assert_eq!(lives.iter().len(), OwnLives::COUNT_MAX);
-        assert_eq!(lives.iter().next().map(|life| life.number), Some(9));
-        assert!(!lives.are_contradicted_by(&life(8, 999, 999)), "nothing is known of it any more");
-        assert!(lives.are_contradicted_by(&life(9, 999, 0)));
-        let kept: Vec<Life> = lives.iter().copied().collect();
-        assert_eq!(OwnLives::of(kept.clone()), Some(lives));
-        assert_eq!(OwnLives::of([&kept[..], &kept[..1]].concat()), None);
+        let mut generations = GenerationHistory::default();
+        (0..40).for_each(|n| generations.begin(Incarnation(n), Hlc::from_bits(n)));
+        assert_eq!(generations.iter().len(), GenerationHistory::COUNT_MAX);
+        assert_eq!(generations.iter().next().map(|generation| generation.number), Some(9));
+        assert!(
+            !generations.are_contradicted_by(&generation(8, 999, 999)),
+            "nothing is known of it any more"
+        );
+        assert!(generations.are_contradicted_by(&generation(9, 999, 0)));
+        let kept: Vec<Generation> = generations.iter().copied().collect();
+        assert_eq!(GenerationHistory::of(kept.clone()), Some(generations));
+        assert_eq!(GenerationHistory::of([&kept[..], &kept[..1]].concat()), None);
     }
 }

@@ -1,6 +1,6 @@
 //! What a reply waited for, so that whoever drives a coordinator can say where its time went.
 //!
-//! **Promise.** The legs of a [`Wait`] lie end to end: the first begins with the command, each other where the one before
+//! **Promise.** The legs of a [`WaitTrace`] lie end to end: the first begins with the command, each other where the one before
 //! it ends, and the last ends with the reply. So they add up to all of its time, whatever happened meanwhile.
 //!
 //! **Mechanism.** Each input that the coordinator takes says what it is an answer of. The answer that makes the reply is
@@ -14,11 +14,11 @@ use crate::NodeIndex;
 use stdx::Instant;
 
 /// Legs that are told apart; what comes after them counts as the last one.
-const LEGS_MAX: usize = 8;
+const SPANS_MAX: usize = 8;
 
 /// What something waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WaitsFor {
+pub enum WaitTarget {
     /// Nothing: it was decided in the call that asked.
     #[default]
     Nothing,
@@ -34,39 +34,39 @@ pub enum WaitsFor {
 
 /// A part of a wait, from where the one before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leg {
+pub struct WaitSpan {
     /// What was waited for.
-    pub waits_for: WaitsFor,
+    pub target: WaitTarget,
     /// Up to when.
     pub until: Instant,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wait {
+pub struct WaitTrace {
     /// What was waited for first, if there was more than one thing.
-    pub earlier: Vec<Leg>,
+    pub earlier: Vec<WaitSpan>,
     /// What the reply waited for last.
-    pub last: WaitsFor,
+    pub last: WaitTarget,
 }
 
-impl Wait {
+impl WaitTrace {
     /// One leg.
-    pub(crate) const fn of(last: WaitsFor) -> Self {
+    pub(crate) const fn of(last: WaitTarget) -> Self {
         Self { earlier: Vec::new(), last }
     }
 
     /// Ends a leg; another begins.
-    pub(crate) fn end_leg(&mut self, waits_for: WaitsFor, until: Instant) {
-        let is_full = self.earlier.len() == LEGS_MAX;
+    pub(crate) fn end_span(&mut self, target: WaitTarget, until: Instant) {
+        let is_full = self.earlier.len() == SPANS_MAX;
         match self.earlier.last_mut() {
-            Some(last) if last.waits_for == waits_for || is_full => *last = Leg { waits_for, until },
-            _ => self.earlier.push(Leg { waits_for, until }),
+            Some(last) if last.target == target || is_full => *last = WaitSpan { target, until },
+            _ => self.earlier.push(WaitSpan { target, until }),
         }
     }
 
     /// The whole of it, which ends with this leg.
-    pub(crate) fn take(&mut self, last: WaitsFor) -> Self {
+    pub(crate) fn take(&mut self, last: WaitTarget) -> Self {
         Self { earlier: std::mem::take(&mut self.earlier), last }
     }
 }
@@ -77,23 +77,23 @@ mod tests {
 
     #[test]
     fn a_wait_of_many_legs_is_bounded_and_still_ends_where_it_ends() {
-        let mut wait = Wait::default();
+        let mut wait = WaitTrace::default();
         for end in 0..20 {
-            wait.end_leg(WaitsFor::Peer(NodeIndex(end as u8 % 2)), Instant::from_nanos(end));
+            wait.end_span(WaitTarget::Peer(NodeIndex(end as u8 % 2)), Instant::from_nanos(end));
         }
-        let whole = wait.take(WaitsFor::Store);
-        assert_eq!(whole.earlier.len(), LEGS_MAX);
+        let whole = wait.take(WaitTarget::Store);
+        assert_eq!(whole.earlier.len(), SPANS_MAX);
         assert_eq!(whole.earlier.last().map(|leg| leg.until), Some(Instant::from_nanos(19)));
         assert!(whole.earlier.is_sorted_by_key(|leg| leg.until));
-        assert_eq!(wait, Wait::default());
+        assert_eq!(wait, WaitTrace::default());
     }
 
     #[test]
     fn one_thing_that_is_waited_for_again_and_again_is_one_leg() {
-        let mut wait = Wait::default();
+        let mut wait = WaitTrace::default();
         for end in 0..20 {
-            wait.end_leg(WaitsFor::Links, Instant::from_nanos(end));
+            wait.end_span(WaitTarget::Links, Instant::from_nanos(end));
         }
-        assert_eq!(wait.earlier, [Leg { waits_for: WaitsFor::Links, until: Instant::from_nanos(19) }]);
+        assert_eq!(wait.earlier, [WaitSpan { target: WaitTarget::Links, until: Instant::from_nanos(19) }]);
     }
 }

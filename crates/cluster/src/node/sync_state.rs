@@ -5,7 +5,7 @@
 //!
 //! * The directory is new, and a peer remembers another identity of this address: a lost disk.
 //! * The directory is an older state of itself, or a copy beside which another one ran: a peer remembers a life of
-//!   this identity that the directory does not know, or knows less far ([`OwnLives`](crate::OwnLives)).
+//!   this identity that the directory does not know, or knows less far ([`GenerationHistory`](crate::GenerationHistory)).
 //!
 //! A node of a new directory counts as a node of a new cluster only when all listed nodes were heard, and each
 //! remembers none or this very identity; or when the operator said so and a majority was heard. Each change of
@@ -46,7 +46,8 @@
 use super::Node;
 use super::peer::Peer;
 use crate::{
-    Event, Life, LifeNow, NodeIndex, NodeSet, PeerHello, PeerState, RebuildReason, Standing, Vitals,
+    Event, Generation, GenerationReport, HeartbeatPayload, NodeIndex, NodeSet, PeerHello, PeerState,
+    RebuildReason, SyncState,
 };
 use std::time::Duration;
 use stdx::{NodeTag, Now};
@@ -60,7 +61,7 @@ pub(super) struct Word {
     /// The identity of this address.
     tag: Option<NodeTag>,
     /// The newest life of that identity.
-    life: Option<Life>,
+    generation: Option<Generation>,
 }
 
 /// How a word shows that this node lacks data.
@@ -68,54 +69,54 @@ enum Contradiction {
     /// Another identity had this address.
     OtherIdentity,
     /// This identity had a life that is not in the directory.
-    OtherLife(Life),
+    OtherGeneration(Generation),
 }
 
 impl Node {
     /// Counts this start. Peers hear of it once it is durable.
-    pub(super) fn begin_life(&mut self) {
+    pub(super) fn begin_generation(&mut self) {
         if self.peers_count() > 0 {
             let (incarnation, clock) = (self.member.incarnation, self.member.clock.start());
-            self.record.change().own_lives.begin(incarnation, clock);
-            if self.record.durable().standing == Standing::Rebuilding {
+            self.record.change().own_generations.begin(incarnation, clock);
+            if self.record.durable().sync_state == SyncState::Rebuilding {
                 self.outbox.event(Event::RebuildBegan { why: RebuildReason::Directory });
             }
         }
     }
 
     /// The life of this process, once it is durable.
-    pub(super) fn life_now(&self) -> Option<LifeNow> {
-        let life = self.record.durable().own_lives.current()?;
-        let is_own = life.incarnation == self.member.incarnation;
-        is_own.then(|| LifeNow { number: life.number, clock: self.member.clock.secured() })
+    pub(super) fn generation_report(&self) -> Option<GenerationReport> {
+        let generation = self.record.durable().own_generations.current()?;
+        let is_own = generation.incarnation == self.member.incarnation;
+        is_own.then(|| GenerationReport { number: generation.number, clock: self.member.clock.secured() })
     }
 
     /// Whether this node's answers to reads count.
-    pub(super) fn is_believed(&self) -> bool {
+    pub(super) fn is_read_eligible(&self) -> bool {
         let is_settled = || {
-            let (durable, wanted) = (self.record.durable().standing, self.record.wanted().standing);
-            self.words_are_heard && durable.is_believed() && wanted.is_believed()
+            let (durable, wanted) = (self.record.durable().sync_state, self.record.wanted().sync_state);
+            self.words_are_heard && durable.is_read_eligible() && wanted.is_read_eligible()
         };
         self.peers_count() == 0 || is_settled() && !self.is_refused()
     }
 
     /// The standing that `node` is told.
-    pub(super) fn standing_for(&self, node: NodeIndex) -> Standing {
+    pub(super) fn sync_state_for(&self, node: NodeIndex) -> SyncState {
         let durable = self.record.durable();
         let is_heard = self.peer(node).word.is_some() && !durable.unheard.contains(node);
-        match durable.standing {
-            Standing::Settled if !is_heard || !self.is_believed() => Standing::Unsettled,
-            standing => standing,
+        match durable.sync_state {
+            SyncState::Settled if !is_heard || !self.is_read_eligible() => SyncState::Unsettled,
+            sync_state => sync_state,
         }
     }
 
-    pub(super) fn take_word(&mut self, node: NodeIndex, its: &Vitals) {
-        let word = Word { tag: its.remembered_tag_of_you, life: its.remembered_life_of_you };
+    pub(super) fn take_word(&mut self, node: NodeIndex, its: &HeartbeatPayload) {
+        let word = Word { tag: its.remembered_tag_of_you, generation: its.remembered_generation_of_you };
         let peer = self.peer_mut(node);
         peer.word = Some(word);
         peer.refuses = false;
         peer.default_from = its.default_from.or(peer.default_from);
-        if its.repair_owed {
+        if its.repair_pending {
             // Who lacks a write finds it at any of its replicas; who gave it up may be none of them.
             self.owe_repair(self.peer_nodes().collect());
         }
@@ -123,46 +124,47 @@ impl Node {
 
     /// Takes note of the life that a peer reports. A life gives way to another only when the peer says that it knows
     /// what it stands for: until then the peer must hear from here which life was remembered.
-    pub(super) fn meet_life(&mut self, node: NodeIndex, hello: &PeerHello, its: &Vitals) {
-        let Some(now) = its.life else { return };
+    pub(super) fn meet_generation(&mut self, node: NodeIndex, hello: &PeerHello, its: &HeartbeatPayload) {
+        let Some(now) = its.generation else { return };
         let record = self.record.wanted();
         if record.peers.get(&node) != Some(&hello.tag) {
             return;
         }
-        let life = Life { number: now.number, incarnation: hello.incarnation, clock: now.clock };
-        match record.peer_lives.get(&node) {
-            Some(known) if is_same_life(known, &life) => {
-                let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &life));
-                let clock = heard.map_or(life.clock, |heard| heard.clock.max(life.clock));
-                self.peer_mut(node).heard_life = Some(Life { clock, ..life });
+        let generation = Generation { number: now.number, incarnation: hello.incarnation, clock: now.clock };
+        match record.peer_generations.get(&node) {
+            Some(known) if is_same_generation(known, &generation) => {
+                let heard =
+                    self.peer(node).heard_generation.filter(|heard| is_same_generation(heard, &generation));
+                let clock = heard.map_or(generation.clock, |heard| heard.clock.max(generation.clock));
+                self.peer_mut(node).heard_generation = Some(Generation { clock, ..generation });
             }
-            Some(_) if its.standing == Standing::Unsettled => {}
+            Some(_) if its.sync_state == SyncState::Unsettled => {}
             _ => {
-                self.record.change().peer_lives.insert(node, life);
-                self.peer_mut(node).heard_life = Some(life);
+                self.record.change().peer_generations.insert(node, generation);
+                self.peer_mut(node).heard_generation = Some(generation);
             }
         }
     }
 
     /// What this node remembers of a peer's life, for the peer.
-    pub(super) fn remembered_life(&self, node: NodeIndex) -> Option<Life> {
-        let durable = *self.record.durable().peer_lives.get(&node)?;
-        let heard = self.peer(node).heard_life.filter(|heard| is_same_life(heard, &durable));
+    pub(super) fn remembered_generation(&self, node: NodeIndex) -> Option<Generation> {
+        let durable = *self.record.durable().peer_generations.get(&node)?;
+        let heard = self.peer(node).heard_generation.filter(|heard| is_same_generation(heard, &durable));
         let clock = heard.map_or(durable.clock, |heard| heard.clock.max(durable.clock));
-        Some(Life { clock, ..durable })
+        Some(Generation { clock, ..durable })
     }
 
     /// Makes durable how far a peer's life was heard, now that no more will be heard for a while.
-    pub(super) fn keep_heard_life(&mut self, node: NodeIndex) {
-        let Some(heard) = self.peer(node).heard_life else { return };
-        let known = self.record.wanted().peer_lives.get(&node);
-        if known.is_some_and(|known| is_same_life(known, &heard) && known.clock < heard.clock) {
-            self.record.change().peer_lives.insert(node, heard);
+    pub(super) fn keep_heard_generation(&mut self, node: NodeIndex) {
+        let Some(heard) = self.peer(node).heard_generation else { return };
+        let known = self.record.wanted().peer_generations.get(&node);
+        if known.is_some_and(|known| is_same_generation(known, &heard) && known.clock < heard.clock) {
+            self.record.change().peer_generations.insert(node, heard);
         }
     }
 
     /// Decides what follows from the words of peers.
-    pub(super) fn decide_standing(&mut self, now: Now) {
+    pub(super) fn decide_sync_state(&mut self, now: Now) {
         self.look_whether_words_are_heard(now);
         for node in self.peer_nodes() {
             if let Some(contradiction) = self.contradiction_by(node) {
@@ -193,15 +195,15 @@ impl Node {
 
     /// Peers that have to be heard before the answers of this node count, since its directory is new.
     pub(super) fn peers_to_hear(&self) -> NodeSet {
-        match self.record.durable().standing {
-            Standing::Unsettled => self.unheard_peers(),
-            Standing::Rebuilding | Standing::Settled => NodeSet::EMPTY,
+        match self.record.durable().sync_state {
+            SyncState::Unsettled => self.unheard_peers(),
+            SyncState::Rebuilding | SyncState::Settled => NodeSet::EMPTY,
         }
     }
 
     /// The standing of a peer by its word, for operators.
-    pub(super) fn standing_of(&self, node: NodeIndex) -> Standing {
-        if node == self.member.me { self.record.durable().standing } else { self.peer(node).standing() }
+    pub(super) fn sync_state_of(&self, node: NodeIndex) -> SyncState {
+        if node == self.member.me { self.record.durable().sync_state } else { self.peer(node).sync_state() }
     }
 
     fn look_whether_words_are_heard(&mut self, now: Now) {
@@ -216,21 +218,24 @@ impl Node {
         let word = self.peer(node).word?;
         let record = self.record.wanted();
         if word.tag? == self.member.tag {
-            let life = word.life.filter(|life| record.own_lives.are_contradicted_by(life))?;
-            return Some(Contradiction::OtherLife(life));
+            let generation = word
+                .generation
+                .filter(|generation| record.own_generations.are_contradicted_by(generation))?;
+            return Some(Contradiction::OtherGeneration(generation));
         }
-        let is_new = self.record.durable().standing == Standing::Unsettled || record.unheard.contains(node);
-        let is_known = record.standing == Standing::Rebuilding;
+        let is_new =
+            self.record.durable().sync_state == SyncState::Unsettled || record.unheard.contains(node);
+        let is_known = record.sync_state == SyncState::Rebuilding;
         (is_new && !is_known).then_some(Contradiction::OtherIdentity)
     }
 
     /// Another process of this node is linked with a peer that refuses this one: what is written through that peer is
     /// lacking here, until some time after the last refusal.
     pub(super) fn begin_rebuild_of_copy(&mut self, now: Now) {
-        if self.record.wanted().standing != Standing::Rebuilding {
+        if self.record.wanted().sync_state != SyncState::Rebuilding {
             self.outbox.event(Event::RebuildBegan { why: RebuildReason::Copy });
             let record = self.record.change();
-            record.standing = Standing::Rebuilding;
+            record.sync_state = SyncState::Rebuilding;
             record.unheard = NodeSet::EMPTY;
         }
         self.forget_rebuild(now);
@@ -239,22 +244,22 @@ impl Node {
     fn begin_rebuild(&mut self, now: Now, told_by: NodeIndex, contradiction: &Contradiction) {
         let why = match contradiction {
             Contradiction::OtherIdentity => RebuildReason::LostDisk { told_by },
-            Contradiction::OtherLife(_) => RebuildReason::OlderState { told_by },
+            Contradiction::OtherGeneration(_) => RebuildReason::OlderState { told_by },
         };
         self.outbox.event(Event::RebuildBegan { why });
         let record = self.record.change();
-        record.standing = Standing::Rebuilding;
+        record.sync_state = SyncState::Rebuilding;
         record.unheard = NodeSet::EMPTY;
-        if let Contradiction::OtherLife(life) = contradiction {
-            record.own_lives.renounce(life);
+        if let Contradiction::OtherGeneration(generation) = contradiction {
+            record.own_generations.renounce(generation);
             // What was pulled before may have been written elsewhere since.
             self.forget_rebuild(now);
         }
     }
 
     fn settle_in_new_cluster(&mut self, now: Now) {
-        let is_open = |standing| standing == Standing::Unsettled;
-        if !is_open(self.record.durable().standing) || !is_open(self.record.wanted().standing) {
+        let is_open = |sync_state| sync_state == SyncState::Unsettled;
+        if !is_open(self.record.durable().sync_state) || !is_open(self.record.wanted().sync_state) {
             return;
         }
         let unheard = self.unheard_peers();
@@ -263,13 +268,13 @@ impl Node {
         if !is_majority || self.is_word_outstanding() {
             return;
         }
-        let is_rebuilding = |node| self.peer(node).standing() == Standing::Rebuilding;
+        let is_rebuilding = |node| self.peer(node).sync_state() == SyncState::Rebuilding;
         if let Some(peer) = self.peer_nodes().find(|&node| is_rebuilding(node)) {
             self.outbox.event(Event::RebuildBegan { why: RebuildReason::PeerRebuilds { peer } });
-            self.record.change().standing = Standing::Rebuilding;
+            self.record.change().sync_state = SyncState::Rebuilding;
         } else if unheard.is_empty() || self.limits.new_cluster {
             let record = self.record.change();
-            record.standing = Standing::Settled;
+            record.sync_state = SyncState::Settled;
             record.unheard = unheard;
             // There is nothing that others could hold and this node lacks.
             record.repaired_at = Some(now.wall);
@@ -284,6 +289,6 @@ impl Node {
     }
 }
 
-fn is_same_life(a: &Life, b: &Life) -> bool {
+fn is_same_generation(a: &Generation, b: &Generation) -> bool {
     (a.number, a.incarnation) == (b.number, b.incarnation)
 }

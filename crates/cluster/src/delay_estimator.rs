@@ -9,7 +9,7 @@
 //! and in bytes, and the lesser of the two predictions counts: a large value after small ones, and small ones after large, would
 //! else be taken for a slow disk.
 //!
-//! What is done in groups is done faster the more of it there is ([`Flow::in_groups`]). So the rate of few says little of
+//! What is done in groups is done faster the more of it there is ([`DelayEstimator::in_groups`]). So the rate of few says little of
 //! many, and as much as one small group holds comes in anyway; as does a burst, for [`BURST_TIME`] from the time at which
 //! nothing was under way. After that it is no burst. A moment without work within a flood does not begin the next burst:
 //! where there was work for longer than [`BURST_TIME`], as long a rest must come first.
@@ -31,22 +31,22 @@ const OPERATION_BYTES: u64 = 64;
 /// How long a burst may last.
 const BURST_TIME: Duration = Duration::from_millis(100);
 /// What a burst may hold: less than each of these.
-const BURST: Work = Work { operations: 4_096, bytes: 16 << 20 };
+const BURST: Load = Load { operations: 4_096, bytes: 16 << 20 };
 /// What a small group holds: the same.
-const GROUP: Work = Work { operations: 256, bytes: 256 << 10 };
+const GROUP: Load = Load { operations: 256, bytes: 256 << 10 };
 /// The same of what is done one by one.
-const BURST_OF_ONES: Work = Work { operations: 256, bytes: u64::MAX };
-const FEW: Work = Work { operations: 16, bytes: u64::MAX };
+const BURST_OF_ONES: Load = Load { operations: 256, bytes: u64::MAX };
+const FEW: Load = Load { operations: 16, bytes: u64::MAX };
 /// So many operations come in whatever they hold.
 const OPERATIONS_MIN: u64 = 4;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow {
+pub struct DelayEstimator {
     /// What comes in from idle, and always.
-    burst: Work,
-    least: Work,
-    under_way: Work,
+    burst: Load,
+    least: Load,
+    under_way: Load,
     /// When something came and nothing was under way, after a rest if one was due.
     busy_since: Instant,
     /// When the last operation under way ended.
@@ -59,7 +59,7 @@ pub struct Flow {
 
 /// Operations, and what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Work {
+struct Load {
     operations: u64,
     bytes: u64,
 }
@@ -67,28 +67,28 @@ struct Work {
 /// What was done in some time with work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    done: Work,
+    done: Load,
     busy_nanos: u64,
 }
 
-impl Flow {
+impl DelayEstimator {
     /// Of what is done in groups, as many at a time as there are.
-    pub const fn in_groups() -> Self {
+    pub const fn batched() -> Self {
         Self::new(BURST, GROUP)
     }
 
     /// Of what is done one by one, or a few at a time.
-    pub const fn one_by_one() -> Self {
+    pub const fn sequential() -> Self {
         Self::new(BURST_OF_ONES, FEW)
     }
 
-    const fn new(burst: Work, least: Work) -> Self {
-        let none = Window { done: Work::NONE, busy_nanos: 0 };
+    const fn new(burst: Load, least: Load) -> Self {
+        let none = Window { done: Load::NONE, busy_nanos: 0 };
         let (busy_since, idle_since, seen) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
         Self {
             burst,
             least,
-            under_way: Work::NONE,
+            under_way: Load::NONE,
             busy_since,
             idle_since,
             seen,
@@ -100,7 +100,7 @@ impl Flow {
     /// An operation that holds so many bytes begins.
     #[inline]
     pub fn begin(&mut self, now: Instant, bytes: usize) {
-        self.pass(now);
+        self.advance(now);
         if self.under_way.operations == 0 && self.is_rested(now) {
             self.busy_since = now;
         }
@@ -116,7 +116,7 @@ impl Flow {
     pub fn end(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64 + OPERATION_BYTES;
         assert!(self.under_way.operations > 0 && self.under_way.bytes >= bytes, "it ends twice");
-        self.pass(now);
+        self.advance(now);
         self.under_way.operations -= 1;
         self.under_way.bytes -= bytes;
         if self.under_way.operations == 0 {
@@ -129,7 +129,7 @@ impl Flow {
     /// Whether a newcomer would wait no longer than `within`, as far as is known.
     #[inline]
     pub fn admits(&self, within: Duration) -> bool {
-        let Work { operations, .. } = self.under_way;
+        let Load { operations, .. } = self.under_way;
         operations < OPERATIONS_MIN
             || self.under_way.is_within(self.least)
             || (self.is_burst() && self.under_way.is_within(self.burst))
@@ -138,7 +138,7 @@ impl Flow {
 
     /// How many operations more would wait no longer than `within`, if they are as large as the last ones; of all that may
     /// be under way no more than one in `share`, so that others find room as well.
-    pub fn room(&self, within: Duration, share: u64) -> usize {
+    pub fn capacity(&self, within: Duration, share: u64) -> usize {
         let Window { done, busy_nanos } = self.measured();
         let by_rate = u128::from(done.operations) * within.as_nanos() / u128::from(busy_nanos.max(1));
         let most = if self.is_burst() { self.burst } else { self.least }.operations;
@@ -147,7 +147,7 @@ impl Flow {
     }
 
     /// How long what is under way will take.
-    pub fn drain(&self) -> Duration {
+    pub fn drain_time(&self) -> Duration {
         if self.under_way.operations == 0 {
             return Duration::ZERO;
         }
@@ -157,7 +157,7 @@ impl Flow {
 
     /// Time has passed.
     #[inline]
-    pub fn pass(&mut self, now: Instant) {
+    pub fn advance(&mut self, now: Instant) {
         let passed = nanos(now - self.seen);
         if passed == 0 {
             return;
@@ -202,12 +202,12 @@ impl Flow {
     fn measured(&self) -> Window {
         let (a, b) = (self.former, self.current);
         let done =
-            Work { operations: a.done.operations + b.done.operations, bytes: a.done.bytes + b.done.bytes };
+            Load { operations: a.done.operations + b.done.operations, bytes: a.done.bytes + b.done.bytes };
         Window { done, busy_nanos: a.busy_nanos + b.busy_nanos }
     }
 }
 
-impl Work {
+impl Load {
     const NONE: Self = Self { operations: 0, bytes: 0 };
 
     const fn is_within(self, bounds: Self) -> bool {
@@ -223,17 +223,23 @@ mod tests {
     const MILLIS: Duration = Duration::from_millis(1);
 
     /// A disk that does so many operations in a millisecond, in order, ten times as many of which are asked for.
-    fn flood(flow: &mut Flow, mut now: Instant, millis: u64, rate: usize, bytes: usize) -> (Instant, u64) {
+    fn flood(
+        delay: &mut DelayEstimator,
+        mut now: Instant,
+        millis: u64,
+        rate: usize,
+        bytes: usize,
+    ) -> (Instant, u64) {
         let mut refused = 0;
         for _ in 0..millis {
             for _ in 0..10 * rate {
-                match flow.admits(TARGET) {
-                    true => flow.begin(now, bytes),
+                match delay.admits(TARGET) {
+                    true => delay.begin(now, bytes),
                     false => refused += 1,
                 }
             }
             now = now + MILLIS;
-            (0..rate.min(flow.operations())).for_each(|_| flow.end(now, bytes));
+            (0..rate.min(delay.operations())).for_each(|_| delay.end(now, bytes));
         }
         (now, refused)
     }
@@ -241,48 +247,52 @@ mod tests {
     #[test]
     fn what_is_under_way_comes_near_what_is_done_in_the_time_that_may_pass() {
         for (rate, bytes) in [(5, 2_000), (50, 100), (400, 100), (10, 100_000)] {
-            let mut flow = Flow::in_groups();
-            let (_, refused) = flood(&mut flow, Instant::ZERO, 2_000, rate, bytes);
-            let wait = flow.operations() as f64 / rate as f64;
+            let mut delay = DelayEstimator::batched();
+            let (_, refused) = flood(&mut delay, Instant::ZERO, 2_000, rate, bytes);
+            let wait = delay.operations() as f64 / rate as f64;
             let least = if bytes < 1_000 { GROUP.operations as f64 / rate as f64 } else { 0.0 };
             assert!(
                 (80.0..=120.0_f64.max(least + 10.0)).contains(&wait),
                 "at {rate} in 1 ms a newcomer waits {wait} ms"
             );
             assert!(refused > 0);
-            assert!((flow.drain().as_secs_f64() * 1_000.0 / wait - 1.0).abs() < 0.2, "{:?}", flow.drain());
+            assert!(
+                (delay.drain_time().as_secs_f64() * 1_000.0 / wait - 1.0).abs() < 0.2,
+                "{:?}",
+                delay.drain_time()
+            );
         }
     }
 
     #[test]
     fn a_disk_that_becomes_slow_is_known_as_slow_soon() {
-        let mut flow = Flow::in_groups();
-        let (now, _) = flood(&mut flow, Instant::ZERO, 1_000, 100, 1_000);
-        let (now, _) = flood(&mut flow, now, 1_500, 10, 1_000);
-        assert!(flow.operations() <= 1_200, "{}", flow.operations());
-        let (_, _) = flood(&mut flow, now, 500, 100, 1_000);
-        assert!(flow.operations() >= 5_000, "and as fast again: {}", flow.operations());
+        let mut delay = DelayEstimator::batched();
+        let (now, _) = flood(&mut delay, Instant::ZERO, 1_000, 100, 1_000);
+        let (now, _) = flood(&mut delay, now, 1_500, 10, 1_000);
+        assert!(delay.operations() <= 1_200, "{}", delay.operations());
+        let (_, _) = flood(&mut delay, now, 500, 100, 1_000);
+        assert!(delay.operations() >= 5_000, "and as fast again: {}", delay.operations());
     }
 
     #[test]
     fn a_burst_is_let_in_and_a_stand_still_is_not() {
-        let mut flow = Flow::in_groups();
+        let mut delay = DelayEstimator::batched();
         let mut came = 0;
-        while flow.admits(TARGET) {
-            flow.begin(Instant::ZERO, 100);
+        while delay.admits(TARGET) {
+            delay.begin(Instant::ZERO, 100);
             came += 1;
         }
-        assert_eq!((came, flow.room(TARGET, 1)), (BURST.operations, 0));
-        (0..came / 4 * 3).for_each(|_| flow.end(Instant::ZERO, 100));
-        assert_eq!(flow.room(TARGET, 2), BURST.operations as usize / 4);
-        (0..came / 4 * 3).for_each(|_| flow.begin(Instant::ZERO, 100));
+        assert_eq!((came, delay.capacity(TARGET, 1)), (BURST.operations, 0));
+        (0..came / 4 * 3).for_each(|_| delay.end(Instant::ZERO, 100));
+        assert_eq!(delay.capacity(TARGET, 2), BURST.operations as usize / 4);
+        (0..came / 4 * 3).for_each(|_| delay.begin(Instant::ZERO, 100));
         let later = Instant::ZERO + Duration::from_secs(3);
-        (0..came).for_each(|_| flow.end(later, 100));
+        (0..came).for_each(|_| delay.end(later, 100));
         let mut came = 0;
-        flow.begin(later, 100);
-        flow.pass(later + Duration::from_secs(1));
-        while flow.admits(TARGET) && came < 100_000 {
-            flow.begin(later + Duration::from_secs(1), 100);
+        delay.begin(later, 100);
+        delay.advance(later + Duration::from_secs(1));
+        while delay.admits(TARGET) && came < 100_000 {
+            delay.begin(later + Duration::from_secs(1), 100);
             came += 1;
         }
         assert_eq!(came + 1, GROUP.operations, "nothing was done for a second");
@@ -292,19 +302,19 @@ mod tests {
     #[test]
     fn a_flood_in_groups_has_one_burst() {
         const BYTES: usize = 5_000;
-        let mut flow = Flow::in_groups();
+        let mut delay = DelayEstimator::batched();
         let (mut now, mut longest) = (Instant::ZERO, Duration::ZERO);
         let (mut group, mut waiting, mut ends) = (0, 0, now);
         for milli in 0..5_000 {
             for _ in 0..2 {
-                if flow.admits(TARGET) {
-                    flow.begin(now, BYTES);
+                if delay.admits(TARGET) {
+                    delay.begin(now, BYTES);
                     waiting += 1;
                 }
             }
             now = now + MILLIS;
             if now >= ends {
-                (0..group).for_each(|_| flow.end(now, BYTES));
+                (0..group).for_each(|_| delay.end(now, BYTES));
                 group = std::mem::take(&mut waiting);
                 let takes = MILLIS * (group * BYTES / 1_000) as u32;
                 ends = now + takes;
@@ -316,19 +326,19 @@ mod tests {
 
     #[test]
     fn large_values_after_small_ones_are_no_slow_disk() {
-        let mut flow = Flow::in_groups();
+        let mut delay = DelayEstimator::batched();
         let mut now = Instant::ZERO;
         for _ in 0..1_000 {
-            flow.begin(now, 100);
+            delay.begin(now, 100);
             now = now + MILLIS / 5;
-            flow.end(now, 100);
+            delay.end(now, 100);
         }
         for _ in 0..8 {
-            assert!(flow.admits(TARGET));
-            flow.begin(now, 16 << 20);
+            assert!(delay.admits(TARGET));
+            delay.begin(now, 16 << 20);
         }
-        flow.pass(now + 20 * MILLIS);
-        assert!(flow.admits(TARGET), "a small one behind them");
-        assert!(flow.drain() < TARGET);
+        delay.advance(now + 20 * MILLIS);
+        assert!(delay.admits(TARGET), "a small one behind them");
+        assert!(delay.drain_time() < TARGET);
     }
 }

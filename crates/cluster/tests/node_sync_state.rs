@@ -3,8 +3,8 @@
 mod node_support;
 
 use cluster::{
-    Asker, DialFailure, Effect, Event, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex,
-    NodeSet, PeerHello, PeerState, RebuildReason, Standing, StoreRequest,
+    DialFailure, Effect, Event, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex, NodeSet,
+    PeerHello, PeerState, RebuildReason, Requester, StoreRequest, SyncState,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
@@ -17,8 +17,8 @@ fn founded_without_the_third(seed: u64) -> World {
     (0..2).for_each(|host| world.start(host));
     world.run(3 * SECOND);
     for host in 0..2 {
-        assert_eq!(world.standing(host), Standing::Settled);
-        assert!((0..2).all(|peer| world.seen(host, peer).believed));
+        assert_eq!(world.sync_state(host), SyncState::Settled);
+        assert!((0..2).all(|peer| world.seen(host, peer).read_eligible));
     }
     world
 }
@@ -26,19 +26,19 @@ fn founded_without_the_third(seed: u64) -> World {
 /// Whether all hosts run, are settled and are believed by all.
 fn are_all_believed(world: &World) -> bool {
     let hosts = || 0..world.hosts.len();
-    hosts().all(|host| world.standing(host) == Standing::Settled && world.node(host).is_ready())
-        && hosts().all(|host| hosts().all(|peer| world.seen(host, peer).believed))
+    hosts().all(|host| world.sync_state(host) == SyncState::Settled && world.node(host).is_ready())
+        && hosts().all(|host| hosts().all(|peer| world.seen(host, peer).read_eligible))
 }
 
 /// Whether this host is believed by the one that knows better, host 2.
 fn is_told(world: &World, host: usize) -> bool {
-    world.hosts[2].node.is_some() && world.seen(2, host).believed
+    world.hosts[2].node.is_some() && world.seen(2, host).read_eligible
 }
 
 /// Whether any host believes this one.
-fn is_believed(world: &World, of: usize) -> bool {
+fn is_read_eligible(world: &World, of: usize) -> bool {
     let runs = |host: &usize| world.hosts[*host].node.is_some();
-    (0..world.hosts.len()).filter(runs).any(|host| world.seen(host, of).believed)
+    (0..world.hosts.len()).filter(runs).any(|host| world.seen(host, of).read_eligible)
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn the_operators_word_settles_no_minority() {
     world.limits.new_cluster = true;
     world.start(0);
     world.run(10 * SECOND);
-    assert_eq!(world.standing(0), Standing::Unsettled);
-    assert!(world.node(0).is_ready() && !world.seen(0, 0).believed);
+    assert_eq!(world.sync_state(0), SyncState::Unsettled);
+    assert!(world.node(0).is_ready() && !world.seen(0, 0).read_eligible);
 }
 
 /// The operator was wrong: the third node holds what the two had acknowledged. Whatever crashes in between, they
@@ -76,7 +76,7 @@ fn a_node_that_settled_by_the_operators_word_rebuilds_when_a_peer_contradicts_it
         world.limits.new_cluster = true;
         (0..2).for_each(|host| world.start(host));
         world.run(3 * SECOND);
-        assert_eq!([world.standing(0), world.standing(1)], [Standing::Settled; 2]);
+        assert_eq!([world.sync_state(0), world.sync_state(1)], [SyncState::Settled; 2]);
         let name_of_new = world.name_where("new", 3, |_| true);
         let new = world.write(0, &name_of_new, 3, &[2]);
         world.start(2);
@@ -107,8 +107,8 @@ fn the_operators_word_left_standing_does_not_hide_a_lost_disk() {
     world.run(10 * MILLISECOND);
     world.start(2);
     world.run_until(SECOND, "it knows", |world| {
-        assert!(!is_believed(world, 2));
-        world.standing(2) == Standing::Rebuilding
+        assert!(!is_read_eligible(world, 2));
+        world.sync_state(2) == SyncState::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
 }
@@ -155,7 +155,7 @@ fn a_rebuild_without_a_node_that_kept_its_data_is_told_as_such() {
     for host in 0..3 {
         // As after a loss that the directory shows.
         world.lose_disk(host);
-        world.hosts[host].store.record.standing = Standing::Rebuilding;
+        world.hosts[host].store.record.sync_state = SyncState::Rebuilding;
         world.hosts[host].events.clear();
     }
     (0..3).for_each(|host| world.start(host));
@@ -214,8 +214,8 @@ fn observe(world: &World, hlc: Hlc) {
 fn rebuilds_and_is_not_believed_before(mut world: World, name: &str) {
     world.start(2);
     world.run_until(2 * SECOND, "it knows", |world| {
-        assert!(!is_believed(world, 2));
-        world.standing(2) == Standing::Rebuilding
+        assert!(!is_read_eligible(world, 2));
+        world.sync_state(2) == SyncState::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
     assert!(world.version_at(2, name).is_some());
@@ -223,7 +223,7 @@ fn rebuilds_and_is_not_believed_before(mut world: World, name: &str) {
     for host in [2, 0, 1, 2] {
         world.restart(host);
         world.run_until(20 * SECOND, "all are settled", |world| {
-            rebuilds_again |= (0..3).any(|host| world.standing(host) == Standing::Rebuilding);
+            rebuilds_again |= (0..3).any(|host| world.sync_state(host) == SyncState::Rebuilding);
             are_all_believed(world)
         });
         world.run(SECOND);
@@ -261,7 +261,7 @@ fn a_rolled_back_directory_is_found_out_through_any_crash() {
         let (mut world, name) = rolled_back(9, 1, 1);
         let check = |world: &World| {
             let is_filled = world.version_at(2, &name).is_some();
-            assert!(is_filled || !is_believed(world, 2), "crash {crash_at}");
+            assert!(is_filled || !is_read_eligible(world, 2), "crash {crash_at}");
             is_filled
         };
         for _ in 0..4 {
@@ -284,9 +284,9 @@ fn a_rolled_back_node_rebuilds_also_when_the_peer_that_knows_it_comes_later() {
     (0..2).for_each(|host| world.crash(host));
     world.start(2);
     world.run(10 * SECOND);
-    assert_eq!(world.standing(2), Standing::Settled, "no peer is there to contradict it");
+    assert_eq!(world.sync_state(2), SyncState::Settled, "no peer is there to contradict it");
     (0..2).for_each(|host| world.start(host));
-    world.run_until(2 * SECOND, "it knows", |world| world.standing(2) == Standing::Rebuilding);
+    world.run_until(2 * SECOND, "it knows", |world| world.sync_state(2) == SyncState::Rebuilding);
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
     assert!(world.version_at(2, &name).is_some());
 }
@@ -312,7 +312,7 @@ fn restarts_of_any_kind_are_no_reason_to_rebuild() {
         world.restart(host);
         let after = Duration::from_millis(world.rng.below(400));
         world.run(after);
-        assert!((0..3).all(|host| world.standing(host) == Standing::Settled), "round {round}");
+        assert!((0..3).all(|host| world.sync_state(host) == SyncState::Settled), "round {round}");
     }
     world.net.loss = 0.0;
     world.run(10 * SECOND);
@@ -325,13 +325,13 @@ fn records_without_lives_are_taken_as_they_are() {
     (0..3).for_each(|host| world.crash(host));
     for host in 0..3 {
         let record = &mut world.hosts[host].store.record;
-        record.own_lives = cluster::OwnLives::default();
-        record.peer_lives.clear();
+        record.own_generations = cluster::GenerationHistory::default();
+        record.peer_generations.clear();
     }
     (0..3).for_each(|host| world.start(host));
     world.run_until(SECOND, "all are settled", are_all_believed);
     world.run(SECOND);
-    assert!((0..3).all(|host| world.hosts[host].store.record.peer_lives.len() == 2));
+    assert!((0..3).all(|host| world.hosts[host].store.record.peer_generations.len() == 2));
 }
 
 /// A process on a copy of host 1's directory, which calls itself host 1 and is not at its address.
@@ -339,14 +339,14 @@ fn copy_arrives(world: &mut World, link: LinkId) -> Vec<Effect> {
     let hello = PeerHello {
         node: NodeIndex(1),
         tag: NodeTag(2),
-        asker: Asker::Node,
+        requester: Requester::Node,
         incarnation: Incarnation(0xc0b1),
         clock: Hlc::ZERO,
-        standing: Standing::Unsettled,
+        sync_state: SyncState::Unsettled,
     };
     let (now, node) = world.node_mut(0);
     while node.poll_effect().is_some() {}
-    node.handle_link(now, LinkEvent::Arrived { link, hello });
+    node.handle_link(now, LinkEvent::AdmissionRequested { link, hello });
     std::iter::from_fn(|| node.poll_effect()).collect()
 }
 
@@ -385,7 +385,7 @@ fn copy_of_first(world: &World) -> (Node, Now) {
 }
 
 fn is_first_believed(node: &Node) -> bool {
-    node.view().peer(NodeIndex(0)).believed
+    node.view().peer(NodeIndex(0)).read_eligible
 }
 
 /// With `ack=1` the copy would answer from its own disk. That its peers restart or die proves nothing.
@@ -410,11 +410,11 @@ fn a_copy_that_is_refused_for_what_it_is_rebuilds_also_in_a_later_life() {
         world.node_mut(0).1.handle_link(now, refused);
         world.run(MILLISECOND);
     }
-    assert_eq!(world.standing(0), Standing::Rebuilding);
+    assert_eq!(world.sync_state(0), SyncState::Rebuilding);
     let missed = world.write(2, &name, 3, &[]);
     world.restart(0);
     world.run(SECOND);
-    assert!(world.standing(0) == Standing::Rebuilding && !world.seen(0, 0).believed);
+    assert!(world.sync_state(0) == SyncState::Rebuilding && !world.seen(0, 0).read_eligible);
     world.start(1);
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
     assert_eq!(world.version_at(0, &name), Some(missed));
@@ -440,9 +440,9 @@ fn an_original_that_a_peer_does_not_admit_any_more_is_not_believed_until_it_is_h
         world.node_mut(0).1.handle_link(now, refused);
         world.run(MILLISECOND);
     }
-    assert!(!world.seen(0, 0).believed);
+    assert!(!world.seen(0, 0).read_eligible);
     world.start(1);
-    world.run_until(5 * SECOND, "it is admitted and heard", |world| world.seen(0, 0).believed);
+    world.run_until(5 * SECOND, "it is admitted and heard", |world| world.seen(0, 0).read_eligible);
 }
 
 /// The copy ran while the original was down. What it wrote, counting itself, the original lacks.
@@ -459,8 +459,8 @@ fn an_original_beside_which_a_copy_ran_is_rebuilt() {
     world.run(10 * MILLISECOND);
     world.start(1);
     world.run_until(SECOND, "the original knows", |world| {
-        assert!(!is_believed(world, 1));
-        world.standing(1) == Standing::Rebuilding
+        assert!(!is_read_eligible(world, 1));
+        world.sync_state(1) == SyncState::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_believed);
 }
@@ -468,11 +468,11 @@ fn an_original_beside_which_a_copy_ran_is_rebuilt() {
 #[test]
 fn a_contradicted_node_counts_for_nothing_though_its_disk_takes_no_record() {
     let (mut world, _) = rolled_back(15, 1, 1);
-    world.hosts[2].store.fails = |request| matches!(request, StoreRequest::Remember { .. });
+    world.hosts[2].store.fails = |request| matches!(request, StoreRequest::PersistRecord { .. });
     world.start(2);
     for _ in 0..300 {
         world.run(10 * MILLISECOND);
-        assert!(!is_believed(&world, 2));
+        assert!(!is_read_eligible(&world, 2));
     }
 }
 
@@ -492,10 +492,14 @@ fn is_filled_only_with_host_4(mut world: World, name: &str) {
     world.limits.default_from = 5;
     world.start(0);
     world.run(30 * SECOND);
-    assert_eq!(world.standing(0), Standing::Rebuilding, "what was written for three may be on host 4 alone");
+    assert_eq!(
+        world.sync_state(0),
+        SyncState::Rebuilding,
+        "what was written for three may be on host 4 alone"
+    );
     assert_eq!(world.version_at(0, name), None);
     world.start(4);
-    world.run_until(30 * SECOND, "it is filled", |world| world.standing(0) == Standing::Settled);
+    world.run_until(30 * SECOND, "it is filled", |world| world.sync_state(0) == SyncState::Settled);
     assert!(world.version_at(0, name).is_some());
 }
 
