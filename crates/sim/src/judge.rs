@@ -208,7 +208,7 @@ impl Judge {
         let latest_wall = self.latest_for(Some(scanned.greatest_wall));
         ranges::check(scanned, &floors, &self.issue, latest_wall)?;
         let is_short = scanned.came.is_some_and(|(_, last)| last - scanned.began < self.snapshot_age);
-        if scanned.scan.scope == ScanScope::Node && is_short {
+        if scanned.scan.scope == ScanScope::Node && is_short && !scanned.lost_snapshot {
             one_snapshot::check(scanned, &self.stored, &self.issue)?;
         }
         Ok(())
@@ -325,6 +325,11 @@ impl Judge {
     /// Commands that a node has not answered.
     pub(crate) fn under_way_at(&self, node: NodeIndex) -> Vec<RequestId> {
         self.under_way.get(&node).into_iter().flatten().copied().collect()
+    }
+
+    /// Takes note that a node dropped a snapshot for its memory.
+    pub(crate) fn lost_snapshot(&mut self, node: NodeIndex) {
+        self.scans.lost_snapshot(node);
     }
 
     /// Takes note of what the wall clock of a node shows, and whether it is wrong.

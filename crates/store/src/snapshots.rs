@@ -25,6 +25,7 @@ use engine::iter::Cursor;
 use engine::{Engine, Snapshot, SnapshotCursor};
 use env::Clock;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stdx::Instant;
@@ -46,6 +47,7 @@ pub(crate) struct Snapshots {
     clock: Arc<dyn Clock>,
     age_max: Duration,
     table: Mutex<Table>,
+    dropped_for_memory: AtomicU64,
 }
 
 #[derive(Default)]
@@ -85,7 +87,7 @@ pub(crate) struct Borrowed {
 impl Snapshots {
     /// A table without snapshots, each of which will be kept for `age_max`.
     pub(crate) fn new(clock: Arc<dyn Clock>, age_max: Duration) -> Self {
-        Self { clock, age_max, table: Mutex::default() }
+        Self { clock, age_max, table: Mutex::default(), dropped_for_memory: AtomicU64::new(0) }
     }
 
     /// A cursor in the snapshot `id`, for a page that begins at `from`. One that is not kept, or is too old, is taken
@@ -168,14 +170,26 @@ impl Snapshots {
         _ended = table.kept.remove(&id);
     }
 
-    /// Drops those that are too old, of the others the cursors that stand idle, and the oldest while all hold too much.
-    pub(crate) fn expire(&self, engine: &Engine) {
+    /// Drops snapshots that are too old and cursors that have been idle for too long. Then drops the oldest snapshots
+    /// until the rest hold at most [`Engine::held_bytes_max`].
+    ///
+    /// Returns the number of snapshots that were dropped for their memory.
+    pub(crate) fn expire(&self, engine: &Engine) -> usize {
         self.drop_aged();
+        let mut dropped = 0;
         while engine.held_bytes() > engine.held_bytes_max()
             && let Some(oldest) = self.take_oldest()
         {
             drop(oldest);
+            dropped += 1;
         }
+        self.dropped_for_memory.fetch_add(dropped as u64, Ordering::Relaxed);
+        dropped
+    }
+
+    /// Snapshots that were dropped for their memory since the store was opened.
+    pub(crate) fn dropped_for_memory(&self) -> u64 {
+        self.dropped_for_memory.load(Ordering::Relaxed)
     }
 
     fn drop_aged(&self) {

@@ -165,10 +165,12 @@ impl Store {
         WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
     }
 
-    /// Lets go of the snapshots that have been kept for too long, or hold too much of memory. To be called about once a second: what a reader that
-    /// stalls holds back is given free by nothing else.
-    pub fn expire_snapshots(&self) {
-        self.snapshots.expire(&self.engine);
+    /// Releases the snapshots that are too old, and the oldest ones while all hold too much memory. The host calls this
+    /// about once a second: nothing else releases what a stalled reader holds.
+    ///
+    /// Returns the number of snapshots that were released for their memory. Their scans continue on newer data.
+    pub fn expire_snapshots(&self) -> usize {
+        self.snapshots.expire(&self.engine)
     }
 
     /// Sets the horizon: the time by which compaction may delete what has expired, or was deleted a grace period
@@ -179,6 +181,11 @@ impl Store {
         if self.engine.options().horizon == HorizonSource::Host {
             self.engine.set_horizon(wall, exchanged_to);
         }
+    }
+
+    /// Snapshots that were released for their memory since the store was opened.
+    pub fn snapshots_dropped_for_memory(&self) -> u64 {
+        self.snapshots.dropped_for_memory()
     }
 
     /// How many snapshots are kept for pages to come.

@@ -153,7 +153,8 @@ fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
         store.engine().flush().unwrap();
     }
     write_at(rounds + 1);
-    store.expire_snapshots();
+    assert_eq!(store.expire_snapshots(), 1);
+    assert_eq!(store.snapshots_dropped_for_memory(), 1);
     assert!(store.engine().held_bytes() <= bytes_max);
     assert_eq!(store.open_snapshots() as u64, rounds - 1, "no more than must be");
     let seen = |number| entries(&page(&store, &rest(number)).0).remove(0).1.meta.version;

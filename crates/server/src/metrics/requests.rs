@@ -160,6 +160,12 @@ fn room(out: &mut Exposition, scene: &Scene<'_>) {
         "Snapshots kept for pages to come, for ranges of this node and of others.",
     )
     .count(&[], snapshots);
+    let dropped = local.map_or(0, |local| local.store.snapshots_dropped_for_memory());
+    out.counter(
+        "veche_range_snapshots_dropped_total",
+        "Snapshots that were dropped for their memory before their age; their ranges continue on newer data.",
+    )
+    .count(&[], dropped);
 }
 
 fn read_pool(out: &mut Exposition, scene: &Scene<'_>) {

@@ -1,5 +1,6 @@
 //! A scan of one node that is shorter than snapshots are kept shows one moment: there is a time between its begin and
-//! its first page at which the node held just what was seen.
+//! its first page at which the node held just what was seen. Scans during which the node dropped a snapshot for its
+//! memory are not checked: docs/consistency.md excepts them.
 //!
 //! What a node has made durable without saying so, for it ended before, may have been there at any time. Keys whose
 //! values expire are left out: when they do is a matter of clocks.
@@ -109,6 +110,7 @@ mod tests {
             greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
             came: Some((Nanos(20), Nanos(30))),
+            lost_snapshot: false,
             ended: Some((Nanos(30), ScanEnd::Complete)),
         }
     }

@@ -52,6 +52,8 @@ pub struct Scanned {
     pub seen: Vec<Seen>,
     /// When the first page came, and the last so far.
     pub came: Option<(Nanos, Nanos)>,
+    /// Whether the node dropped a snapshot for its memory while the scan went on. The scan may show two moments.
+    pub lost_snapshot: bool,
     /// When it ended, and how.
     pub ended: Option<(Nanos, ScanEnd)>,
 }
@@ -170,6 +172,13 @@ impl Scans {
     /// Scans that a node has not ended.
     pub fn open_at(&self, node: NodeIndex) -> Vec<ScanId> {
         self.open.iter().copied().filter(|id| self.get(*id).node == node).collect()
+    }
+
+    /// Takes note that a node dropped a snapshot for its memory, which one of its open scans may have used.
+    pub fn lost_snapshot(&mut self, node: NodeIndex) {
+        for id in self.open_at(node) {
+            self.scans[id.0 as usize].lost_snapshot = true;
+        }
     }
 
     /// Takes note of what the wall clock of a node shows.

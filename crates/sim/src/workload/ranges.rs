@@ -97,6 +97,7 @@ impl World {
             greatest_wall: least_wall,
             seen: Vec::new(),
             came: None,
+            lost_snapshot: false,
             ended: None,
         });
         let request = self.judge.scans.call(id, self.now);

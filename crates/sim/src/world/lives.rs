@@ -172,9 +172,7 @@ impl World {
         let plant = self.scenario.plant;
         let notes_alive = self.scenario.has_short_absences();
         let Some(process) = self.process(place) else { return };
-        if plant != Some(Plant::SnapshotsKept) {
-            process.store.expire_snapshots();
-        }
+        let dropped = if plant == Some(Plant::SnapshotsKept) { 0 } else { process.store.expire_snapshots() };
         if process.store.check_presence().is_err() {
             // As the server does: it ends, and its next start judges the absence.
             return self.end_process(place.node, Ending::Kill, Some(START_AGAIN));
@@ -187,6 +185,9 @@ impl World {
         }
         // A failure leaves the older mark, which stays true.
         let _ = process.store.note_log_end();
+        if dropped > 0 {
+            self.judge.lost_snapshot(place.node);
+        }
         if self.ends_if_stopped(place) {
             return;
         }
