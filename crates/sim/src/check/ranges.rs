@@ -126,6 +126,7 @@ mod tests {
             greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
             came: None,
+            lost_snapshot: false,
             ended: Some((Nanos(9), ended)),
         }
     }

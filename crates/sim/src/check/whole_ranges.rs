@@ -63,6 +63,7 @@ mod tests {
             greatest_wall: NOW,
             seen: seen.map(see).into_iter().collect(),
             came: None,
+            lost_snapshot: false,
             ended: Some((Nanos(9), ScanEnd::Complete)),
         };
         check(&scanned, &held.map(|meta| (key(), meta)).into_iter().collect(), NOW).is_ok()
