@@ -14,7 +14,7 @@ use crate::files;
 use crate::mount::{Mounted, ROOT};
 use crate::progress::{Meter, Observer, Progress};
 use crate::repository::{BackupFile, Manifest, Repository};
-use engine::{Verified, VerifyProgress};
+use engine::{VerifyProgress, VerifyReport};
 use env::{Env, Fs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,7 +34,7 @@ pub struct RepositoryReport {
     /// Objects that no backup names: an interrupted backup left them, and the next one uses or removes them.
     pub unneeded: usize,
     /// What the newest backup holds; `None` when there is none, or it is damaged.
-    pub newest: Option<Verified>,
+    pub newest: Option<VerifyReport>,
     /// All that is not as it was written.
     pub damage: Vec<CtlError>,
 }
@@ -136,7 +136,7 @@ fn check_blocks(
     repository: &Repository,
     manifest: &Manifest,
     progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<Verified, Vec<CtlError>> {
+) -> Result<VerifyReport, Vec<CtlError>> {
     let mounted = Arc::new(Mounted::new(repository, manifest));
     let fs: Arc<dyn Fs> = Arc::clone(&mounted) as _;
     let env = Env { fs, clock: Arc::clone(&env.clock) };

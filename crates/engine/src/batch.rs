@@ -6,7 +6,7 @@
 //! A cell that no record can hold makes the whole batch invalid, so that no part of it is written.
 
 use crate::Error;
-use crate::disk::Need;
+use crate::disk::DiskDemand;
 use crate::wal::record::{RECORD_BYTES_MAX, RecordBuilder};
 use stdx::{CellKind, CellRef};
 
@@ -14,8 +14,8 @@ use stdx::{CellKind, CellRef};
 #[derive(Debug, Default)]
 pub struct Batch {
     record: RecordBuilder,
-    need: Need,
-    precedes: bool,
+    demand: DiskDemand,
+    bypasses_stalls: bool,
     /// Why the batch cannot be written: the first cell that was refused.
     refusal: Option<String>,
 }
@@ -38,15 +38,15 @@ impl Batch {
     /// of it is written, and [`Engine::submit`](crate::Engine::submit) and [`Engine::write`](crate::Engine::write)
     /// answer [`Error::Invalid`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
-        self.need = self.need.max(match cell.meta.kind {
-            CellKind::Value => Need::Room,
-            CellKind::Tombstone => Need::Reserve,
+        self.demand = self.demand.max(match cell.meta.kind {
+            CellKind::Value => DiskDemand::Value,
+            CellKind::Tombstone => DiskDemand::Delete,
         });
-        self.put_within_reserve(key, cell);
+        self.put_critical(key, cell);
     }
 
     /// As [`Batch::put`], for a cell without which the host cannot go on: it is taken as long as the disk takes it.
-    pub fn put_within_reserve(&mut self, key: &[u8], cell: CellRef<'_>) {
+    pub fn put_critical(&mut self, key: &[u8], cell: CellRef<'_>) {
         match self.refusal_of(key, cell) {
             None => self.record.push(key, cell),
             refusal => self.refusal = self.refusal.take().or(refusal),
@@ -75,8 +75,8 @@ impl Batch {
 
     /// It is let in whatever waits, and however full the memtables are: for a little now and then that the host cannot
     /// go on without.
-    pub const fn precede(&mut self) {
-        self.precedes = true;
+    pub const fn bypass_stalls(&mut self) {
+        self.bypasses_stalls = true;
     }
 
     /// Cells in the batch, those aside that were refused.
@@ -95,12 +95,12 @@ impl Batch {
     }
 
     /// What it needs of the disk: what the cell needs that needs most.
-    pub(crate) fn need(&self) -> Need {
-        self.need
+    pub(crate) fn demand(&self) -> DiskDemand {
+        self.demand
     }
 
-    pub(crate) fn precedes(&self) -> bool {
-        self.precedes
+    pub(crate) fn bypasses_stalls(&self) -> bool {
+        self.bypasses_stalls
     }
 
     pub(crate) fn into_record(self) -> RecordBuilder {

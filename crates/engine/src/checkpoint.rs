@@ -93,7 +93,7 @@ impl Engine {
     /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: they
     /// are removed one after the other, as all that is obsolete. Their files stay whole for processes that have them open.
     /// What cannot be taken is left where it is, and so is all that symbolic links lead to.
-    pub fn take_back(&self, dir: &Path) {
+    pub fn reclaim_checkpoint(&self, dir: &Path) {
         let Shared { env, paths, obsolete, checkpointing, .. } = &*self.shared;
         let _one_at_a_time = checkpointing.lock();
         let of_checkpoint = Paths::new(dir).tables();
@@ -108,7 +108,7 @@ impl Engine {
                 matches!(env.fs.link_count(&from), Ok(1)) && matches!(env.fs.exists(&to), Ok(false));
             // In between no name can come: only live tables are linked, and each of these has its name here.
             if is_nobodys && env.fs.rename(&from, &to).is_ok() {
-                obsolete.is_shared(id);
+                obsolete.mark_shared(id);
                 obsolete.add(id);
             }
         }
@@ -117,8 +117,8 @@ impl Engine {
 
 /// Tables of `levels` that are set aside.
 fn damaged_in(shared: &Shared, levels: &Levels) -> BTreeSet<TableId> {
-    let set_aside = shared.jobs.damaged.set_aside.lock();
-    levels.iter().map(|(_, table)| table.id()).filter(|id| set_aside.contains_key(id)).collect()
+    let quarantined = shared.jobs.damaged.quarantined.lock();
+    levels.iter().map(|(_, table)| table.id()).filter(|id| quarantined.contains_key(id)).collect()
 }
 
 fn refuse_taken(shared: &Shared, dir: &Path) -> Result<(), Error> {
@@ -157,7 +157,7 @@ fn fill(
     let tables = paths.tables();
     fs.create_dir_all_durably(&tables).map_err(|error| Error::io("make", &tables, error))?;
     for (_, table) in levels.iter() {
-        shared.obsolete.is_shared(table.id());
+        shared.obsolete.mark_shared(table.id());
         link(shared, table.path(), &paths.table(table.id()))?;
     }
     fs.sync_dir(&tables).map_err(|error| Error::io("sync", &tables, error))?;

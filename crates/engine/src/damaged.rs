@@ -2,7 +2,7 @@
 //!
 //! **Promise.** A table of which a block is damaged costs what is in that block, and nothing else: reads of those keys
 //! fail and name the file, all others go on, and compaction goes on without the table. Nothing of it is given up
-//! before the host says that it has what was lost from elsewhere ([`Engine::give_up`]); then [`heal`](crate::heal)
+//! before the host says that it has what was lost from elsewhere ([`Engine::allow_replacement`]); then [`heal`](crate::heal)
 //! replaces the table, and reads succeed again.
 //!
 //! **Mechanism.** Whoever cannot read a table makes it *suspected*, and it is looked at from end to end. One that is
@@ -27,20 +27,20 @@ use stdx::WallTime;
 
 /// What is known of tables that cannot be read.
 #[derive(Debug, Default)]
-pub(crate) struct Damaged {
+pub(crate) struct DamagedTables {
     /// Those that are to be looked at.
     pub(crate) suspected: Mutex<BTreeSet<TableId>>,
-    pub(crate) set_aside: Mutex<BTreeMap<TableId, SetAside>>,
+    pub(crate) quarantined: Mutex<BTreeMap<TableId, QuarantinedTable>>,
 }
 
 /// A table that was set aside.
 #[derive(Debug)]
-pub(crate) struct SetAside {
+pub(crate) struct QuarantinedTable {
     path: PathBuf,
     dead_from: Option<WallTime>,
     pub(crate) lost: Vec<LostKeys>,
     /// The host has what was lost, if anything was.
-    pub(crate) is_given_up: bool,
+    pub(crate) is_replaceable: bool,
 }
 
 /// A table that cannot be read back.
@@ -60,14 +60,14 @@ pub struct DamagedTable {
 impl Engine {
     /// The tables that were set aside because they cannot be read.
     pub fn damaged_tables(&self) -> Vec<DamagedTable> {
-        let set_aside = self.shared.jobs.damaged.set_aside.lock();
-        let described = |(&id, table): (&TableId, &SetAside)| DamagedTable {
+        let quarantined = self.shared.jobs.damaged.quarantined.lock();
+        let described = |(&id, table): (&TableId, &QuarantinedTable)| DamagedTable {
             id,
             path: table.path.clone(),
             lost: table.lost.clone(),
             dead_from: table.dead_from,
         };
-        set_aside.iter().map(described).collect()
+        quarantined.iter().map(described).collect()
     }
 
     /// Takes note of an error of a read. If it is one of a table, that is looked at by
@@ -80,10 +80,10 @@ impl Engine {
 
     /// The host has all cells that may have been lost with these ranges of a table from elsewhere, durable in this
     /// engine: the table may be replaced by what can be read of it. Nothing happens when the table has lost others.
-    pub fn give_up(&self, id: TableId, lost: &[LostKeys]) {
-        let mut set_aside = self.shared.jobs.damaged.set_aside.lock();
-        if let Some(table) = set_aside.get_mut(&id).filter(|table| table.lost == lost) {
-            table.is_given_up = true;
+    pub fn allow_replacement(&self, id: TableId, lost: &[LostKeys]) {
+        let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
+        if let Some(table) = quarantined.get_mut(&id).filter(|table| table.lost == lost) {
+            table.is_replaceable = true;
             self.shared.signals.compact.notify();
         }
     }
@@ -92,24 +92,24 @@ impl Engine {
     pub(crate) fn suspect(&self, path: &Path) -> bool {
         let Some(id) = table_of_file(path) else { return false };
         let damaged = &self.shared.jobs.damaged;
-        if !damaged.set_aside.lock().contains_key(&id) && damaged.suspected.lock().insert(id) {
+        if !damaged.quarantined.lock().contains_key(&id) && damaged.suspected.lock().insert(id) {
             self.shared.signals.compact.notify();
         }
         true
     }
 
     /// Goes on without a table, which no plan has and none is to have any more.
-    pub(crate) fn set_aside(&self, level: usize, table: &Table, lost: Vec<LostKeys>) -> Result<(), Error> {
-        self.bring_up(level, table)?;
+    pub(crate) fn quarantine(&self, level: usize, table: &Table, lost: Vec<LostKeys>) -> Result<(), Error> {
+        self.move_to_level0(level, table)?;
         tracing::error!(
             path = %table.path().display(),
             ranges_lost = lost.len(),
             "a table cannot be read back: it is set aside, and compaction goes on without it"
         );
-        let is_given_up = lost.is_empty();
+        let is_replaceable = lost.is_empty();
         let (path, dead_from) = (table.path().to_owned(), table.meta().droppable_from);
-        let entry = SetAside { path, dead_from, lost, is_given_up };
-        self.shared.jobs.damaged.set_aside.lock().insert(table.id(), entry);
+        let entry = QuarantinedTable { path, dead_from, lost, is_replaceable };
+        self.shared.jobs.damaged.quarantined.lock().insert(table.id(), entry);
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Engine {
         tables.find(|(_, table)| table.id() == id).map(|(level, table)| (level, Arc::clone(table)))
     }
 
-    fn bring_up(&self, level: usize, table: &Table) -> Result<(), Error> {
+    fn move_to_level0(&self, level: usize, table: &Table) -> Result<(), Error> {
         if level == 0 {
             return Ok(());
         }

@@ -33,19 +33,19 @@ const ZONE_TIME: Duration = Duration::from_secs(5);
 /// At the soft mark the rate is so many times the slowest.
 const RATE_SPAN: f64 = 32.0;
 /// The free space is looked at again when this part of what was left above the reserve was admitted, ...
-const LOOK_AGAIN_SHARE: u64 = 8;
+const CHECK_SHARE: u64 = 8;
 /// ... but not before so many bytes.
-const LOOK_AGAIN_BYTES_MIN: u64 = 64 << 10;
+const CHECK_BYTES_MIN: u64 = 64 << 10;
 
 /// How much room the disk has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum DiskRoom {
+pub enum DiskSpace {
     /// Enough.
     #[default]
-    Enough,
+    Ample,
     /// Writes are slowed.
-    Short,
+    Low,
     /// Values are refused.
     Full,
 }
@@ -54,7 +54,7 @@ pub enum DiskRoom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
     /// What it comes to.
-    pub room: DiskRoom,
+    pub space: DiskSpace,
     /// What was free when it was looked at last.
     pub available_bytes: u64,
     /// With less than this, values are refused.
@@ -67,14 +67,14 @@ pub struct DiskStats {
 
 /// What a batch needs of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
+pub(crate) enum DiskDemand {
     /// Whatever there is: the host cannot go on without it.
     #[default]
-    Last,
+    Critical,
     /// The part of the reserve that is for deletes.
-    Reserve,
+    Delete,
     /// Room beyond the reserve.
-    Room,
+    Value,
 }
 
 /// Whether writes may come, by the room on the disk.
@@ -89,25 +89,25 @@ pub(crate) struct DiskGuard {
     /// What deletes have taken since there was less than three quarters of the reserve.
     deleted_bytes: AtomicU64,
     /// Deletes were admitted that are in the active memtable still, for all that is known.
-    deletes_wait: AtomicBool,
+    has_unflushed_deletes: AtomicBool,
     full: AtomicBool,
     /// What the last look came to.
-    told: AtomicU8,
+    reported: AtomicU8,
 }
 
 impl DiskGuard {
     /// A guard that wants `wanted_bytes` in reserve on a disk of which `available_bytes` are free and the engine has
-    /// `held_bytes`.
-    pub(crate) fn new(wanted_bytes: u64, available_bytes: u64, held_bytes: u64) -> Self {
+    /// `engine_bytes`.
+    pub(crate) fn new(wanted_bytes: u64, available_bytes: u64, engine_bytes: u64) -> Self {
         let guard = Self {
             wanted_bytes,
-            usable_bytes: AtomicU64::new(available_bytes.saturating_add(held_bytes)),
+            usable_bytes: AtomicU64::new(available_bytes.saturating_add(engine_bytes)),
             available_bytes: AtomicU64::new(available_bytes),
             admitted_bytes: AtomicU64::new(0),
             deleted_bytes: AtomicU64::new(0),
-            deletes_wait: AtomicBool::new(false),
+            has_unflushed_deletes: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            told: AtomicU8::new(DiskRoom::Enough as u8),
+            reported: AtomicU8::new(DiskSpace::Ample as u8),
         };
         guard.full.store(available_bytes < guard.reserve_bytes(), Ordering::Relaxed);
         guard
@@ -117,17 +117,17 @@ impl DiskGuard {
         self.full.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn room(&self) -> DiskRoom {
+    pub(crate) fn space(&self) -> DiskSpace {
         match self.is_full() {
-            true => DiskRoom::Full,
-            false if self.left_bytes() < self.soft_bytes() => DiskRoom::Short,
-            false => DiskRoom::Enough,
+            true => DiskSpace::Full,
+            false if self.remaining_bytes() < self.soft_bytes() => DiskSpace::Low,
+            false => DiskSpace::Ample,
         }
     }
 
     pub(crate) fn stats(&self) -> DiskStats {
         DiskStats {
-            room: self.room(),
+            space: self.space(),
             available_bytes: self.available_bytes.load(Ordering::Relaxed),
             reserve_bytes: self.reserve_bytes(),
             soft_bytes: self.soft_bytes(),
@@ -136,22 +136,22 @@ impl DiskGuard {
     }
 
     /// What may still be written, as far as is known.
-    pub(crate) fn left_bytes(&self) -> u64 {
+    pub(crate) fn remaining_bytes(&self) -> u64 {
         let available = self.available_bytes.load(Ordering::Relaxed);
         available.saturating_sub(self.admitted_bytes.load(Ordering::Relaxed))
     }
 
     /// The file system had no room, whatever it says is free. The door stays closed until the next look.
-    pub(crate) fn found_full(&self) {
+    pub(crate) fn mark_full(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
 
     /// Whether a batch of `bytes` may be written; if so, it is counted.
-    pub(crate) fn admit(&self, need: Need, bytes: u64) -> bool {
-        let admits = match need {
-            Need::Last => true,
-            Need::Reserve => self.admits_delete(bytes),
-            Need::Room => self.admits_value(bytes),
+    pub(crate) fn admit(&self, demand: DiskDemand, bytes: u64) -> bool {
+        let admits = match demand {
+            DiskDemand::Critical => true,
+            DiskDemand::Delete => self.admits_delete(bytes),
+            DiskDemand::Value => self.admits_value(bytes),
         };
         if admits {
             self.admitted_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl DiskGuard {
     }
 
     fn admits_value(&self, bytes: u64) -> bool {
-        let left = self.left_bytes();
+        let left = self.remaining_bytes();
         let admits = !self.is_full() && left >= self.reserve_bytes().saturating_add(bytes);
         if !admits && left < self.reopen_bytes() {
             // From here on values are refused: so it is told, and no smaller one takes what is left.
@@ -170,9 +170,9 @@ impl DiskGuard {
     }
 
     fn admits_delete(&self, bytes: u64) -> bool {
-        self.deletes_wait.store(true, Ordering::Relaxed);
+        self.has_unflushed_deletes.store(true, Ordering::Relaxed);
         let quarter = self.reserve_bytes() / QUARTER;
-        if self.left_bytes() >= self.reserve_bytes() - quarter {
+        if self.remaining_bytes() >= self.reserve_bytes() - quarter {
             return true;
         }
         let taken = self.deleted_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -184,11 +184,11 @@ impl DiskGuard {
     }
 
     /// Whether so much was admitted since the last look that it is time for another.
-    pub(crate) fn wants_look(&self) -> bool {
+    pub(crate) fn is_check_due(&self) -> bool {
         let available = self.available_bytes.load(Ordering::Relaxed);
         let above = available.saturating_sub(self.reserve_bytes());
         let admitted = self.admitted_bytes.load(Ordering::Relaxed);
-        admitted >= (above / LOOK_AGAIN_SHARE).max(LOOK_AGAIN_BYTES_MIN)
+        admitted >= (above / CHECK_SHARE).max(CHECK_BYTES_MIN)
     }
 
     /// Takes note of the free space, of what the engine holds, and of what was admitted and is not written. Returns
@@ -196,35 +196,35 @@ impl DiskGuard {
     pub(crate) fn observe(
         &self,
         available_bytes: u64,
-        held_bytes: u64,
+        engine_bytes: u64,
         unwritten_bytes: u64,
-    ) -> Option<DiskRoom> {
-        self.see(available_bytes, held_bytes, unwritten_bytes);
+    ) -> Option<DiskSpace> {
+        self.update(available_bytes, engine_bytes, unwritten_bytes);
         let limit = if self.is_full() { self.reopen_bytes() } else { self.reserve_bytes() };
-        self.full.store(self.left_bytes() < limit, Ordering::Relaxed);
+        self.full.store(self.remaining_bytes() < limit, Ordering::Relaxed);
         if available_bytes >= self.reserve_bytes() {
             self.deleted_bytes.store(0, Ordering::Relaxed);
         }
-        let room = self.room();
-        (self.told.swap(room as u8, Ordering::Relaxed) != room as u8).then_some(room)
+        let space = self.space();
+        (self.reported.swap(space as u8, Ordering::Relaxed) != space as u8).then_some(space)
     }
 
     /// As [`DiskGuard::observe`], but leaves the door as it is.
-    pub(crate) fn see(&self, available_bytes: u64, held_bytes: u64, unwritten_bytes: u64) {
-        self.usable_bytes.fetch_max(available_bytes.saturating_add(held_bytes), Ordering::Relaxed);
+    pub(crate) fn update(&self, available_bytes: u64, engine_bytes: u64, unwritten_bytes: u64) {
+        self.usable_bytes.fetch_max(available_bytes.saturating_add(engine_bytes), Ordering::Relaxed);
         self.available_bytes.store(available_bytes, Ordering::Relaxed);
         self.admitted_bytes.store(unwritten_bytes, Ordering::Relaxed);
     }
 
     /// Whether deletes came since the last call that only a flush brings to where they free anything.
-    pub(crate) fn take_deletes(&self) -> bool {
-        self.deletes_wait.swap(false, Ordering::Relaxed)
+    pub(crate) fn take_unflushed_deletes(&self) -> bool {
+        self.has_unflushed_deletes.swap(false, Ordering::Relaxed)
     }
 
     /// How long `bytes` take at the rate that the room permits. Below the reserve only deletes come, unslowed.
     pub(crate) fn time_for(&self, bytes: u64) -> Duration {
         let (soft, reserve) = (self.soft_bytes(), self.reserve_bytes());
-        let left = self.left_bytes();
+        let left = self.remaining_bytes();
         if left >= soft || self.is_full() || soft == reserve {
             return Duration::ZERO;
         }
@@ -261,21 +261,21 @@ mod tests {
     fn it_closes_below_the_reserve_and_opens_at_a_quarter_more() {
         let guard = guard();
         assert_eq!(guard.observe(2_000, 0, 0), None);
-        assert_eq!(guard.observe(1_000, 0, 0), Some(DiskRoom::Short));
-        assert_eq!(guard.observe(999, 0, 0), Some(DiskRoom::Full));
+        assert_eq!(guard.observe(1_000, 0, 0), Some(DiskSpace::Low));
+        assert_eq!(guard.observe(999, 0, 0), Some(DiskSpace::Full));
         assert_eq!(guard.observe(1_249, 0, 0), None);
         assert!(guard.is_full());
-        assert_eq!(guard.observe(1_250, 0, 0), Some(DiskRoom::Short));
-        assert_eq!(guard.observe(2_000, 0, 0), Some(DiskRoom::Enough));
+        assert_eq!(guard.observe(1_250, 0, 0), Some(DiskSpace::Low));
+        assert_eq!(guard.observe(2_000, 0, 0), Some(DiskSpace::Ample));
     }
 
     #[test]
     fn a_door_that_a_failed_write_closed_is_told_at_the_next_look() {
         let guard = guard();
-        guard.found_full();
-        assert_eq!(guard.observe(500, 0, 0), Some(DiskRoom::Full));
+        guard.mark_full();
+        assert_eq!(guard.observe(500, 0, 0), Some(DiskSpace::Full));
         assert_eq!(guard.observe(1_100, 0, 0), None);
-        assert_eq!(guard.observe(9_000, 0, 0), Some(DiskRoom::Enough));
+        assert_eq!(guard.observe(9_000, 0, 0), Some(DiskSpace::Ample));
     }
 
     #[test]
@@ -292,36 +292,36 @@ mod tests {
     fn values_stop_at_the_reserve_without_another_look() {
         let guard = guard();
         guard.observe(3_000, 0, 0);
-        assert!(guard.admit(Need::Room, 1_500));
-        assert!(!guard.admit(Need::Room, 600), "it would reach into the reserve");
-        assert_eq!(guard.room(), DiskRoom::Short, "smaller ones are taken");
-        assert!(guard.admit(Need::Room, 500));
-        assert!(!guard.admit(Need::Room, 1));
-        assert!(guard.admit(Need::Last, 1_000_000));
+        assert!(guard.admit(DiskDemand::Value, 1_500));
+        assert!(!guard.admit(DiskDemand::Value, 600), "it would reach into the reserve");
+        assert_eq!(guard.space(), DiskSpace::Low, "smaller ones are taken");
+        assert!(guard.admit(DiskDemand::Value, 500));
+        assert!(!guard.admit(DiskDemand::Value, 1));
+        assert!(guard.admit(DiskDemand::Critical, 1_000_000));
     }
 
     #[test]
     fn a_value_that_is_refused_for_lack_of_room_finds_the_disk_full() {
         let guard = guard();
         guard.observe(1_240, 0, 0);
-        assert_eq!(guard.room(), DiskRoom::Short);
-        assert!(!guard.admit(Need::Room, 300));
-        assert_eq!(guard.room(), DiskRoom::Full);
-        assert!(!guard.admit(Need::Room, 1), "nor is a smaller one taken");
+        assert_eq!(guard.space(), DiskSpace::Low);
+        assert!(!guard.admit(DiskDemand::Value, 300));
+        assert_eq!(guard.space(), DiskSpace::Full);
+        assert!(!guard.admit(DiskDemand::Value, 1), "nor is a smaller one taken");
         guard.observe(1_249, 0, 0);
-        assert!(!guard.admit(Need::Room, 1));
+        assert!(!guard.admit(DiskDemand::Value, 1));
         guard.observe(1_250, 0, 0);
-        assert_eq!(guard.room(), DiskRoom::Short);
-        assert!(guard.admit(Need::Room, 1));
+        assert_eq!(guard.space(), DiskSpace::Low);
+        assert!(guard.admit(DiskDemand::Value, 1));
     }
 
     #[test]
     fn what_is_free_can_be_seen_without_opening_the_door() {
         let guard = guard();
-        guard.found_full();
-        guard.see(10, 0, 0);
-        assert_eq!((guard.room(), guard.stats().available_bytes), (DiskRoom::Full, 10));
-        guard.see(DISK, 0, 0);
+        guard.mark_full();
+        guard.update(10, 0, 0);
+        assert_eq!((guard.space(), guard.stats().available_bytes), (DiskSpace::Full, 10));
+        guard.update(DISK, 0, 0);
         assert!(guard.is_full());
     }
 
@@ -329,17 +329,17 @@ mod tests {
     fn deletes_have_a_part_of_the_reserve_and_no_more() {
         let guard = guard();
         guard.observe(760, 0, 0);
-        assert!(guard.admit(Need::Reserve, 20), "there are three quarters");
-        assert!(guard.admit(Need::Reserve, 150) && guard.admit(Need::Reserve, 100));
-        assert!(!guard.admit(Need::Reserve, 1), "they have had their quarter");
-        assert!(!guard.admit(Need::Reserve, 1), "and what was refused is not counted");
+        assert!(guard.admit(DiskDemand::Delete, 20), "there are three quarters");
+        assert!(guard.admit(DiskDemand::Delete, 150) && guard.admit(DiskDemand::Delete, 100));
+        assert!(!guard.admit(DiskDemand::Delete, 1), "they have had their quarter");
+        assert!(!guard.admit(DiskDemand::Delete, 1), "and what was refused is not counted");
         guard.observe(800, 0, 0);
-        assert!(guard.admit(Need::Reserve, 10), "something was freed");
+        assert!(guard.admit(DiskDemand::Delete, 10), "something was freed");
         guard.observe(700, 0, 0);
-        assert!(!guard.admit(Need::Reserve, 10), "but they had their part");
+        assert!(!guard.admit(DiskDemand::Delete, 10), "but they had their part");
         guard.observe(1_000, 0, 0);
         guard.observe(700, 0, 0);
-        assert!(guard.admit(Need::Reserve, 10));
+        assert!(guard.admit(DiskDemand::Delete, 10));
     }
 
     #[test]
@@ -364,10 +364,10 @@ mod tests {
     #[test]
     fn what_was_admitted_calls_for_another_look() {
         let guard = DiskGuard::new(1 << 20, 64 << 20, 0);
-        assert!(!guard.wants_look());
-        assert!(guard.admit(Need::Room, 9 << 20));
-        assert!(guard.wants_look());
+        assert!(!guard.is_check_due());
+        assert!(guard.admit(DiskDemand::Value, 9 << 20));
+        assert!(guard.is_check_due());
         guard.observe(60 << 20, 0, 0);
-        assert!(!guard.wants_look());
+        assert!(!guard.is_check_due());
     }
 }

@@ -1,23 +1,23 @@
-//! The engine itself: what its parts share, and how their states change.
+//! The engine itself: what its components share, and how their states change.
 
 use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
 use crate::compaction::Debt;
 use crate::disk::DiskGuard;
-use crate::held::Held;
 use crate::horizon::HorizonClock;
 use crate::jobs::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
+use crate::pinned_memtables::PinnedMemtables;
 use crate::pressure::{Backlog, Pacer, Pressure};
 use crate::signals::Signals;
-use crate::speed::Background;
 use crate::sstable::{Table, TableFiles, TableId, TableMeta};
 use crate::stats::Counters;
-use crate::view::{LoggedMemtable, Replayable, View};
-use crate::wal::{LogEnd, Meter, SegmentId, Settling, Spares, Wal};
+use crate::throughput::BackgroundThroughput;
+use crate::view::{LoggedMemtable, ReplayableMemtables, View};
+use crate::wal::{DeferredSync, LogEnd, SegmentId, Spares, Wal, WalStatus};
 use crate::{Error, Options, urgency};
 use arc_swap::ArcSwap;
 use env::{DirLock, Env};
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What the parts of one engine share.
+/// What the components of one engine share.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) paths: Paths,
@@ -64,21 +64,21 @@ pub(crate) struct Shared {
     /// The segment that the last group went to.
     pub(crate) log_segment: AtomicU64,
     pub(crate) spares: Arc<Spares>,
-    pub(crate) settling: Arc<Settling>,
-    pub(crate) wal_meter: Arc<Meter>,
+    pub(crate) deferred_sync: Arc<DeferredSync>,
+    pub(crate) wal_status: Arc<WalStatus>,
     /// The next active memtable, made ahead: making a large one takes milliseconds.
     pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
     next_memtable_id: AtomicU64,
     /// What left the view and is not freed.
-    pub(crate) held: Held,
+    pub(crate) pinned_memtables: PinnedMemtables,
     pub(crate) pacer: Pacer,
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundThroughput,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
     pub(crate) horizon: HorizonClock,
-    /// Held while a checkpoint is made.
+    /// PinnedMemtables while a checkpoint is made.
     pub(crate) checkpointing: Mutex<()>,
-    pub(crate) replayable: Mutex<Replayable>,
+    pub(crate) replayable: Mutex<ReplayableMemtables>,
     pub(crate) next_table_id: Arc<AtomicU64>,
     pub(crate) table_files: Arc<TableFiles>,
     /// Of tables that no manifest names and no reader holds any more.
@@ -92,8 +92,8 @@ pub(crate) struct Shared {
     _lock: Box<dyn DirLock>,
 }
 
-/// The parts that recovery found or made.
-pub(crate) struct Parts {
+/// The components that recovery found or made.
+pub(crate) struct Components {
     pub(crate) env: Env,
     pub(crate) paths: Paths,
     pub(crate) options: Options,
@@ -114,43 +114,43 @@ pub(crate) struct Parts {
 }
 
 impl Engine {
-    pub(crate) fn assemble(parts: Parts) -> Self {
-        let debt = Debt::of(&parts.view.levels, &parts.options);
+    pub(crate) fn assemble(components: Components) -> Self {
+        let debt = Debt::of(&components.view.levels, &components.options);
         let shared = Shared {
-            memtable_bytes: parts.memtable_bytes,
-            chunk_pool: parts.chunk_pool,
-            view: ArcSwap::from_pointee(parts.view),
+            memtable_bytes: components.memtable_bytes,
+            chunk_pool: components.chunk_pool,
+            view: ArcSwap::from_pointee(components.view),
             view_change: Mutex::new(()),
-            watermark: AtomicU64::new(parts.watermark.0),
-            commit_queue: Mutex::new(parts.queue),
-            log_segment: AtomicU64::new(parts.wal.segment().0),
-            spares: parts.wal.spares(),
-            settling: parts.wal.settling(),
-            wal_meter: parts.wal.meter(),
+            watermark: AtomicU64::new(components.watermark.0),
+            commit_queue: Mutex::new(components.queue),
+            log_segment: AtomicU64::new(components.wal.segment().0),
+            spares: components.wal.spares(),
+            deferred_sync: components.wal.deferred_sync(),
+            wal_status: components.wal.status(),
             spare_memtable: Mutex::new(None),
-            held: Held::default(),
-            next_memtable_id: AtomicU64::new(parts.next_memtable_id),
-            wal: Mutex::new(parts.wal),
+            pinned_memtables: PinnedMemtables::default(),
+            next_memtable_id: AtomicU64::new(components.next_memtable_id),
+            wal: Mutex::new(components.wal),
             pacer: Pacer::default(),
-            background: Background::default(),
-            manifest: Mutex::new(parts.manifest),
+            background: BackgroundThroughput::default(),
+            manifest: Mutex::new(components.manifest),
             jobs: Jobs::default(),
-            horizon: HorizonClock::new(parts.options.horizon, &*parts.env.clock),
+            horizon: HorizonClock::new(components.options.horizon, &*components.env.clock),
             checkpointing: Mutex::new(()),
-            replayable: Mutex::new(Replayable::default()),
+            replayable: Mutex::new(ReplayableMemtables::default()),
             debt_bytes: AtomicU64::new(debt.bytes),
             signals: Signals::default(),
             counters: Counters::default(),
             poison: OnceLock::new(),
-            env: parts.env,
-            paths: parts.paths,
-            options: parts.options,
-            cache: parts.cache,
-            next_table_id: parts.next_table_id,
-            table_files: parts.table_files,
-            obsolete: parts.obsolete,
-            disk: parts.disk,
-            _lock: parts.lock,
+            env: components.env,
+            paths: components.paths,
+            options: components.options,
+            cache: components.cache,
+            next_table_id: components.next_table_id,
+            table_files: components.table_files,
+            obsolete: components.obsolete,
+            disk: components.disk,
+            _lock: components.lock,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -190,9 +190,9 @@ impl Engine {
 
     /// Where the durable part of the log ends; `None` while a full disk keeps the log from having a segment. Takes no lock
     /// that is held through I/O. A host that keeps it outside of the directory passes it to the next
-    /// opening as [`Options::log_reaches`], so that a log that was cut is found.
+    /// opening as [`Options::known_log_end`], so that a log that was cut is found.
     pub fn durable_log_end(&self) -> Option<LogEnd> {
-        self.shared.wal_meter.durable_end()
+        self.shared.wal_status.durable_end()
     }
 
     /// Why the engine stopped taking writes for good, if it did. The process should end and recover.
@@ -217,7 +217,7 @@ impl Engine {
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn step_idle(&self) -> Result<(), Error> {
         self.check_poison()?;
-        match self.shared.lead().idle() {
+        match self.shared.lock_wal().idle() {
             Ok(()) => Ok(()),
             // The record only helps to tell damage from an interrupted write; there will be another.
             Err(error) if error.is_shortage() => Ok(()),
@@ -264,12 +264,12 @@ impl Shared {
 
     /// Which part of the time compaction claims a processor, from 0 to 1.
     pub(crate) fn compaction_share(&self) -> f64 {
-        let backlog = self.unmerged(self.backlog());
+        let backlog = self.net_of_running(self.backlog());
         urgency::share(&backlog, self.background.compaction.bytes_per_second())
     }
 
     /// A backlog less what the compactions under way have merged of it.
-    fn unmerged(&self, backlog: Backlog) -> Backlog {
+    fn net_of_running(&self, backlog: Backlog) -> Backlog {
         let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
         Backlog {
             level0_fraction: (backlog.level0_fraction - level0_merged).max(0.0),
@@ -303,7 +303,7 @@ impl Shared {
 
     /// Whether memtables may take a write of so many bytes, but for the rate. Of those that are larger than a memtable one
     /// comes behind the other: for them all of it counts. Where none waits to be flushed any is taken, whatever its size.
-    pub(crate) fn has_room_for(&self, view: &View, bytes: u64) -> bool {
+    pub(crate) fn has_memtable_space(&self, view: &View, bytes: u64) -> bool {
         if view.sealed.is_empty() {
             return true;
         }
@@ -313,7 +313,7 @@ impl Shared {
     }
 
     /// What memtables have left for small writes.
-    pub(crate) fn room_in_memtables(&self, view: &View) -> u64 {
+    pub(crate) fn memtable_space(&self, view: &View) -> u64 {
         let used = view.memtables().map(|logged| logged.memtable.bytes_used());
         self.memtables_bytes().saturating_sub(self.buffered_bytes(used))
     }
@@ -324,20 +324,20 @@ impl Shared {
     }
 
     fn pressure_by(&self, view: &View, backlog: Backlog) -> Pressure {
-        let backlog = self.unmerged(backlog);
+        let backlog = self.net_of_running(backlog);
         let level0_over = Pressure::level0_over(backlog.level0_fraction, self.options.level0_tables);
         Pressure {
             backlog,
             memtables_bytes: self.memtables_bytes(),
-            room_bytes: self.room_in_memtables(view),
+            memtable_space_bytes: self.memtable_space(view),
             overhead: view.sealed.last().map_or(1.0, |oldest| oldest.overhead()),
-            flush_left: view.sealed.last().map(|oldest| {
-                self.background.flush_left(oldest.memtable.bytes_used(), self.env.clock.now().mono)
+            flush_seconds_left: view.sealed.last().map(|oldest| {
+                self.background.flush_seconds_left(oldest.memtable.bytes_used(), self.env.clock.now().mono)
             }),
             level0_over_bytes: (level0_over * self.memtable_bytes as f64) as u64,
-            flush_speed: self.background.flush.bytes_per_second(),
-            level0_speed: self.background.level0_speed(),
-            compaction_speed: self.background.compaction.bytes_per_second(),
+            flush_throughput: self.background.flush.bytes_per_second(),
+            level0_throughput: self.background.level0_throughput(),
+            compaction_throughput: self.background.compaction.bytes_per_second(),
         }
     }
 
@@ -345,11 +345,11 @@ impl Shared {
     pub(crate) fn permitted_rate(&self, view: &View) -> Option<f64> {
         let disk = self.disk.time_for(RATE_UNIT);
         let of_disk = (!disk.is_zero()).then(|| RATE_UNIT as f64 / disk.as_secs_f64());
-        self.borne_rate(view).into_iter().chain(of_disk).reduce(f64::min)
+        self.sustainable_rate(view).into_iter().chain(of_disk).reduce(f64::min)
     }
 
     /// What flush and compaction bear of that. The room on the disk slows writes, and refuses none before it is gone.
-    pub(crate) fn borne_rate(&self, view: &View) -> Option<f64> {
+    pub(crate) fn sustainable_rate(&self, view: &View) -> Option<f64> {
         let backlog = self.backlog_of(view);
         let slows = backlog.slows(self.background.compaction.bytes_per_second());
         slows.then(|| self.pressure_by(view, backlog).rate()).flatten()
@@ -383,7 +383,7 @@ impl Shared {
             table.mark_obsolete();
         }
         self.signals.compact.notify();
-        self.signals.room.notify();
+        self.signals.capacity.notify();
         Ok(())
     }
 

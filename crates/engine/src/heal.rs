@@ -1,7 +1,7 @@
-//! Healing tables that cannot be read back.
+//! HealJob tables that cannot be read back.
 //!
 //! **Promise.** A table is replaced only by all that can still be read of it, and only when the host has what cannot
-//! ([`Engine::give_up`]); both in one durable edit of the manifest, so that a stop anywhere leaves the one or the
+//! ([`Engine::allow_replacement`]); both in one durable edit of the manifest, so that a stop anywhere leaves the one or the
 //! other. What was only out of reach for a while is not lost: it is read again, and taken along.
 //!
 //! **Mechanism.** A suspected table is walked from end to end, each block by itself and past the cache; filters are
@@ -22,31 +22,31 @@ use crate::view::View;
 use std::sync::Arc;
 
 /// What is done about one table.
-pub(crate) struct Healing {
+pub(crate) struct HealJob {
     table: Arc<Table>,
-    work: Work,
+    stage: Stage,
 }
 
-enum Work {
+enum Stage {
     /// It is seen what can be read.
-    Looking { cursor: Box<TableCursor>, has_begun: bool },
+    Scan { cursor: Box<TableCursor>, has_begun: bool },
     /// What can be read is written anew.
-    Writing(Box<FlushJob<TableCursor>>),
+    Rewrite(Box<FlushJob<TableCursor>>),
 }
 
 enum Outcome {
     More,
-    Looked(Damage),
-    Written(Damage, VersionEdit),
+    Scanned(Damage),
+    Rewritten(Damage, VersionEdit),
 }
 
-impl Healing {
+impl HealJob {
     fn step(&mut self, budget_bytes: u64) -> Result<Outcome, Error> {
-        match &mut self.work {
-            Work::Looking { cursor, has_begun } => look(cursor, has_begun, budget_bytes),
-            Work::Writing(job) => Ok(match job.step(budget_bytes)? {
+        match &mut self.stage {
+            Stage::Scan { cursor, has_begun } => scan(cursor, has_begun, budget_bytes),
+            Stage::Rewrite(job) => Ok(match job.step(budget_bytes)? {
                 Step::More => Outcome::More,
-                Step::Done(edit) => Outcome::Written(job.source().damage(), edit),
+                Step::Done(edit) => Outcome::Rewritten(job.source().damage(), edit),
             }),
         }
     }
@@ -67,30 +67,30 @@ impl Engine {
         };
         match healing.step(budget_bytes) {
             Ok(Outcome::More) => *slot = Some(healing),
-            Ok(Outcome::Looked(mut damage)) => {
+            Ok(Outcome::Scanned(mut damage)) => {
                 damage.ends = healing.table.has_damaged_ends(&*self.shared.env.fs);
-                self.looked_at(&healing.table, damage)?;
+                self.finish_scan(&healing.table, damage)?;
             }
-            Ok(Outcome::Written(damage, edit)) => self.replace(&healing.table, &damage, edit)?,
+            Ok(Outcome::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, edit)?,
             Err(error) => return Err(self.healing_failed(&healing, error)),
         }
         Ok(Progress::Worked)
     }
 
-    fn begin_healing(&self) -> Option<Healing> {
-        self.next_given_up().or_else(|| self.next_suspected())
+    fn begin_healing(&self) -> Option<HealJob> {
+        self.begin_rewrite().or_else(|| self.begin_scan())
     }
 
-    fn next_given_up(&self) -> Option<Healing> {
-        let set_aside = self.shared.jobs.damaged.set_aside.lock();
-        let id = *set_aside.iter().find(|(_, table)| table.is_given_up)?.0;
-        drop(set_aside);
+    fn begin_rewrite(&self) -> Option<HealJob> {
+        let quarantined = self.shared.jobs.damaged.quarantined.lock();
+        let id = *quarantined.iter().find(|(_, table)| table.is_replaceable)?.0;
+        drop(quarantined);
         let (_, table) = self.live_table(id).expect("nobody else takes a table that was set aside");
         let job = FlushJob::new(table.cursor(Reading::Salvage), self.job_context());
-        Some(Healing { table, work: Work::Writing(Box::new(job)) })
+        Some(HealJob { table, stage: Stage::Rewrite(Box::new(job)) })
     }
 
-    fn next_suspected(&self) -> Option<Healing> {
+    fn begin_scan(&self) -> Option<HealJob> {
         // Locked before the levels are looked at: who has a table is known as long as it is live.
         let mut busy = self.shared.jobs.busy.lock();
         let mut suspected = self.shared.jobs.damaged.suspected.lock();
@@ -98,37 +98,37 @@ impl Engine {
         let id = *suspected.iter().find(|id| !busy.has(**id))?;
         busy.set_aside(id);
         let (_, table) = self.live_table(id).expect("it was there a moment ago, and no plan has it");
-        let work = Work::Looking { cursor: Box::new(table.cursor(Reading::Salvage)), has_begun: false };
-        Some(Healing { table, work })
+        let stage = Stage::Scan { cursor: Box::new(table.cursor(Reading::Salvage)), has_begun: false };
+        Some(HealJob { table, stage })
     }
 
     /// It is known what can be read of a suspected table.
-    fn looked_at(&self, table: &Table, damage: Damage) -> Result<(), Error> {
+    fn finish_scan(&self, table: &Table, damage: Damage) -> Result<(), Error> {
         let id = table.id();
         let path = table.path().display();
         if damage.is_none() {
             tracing::warn!(%path, "a table that could not be read reads back now");
-            self.end_suspicion(id);
+            self.clear_suspicion(id);
             return Ok(());
         }
         let (level, _) = self.live_table(id).expect("no plan has taken it");
-        let set_aside = self.set_aside(level, table, damage.lost);
-        match set_aside {
+        let quarantined = self.quarantine(level, table, damage.lost);
+        match quarantined {
             Ok(()) => drop(self.shared.jobs.damaged.suspected.lock().remove(&id)),
             Err(_) => self.shared.jobs.busy.lock().release(id),
         }
-        set_aside
+        quarantined
     }
 
-    fn end_suspicion(&self, id: TableId) {
+    fn clear_suspicion(&self, id: TableId) {
         self.shared.jobs.damaged.suspected.lock().remove(&id);
         self.shared.jobs.busy.lock().release(id);
     }
 
     /// What can be read of a table was written anew.
-    fn replace(&self, table: &Table, damage: &Damage, mut edit: VersionEdit) -> Result<(), Error> {
+    fn replace_table(&self, table: &Table, damage: &Damage, mut edit: VersionEdit) -> Result<(), Error> {
         let id = table.id();
-        if !self.is_given_up(id, &damage.lost) {
+        if !self.confirm_replaceable(id, &damage.lost) {
             self.discard_outputs(&edit);
             return Ok(());
         }
@@ -136,9 +136,9 @@ impl Engine {
         edit.removed = vec![(level as u8, id)];
         let installed = self.shared.install_edit(&edit, View::with_levels);
         installed.map_err(|error| self.edit_failed(&edit, error))?;
-        self.shared.jobs.damaged.set_aside.lock().remove(&id);
+        self.shared.jobs.damaged.quarantined.lock().remove(&id);
         self.shared.jobs.busy.lock().release(id);
-        self.shared.counters.healed();
+        self.shared.counters.record_healed_table();
         tracing::info!(
             path = %table.path().display(),
             "a table that could not be read back is replaced by what could be read of it"
@@ -147,35 +147,35 @@ impl Engine {
     }
 
     /// Whether the host has all of what is lost. If not, it is told what that is by now.
-    fn is_given_up(&self, id: TableId, lost: &[LostKeys]) -> bool {
-        let mut set_aside = self.shared.jobs.damaged.set_aside.lock();
-        let known = set_aside.get_mut(&id).expect("it is set aside until it is replaced");
-        let is_had = lost.iter().all(|lost| known.lost.iter().any(|had| had.covers(lost)));
-        if !is_had {
+    fn confirm_replaceable(&self, id: TableId, lost: &[LostKeys]) -> bool {
+        let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
+        let known = quarantined.get_mut(&id).expect("it is set aside until it is replaced");
+        let is_recovered = lost.iter().all(|lost| known.lost.iter().any(|recovered| recovered.covers(lost)));
+        if !is_recovered {
             known.lost = lost.to_vec();
-            known.is_given_up = false;
+            known.is_replaceable = false;
         }
-        is_had
+        is_recovered
     }
 
-    fn healing_failed(&self, healing: &Healing, error: Error) -> Error {
-        match &healing.work {
-            Work::Looking { .. } => {
+    fn healing_failed(&self, healing: &HealJob, error: Error) -> Error {
+        match &healing.stage {
+            Stage::Scan { .. } => {
                 self.shared.jobs.busy.lock().release(healing.table.id());
                 error
             }
-            Work::Writing(_) if is_of_reading(&error) => error,
-            Work::Writing(_) => self.job_failed(error),
+            Stage::Rewrite(_) if is_open_failure(&error) => error,
+            Stage::Rewrite(_) => self.job_failed(error),
         }
     }
 }
 
 /// What is not passed over, and says nothing of what was written.
-fn is_of_reading(error: &Error) -> bool {
+fn is_open_failure(error: &Error) -> bool {
     matches!(error, Error::Io { operation: "open", .. } | Error::Exhausted { .. })
 }
 
-fn look(cursor: &mut TableCursor, has_begun: &mut bool, budget_bytes: u64) -> Result<Outcome, Error> {
+fn scan(cursor: &mut TableCursor, has_begun: &mut bool, budget_bytes: u64) -> Result<Outcome, Error> {
     if !*has_begun {
         cursor.seek_to_first()?;
         *has_begun = true;
@@ -188,5 +188,5 @@ fn look(cursor: &mut TableCursor, has_begun: &mut bool, budget_bytes: u64) -> Re
         spent_bytes += (key.len() + cell.value.len()) as u64;
         cursor.advance()?;
     }
-    Ok(Outcome::Looked(cursor.damage()))
+    Ok(Outcome::Scanned(cursor.damage()))
 }

@@ -1,4 +1,4 @@
-//! Background work, stepped by the host: flush, compaction, upkeep.
+//! BackgroundThroughput work, stepped by the host: flush, compaction, upkeep.
 //!
 //! **Promise.** Each step is bounded by a budget. A job that stops anywhere (the process dies, the disk is
 //! full) leaves the live data as it was: its outputs become part of it in one durable edit of the manifest,
@@ -12,15 +12,15 @@
 
 use crate::Error;
 use crate::compaction::{self, Busy, Dropped, FlushJob, Job, JobContext, PlanId, Step};
-use crate::damaged::Damaged;
-use crate::disk::{DiskRoom, DiskStats};
+use crate::damaged::DamagedTables;
+use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
-use crate::heal::Healing;
+use crate::heal::HealJob;
 use crate::manifest::VersionEdit;
-use crate::obsolete::{Hurry, PIECE_EVERY};
+use crate::obsolete::{PIECE_EVERY, RemovalPace};
 use crate::scrub::Scrub;
 use crate::sstable::{TableId, TableOptions};
-use crate::view::{LoggedMemtable, Oldest, View};
+use crate::view::{LoggedMemtable, MinVersions, View};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,13 +44,13 @@ pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
     compactions: Mutex<Vec<CompactionSlot>>,
     pub(crate) busy: Mutex<Busy>,
-    pub(crate) damaged: Damaged,
-    pub(crate) healing: Mutex<Option<Healing>>,
+    pub(crate) damaged: DamagedTables,
+    pub(crate) healing: Mutex<Option<HealJob>>,
     pub(crate) scrub: Scrub,
     /// While the disk is full, deletes are not flushed before this.
     deletes_flushed_next: Mutex<Instant>,
     /// For each running compaction, the least versions of what was flushed since it began.
-    flushed_since: Mutex<BTreeMap<PlanId, Oldest>>,
+    flushed_since: Mutex<BTreeMap<PlanId, MinVersions>>,
 }
 
 /// Locked through a step: threads that step the same slot take turns.
@@ -107,11 +107,11 @@ impl Engine {
     /// As [`Engine::step_flush`].
     pub fn flush(&self) -> Result<(), Error> {
         let sealed = self.seal();
-        let is_left = || {
+        let is_pending = || {
             let view = self.shared.view.load();
             view.sealed.iter().any(|logged| sealed.iter().any(|sealed| Arc::ptr_eq(sealed, logged)))
         };
-        while is_left() {
+        while is_pending() {
             // Only what is durable is flushed.
             self.step_commit()?;
             self.step_flush(STEP_BYTES)?;
@@ -143,7 +143,7 @@ impl Engine {
         let stepped = flush.job.step(budget_bytes);
         match stepped {
             Ok(Step::More) => {
-                self.shared.background.flush_is_at(flush.job.done_bytes());
+                self.shared.background.set_flushed_bytes(flush.job.done_bytes());
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
@@ -170,7 +170,7 @@ impl Engine {
         let cursor = source.memtable.cursor(watermark);
         let job = FlushJob::new(cursor, self.job_context());
         let began = self.now();
-        self.shared.background.flush_is_owed(began);
+        self.shared.background.note_pending_flush(began);
         Some(Flush { job, source: Arc::clone(source), began })
     }
 
@@ -185,15 +185,15 @@ impl Engine {
         let freed = (flush.source.memtable.bytes_used(), self.now() - flush.began);
         self.shared.background.flush_ended(installed.is_ok().then_some(freed));
         if !self.shared.view.load().sealed.is_empty() {
-            self.shared.background.flush_is_owed(self.now());
+            self.shared.background.note_pending_flush(self.now());
         }
         if let Err(error) = installed {
             return Err(self.edit_failed(&edit, error));
         }
-        self.shared.counters.flushed(&edit);
-        self.shared.held.flushed(&flush.source.memtable);
+        self.shared.counters.record_flush(&edit);
+        self.shared.pinned_memtables.flushed(&flush.source.memtable);
         self.shared.replayable.lock().released(floor);
-        self.shared.lead().release(floor);
+        self.shared.lock_wal().release(floor);
         Ok(())
     }
 
@@ -212,14 +212,14 @@ impl Engine {
         let began = self.now();
         let stepped = compaction.job.step(budget_bytes);
         let (plan, done) = (compaction.plan, compaction.job.progress());
-        self.shared.background.compaction_is_at(plan, done, self.now() - began);
+        self.shared.background.note_compaction_step(plan, done, self.now() - began);
         match stepped {
             Ok(Step::More) => {
                 *slot = Some(compaction);
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
-                self.shared.counters.merged(compaction.job.plan(), &edit);
+                self.shared.counters.record_merge(compaction.job.plan(), &edit);
                 *slot = self.finish_compaction(&compaction, &edit)?;
                 Ok(Progress::Worked)
             }
@@ -240,22 +240,22 @@ impl Engine {
         compaction: &Compaction,
         edit: &VersionEdit,
     ) -> Result<Option<Compaction>, Error> {
-        if self.came_late(compaction) {
+        if self.has_late_write(compaction) {
             self.discard_outputs(edit);
-            return Ok(self.again_without_drops(compaction));
+            return Ok(self.restart_without_drops(compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
         self.end_plan(compaction.plan, installed.is_ok());
         if let Err(error) = installed {
             return Err(self.edit_failed(edit, error));
         }
-        self.shared.counters.compacted(compaction.job.plan());
+        self.shared.counters.record_compaction(compaction.job.plan());
         Ok(None)
     }
 
     /// The same plan with every tombstone kept: that comes to an end whatever is written meanwhile. A rewrite in
     /// place was only for what it would have dropped.
-    fn again_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
+    fn restart_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
         let plan = compaction.job.plan().clone();
         if plan.inputs.iter().all(|input| input.level == plan.output_level) {
             self.end_plan(compaction.plan, false);
@@ -276,7 +276,7 @@ impl Engine {
         let plan = self.pick(&context, &busy)?;
         let id = busy.begin(&plan);
         drop(busy);
-        self.shared.jobs.flushed_since.lock().insert(id, Oldest::default());
+        self.shared.jobs.flushed_since.lock().insert(id, MinVersions::default());
         self.shared.background.compaction_began(id, &plan, self.now());
         Some(Compaction { job: Job::new(plan, context), plan: id })
     }
@@ -285,12 +285,12 @@ impl Engine {
     /// for more tables: what comes down frees what it hides.
     fn pick(&self, context: &JobContext, busy: &Busy) -> Option<compaction::Plan> {
         let mut options = Cow::Borrowed(&self.shared.options);
-        if self.shared.disk.room() != DiskRoom::Enough {
+        if self.shared.disk.space() != DiskSpace::Ample {
             options.to_mut().level0_tables = 1;
         }
         // A flush must find room meanwhile: it gives back more, of the log.
         let kept_bytes = self.shared.memtable_bytes.saturating_add(busy.bytes());
-        let bytes_max = self.shared.disk.left_bytes().saturating_sub(kept_bytes);
+        let bytes_max = self.shared.disk.remaining_bytes().saturating_sub(kept_bytes);
         compaction::pick_within(&context.levels, busy, &options, &context.horizon(), bytes_max)
     }
 
@@ -300,7 +300,7 @@ impl Engine {
         self.shared.jobs.flushed_since.lock().remove(&plan);
     }
 
-    fn note_flushed(&self, flushed: Oldest) {
+    fn note_flushed(&self, flushed: MinVersions) {
         for oldest in self.shared.jobs.flushed_since.lock().values_mut() {
             *oldest = oldest.with(flushed);
         }
@@ -329,14 +329,14 @@ impl Engine {
 
     /// The least versions of cells that are, or can again be, in a memtable. `view` was loaded before the call:
     /// a memtable that is not in it any more is among the replayable by now.
-    fn unflushed(&self, view: &View) -> Oldest {
+    fn unflushed(&self, view: &View) -> MinVersions {
         let replayable = self.shared.replayable.lock().oldest();
         view.memtables().fold(replayable, |oldest, logged| oldest.with(logged.oldest()))
     }
 
     /// Whether a cell came while the compaction ran that is older than a tombstone it dropped, and so would be
     /// seen again. Only a write older than the grace period can be, or a late one of a local key.
-    fn came_late(&self, compaction: &Compaction) -> bool {
+    fn has_late_write(&self, compaction: &Compaction) -> bool {
         let dropped = compaction.job.dropped();
         if dropped == Dropped::default() {
             return false;
@@ -360,15 +360,15 @@ impl Engine {
     /// [`Error::Full`] when there is no room for a segment of the log; [`Error::Poisoned`] when it failed; [`Error::Io`] when a file cannot be removed.
     pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
-        let settled = self.shared.settling.step().map_err(|error| self.job_failed(error))?;
-        let removed = self.give_back()?;
+        let settled = self.shared.deferred_sync.step().map_err(|error| self.job_failed(error))?;
+        let removed = self.remove_obsolete_files()?;
         self.shared.keep_spare_memtable();
-        self.shared.chunk_pool.give_back_unused(self.now());
-        self.look_at_disk();
+        self.shared.chunk_pool.release_unused(self.now());
+        self.check_disk_space();
         let more = match self.shared.disk.is_full() {
             true => {
                 self.flush_deletes();
-                self.shared.spares.step_giving_back()?
+                self.shared.spares.step_releasing()?
             }
             false => self.shared.spares.step(budget_bytes)?,
         };
@@ -376,34 +376,34 @@ impl Engine {
     }
 
     /// Gives back what obsolete files hold, as much as is due. Whether there was anything.
-    fn give_back(&self) -> Result<bool, Error> {
+    fn remove_obsolete_files(&self) -> Result<bool, Error> {
         let Shared { obsolete, env, paths, disk, signals, .. } = &*self.shared;
-        let hurry = match disk.room() {
-            DiskRoom::Short | DiskRoom::Full => Hurry::Room,
-            DiskRoom::Enough if signals.has_workers() => Hurry::None(self.now()),
-            DiskRoom::Enough => Hurry::Idle,
+        let pace = match disk.space() {
+            DiskSpace::Low | DiskSpace::Full => RemovalPace::WholeFiles,
+            DiskSpace::Ample if signals.has_workers() => RemovalPace::Paced(self.now()),
+            DiskSpace::Ample => RemovalPace::Unpaced,
         };
-        obsolete.step(&*env.fs, paths, hurry)
+        obsolete.step(&*env.fs, paths, pace)
     }
 
     /// When [`Engine::step_upkeep`] will have something to do, as far as that is known.
     pub(crate) fn upkeep_due(&self) -> Option<Duration> {
-        self.shared.obsolete.is_owed().then_some(PIECE_EVERY)
+        self.shared.obsolete.has_pending().then_some(PIECE_EVERY)
     }
 
     /// Looks at the free space, and tells what it has come to.
-    pub(crate) fn look_at_disk(&self) {
+    pub(crate) fn check_disk_space(&self) {
         let Some([available, held, unwritten]) = self.disk_figures() else { return };
         if let Some(room) = self.shared.disk.observe(available, held, unwritten) {
-            self.tell_disk_room(room);
+            self.report_disk_space(room);
         }
     }
 
     /// The file system had no room: values are refused from here on, and told how much there is by now.
-    pub(crate) fn found_disk_full(&self) {
-        self.shared.disk.found_full();
+    pub(crate) fn note_disk_full(&self) {
+        self.shared.disk.mark_full();
         if let Some([available, held, unwritten]) = self.disk_figures() {
-            self.shared.disk.see(available, held, unwritten);
+            self.shared.disk.update(available, held, unwritten);
         }
     }
 
@@ -423,18 +423,18 @@ impl Engine {
         Some([available, held, unwritten])
     }
 
-    fn tell_disk_room(&self, room: DiskRoom) {
+    fn report_disk_space(&self, room: DiskSpace) {
         let DiskStats { available_bytes, reserve_bytes, soft_bytes, reopen_bytes, .. } =
             self.shared.disk.stats();
         match room {
-            DiskRoom::Enough => tracing::info!(available_bytes, "the disk has room again"),
-            DiskRoom::Short => tracing::warn!(
+            DiskSpace::Ample => tracing::info!(available_bytes, "the disk has room again"),
+            DiskSpace::Low => tracing::warn!(
                 available_bytes,
                 slowed_below_bytes = soft_bytes,
                 refused_below_bytes = reserve_bytes,
                 "room on the disk runs short: writes are slowed"
             ),
-            DiskRoom::Full => tracing::warn!(
+            DiskSpace::Full => tracing::warn!(
                 available_bytes,
                 refused_below_bytes = reserve_bytes,
                 taken_again_from_bytes = reopen_bytes,
@@ -442,12 +442,12 @@ impl Engine {
             ),
         }
         match room {
-            DiskRoom::Enough => {}
-            DiskRoom::Short => self.shared.signals.compact.notify(),
+            DiskSpace::Ample => {}
+            DiskSpace::Low => self.shared.signals.compact.notify(),
             // What is in memory is flushed, so that its part of the log can go.
-            DiskRoom::Full => self.flush_for_room(),
+            DiskSpace::Full => self.flush_for_space(),
         }
-        self.shared.signals.room.notify();
+        self.shared.signals.capacity.notify();
     }
 
     /// Deletes free nothing before they are flushed and merged with what they hide: while the disk is full they are
@@ -456,15 +456,18 @@ impl Engine {
         let now = self.now();
         let mut next = self.shared.jobs.deletes_flushed_next.lock();
         // Those that wait behind a flush under way are looked at again after it.
-        if *next <= now && self.shared.view.load().sealed.is_empty() && self.shared.disk.take_deletes() {
+        if *next <= now
+            && self.shared.view.load().sealed.is_empty()
+            && self.shared.disk.take_unflushed_deletes()
+        {
             *next = now + DELETES_FLUSHED_EVERY;
             drop(next);
-            self.flush_for_room();
+            self.flush_for_space();
         }
     }
 
     /// Seals what is in memory, unless a flush is under way.
-    fn flush_for_room(&self) {
+    fn flush_for_space(&self) {
         let mut queue = self.shared.commit_queue.lock();
         let view = self.shared.view.load();
         if view.sealed.is_empty() && !view.active.memtable.is_empty() {
@@ -476,7 +479,7 @@ impl Engine {
     pub(crate) fn job_failed(&self, error: Error) -> Error {
         match error {
             Error::Full { .. } => {
-                self.found_disk_full();
+                self.note_disk_full();
                 error
             }
             Error::Corrupt { .. } | Error::Exhausted { .. } => error,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::Instant;
 
-/// A piece is given back so often, if there is no hurry...
+/// A piece is given back so often, if there is no pace...
 pub(crate) const PIECE_EVERY: Duration = Duration::from_millis(40);
 /// ... and is this part of a table: of one of 64 MiB, 4 MiB, which is 100 MiB/s.
 const PIECES_PER_TABLE: u64 = 16;
@@ -38,88 +38,92 @@ const FILES_PER_PIECE: u64 = 8;
 /// See the module.
 pub(crate) struct ObsoleteFiles {
     piece_bytes: u64,
-    waiting: Mutex<Vec<TableId>>,
+    pending: Mutex<Vec<TableId>>,
     /// Tables whose files other processes may read: those of checkpoints.
     shared: Mutex<HashSet<TableId>>,
-    turn: Mutex<Turn>,
+    removal: Mutex<Removal>,
 }
 
 #[derive(Default)]
-struct Turn {
-    leaving: Option<Leaving>,
+struct Removal {
+    current: Option<PartialFile>,
     /// When a piece was last given back.
     last: Option<Instant>,
 }
 
 /// A file on its way out.
-struct Leaving {
+struct PartialFile {
     path: PathBuf,
     /// To be cut, if it may be and has more than a piece, and how long it still is.
     cut: Option<(Arc<dyn File>, u64)>,
 }
 
-/// How much of a hurry there is.
+/// How much of a pace there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hurry {
+pub(crate) enum RemovalPace {
     /// A piece every [`PIECE_EVERY`], as of now.
-    None(Instant),
+    Paced(Instant),
     /// Nobody waits for a sync meanwhile: all of it, by pieces.
-    Idle,
+    Unpaced,
     /// The room is needed: all of it, whole files at once.
-    Room,
+    WholeFiles,
 }
 
 impl ObsoleteFiles {
     /// No files yet, for tables of about so many bytes.
     pub(crate) fn new(table_bytes: u64) -> Self {
         let piece_bytes = (table_bytes / PIECES_PER_TABLE).max(1);
-        Self { piece_bytes, waiting: Mutex::default(), shared: Mutex::default(), turn: Mutex::default() }
+        Self { piece_bytes, pending: Mutex::default(), shared: Mutex::default(), removal: Mutex::default() }
     }
 
     /// Takes in the file of a table.
     pub(crate) fn add(&self, id: TableId) {
-        self.waiting.lock().push(id);
+        self.pending.lock().push(id);
     }
 
     /// Notes that other processes may read the file of this table from here on: it will be removed and not cut.
-    pub(crate) fn is_shared(&self, id: TableId) {
+    pub(crate) fn mark_shared(&self, id: TableId) {
         self.shared.lock().insert(id);
     }
 
     /// Whether there is something to give back.
-    pub(crate) fn is_owed(&self) -> bool {
-        !self.waiting.lock().is_empty() || self.turn.lock().leaving.is_some()
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty() || self.removal.lock().current.is_some()
     }
 
     /// Gives back what is due. Whether there was anything.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be removed: it is forgotten, and the others are still there for the next call.
-    pub(crate) fn step(&self, fs: &dyn Fs, paths: &Paths, hurry: Hurry) -> Result<bool, Error> {
-        let mut turn = self.turn.lock();
-        let mut pieces = match hurry {
-            Hurry::Idle | Hurry::Room => u64::MAX,
-            Hurry::None(now) if turn.last.is_some_and(|last| now.saturating_since(last) < PIECE_EVERY) => 0,
-            Hurry::None(now) => {
-                turn.last = Some(now);
-                1 + self.waiting.lock().len() as u64 / FILES_PER_PIECE
+    pub(crate) fn step(&self, fs: &dyn Fs, paths: &Paths, pace: RemovalPace) -> Result<bool, Error> {
+        let mut removal = self.removal.lock();
+        let mut pieces = match pace {
+            RemovalPace::Unpaced | RemovalPace::WholeFiles => u64::MAX,
+            RemovalPace::Paced(now)
+                if removal.last.is_some_and(|last| now.saturating_since(last) < PIECE_EVERY) =>
+            {
+                0
+            }
+            RemovalPace::Paced(now) => {
+                removal.last = Some(now);
+                1 + self.pending.lock().len() as u64 / FILES_PER_PIECE
             }
         };
-        let piece_bytes = (hurry != Hurry::Room).then_some(self.piece_bytes);
+        let piece_bytes = (pace != RemovalPace::WholeFiles).then_some(self.piece_bytes);
         let mut worked = false;
         while pieces > 0 {
-            let Some(file) = turn.leaving.take().or_else(|| self.next(fs, paths, piece_bytes.is_some()))
+            let Some(file) = removal.current.take().or_else(|| self.next(fs, paths, piece_bytes.is_some()))
             else {
                 break;
             };
-            turn.leaving = file.give_back(fs, piece_bytes)?;
+            removal.current = file.release_piece(fs, piece_bytes)?;
             (pieces, worked) = (pieces - 1, true);
         }
         Ok(worked)
     }
 
-    fn next(&self, fs: &dyn Fs, paths: &Paths, may_cut: bool) -> Option<Leaving> {
-        let id = self.waiting.lock().pop()?;
+    fn next(&self, fs: &dyn Fs, paths: &Paths, may_cut: bool) -> Option<PartialFile> {
+        let id = self.pending.lock().pop()?;
         let path = paths.table(id);
         let may_cut = !self.shared.lock().remove(&id) && may_cut;
         // Whatever fails here, it can still be removed as it is.
@@ -127,13 +131,13 @@ impl ObsoleteFiles {
             Some(Ok(1)) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
             _ => None,
         };
-        Some(Leaving { path, cut: cut.map(|(len, file)| (file, len)) })
+        Some(PartialFile { path, cut: cut.map(|(len, file)| (file, len)) })
     }
 }
 
-impl Leaving {
+impl PartialFile {
     /// Gives back a piece, or all of it. What is left then.
-    fn give_back(self, fs: &dyn Fs, piece_bytes: Option<u64>) -> Result<Option<Self>, Error> {
+    fn release_piece(self, fs: &dyn Fs, piece_bytes: Option<u64>) -> Result<Option<Self>, Error> {
         if let (Some((file, len)), Some(piece_bytes)) = (self.cut, piece_bytes)
             && let Some(rest) = len.checked_sub(piece_bytes).filter(|rest| *rest > 0)
             && matches!(fs.link_count(&self.path), Ok(1))
@@ -154,8 +158,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn at(millis: u64) -> Hurry {
-        Hurry::None(Instant::from_nanos(millis * 1_000_000))
+    fn at(millis: u64) -> RemovalPace {
+        RemovalPace::Paced(Instant::from_nanos(millis * 1_000_000))
     }
 
     struct Scene {
@@ -179,8 +183,8 @@ mod tests {
             Self { fs, paths, files }
         }
 
-        fn step(&self, hurry: Hurry) -> bool {
-            self.files.step(&self.fs, &self.paths, hurry).unwrap()
+        fn step(&self, pace: RemovalPace) -> bool {
+            self.files.step(&self.fs, &self.paths, pace).unwrap()
         }
 
         /// The lengths of the files that are there, in MiB.
@@ -198,9 +202,9 @@ mod tests {
         assert_eq!(scene.lens(), [2]);
         assert!(!scene.step(at(39)), "too early");
         assert_eq!(scene.lens(), [2]);
-        assert!(scene.step(at(40)) && scene.files.is_owed());
+        assert!(scene.step(at(40)) && scene.files.has_pending());
         assert_eq!(scene.lens(), [1]);
-        assert!(scene.step(at(80)) && !scene.files.is_owed());
+        assert!(scene.step(at(80)) && !scene.files.has_pending());
         assert!(scene.lens().is_empty() && !scene.step(at(120)));
     }
 
@@ -213,11 +217,11 @@ mod tests {
 
     #[test]
     fn where_nobody_waits_or_room_is_short_all_of_it_goes() {
-        for hurry in [Hurry::Idle, Hurry::Room] {
+        for pace in [RemovalPace::Unpaced, RemovalPace::WholeFiles] {
             let scene = Scene::with(&[16, 0, 5]);
             scene.step(at(0));
-            assert!(scene.step(hurry) && !scene.files.is_owed());
-            assert!(scene.lens().is_empty(), "{hurry:?}");
+            assert!(scene.step(pace) && !scene.files.has_pending());
+            assert!(scene.lens().is_empty(), "{pace:?}");
         }
     }
 
@@ -226,7 +230,7 @@ mod tests {
         let scene = Scene::with(&[3]);
         let kept = scene.paths.tables().join("kept");
         scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
-        assert!(scene.step(at(0)) && !scene.files.is_owed());
+        assert!(scene.step(at(0)) && !scene.files.has_pending());
         assert_eq!(scene.lens(), [3]);
     }
 
@@ -236,16 +240,16 @@ mod tests {
         assert!(scene.step(at(0)));
         let kept = scene.paths.tables().join("kept");
         scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
-        assert!(scene.step(at(40)) && !scene.files.is_owed());
+        assert!(scene.step(at(40)) && !scene.files.has_pending());
         assert_eq!(scene.lens(), [4]);
     }
 
     #[test]
     fn what_was_in_a_checkpoint_is_not_cut_while_somebody_may_read_it() {
         let scene = Scene::with(&[3]);
-        scene.files.is_shared(TableId(0));
+        scene.files.mark_shared(TableId(0));
         let copier = scene.fs.open(&scene.paths.table(TableId(0)), OpenMode::Read).unwrap();
-        assert!(scene.step(at(0)) && !scene.files.is_owed());
+        assert!(scene.step(at(0)) && !scene.files.has_pending());
         assert!(scene.lens().is_empty());
         assert_eq!(copier.len().unwrap(), 3 * MIB);
     }
@@ -257,6 +261,6 @@ mod tests {
         let full = Fault::Error(std::io::ErrorKind::StorageFull);
         disk.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SetLen), full));
         assert!(scene.files.step(&disk, &scene.paths, at(0)).unwrap());
-        assert!(scene.lens().is_empty() && !scene.files.is_owed());
+        assert!(scene.lens().is_empty() && !scene.files.has_pending());
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! What comes back with less than it had is refused with [`Error::Lost`]: a manifest, a live table or a segment of the
 //! log that is missing, a segment that is shorter than the next one says, and, where the host knows an end that the log
-//! has had ([`Options::log_reaches`]), a log that ends before it or a directory that was emptied.
+//! has had ([`Options::known_log_end`]), a log that ends before it or a directory that was emptied.
 //!
 //! **Caveats.** A log written under a larger memory budget is replayed whole: memtables may then be over
 //! their part of the budget until they are flushed.
@@ -18,8 +18,8 @@
 use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
 use crate::disk::DiskGuard;
-use crate::engine::{Engine, Parts, open_table};
-use crate::manifest::{Levels, Manifest, Recovered, VersionEdit};
+use crate::engine::{Components, Engine, open_table};
+use crate::manifest::{Levels, Manifest, RecoveredState, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
 use crate::paths::Paths;
@@ -85,12 +85,12 @@ impl Engine {
         let paths = Paths::new(dir);
         make_dirs(&env, &paths)?;
         let lock = lock(&env, &paths)?;
-        if options.log_reaches.is_some() {
+        if options.known_log_end.is_some() {
             // It held data: a manifest is not begun again.
             Manifest::inspect(&env.fs, paths.root())?;
         }
         let (manifest, recovered) = Manifest::recover(&env.fs, paths.root())?;
-        let known_log = known_log(&recovered, options.log_reaches);
+        let known_log = known_log(&recovered, options.known_log_end);
         let orphans = remove_orphans(&env, &paths, &recovered.orphans)?;
 
         let cache = Arc::new(BlockCache::new(options.cache_bytes()));
@@ -103,8 +103,8 @@ impl Engine {
         })?;
 
         let available_bytes = available_bytes(&env, &paths)?;
-        let held_bytes = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
-        let usable_bytes = available_bytes.saturating_add(held_bytes);
+        let engine_bytes = live.added.iter().map(|(_, meta)| meta.file_bytes).sum();
+        let usable_bytes = available_bytes.saturating_add(engine_bytes);
         let options = sized_for(options, usable_bytes);
         let memtable_bytes =
             options.memtable_bytes().min((usable_bytes / MEMTABLE_SHARE).max(MEMTABLE_BYTES_MIN));
@@ -115,7 +115,7 @@ impl Engine {
             durability: options.durability,
             spares_max: (memtable_bytes / segment_bytes + SPARE_SEGMENTS) as usize,
         };
-        let mut replay = Replay::new(memtable_bytes, options.local_end(), options.tower_seed);
+        let mut replay = MemtableReplay::new(memtable_bytes, options.local_end(), options.tower_seed);
         let (wal, found) = Wal::open(&env, &paths.wal(), &wal_options, known_log, &mut |segment, cells| {
             replay.record(segment, cells);
             Ok(())
@@ -130,13 +130,13 @@ impl Engine {
             orphans,
             version_max: Version::MIN,
         };
-        let engine = Self::assemble(Parts {
+        let engine = Self::assemble(Components {
             memtable_bytes,
             chunk_pool: Arc::clone(&replay.chunk_pool),
             disk: DiskGuard::new(
                 reserve_bytes(&options, memtable_bytes, wal_options.segment_bytes),
                 available_bytes,
-                held_bytes,
+                engine_bytes,
             ),
             watermark: replay.last,
             queue: CommitQueue::new(replay.last),
@@ -161,16 +161,16 @@ impl Engine {
 }
 
 /// What is known of the log by a manifest, and by the host.
-pub(crate) fn known_log(manifest: &Recovered, reaches: Option<LogEnd>) -> KnownLog {
+pub(crate) fn known_log(manifest: &RecoveredState, known_end: Option<LogEnd>) -> KnownLog {
     let floor = manifest.wal_floor;
     // The segment of the floor was there when the floor was recorded, and is never removed by itself.
     let was_there = floor > SegmentId(0) || !manifest.tables.is_empty();
     let by_manifest = was_there.then_some(LogEnd { segment: floor, len: SEGMENT_LEN_MIN });
-    KnownLog { floor, reaches: reaches.max(by_manifest) }
+    KnownLog { floor, known_end: known_end.max(by_manifest) }
 }
 
 /// Memtables that fill as the log is replayed.
-struct Replay {
+struct MemtableReplay {
     memtable_bytes: u64,
     chunk_pool: Arc<ChunkPool>,
     local_end: Option<Bytes>,
@@ -180,7 +180,7 @@ struct Replay {
     last: Sequence,
 }
 
-impl Replay {
+impl MemtableReplay {
     fn new(memtable_bytes: u64, local_end: Option<Bytes>, tower_seed: u64) -> Self {
         let chunk_pool = Arc::new(ChunkPool::new(memtable_bytes));
         let first = Arc::new(LoggedMemtable::new(0, &chunk_pool, local_end.clone(), tower_seed));
@@ -189,7 +189,7 @@ impl Replay {
     }
 
     fn record(&mut self, segment: SegmentId, cells: RecordCells<'_>) {
-        let logged = Arc::clone(self.with_room());
+        let logged = Arc::clone(self.unfilled_memtable());
         let first = self.last.plus(1);
         self.last = self.last.plus(cells.len() as u64);
         logged.insert_all(first, cells);
@@ -197,7 +197,7 @@ impl Replay {
         logged.extend_to(self.last);
     }
 
-    fn with_room(&mut self) -> &Arc<LoggedMemtable> {
+    fn unfilled_memtable(&mut self) -> &Arc<LoggedMemtable> {
         let newest = self.memtables.last().expect("there is always one");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
             let id = self.memtables.len() as u64;

@@ -71,7 +71,7 @@ pub struct Options {
     /// An end of the log that the host has seen while the directory was last open: see
     /// [`Engine::durable_log_end`](crate::Engine::durable_log_end). A directory whose log ends before it is not opened.
     /// `None`: the host knows of none.
-    pub log_reaches: Option<LogEnd>,
+    pub known_log_end: Option<LogEnd>,
 }
 
 impl Default for Options {
@@ -95,7 +95,7 @@ impl Default for Options {
             table_files_max: 512,
             tower_seed: 0,
             scrub_period: None,
-            log_reaches: None,
+            known_log_end: None,
         }
     }
 }

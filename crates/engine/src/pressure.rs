@@ -5,7 +5,7 @@
 //! would have to wait longer than [`WAIT_MAX`] is, at once, with the time until there is room again, unless it is one of
 //! few (see [`commit`](crate::commit)). What is permitted never falls to nothing while the background work moves on.
 //!
-//! **Mechanism.** The rate is that at which the work goes by measurement (see [`speed`](crate::speed)), times a factor
+//! **Mechanism.** The rate is that at which the work goes by measurement (see [`throughput`](crate::throughput)), times a factor
 //! that falls continuously as the backlog grows. *Memtables* have a hard bound, so there the factor is such that the room
 //! that is left lasts until the flush under way is done: with the room of one memtable left at the beginning of a flush,
 //! writes come exactly as fast as they are flushed; with more, faster; with less, slower; and a flush that takes
@@ -36,7 +36,7 @@ const CHARGE_MAX: Duration = WAIT_MAX;
 /// No rate is lower than this, in bytes per second, ...
 const RATE_MIN: f64 = 64.0 * 1024.0;
 /// ... or one at which memtables are filled in so many seconds: where all is full, writes are refused.
-const FILLED_IN: f64 = 256.0;
+const FILL_SECONDS: f64 = 256.0;
 /// A higher rate is none at all.
 const RATE_MAX: f64 = 4.0 * (1u64 << 30) as f64;
 /// Who was refused is not told to come back earlier or later than this.
@@ -44,29 +44,30 @@ const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// Each backlog slows nobody until it is *free*; from *held* on writes come no faster than it is worked off.
-struct Bounds {
-    free: f64,
-    held: f64,
+struct Thresholds {
+    slowdown: f64,
+    balance: f64,
 }
 
 /// Memtables, as a part of the memory that they may take.
-const BUFFERED: Bounds = Bounds { free: 0.5, held: 0.75 };
+const BUFFERED: Thresholds = Thresholds { slowdown: 0.5, balance: 0.75 };
 /// Tables in level 0, for each that starts a compaction.
-const LEVEL0: Bounds = Bounds { free: 2.0, held: 5.0 };
+const LEVEL0: Thresholds = Thresholds { slowdown: 2.0, balance: 5.0 };
 /// What compaction owes, in bytes...
-const DEBT: Bounds = Bounds { free: 16.0 * (1u64 << 30) as f64, held: 64.0 * (1u64 << 30) as f64 };
+const DEBT: Thresholds =
+    Thresholds { slowdown: 16.0 * (1u64 << 30) as f64, balance: 64.0 * (1u64 << 30) as f64 };
 /// ... and in seconds of work.
-const DEBT_TIME: Bounds = Bounds { free: 60.0, held: 300.0 };
+const DEBT_TIME: Thresholds = Thresholds { slowdown: 60.0, balance: 300.0 };
 
 /// The rate falls with this power of the excess of level 0 or of the debt, up to where it is held, ...
-const BELOW_HELD: i32 = 2;
+const EXPONENT_BELOW_BALANCE: i32 = 2;
 /// ... and beyond: there the speed must have been measured wrong.
-const ABOVE_HELD: i32 = 6;
+const EXPONENT_ABOVE_BALANCE: i32 = 6;
 
-impl Bounds {
+impl Thresholds {
     /// How far a backlog is from free, 0, to held, 1, and beyond.
     fn excess(&self, value: f64) -> f64 {
-        ((value - self.free) / (self.held - self.free)).max(0.0)
+        ((value - self.slowdown) / (self.balance - self.slowdown)).max(0.0)
     }
 }
 
@@ -83,15 +84,15 @@ pub struct Backlog {
 
 impl Backlog {
     /// Whether it slows writes at all, where compaction merges so many bytes a second.
-    pub(crate) fn slows(&self, compaction_speed: f64) -> bool {
-        self.buffered_fraction > BUFFERED.free
-            || self.level0_fraction > LEVEL0.free
-            || self.debt_excess(compaction_speed) > 0.0
+    pub(crate) fn slows(&self, compaction_throughput: f64) -> bool {
+        self.buffered_fraction > BUFFERED.slowdown
+            || self.level0_fraction > LEVEL0.slowdown
+            || self.debt_excess(compaction_throughput) > 0.0
     }
 
-    fn debt_excess(&self, compaction_speed: f64) -> f64 {
+    fn debt_excess(&self, compaction_throughput: f64) -> f64 {
         let debt_bytes = self.debt_bytes as f64;
-        DEBT.excess(debt_bytes).max(DEBT_TIME.excess(debt_bytes / compaction_speed))
+        DEBT.excess(debt_bytes).max(DEBT_TIME.excess(debt_bytes / compaction_throughput))
     }
 }
 
@@ -103,64 +104,65 @@ pub(crate) struct Pressure {
     /// What all memtables may hold.
     pub(crate) memtables_bytes: u64,
     /// Of that, what writes may still take.
-    pub(crate) room_bytes: u64,
+    pub(crate) memtable_space_bytes: u64,
     /// What memtables take for each byte that is written.
     pub(crate) overhead: f64,
     /// Seconds until the next memtable is flushed; `None` when none waits for it.
-    pub(crate) flush_left: Option<f64>,
+    pub(crate) flush_seconds_left: Option<f64>,
     /// What level 0 is above its bound, in bytes as they were written.
     pub(crate) level0_over_bytes: u64,
     /// Bytes per second: of memtables that are flushed, ...
-    pub(crate) flush_speed: f64,
+    pub(crate) flush_throughput: f64,
     /// ... of what leaves level 0, ...
-    pub(crate) level0_speed: f64,
+    pub(crate) level0_throughput: f64,
     /// ... and of tables that are merged.
-    pub(crate) compaction_speed: f64,
+    pub(crate) compaction_throughput: f64,
 }
 
 impl Pressure {
     /// Bytes per second that may be written; `None`: as many as come.
     pub(crate) fn rate(&self) -> Option<f64> {
-        let rate = self.rate_of_memtables().min(self.rate_of_compaction());
-        let least = RATE_MIN.min(self.memtables_bytes as f64 / FILLED_IN);
+        let rate = self.memtable_rate().min(self.compaction_rate());
+        let least = RATE_MIN.min(self.memtables_bytes as f64 / FILL_SECONDS);
         (rate < RATE_MAX).then(|| rate.max(least))
     }
 
-    fn rate_of_memtables(&self) -> f64 {
+    fn memtable_rate(&self) -> f64 {
         let excess = BUFFERED.excess(self.backlog.buffered_fraction);
-        match self.flush_left {
+        match self.flush_seconds_left {
             Some(seconds) if excess > 0.0 => {
-                self.room_bytes as f64 / self.overhead / seconds.max(1e-9) / excess.min(1.0)
+                self.memtable_space_bytes as f64 / self.overhead / seconds.max(1e-9) / excess.min(1.0)
             }
             _ => f64::INFINITY,
         }
     }
 
-    fn rate_of_compaction(&self) -> f64 {
-        let debt = self.backlog.debt_excess(self.compaction_speed);
+    fn compaction_rate(&self) -> f64 {
+        let debt = self.backlog.debt_excess(self.compaction_throughput);
         let excess = LEVEL0.excess(self.backlog.level0_fraction).max(debt);
-        let steepness = if excess < 1.0 { BELOW_HELD } else { ABOVE_HELD };
-        self.level0_speed * excess.powi(-steepness)
+        let steepness = if excess < 1.0 { EXPONENT_BELOW_BALANCE } else { EXPONENT_ABOVE_BALANCE };
+        self.level0_throughput * excess.powi(-steepness)
     }
 
     fn debt_seconds(&self) -> f64 {
-        self.backlog.debt_bytes as f64 / self.compaction_speed
+        self.backlog.debt_bytes as f64 / self.compaction_throughput
     }
 
     /// How long a write waits that finds the memtables full, and so many bytes before it.
     pub(crate) fn wait_for_room(&self, before_bytes: u64) -> Duration {
-        let seconds = self.flush_left.unwrap_or(0.0) + before_bytes as f64 * self.overhead / self.flush_speed;
+        let seconds = self.flush_seconds_left.unwrap_or(0.0)
+            + before_bytes as f64 * self.overhead / self.flush_throughput;
         Duration::from_secs_f64(seconds.min(RETRY_AFTER_MAX.as_secs_f64()))
     }
 
     /// When there will be room again if no more is written: every backlog is free then.
     pub(crate) fn retry_after(&self) -> Duration {
-        let buffered = (self.backlog.buffered_fraction - BUFFERED.free) * self.memtables_bytes as f64;
+        let buffered = (self.backlog.buffered_fraction - BUFFERED.slowdown) * self.memtables_bytes as f64;
         let seconds = [
-            buffered / self.flush_speed,
-            self.level0_over_bytes as f64 / self.level0_speed,
-            self.debt_seconds() - DEBT_TIME.free,
-            (self.backlog.debt_bytes as f64 - DEBT.free) / self.compaction_speed,
+            buffered / self.flush_throughput,
+            self.level0_over_bytes as f64 / self.level0_throughput,
+            self.debt_seconds() - DEBT_TIME.slowdown,
+            (self.backlog.debt_bytes as f64 - DEBT.slowdown) / self.compaction_throughput,
         ];
         let longest = seconds.into_iter().fold(0.0, f64::max);
         Duration::from_secs_f64(longest.min(RETRY_AFTER_MAX.as_secs_f64())).max(RETRY_AFTER_MIN)
@@ -168,7 +170,7 @@ impl Pressure {
 
     /// How many tables level 0 has above its free bound, of so many that start a compaction.
     pub(crate) fn level0_over(level0_fraction: f64, level0_tables: usize) -> f64 {
-        (level0_fraction - LEVEL0.free).max(0.0) * level0_tables as f64
+        (level0_fraction - LEVEL0.slowdown).max(0.0) * level0_tables as f64
     }
 }
 
@@ -188,14 +190,14 @@ pub(crate) struct Pacer {
     /// When all that was committed so far is paid for, in nanoseconds of the clock.
     paid_at: AtomicU64,
     /// Whether anybody asks for pauses.
-    is_asked: AtomicBool,
+    is_polled: AtomicBool,
 }
 
 impl Pacer {
     /// Charges a group of `bytes` that was committed `now`. To be called by whoever has the log. Where nobody asks for
     /// pauses nothing would ever be paid.
     pub(crate) fn charge(&self, bytes: u64, rate: Option<f64>, now: Instant) {
-        if !self.is_asked.load(Ordering::Relaxed) {
+        if !self.is_polled.load(Ordering::Relaxed) {
             return;
         }
         let cost = rate.map_or(Duration::ZERO, |rate| time_at(rate, bytes)).min(CHARGE_MAX);
@@ -220,8 +222,8 @@ impl Pacer {
     }
 
     /// Whether all that was committed is paid for, whatever the time.
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed) && self.paid_at.load(Ordering::Relaxed) == 0
+    pub(crate) fn is_unthrottled(&self) -> bool {
+        self.is_polled.load(Ordering::Relaxed) && self.paid_at.load(Ordering::Relaxed) == 0
     }
 
     /// How long it takes until what was committed is paid for.
@@ -231,8 +233,8 @@ impl Pacer {
 
     /// How long to pause now; when that is over the rate may be another.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
-        if !self.is_asked.load(Ordering::Relaxed) {
-            self.is_asked.store(true, Ordering::Relaxed);
+        if !self.is_polled.load(Ordering::Relaxed) {
+            self.is_polled.store(true, Ordering::Relaxed);
         }
         self.wait(now).min(PAUSE_MAX)
     }
@@ -253,13 +255,13 @@ mod tests {
                 ..Backlog::default()
             },
             memtables_bytes,
-            room_bytes: memtables_bytes - buffered_bytes,
+            memtable_space_bytes: memtables_bytes - buffered_bytes,
             overhead: 1.0,
-            flush_left: Some((64 * MIB - flushed_bytes) as f64 / (10 * MIB) as f64),
+            flush_seconds_left: Some((64 * MIB - flushed_bytes) as f64 / (10 * MIB) as f64),
             level0_over_bytes: 0,
-            flush_speed: 10.0 * MIB as f64,
-            level0_speed: 5.0 * MIB as f64,
-            compaction_speed: 20.0 * MIB as f64,
+            flush_throughput: 10.0 * MIB as f64,
+            level0_throughput: 5.0 * MIB as f64,
+            compaction_throughput: 20.0 * MIB as f64,
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn half_of_the_memtables_slow_nobody() {
         assert_eq!(pressure(128 * MIB, 0).rate(), None);
-        assert_eq!(Pressure { flush_left: None, ..pressure(250 * MIB, 0) }.rate(), None);
+        assert_eq!(Pressure { flush_seconds_left: None, ..pressure(250 * MIB, 0) }.rate(), None);
     }
 
     #[test]
@@ -299,8 +301,8 @@ mod tests {
         let (mut buffered, mut flushed, mut accepted) = (0.0, 0.0, Vec::new());
         for _ in 0..30_000 {
             let true_one = pressure(buffered as u64, flushed as u64);
-            let flush_left = true_one.flush_left.map(|seconds| seconds / wrong);
-            let estimated = Pressure { flush_left, ..true_one };
+            let flush_seconds_left = true_one.flush_seconds_left.map(|seconds| seconds / wrong);
+            let estimated = Pressure { flush_seconds_left, ..true_one };
             let rate = estimated.rate().unwrap_or(f64::INFINITY).min(200.0 * MIB as f64);
             buffered += rate * step.as_secs_f64();
             assert!(buffered < 256.5 * MIB as f64, "the bound holds by itself: {buffered}");
@@ -338,9 +340,9 @@ mod tests {
 
     #[test]
     fn debt_counts_by_the_time_it_takes() {
-        let owing = |debt_bytes, compaction_speed| {
+        let owing = |debt_bytes, compaction_throughput| {
             let backlog = Backlog { debt_bytes, ..Backlog::default() };
-            Pressure { backlog, compaction_speed, ..pressure(0, 0) }
+            Pressure { backlog, compaction_throughput, ..pressure(0, 0) }
         };
         let gib = 1 << 30;
         assert_eq!(owing(10 * gib, 1e9).rate(), None);
@@ -358,7 +360,7 @@ mod tests {
         assert_eq!(Pressure { backlog, ..pressure(0, 0) }.retry_after(), RETRY_AFTER_MAX);
     }
 
-    fn asked() -> Pacer {
+    fn polled_pacer() -> Pacer {
         let pacer = Pacer::default();
         pacer.pause(Instant::ZERO);
         pacer
@@ -368,7 +370,7 @@ mod tests {
     fn paced_writes_keep_the_rate_whatever_the_size_of_groups() {
         let rate = 3.0 * MIB as f64;
         for group_bytes in [100, 64 << 10, 512 << 10] {
-            let (pacer, mut now, mut written) = (asked(), Instant::ZERO, 0);
+            let (pacer, mut now, mut written) = (polled_pacer(), Instant::ZERO, 0);
             while written < 100 * MIB {
                 while !pacer.wait(now).is_zero() {
                     now = now + pacer.pause(now);
@@ -383,7 +385,7 @@ mod tests {
 
     #[test]
     fn an_idle_time_is_not_saved_up() {
-        let pacer = asked();
+        let pacer = polled_pacer();
         let late = Instant::ZERO + Duration::from_secs(100);
         pacer.charge(10 << 20, Some(1e7), late);
         assert!(!pacer.wait(late).is_zero());
@@ -391,7 +393,7 @@ mod tests {
 
     #[test]
     fn what_is_charged_is_forgotten_once_writes_run_free() {
-        let pacer = asked();
+        let pacer = polled_pacer();
         pacer.charge(1 << 20, Some(1e6), Instant::ZERO);
         assert!(!pacer.wait(Instant::ZERO).is_zero());
         pacer.charge(1, None, Instant::ZERO);

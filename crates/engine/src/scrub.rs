@@ -19,7 +19,7 @@
 //! asked, is not seen.
 
 use crate::Error;
-use crate::disk::DiskRoom;
+use crate::disk::DiskSpace;
 use crate::engine::Engine;
 use crate::pressure::time_at;
 use crate::sstable::{Inspected, Inspection, PIECE_BYTES, Table, TableId};
@@ -35,13 +35,13 @@ const RATE_MAX: f64 = 4.0 * (1 << 20) as f64;
 /// ... or slower: what is little is soon checked, also by who is restarted often.
 const RATE_MIN: f64 = 64.0 * 1024.0;
 /// Rounds are planned to end after this part of the period: work that has to wait needs the rest.
-const PLANNED_PART: f64 = 0.8;
+const PLANNED_FRACTION: f64 = 0.8;
 /// For each second that a piece took, so many are left to others.
-const LEFT_TO_OTHERS: u32 = 9;
+const IDLE_PER_BUSY: u32 = 9;
 /// What holds it up is looked at again after this.
-const HELD_UP: Duration = Duration::from_secs(1);
+const PAUSED_RECHECK: Duration = Duration::from_secs(1);
 /// A host need not ask more often where there is nothing to do.
-const NOTHING_TO_DO: Duration = Duration::from_secs(60);
+const IDLE_RECHECK: Duration = Duration::from_secs(60);
 
 /// What scrubbing has done since the engine was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ struct State {
 struct Round {
     began: Instant,
     /// Those that are still to be begun, with their sizes in bytes; the next one last.
-    to_do: Vec<(TableId, u64)>,
+    remaining: Vec<(TableId, u64)>,
     inspection: Option<Inspection>,
 }
 
@@ -90,12 +90,12 @@ impl Round {
         let of_this = self.inspection.as_ref().map_or(0, |inspection| {
             inspection.table().meta().file_bytes.saturating_sub(inspection.done_bytes())
         });
-        self.to_do.iter().map(|(_, bytes)| bytes).sum::<u64>() + of_this
+        self.remaining.iter().map(|(_, bytes)| bytes).sum::<u64>() + of_this
     }
 
     /// Bytes per second, so that the rest is done in time.
     fn rate(&self, period: Duration, now: Instant) -> f64 {
-        let planned = period.mul_f64(PLANNED_PART);
+        let planned = period.mul_f64(PLANNED_FRACTION);
         let left = planned.saturating_sub(now.saturating_since(self.began)).as_secs_f64();
         // With no time left it is as fast as it may be.
         (self.left_bytes() as f64 / left.max(1e-3)).clamp(RATE_MIN, RATE_MAX)
@@ -107,22 +107,22 @@ impl Engine {
     /// come back earlier.
     pub fn step_scrub(&self) -> Duration {
         let Some(period) = self.options().scrub_period.filter(|_| self.poison().is_none()) else {
-            return NOTHING_TO_DO;
+            return IDLE_RECHECK;
         };
         let mut state = self.shared.jobs.scrub.state.lock();
-        self.let_go_of_replaced(&mut state);
+        self.drop_replaced_inspection(&mut state);
         let now = self.now();
         let wait = state.next.saturating_since(now);
         if !wait.is_zero() {
             return wait;
         }
-        if self.is_held_up() {
-            return HELD_UP;
+        if self.is_paused() {
+            return PAUSED_RECHECK;
         }
         let Some(round) = state.round.take().or_else(|| self.begin_round(now)) else {
-            return NOTHING_TO_DO;
+            return IDLE_RECHECK;
         };
-        self.go_on(&mut state, round, period);
+        self.step_round(&mut state, round, period);
         state.next.saturating_since(self.now())
     }
 
@@ -141,15 +141,15 @@ impl Engine {
     }
 
     /// Goes on with a round by one piece, and says when it goes on again.
-    fn go_on(&self, state: &mut State, mut round: Round, period: Duration) {
+    fn step_round(&self, state: &mut State, mut round: Round, period: Duration) {
         let began = self.now();
         let rate = round.rate(period, began);
         let read = self.inspect(&mut round);
         let now = self.now();
         state.next = match read {
             Some(bytes) => {
-                let left_to_others = (now - began).saturating_mul(LEFT_TO_OTHERS);
-                (began + time_at(rate, bytes)).max(now + left_to_others)
+                let idle = (now - began).saturating_mul(IDLE_PER_BUSY);
+                (began + time_at(rate, bytes)).max(now + idle)
             }
             None => {
                 self.end_round(&round);
@@ -167,7 +167,7 @@ impl Engine {
                 let table = self.next_to_inspect(round)?;
                 match Inspection::new(&*self.shared.env.fs, Arc::clone(&table)) {
                     Ok(inspection) => inspection,
-                    Err(error) => return Some(self.found(&table, &error)),
+                    Err(error) => return Some(self.report_damage(&table, &error)),
                 }
             }
         };
@@ -179,12 +179,12 @@ impl Engine {
                 round.inspection = (!is_over).then_some(inspection);
                 Some(bytes)
             }
-            Err(error) => Some(self.found(inspection.table(), &error)),
+            Err(error) => Some(self.report_damage(inspection.table(), &error)),
         }
     }
 
     /// A table cannot be read back: whoever heals looks at all of it. For how many bytes to wait.
-    fn found(&self, table: &Table, error: &Error) -> u64 {
+    fn report_damage(&self, table: &Table, error: &Error) -> u64 {
         tracing::error!(path = %table.path().display(), %error, "scrubbing cannot read a table back");
         if let Some(path) = error.unreadable() {
             self.shared.jobs.scrub.tables_damaged.fetch_add(1, Ordering::Relaxed);
@@ -196,10 +196,10 @@ impl Engine {
     /// The next table that is live and not known to be damaged.
     fn next_to_inspect(&self, round: &mut Round) -> Option<Arc<Table>> {
         loop {
-            let (id, _) = round.to_do.pop()?;
+            let (id, _) = round.remaining.pop()?;
             let damaged = &self.shared.jobs.damaged;
             let is_known =
-                damaged.set_aside.lock().contains_key(&id) || damaged.suspected.lock().contains(&id);
+                damaged.quarantined.lock().contains_key(&id) || damaged.suspected.lock().contains(&id);
             match self.live_table(id) {
                 Some((_, table)) if !is_known => return Some(table),
                 _ => {}
@@ -209,13 +209,13 @@ impl Engine {
 
     fn begin_round(&self, now: Instant) -> Option<Round> {
         let view = self.shared.view.load();
-        let mut to_do: Vec<_> =
+        let mut remaining: Vec<_> =
             view.levels.iter().map(|(_, table)| (table.id(), table.meta().file_bytes)).collect();
-        to_do.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
+        remaining.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
         let micros = self.shared.env.clock.now().wall.micros_since_unix_epoch();
-        let first = xxh3_64(&micros.to_le_bytes()).checked_rem(to_do.len() as u64)?;
-        to_do.rotate_left(first as usize);
-        Some(Round { began: now, to_do, inspection: None })
+        let first = xxh3_64(&micros.to_le_bytes()).checked_rem(remaining.len() as u64)?;
+        remaining.rotate_left(first as usize);
+        Some(Round { began: now, remaining, inspection: None })
     }
 
     fn end_round(&self, round: &Round) {
@@ -232,16 +232,16 @@ impl Engine {
     }
 
     /// A table that compaction has replaced keeps its room on the disk as long as somebody reads it.
-    fn let_go_of_replaced(&self, state: &mut State) {
+    fn drop_replaced_inspection(&self, state: &mut State) {
         if let Some(round) = &mut state.round {
             round.inspection.take_if(|inspection| self.live_table(inspection.table().id()).is_none());
         }
     }
 
     /// Whether the disk is for others now.
-    fn is_held_up(&self) -> bool {
-        self.shared.disk.room() != DiskRoom::Enough
-            || self.shared.borne_rate(&self.shared.view.load()).is_some()
+    fn is_paused(&self) -> bool {
+        self.shared.disk.space() != DiskSpace::Ample
+            || self.shared.sustainable_rate(&self.shared.view.load()).is_some()
     }
 }
 

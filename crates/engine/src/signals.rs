@@ -24,7 +24,7 @@ impl Signal {
 
     /// Wakes those who wait in [`Signal::wait_unless`]; nothing is kept for later. Costs two atomic operations
     /// when nobody waits. What `done` looks at must have changed before.
-    pub(crate) fn wake_waiting(&self) {
+    pub(crate) fn wake_waiters(&self) {
         // Against the increment in `wait_unless`: either it is seen here, or the change is seen by `done` there.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -67,10 +67,10 @@ pub(crate) struct Signals {
     pub(crate) flush: Signal,
     /// The levels have changed.
     pub(crate) compact: Signal,
-    /// The pauses of who compacts in a hurry: only the end of the engine is told.
-    pub(crate) hurry: Signal,
+    /// The pauses of who compacts in a urgent_compaction: only the end of the engine is told.
+    pub(crate) urgent_compaction: Signal,
     /// A memtable was flushed, or the backlog shrank.
-    pub(crate) room: Signal,
+    pub(crate) capacity: Signal,
     /// Nobody has anything to say to who scrubs but the end of the engine.
     pub(crate) scrub: Signal,
     /// For pauses before a failed job is tried again: only the end of the engine is told.
@@ -81,8 +81,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Wakes everybody: the engine or its workers are stopping.
     pub(crate) fn notify_all(&self) {
-        let Self { commit, committed, flush, compact, hurry, room, scrub, retry, .. } = self;
-        for signal in [commit, committed, flush, compact, hurry, room, scrub, retry] {
+        let Self { commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry, .. } = self;
+        for signal in [commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry] {
             signal.notify();
         }
     }

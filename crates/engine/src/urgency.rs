@@ -30,8 +30,8 @@ const SHARE_ALONE: f64 = 0.9;
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Which part of the time compaction claims a processor, from 0 to 1, by what it owes and how many bytes it merges a second.
-pub(crate) fn share(backlog: &Backlog, compaction_speed: f64) -> f64 {
-    let debt_seconds = backlog.debt_bytes as f64 / compaction_speed.max(1.0);
+pub(crate) fn share(backlog: &Backlog, compaction_throughput: f64) -> f64 {
+    let debt_seconds = backlog.debt_bytes as f64 / compaction_throughput.max(1.0);
     let of_debt = (debt_seconds - DEBT_SECONDS_FREE) / (DEBT_SECONDS_WHOLE - DEBT_SECONDS_FREE);
     let of_level0 = (backlog.level0_fraction - LEVEL0_FREE) / (LEVEL0_WHOLE - LEVEL0_FREE);
     let share = of_debt.max(of_level0).min(1.0);
@@ -39,12 +39,12 @@ pub(crate) fn share(backlog: &Backlog, compaction_speed: f64) -> f64 {
 }
 
 /// Whether only the thread at the priority of those who serve is to work.
-pub(crate) fn is_alone(share: f64) -> bool {
+pub(crate) fn is_exclusive(share: f64) -> bool {
     share >= SHARE_ALONE
 }
 
 /// How long to work, and how long to pause then.
-pub(crate) fn work_and_pause(share: f64) -> (Duration, Duration) {
+pub(crate) fn duty_cycle(share: f64) -> (Duration, Duration) {
     let work = PERIOD.mul_f64(share.min(1.0));
     (work, PERIOD - work)
 }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn pauses_leave_work_its_share() {
         for share in [0.05, 0.25, 0.5, 0.9, 1.0] {
-            let (work, pause) = work_and_pause(share);
+            let (work, pause) = duty_cycle(share);
             let got = work.as_secs_f64() / (work + pause).as_secs_f64();
             assert!((got - share).abs() < 1e-6, "{got} of {share}");
         }

@@ -9,7 +9,7 @@
 //! Damage to a table that was set aside when a checkpoint was made of it is told as such.
 //!
 //! **Caveats.** The end of the log may be an interrupted write; that is how a crash leaves it, not damage, and
-//! [`Verified::log_ending`] says so.
+//! [`VerifyReport::log_tail`] says so.
 
 use crate::cache::BlockCache;
 use crate::engine::open_table;
@@ -39,7 +39,7 @@ pub struct VerifyProgress {
 
 /// What [`verify`] has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Live tables.
     pub tables: usize,
     /// Their files together, in bytes.
@@ -51,12 +51,12 @@ pub struct Verified {
     /// Where the log ends; `None` without a segment.
     pub log_end: Option<LogEnd>,
     /// How the log ends.
-    pub log_ending: LogEnding,
+    pub log_tail: LogTail,
 }
 
 /// How a log ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogEnding {
+pub enum LogTail {
     /// With a closing record, or without a record: it was closed, or nothing was written for a while.
     #[default]
     Closed,
@@ -69,8 +69,8 @@ pub enum LogEnding {
     },
 }
 
-/// Checks the directory of an engine that is not open. `log_reaches` is what
-/// [`Options::log_reaches`](crate::Options::log_reaches) is for opening it.
+/// Checks the directory of an engine that is not open. `known_log_end` is what
+/// [`Options::known_log_end`](crate::Options::known_log_end) is for opening it.
 ///
 /// # Errors
 /// All that is wrong, at least one: [`Error::Corrupt`] of each file that is damaged, and where; [`Error::Lost`] of each
@@ -78,10 +78,10 @@ pub enum LogEnding {
 pub fn verify(
     env: &Env,
     dir: &Path,
-    log_reaches: Option<LogEnd>,
+    known_log_end: Option<LogEnd>,
     progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<Verified, Vec<Error>> {
-    verify_showing(env, dir, log_reaches, progress, &mut |_, _| ())
+) -> Result<VerifyReport, Vec<Error>> {
+    verify_showing(env, dir, known_log_end, progress, &mut |_, _| ())
 }
 
 /// As [`verify`]; `show` is called with each key and what its cell is, once for each cell in the tables and the log.
@@ -91,10 +91,10 @@ pub fn verify(
 pub fn verify_showing(
     env: &Env,
     dir: &Path,
-    log_reaches: Option<LogEnd>,
+    known_log_end: Option<LogEnd>,
     progress: &mut dyn FnMut(VerifyProgress),
     show: Show<'_>,
-) -> Result<Verified, Vec<Error>> {
+) -> Result<VerifyReport, Vec<Error>> {
     let paths = Paths::new(dir);
     if !env.fs.exists(dir).map_err(|error| vec![Error::io("look for", dir, error)])? {
         return Err(vec![Error::lost(dir, "is missing")]);
@@ -107,7 +107,7 @@ pub fn verify_showing(
     let obsolete = Arc::new(ObsoleteFiles::new(0));
     let bytes_total = recovered.tables.iter().map(|(_, meta)| meta.file_bytes).sum();
     let mut verified =
-        Verified { tables: recovered.tables.len(), table_bytes: bytes_total, ..Verified::default() };
+        VerifyReport { tables: recovered.tables.len(), table_bytes: bytes_total, ..VerifyReport::default() };
     let mut damage = Vec::new();
     let mut bytes_before = 0;
     for (_, meta) in &recovered.tables {
@@ -123,14 +123,14 @@ pub fn verify_showing(
         bytes_before += meta.file_bytes;
         verified.cells += meta.cells;
     }
-    match wal::verify_showing(&env.fs, &paths.wal(), known_log(&recovered, log_reaches), show) {
+    match wal::verify_showing(&env.fs, &paths.wal(), known_log(&recovered, known_log_end), show) {
         Ok(log) => {
             verified.wal_records = log.records;
             verified.log_end = log.end;
-            verified.log_ending = match log {
-                WalRecovery { cut_bytes: 1.., .. } => LogEnding::Torn { cut_bytes: log.cut_bytes },
-                WalRecovery { is_closed: false, segments: 1.., .. } => LogEnding::Open,
-                _ => LogEnding::Closed,
+            verified.log_tail = match log {
+                WalRecovery { cut_bytes: 1.., .. } => LogTail::Torn { cut_bytes: log.cut_bytes },
+                WalRecovery { is_closed: false, segments: 1.., .. } => LogTail::Open,
+                _ => LogTail::Closed,
             };
         }
         Err(errors) => damage.extend(errors),

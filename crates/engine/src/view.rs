@@ -2,12 +2,12 @@
 //!
 //! A [`View`] never changes. Whoever rotates a memtable, finishes a flush or finishes a compaction makes a
 //! new one and puts it in place; readers keep the one they began with, and with it the memtables and tables
-//! it names. What they hold of memtables that are gone from the view is in the account of [`held`](crate::held).
+//! it names. What they hold of memtables that are gone from the view is in the account of [`pinned_memtables`](crate::pinned_memtables).
 
 use crate::manifest::Levels;
 use crate::memtable::{ChunkPool, Memtable};
 use crate::wal::SegmentId;
-use crate::{Sequence, Unsure};
+use crate::{PossiblySuperseded, Sequence};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,18 +64,23 @@ impl LoggedMemtable {
         first: Sequence,
         cells: impl IntoIterator<Item = (&'c [u8], CellRef<'c>)>,
         older_max: Version,
-    ) -> Inserted {
-        let mut unsure = Vec::new();
+    ) -> InsertOutcome {
+        let mut possibly_superseded = Vec::new();
         let cells = cells.into_iter().zip(0..).map(|((key, cell), position)| {
             let version = cell.meta.version;
             if version <= older_max && !self.is_local(key) {
-                unsure.push(Unsure { position, key: Bytes::copy_from_slice(key), version });
+                possibly_superseded.push(PossiblySuperseded {
+                    position,
+                    key: Bytes::copy_from_slice(key),
+                    version,
+                });
             }
             (key, cell)
         });
         let superseded = self.insert_all(first, cells);
-        unsure.retain(|unsure| superseded.binary_search(&unsure.position).is_err());
-        Inserted { superseded, unsure }
+        possibly_superseded
+            .retain(|possibly_superseded| superseded.binary_search(&possibly_superseded.position).is_err());
+        InsertOutcome { superseded, possibly_superseded }
     }
 
     fn is_local(&self, key: &[u8]) -> bool {
@@ -89,9 +94,9 @@ impl LoggedMemtable {
     }
 
     /// The least versions of what was inserted.
-    pub(crate) fn oldest(&self) -> Oldest {
+    pub(crate) fn oldest(&self) -> MinVersions {
         let local = self.local_hlc_min.load(Ordering::Relaxed);
-        Oldest {
+        MinVersions {
             version_min: (!self.memtable.is_empty()).then(|| self.memtable.version_min()),
             local_version_min: (local != u64::MAX).then(|| Version::new(Hlc::from_bits(local), NodeTag(0))),
         }
@@ -132,23 +137,23 @@ impl LoggedMemtable {
     }
 }
 
-/// What is known of the cells of a batch when they are in the memtable: as in [`Committed`](crate::Committed).
+/// What is known of the cells of a batch when they are in the memtable: as in [`CommitOutcome`](crate::CommitOutcome).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Inserted {
+pub(crate) struct InsertOutcome {
     pub(crate) superseded: Vec<u32>,
-    pub(crate) unsure: Vec<Unsure>,
+    pub(crate) possibly_superseded: Vec<PossiblySuperseded>,
 }
 
 /// The least versions of some cells.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Oldest {
+pub(crate) struct MinVersions {
     /// Of all of them.
     pub(crate) version_min: Option<Version>,
     /// Of values of local keys.
     pub(crate) local_version_min: Option<Version>,
 }
 
-impl Oldest {
+impl MinVersions {
     /// Those of the cells of both.
     pub(crate) fn with(self, other: Self) -> Self {
         let least = |a: Option<Version>, b: Option<Version>| a.into_iter().chain(b).min();
@@ -202,12 +207,12 @@ impl View {
 /// since another memtable needs those. So their cells can come back into a memtable, and compaction must not
 /// drop a tombstone that hides one.
 #[derive(Default)]
-pub(crate) struct Replayable {
+pub(crate) struct ReplayableMemtables {
     /// By the memtable's id: the last segment that has a record of it, and its least versions.
-    flushed: BTreeMap<u64, (SegmentId, Oldest)>,
+    flushed: BTreeMap<u64, (SegmentId, MinVersions)>,
 }
 
-impl Replayable {
+impl ReplayableMemtables {
     /// Takes note of a memtable whose flush is about to count.
     pub(crate) fn flushed(&mut self, logged: &LoggedMemtable) {
         let log_to = SegmentId(logged.log_to.load(Ordering::Acquire));
@@ -220,7 +225,7 @@ impl Replayable {
     }
 
     /// The least versions of cells that may come back.
-    pub(crate) fn oldest(&self) -> Oldest {
-        self.flushed.values().fold(Oldest::default(), |oldest, (_, other)| oldest.with(*other))
+    pub(crate) fn oldest(&self) -> MinVersions {
+        self.flushed.values().fold(MinVersions::default(), |oldest, (_, other)| oldest.with(*other))
     }
 }

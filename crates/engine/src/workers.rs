@@ -19,7 +19,7 @@ use std::time::Duration;
 /// After so long without a write the closing record of the log is written.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// A worker without work looks for some at least so often.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const IDLE_POLL: Duration = Duration::from_millis(200);
 /// A job that failed is tried again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A worker looks at least so often, in bytes of work, whether it should stop.
@@ -32,7 +32,7 @@ const COMPACTION_NICE: i32 = 15;
 /// The least of all; schedulers of disks follow it.
 const SCRUB_NICE: i32 = 19;
 /// A table that was replaced is held by who scrubs for no longer than this.
-const SCRUB_LOOK_EVERY: Duration = Duration::from_secs(2);
+const SCRUB_POLL: Duration = Duration::from_secs(2);
 
 /// What the host chooses.
 pub struct WorkerOptions {
@@ -76,7 +76,7 @@ pub fn start(engine: &Engine, options: WorkerOptions) -> io::Result<Workers> {
     let stopping = Arc::new(AtomicBool::new(false));
     let mut workers =
         Workers { engine: engine.clone(), stopping: Arc::clone(&stopping), threads: Vec::new() };
-    let on_poison = Arc::new(PoisonHook { told: AtomicBool::new(false), call: options.on_poison });
+    let on_poison = Arc::new(PoisonHook { called: AtomicBool::new(false), call: options.on_poison });
     let mut spawn = |name: String, run: fn(&Worker)| {
         let worker = Worker {
             engine: engine.clone(),
@@ -93,7 +93,7 @@ pub fn start(engine: &Engine, options: WorkerOptions) -> io::Result<Workers> {
     for number in 0..options.compaction_threads.max(1) {
         spawn(format!("veche-compact-{number}"), Worker::compact)?;
     }
-    spawn("veche-hurry".to_owned(), Worker::compact_in_a_hurry)?;
+    spawn("veche-urgent".to_owned(), Worker::compact_urgently)?;
     if engine.options().scrub_period.is_some() {
         spawn("veche-scrub".to_owned(), Worker::scrub)?;
     }
@@ -120,7 +120,7 @@ impl Drop for Workers {
 }
 
 struct PoisonHook {
-    told: AtomicBool,
+    called: AtomicBool,
     call: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -139,7 +139,7 @@ impl Worker {
         self.engine.shared.signals.worker_stopped();
     }
 
-    fn stops(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
@@ -147,7 +147,7 @@ impl Worker {
         if let Err(error) = env::os_process::prefer_short_turns() {
             tracing::debug!(%error, "the commit thread takes turns like any other");
         }
-        while !self.stops() {
+        while !self.is_stopping() {
             self.pace();
             // Where cores are short, those who are about to bring more go first: the group is larger, the syncs are
             // fewer. Where nobody waits for this core it costs a system call.
@@ -155,7 +155,7 @@ impl Worker {
             match self.engine.step_commit() {
                 Ok(true) => {}
                 Ok(false) => {
-                    if !self.engine.shared.signals.commit.wait(IDLE_AFTER) && !self.settle() {
+                    if !self.engine.shared.signals.commit.wait(IDLE_AFTER) && !self.write_closing_record() {
                         return;
                     }
                 }
@@ -165,7 +165,7 @@ impl Worker {
     }
 
     /// Nothing was written for a while.
-    fn settle(&self) -> bool {
+    fn write_closing_record(&self) -> bool {
         match self.engine.step_idle() {
             Ok(()) => true,
             Err(error) => {
@@ -178,7 +178,7 @@ impl Worker {
     fn pace(&self) {
         loop {
             let pause = self.engine.pause_before_group();
-            if pause.is_zero() || self.stops() {
+            if pause.is_zero() || self.is_stopping() {
                 return;
             }
             std::thread::sleep(pause);
@@ -187,76 +187,76 @@ impl Worker {
 
     fn flush(&self) {
         lower_priority(FLUSH_NICE);
-        while !self.stops() {
+        while !self.is_stopping() {
             let flushed = self.engine.step_flush(STEP_BYTES);
-            let Some(flushed) = self.look(flushed, "flush") else { return };
+            let Some(flushed) = self.report(flushed, "flush") else { return };
             let upkept = self.engine.step_upkeep(STEP_BYTES);
-            let Some(upkept) = self.look(upkept, "upkeep") else { return };
+            let Some(upkept) = self.report(upkept, "upkeep") else { return };
             if flushed == Progress::Idle && upkept == Progress::Idle {
-                self.engine.shared.signals.flush.wait(self.engine.upkeep_due().unwrap_or(LOOK_EVERY));
+                self.engine.shared.signals.flush.wait(self.engine.upkeep_due().unwrap_or(IDLE_POLL));
             }
         }
     }
 
     fn compact(&self) {
         lower_priority(COMPACTION_NICE);
-        while !self.stops() {
+        while !self.is_stopping() {
             let Some(healed) = self.heal() else { return };
             let share = if self.slot == 0 { self.engine.compaction_share() } else { 0.0 };
-            if urgency::is_alone(share) && healed == Progress::Idle {
-                self.engine.shared.signals.compact.wait(LOOK_EVERY);
+            if urgency::is_exclusive(share) && healed == Progress::Idle {
+                self.engine.shared.signals.compact.wait(IDLE_POLL);
                 continue;
             }
             let step_bytes = if share > 0.0 { URGENT_STEP_BYTES } else { STEP_BYTES };
             let stepped = self.engine.step_compaction(self.slot, step_bytes);
-            let Some(compacted) = self.look(stepped, "compaction") else { return };
+            let Some(compacted) = self.report(stepped, "compaction") else { return };
             if healed == Progress::Idle && compacted == Progress::Idle {
-                self.engine.shared.signals.compact.wait(LOOK_EVERY);
+                self.engine.shared.signals.compact.wait(IDLE_POLL);
             }
         }
     }
 
     /// Steps the compaction in the first slot, at the priority of those who serve, for its share of the time.
-    fn compact_in_a_hurry(&self) {
-        while !self.stops() {
+    fn compact_urgently(&self) {
+        while !self.is_stopping() {
             let share = self.engine.compaction_share();
-            let (work, mut pause) = urgency::work_and_pause(share);
+            let (work, mut pause) = urgency::duty_cycle(share);
             let mut worked = Duration::ZERO;
-            while worked < work && !self.stops() {
+            while worked < work && !self.is_stopping() {
                 let began = self.engine.now();
                 let stepped = self.engine.step_compaction(0, URGENT_STEP_BYTES);
                 worked += self.engine.now() - began;
-                match self.look(stepped, "compaction") {
+                match self.report(stepped, "compaction") {
                     Some(Progress::Worked) => {}
                     Some(Progress::Idle) => {
-                        pause = LOOK_EVERY;
+                        pause = IDLE_POLL;
                         break;
                     }
                     None => return,
                 }
             }
             if !pause.is_zero() {
-                self.engine.shared.signals.hurry.wait(pause);
+                self.engine.shared.signals.urgent_compaction.wait(pause);
             }
         }
     }
 
     fn scrub(&self) {
         lower_priority(SCRUB_NICE);
-        while !self.stops() {
+        while !self.is_stopping() {
             let pause = self.engine.step_scrub();
-            self.engine.shared.signals.scrub.wait(pause.min(SCRUB_LOOK_EVERY));
+            self.engine.shared.signals.scrub.wait(pause.min(SCRUB_POLL));
         }
     }
 
     fn heal(&self) -> Option<Progress> {
         let is_first = self.slot == 0;
         let stepped = if is_first { self.engine.step_healing(STEP_BYTES) } else { Ok(Progress::Idle) };
-        self.look(stepped, "healing")
+        self.report(stepped, "healing")
     }
 
     /// What a step did; a failed one is told, and tried again later. `None` when the engine has stopped.
-    fn look(&self, stepped: Result<Progress, Error>, job: &str) -> Option<Progress> {
+    fn report(&self, stepped: Result<Progress, Error>, job: &str) -> Option<Progress> {
         match stepped {
             Ok(progress) => Some(progress),
             Err(error @ Error::Poisoned { .. }) => {
@@ -280,7 +280,7 @@ impl Worker {
     }
 
     fn poisoned(&self, error: &Error) {
-        if !self.on_poison.told.swap(true, Ordering::SeqCst) {
+        if !self.on_poison.called.swap(true, Ordering::SeqCst) {
             let reason = self.engine.poison().map_or_else(|| error.to_string(), str::to_owned);
             (self.on_poison.call)(&reason);
         }

@@ -244,7 +244,7 @@ fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
     }
     let tables_of = |dir: &str| world.disk.read_dir(&Path::new(dir).join("tables")).expect("list");
     let names = tables_of(CHECKPOINT);
-    engine.take_back(Path::new(CHECKPOINT));
+    engine.reclaim_checkpoint(Path::new(CHECKPOINT));
     assert_eq!(tables_of(CHECKPOINT), names, "the engine has them all, or the other checkpoint");
     let disk: &dyn Fs = &world.disk;
     disk.remove_dir_all(Path::new(other)).expect("remove");
@@ -256,7 +256,7 @@ fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
     let live = tables_of(DIR);
     let merged_away = names.iter().filter(|name| !live.contains(name)).count();
     assert!(merged_away > 0);
-    engine.take_back(Path::new(CHECKPOINT));
+    engine.reclaim_checkpoint(Path::new(CHECKPOINT));
     assert_eq!(tables_of(DIR).len(), live.len() + merged_away);
     assert!(tables_of(CHECKPOINT).iter().all(|name| live.contains(name)), "what is left is the engine's too");
     engine.run_jobs().expect("jobs");
@@ -278,7 +278,7 @@ fn a_file_that_was_in_a_checkpoint_is_never_cut_under_a_reader() {
         let open = |name| world.disk.open(&path(name), OpenMode::Read).expect("open");
         let copied: Vec<_> = summary.tables.iter().map(|table| (open(&table.file_name), table)).collect();
         let remove = |world: &World| {
-            engine.take_back(Path::new(CHECKPOINT));
+            engine.reclaim_checkpoint(Path::new(CHECKPOINT));
             let disk: &dyn Fs = &world.disk;
             disk.remove_dir_all(Path::new(CHECKPOINT)).expect("remove");
         };

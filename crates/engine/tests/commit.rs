@@ -18,7 +18,7 @@ fn submit(
     engine: &engine::Engine,
     key: &[u8],
     len: usize,
-) -> Receiver<Result<engine::Committed, Error>> {
+) -> Receiver<Result<engine::CommitOutcome, Error>> {
     let write = (key.to_vec(), Cell::value(world.next_version(), 1, vec![7; len].into()));
     let (tell, told) = channel();
     engine.submit(batch_of([&write]), Box::new(move |result| tell.send(result).expect("somebody listens")));
@@ -29,8 +29,8 @@ fn submit(
 fn outcome(
     world: &World,
     engine: &engine::Engine,
-    told: &Receiver<Result<engine::Committed, Error>>,
-) -> Result<engine::Committed, Error> {
+    told: &Receiver<Result<engine::CommitOutcome, Error>>,
+) -> Result<engine::CommitOutcome, Error> {
     engine.step_commit().expect("commit");
     told.try_recv().unwrap_or_else(|_| {
         world.clock.advance(Duration::from_secs(1));
@@ -315,7 +315,7 @@ fn a_batch_is_told_when_its_group_was_through_with_what() {
         let times = told.try_recv().expect("told").expect("committed").times;
         let written = taken + WRITE;
         let synced = if durability == Durability::Sync { written + SYNC } else { written };
-        assert_eq!((times.taken, times.written), (taken, written), "{durability:?}");
+        assert_eq!((times.dequeued, times.written), (taken, written), "{durability:?}");
         assert_eq!((times.synced, times.published), (synced, synced), "{durability:?}");
         assert_eq!(times.paused, Duration::ZERO);
     }

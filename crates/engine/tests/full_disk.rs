@@ -2,7 +2,7 @@
 //! that was acknowledged is lost, through any number of fillings and restarts.
 
 use bytes::Bytes;
-use engine::{Batch, DiskRoom, Engine, ErrorKind, Options};
+use engine::{Batch, DiskSpace, Engine, ErrorKind, Options};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -99,7 +99,7 @@ impl Scene {
     fn wait_for_room(&mut self) {
         self.work();
         for _ in 0..100 {
-            if self.engine.disk_stats().room != DiskRoom::Full {
+            if self.engine.disk_stats().space != DiskSpace::Full {
                 return;
             }
             self.work();

@@ -94,7 +94,7 @@ fn what_was_not_given_up_stays_as_it_is() {
     assert_eq!((&table.path, table.lost.len()), (&path, 1));
     let mut other = table.lost.clone();
     other[0].until.push(0);
-    engine.give_up(table.id, &other);
+    engine.allow_replacement(table.id, &other);
     work(&engine);
     assert_eq!(engine.damaged_tables(), damaged);
     assert_eq!(unreadable(&world, &engine), failed);
@@ -189,7 +189,7 @@ fn what_fails_for_a_while_is_not_lost() {
     let damaged = engine.damaged_tables();
     assert!(!damaged.is_empty());
     faults.clear();
-    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+    damaged.iter().for_each(|table| engine.allow_replacement(table.id, &table.lost));
     work(&engine);
     assert_eq!(engine.damaged_tables(), []);
     world.check_all(&engine);
@@ -237,7 +237,7 @@ fn a_stop_at_any_file_operation_leaves_the_old_table_or_the_new() {
             let written = lost.map(|(key, cell)| engine.write(batch_of([&(key.clone(), cell.clone())])));
             let is_had = written.filter(Result::is_err).count() == 0;
             if is_had {
-                damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+                damaged.iter().for_each(|table| engine.allow_replacement(table.id, &table.lost));
             }
             (0..20).for_each(|_| drop(engine.run_jobs()));
             engine.stats().tables_healed > 0 && engine.poison().is_none()

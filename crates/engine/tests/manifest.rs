@@ -2,7 +2,7 @@
 //! not, and damage is an error that names the file.
 
 use bytes::Bytes;
-use engine::manifest::{Levels, Manifest, Recovered, VersionEdit, check_bytes};
+use engine::manifest::{Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
 use engine::sstable::{TableId, TableMeta};
 use engine::wal::SegmentId;
 use engine::{Error, ErrorKind};
@@ -56,7 +56,7 @@ fn step(step: u64, long: bool) -> VersionEdit {
 /// The live tables with their levels, and the floor of the log.
 type Live = (BTreeMap<u64, u8>, u64);
 
-fn live(recovered: &Recovered) -> Live {
+fn live(recovered: &RecoveredState) -> Live {
     for (_, found) in &recovered.tables {
         let key = std::str::from_utf8(&found.key_min).unwrap();
         assert_eq!(*found, meta(found.id.0, key, key), "all of the meta comes back");
@@ -76,7 +76,7 @@ fn table_path(id: u64) -> PathBuf {
     Path::new(DIR).join("tables").join(format!("{id:016x}.sst"))
 }
 
-fn recover(fs: &(impl Fs + Clone + 'static)) -> Result<(Manifest, Recovered), Error> {
+fn recover(fs: &(impl Fs + Clone + 'static)) -> Result<(Manifest, RecoveredState), Error> {
     let fs: Arc<dyn Fs> = Arc::new(fs.clone());
     Manifest::recover(&fs, Path::new(DIR))
 }

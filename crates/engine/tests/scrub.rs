@@ -3,7 +3,7 @@
 
 mod support;
 
-use engine::{DiskRoom, Engine, Options};
+use engine::{DiskSpace, Engine, Options};
 use env::{FaultFs, FaultPlan, Fs, OperationKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,11 +194,11 @@ fn it_stands_still_for_a_full_disk_and_for_writes_that_are_slowed() {
     assert!(goes_on(&engine));
     disk.set_capacity(1);
     engine.step_upkeep(1 << 20).expect("upkeep");
-    assert_eq!(engine.disk_stats().room, DiskRoom::Full);
+    assert_eq!(engine.disk_stats().space, DiskSpace::Full);
     assert!(!goes_on(&engine), "the disk is full");
     disk.set_capacity(1 << 40);
     work(&engine);
-    assert_eq!(engine.disk_stats().room, DiskRoom::Enough, "{:?}", engine.disk_stats());
+    assert_eq!(engine.disk_stats().space, DiskSpace::Ample, "{:?}", engine.disk_stats());
     assert!(goes_on(&engine), "there is room again");
     // Memtables fill and nobody flushes them.
     let mut rng = Rng::new(1);

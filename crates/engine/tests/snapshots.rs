@@ -144,7 +144,7 @@ fn the_options_do_not_matter() {
 fn a_memtable_is_in_the_account_until_its_last_reader_is_gone() {
     let mut world = World::new(1);
     let engine = world.open(&small_options());
-    let held = || engine.stats().memory.held_bytes;
+    let held = || engine.stats().memory.pinned_memtable_bytes;
     let mut write_and_flush = || {
         engine.write(batch_of(&[world.random_write(KEYS)])).expect("write");
         engine.flush().expect("flush");

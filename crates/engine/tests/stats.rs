@@ -45,7 +45,7 @@ fn submit(
     engine: &Engine,
     key: &[u8],
     value_bytes: usize,
-) -> Receiver<Result<engine::Committed, Error>> {
+) -> Receiver<Result<engine::CommitOutcome, Error>> {
     let write = write_of(world, key, value_bytes);
     let (tell, told) = channel();
     engine.submit(batch_of([&write]), Box::new(move |result| tell.send(result).expect("somebody listens")));

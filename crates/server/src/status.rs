@@ -99,10 +99,10 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
             engine::Durability::Os => Durability::Os,
         },
         disk_available_bytes: process.env.fs.available_bytes(&process.config.data).unwrap_or(0),
-        disk_room: match stats.disk.room {
-            engine::DiskRoom::Enough => DiskRoom::Enough,
-            engine::DiskRoom::Short => DiskRoom::Short,
-            engine::DiskRoom::Full => DiskRoom::Full,
+        disk_room: match stats.disk.space {
+            engine::DiskSpace::Ample => DiskRoom::Enough,
+            engine::DiskSpace::Low => DiskRoom::Short,
+            engine::DiskSpace::Full => DiskRoom::Full,
         },
         disk_soft_bytes: stats.disk.soft_bytes,
         disk_reserve_bytes: stats.disk.reserve_bytes,
@@ -111,7 +111,7 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
         memory: MemoryStatus {
             budget_bytes: process.config.memory_bytes(),
             memtables_bytes: stats.memory.memtable_bytes,
-            snapshots_bytes: stats.memory.held_bytes,
+            snapshots_bytes: stats.memory.pinned_memtable_bytes,
             cache_bytes: stats.memory.cache_bytes,
             tables_bytes: stats.memory.table_bytes,
             queue_bytes: stats.memory.queue_bytes,

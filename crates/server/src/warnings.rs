@@ -7,7 +7,7 @@ use crate::process::Process;
 use crate::readiness::QuorumReach;
 use api::{NodeStanding, NodeState, NodeStatus};
 use cluster::HybridClock;
-use engine::{DiskRoom, DiskStats, Stats};
+use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
 use stdx::{Hlc, Now, WallTime};
 
@@ -192,14 +192,14 @@ fn of_last_round(account: &cluster::NodeStatus, now: Now) -> Option<String> {
 fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let (available, reserve) = (mib(disk.available_bytes), mib(disk.reserve_bytes));
-    let mut told = match disk.room {
-        DiskRoom::Enough => return None,
-        DiskRoom::Short => format!(
+    let mut told = match disk.space {
+        DiskSpace::Ample => return None,
+        DiskSpace::Low => format!(
             "The disk runs out of room: {available} are free, writes are slowed below {}, and values are refused below \
              {reserve}.",
             mib(disk.soft_bytes)
         ),
-        DiskRoom::Full => format!(
+        DiskSpace::Full => format!(
             "The disk is full: {available} are free, and {reserve} are kept for deletes and for making room; values are \
              refused until {} are free. Delete something, or make room otherwise.",
             mib(disk.reopen_bytes)
@@ -282,17 +282,17 @@ mod tests {
 
     #[test]
     fn a_disk_that_fills_is_told_with_figures_and_with_what_is_kept() {
-        let disk = |room| DiskStats {
-            room,
+        let disk = |space| DiskStats {
+            space,
             available_bytes: 3 << 20,
             reserve_bytes: 8 << 20,
             soft_bytes: 16 << 20,
             reopen_bytes: 10 << 20,
         };
-        assert_eq!(of_disk(&disk(DiskRoom::Enough), 3), None);
-        let short = of_disk(&disk(DiskRoom::Short), 0).expect("told");
+        assert_eq!(of_disk(&disk(DiskSpace::Ample), 3), None);
+        let short = of_disk(&disk(DiskSpace::Low), 0).expect("told");
         assert!(short.contains("3.0 MiB") && short.contains("16.0 MiB") && !short.contains("checkpoint"));
-        let full = of_disk(&disk(DiskRoom::Full), 2).expect("told");
+        let full = of_disk(&disk(DiskSpace::Full), 2).expect("told");
         assert!(full.contains("until 10.0 MiB") && full.contains("2 checkpoints"), "{full}");
     }
 

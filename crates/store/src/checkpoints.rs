@@ -207,7 +207,7 @@ impl Checkpoints {
             return fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir));
         }
         identity::remove(fs, path)?;
-        engine.take_back(&path.join(SHARD));
+        engine.reclaim_checkpoint(&path.join(SHARD));
         remove_all(fs, path)?;
         fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir))
     }

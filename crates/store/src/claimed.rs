@@ -280,7 +280,7 @@ impl Claimed {
         let options = engine::Options {
             local_keys_end: Some(keyspace::SYSTEM_END.to_vec()),
             horizon,
-            log_reaches: self.own_mark().map(|marked| marked.end),
+            known_log_end: self.own_mark().map(|marked| marked.end),
             ..self.engine.clone()
         };
         Ok(Engine::open(self.env.clone(), &self.dir.join(SHARD), options)?)

@@ -49,7 +49,7 @@ pub(crate) fn seal(engine: &Engine, tag: NodeTag, issued: Hlc) -> Result<(), Sto
 fn put(engine: &Engine, tag: NodeTag, hlc: Hlc, value: &[u8]) -> Result<(), StoreError> {
     let meta = CellMeta::value(Version::new(hlc, tag), 1);
     let mut batch = Batch::new();
-    batch.put_within_reserve(CLOCK_SEAL, CellRef { meta, value });
+    batch.put_critical(CLOCK_SEAL, CellRef { meta, value });
     engine.write(batch)?;
     Ok(())
 }

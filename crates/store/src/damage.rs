@@ -17,7 +17,7 @@ impl Store {
     pub(crate) fn give_up(&self, damage: &Damage) -> StoreResponse {
         for table in self.engine.damaged_tables() {
             if damage_of(&table) == *damage {
-                self.engine.give_up(table.id, &table.lost);
+                self.engine.allow_replacement(table.id, &table.lost);
             }
         }
         StoreResponse::TableAbandoned

@@ -6,7 +6,7 @@ use crate::node_record::{self, RecordVersions};
 use cluster::{
     HybridClock, Key, NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{Batch, Committed, Engine, Error, Unsure};
+use engine::{Batch, CommitOutcome, Engine, Error, PossiblySuperseded};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
@@ -61,7 +61,7 @@ impl WriteGroup {
     /// An empty group for the node of this tag.
     pub(crate) fn new(tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
         let (values, essentials, mut own) = <(Part, Part, Part)>::default();
-        own.batch.precede();
+        own.batch.bypass_stalls();
         Self { tag, record_versions, values, essentials, own }
     }
 
@@ -116,13 +116,13 @@ impl WriteGroup {
         let version = Version::new(self.record_versions.of(record.revision), self.tag);
         let value = node_record::encode(record);
         let cell = CellRef { meta: CellMeta::value(version, 1), value: &value };
-        self.own.batch.put_within_reserve(NODE_RECORD, cell);
+        self.own.batch.put_critical(NODE_RECORD, cell);
     }
 
     fn put_clock_bound(&mut self, bound: Hlc) {
         let value = bound.to_bits().to_be_bytes();
         let meta = CellMeta::value(clock_bound_version(bound, self.tag), 1);
-        self.own.batch.put_within_reserve(CLOCK_BOUND, CellRef { meta, value: &value });
+        self.own.batch.put_critical(CLOCK_BOUND, CellRef { meta, value: &value });
     }
 
     /// Requests in the group.
@@ -175,7 +175,7 @@ impl Part {
     /// Within the reserve; in a batch with values it is refused with them.
     fn put_hint(&mut self, target: NodeIndex, key: &Key, meta: CellMeta) {
         keyspace::with_hint_key(target, key.as_bytes(), |key| {
-            self.batch.put_within_reserve(key, CellRef { meta, value: &[] });
+            self.batch.put_critical(key, CellRef { meta, value: &[] });
         });
     }
 }
@@ -185,7 +185,7 @@ pub(crate) struct Answers(Vec<Asked>);
 
 impl Answers {
     /// The answer to each write of the batch.
-    pub(crate) fn of(self, result: &Result<Committed, Error>) -> Vec<(StoreId, StoreResponse)> {
+    pub(crate) fn of(self, result: &Result<CommitOutcome, Error>) -> Vec<(StoreId, StoreResponse)> {
         match result {
             Ok(committed) => self.of_committed(committed),
             Err(error) => {
@@ -195,14 +195,14 @@ impl Answers {
         }
     }
 
-    fn of_committed(self, committed: &Committed) -> Vec<(StoreId, StoreResponse)> {
+    fn of_committed(self, committed: &CommitOutcome) -> Vec<(StoreId, StoreResponse)> {
         // Both are in the order of the batch.
         let mut superseded = committed.superseded.iter().copied().peekable();
         let mut is_superseded = |position| {
             while superseded.next_if(|&other| other < position).is_some() {}
             superseded.next_if_eq(&position).is_some()
         };
-        let mut unsure = committed.unsure.iter().peekable();
+        let mut unsure = committed.possibly_superseded.iter().peekable();
         let mut unsure_at = |position| {
             while unsure.next_if(|other| other.position < position).is_some() {}
             unsure.next_if(|other| other.position == position)
@@ -222,7 +222,7 @@ impl Answers {
 }
 
 /// The answer to a write of an entity of which a read has to tell whether it was superseded.
-fn written_unsure(unsure: &Unsure) -> StoreResponse {
+fn written_unsure(unsure: &PossiblySuperseded) -> StoreResponse {
     let key = Key::new(unsure.key.slice(1..)).expect("the key of an entity behind its space");
     StoreResponse::WrittenUnchecked { key, version: unsure.version }
 }

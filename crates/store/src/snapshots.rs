@@ -177,7 +177,7 @@ impl Snapshots {
     pub(crate) fn expire(&self, engine: &Engine) -> usize {
         self.drop_aged();
         let mut dropped = 0;
-        while engine.held_bytes() > engine.held_bytes_max()
+        while engine.pinned_memtable_bytes() > engine.pinned_memtable_bytes_max()
             && let Some(oldest) = self.take_oldest()
         {
             drop(oldest);

@@ -16,7 +16,7 @@ use crate::snapshots::Snapshots;
 use cluster::{
     Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{CommitTimes, Committed, Engine, HorizonSource, TryGet};
+use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl Store {
     ) {
         for (batch, answers) in group.into_parts() {
             let done = done.clone();
-            let told = move |result: Result<Committed, engine::Error>| {
+            let told = move |result: Result<CommitOutcome, engine::Error>| {
                 let times = result.as_ref().ok().map(|committed| committed.times);
                 done(answers.of(&result), times);
             };

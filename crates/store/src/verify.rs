@@ -8,7 +8,7 @@ use crate::log_mark::{self, Found};
 use crate::lost::Missing;
 use bytes::Bytes;
 use cluster::{HybridClock, Key};
-use engine::{LogEnd, Verified, VerifyProgress};
+use engine::{LogEnd, VerifyProgress, VerifyReport};
 use env::Env;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct VerifiedDirectory {
     /// Whose it is.
     pub identity: Identity,
     /// What was checked of its data.
-    pub data: Verified,
+    pub data: VerifyReport,
     /// Up to where its log must reach at least: see [`Store::note_log_end`](crate::Store::note_log_end). `None`: the
     /// directory does not say.
     pub log_mark: Option<LogEnd>,

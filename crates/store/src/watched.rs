@@ -8,7 +8,7 @@
 //!
 //! **Mechanism.** The identity and the directories never change while a node runs: the system is asked which file has the
 //! name, and each is kept open, so that no other file gets its number. What the node itself replaces is looked for by
-//! its name alone ([`engine::Engine::missing_name`]).
+//! its name alone ([`engine::Engine::find_missing_file`]).
 //!
 //! **Caveats.** A log mark that was removed and written again by the node in between is as good as before. Single tables
 //! and older segments are not looked for.
@@ -68,7 +68,7 @@ impl WatchedNames {
         let fixed = self.fixed.iter().find(|fixed| is_lost(&fs.file_number(&fixed.path), fixed.number));
         fixed
             .map(|fixed| fixed.path.clone())
-            .or_else(|| self.store.engine.missing_name().ok().flatten())
+            .or_else(|| self.store.engine.find_missing_file().ok().flatten())
             .or_else(|| self.log_mark.clone().filter(|mark| is_missing(&**fs, mark)))
     }
 }

@@ -144,9 +144,9 @@ fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
             &write(key(b"b"), Cell::value(version(clock), 1, clock.to_be_bytes().to_vec().into())),
         );
     };
-    let bytes_max = store.engine().held_bytes_max();
+    let bytes_max = store.engine().pinned_memtable_bytes_max();
     let mut rounds = 0;
-    while store.engine().held_bytes() <= bytes_max {
+    while store.engine().pinned_memtable_bytes() <= bytes_max {
         rounds += 1;
         write_at(rounds);
         page(&store, &first(rounds));
@@ -155,7 +155,7 @@ fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
     write_at(rounds + 1);
     assert_eq!(store.expire_snapshots(), 1);
     assert_eq!(store.snapshots_dropped_for_memory(), 1);
-    assert!(store.engine().held_bytes() <= bytes_max);
+    assert!(store.engine().pinned_memtable_bytes() <= bytes_max);
     assert_eq!(store.open_snapshots() as u64, rounds - 1, "no more than must be");
     let seen = |number| entries(&page(&store, &rest(number)).0).remove(0).1.meta.version;
     assert_eq!(seen(rounds), version(rounds), "the newest is kept");

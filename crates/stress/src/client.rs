@@ -206,7 +206,7 @@ impl<'a> Client<'a> {
         let is_taken_back = self.rng.chance(0.5);
         layout.remove_checkpoint(number, |dir| {
             if is_taken_back {
-                engine.take_back(dir);
+                engine.reclaim_checkpoint(dir);
             }
         })
     }

@@ -62,7 +62,7 @@ impl Config {
             table_files_max: pick(rng, &[1, 4, 512]) as usize,
             tower_seed: rng.next_u64(),
             scrub_period: rng.chance(0.5).then_some(Duration::from_secs(1)),
-            log_reaches: if rng.chance(0.5) { log_end } else { None },
+            known_log_end: if rng.chance(0.5) { log_end } else { None },
         };
         Self {
             options,

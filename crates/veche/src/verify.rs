@@ -4,7 +4,7 @@ use crate::output::{ReportForm, print_line, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::settings::DATA_DEFAULT;
 use ctl::{Observer, Progress, Repository, RepositoryReport};
-use engine::{LogEnd, LogEnding};
+use engine::{LogEnd, LogTail};
 use env::Env;
 use serde_json::{Value, json};
 use std::fmt;
@@ -92,7 +92,7 @@ fn text_of(data: &Path, found: &VerifiedDirectory) -> String {
         Bytes(verified.table_bytes),
         Count(verified.cells, "cell"),
         Count(verified.wal_records, "record"),
-        LogEnds(verified.log_ending, verified.log_end, *log_mark)
+        LogEnds(verified.log_tail, verified.log_end, *log_mark)
     )];
     if future.cells > 0 {
         lines.extend(lines_of_future(future));
@@ -111,10 +111,10 @@ fn document_of(data: &Path, found: &VerifiedDirectory) -> Value {
         "table_bytes": verified.table_bytes,
         "cells": verified.cells,
         "log_records": verified.wal_records,
-        "log_ending": match verified.log_ending {
-            LogEnding::Closed => "closed",
-            LogEnding::Open => "open",
-            LogEnding::Torn { .. } => "torn",
+        "log_tail": match verified.log_tail {
+            LogTail::Closed => "closed",
+            LogTail::Open => "open",
+            LogTail::Torn { .. } => "torn",
         },
         "future_cells": future.cells,
     })
@@ -146,16 +146,16 @@ fn lines_of_future(future: &FutureCells) -> Vec<String> {
 }
 
 /// How a log ends, where, and by its mark.
-struct LogEnds(LogEnding, Option<LogEnd>, Option<LogEnd>);
+struct LogEnds(LogTail, Option<LogEnd>, Option<LogEnd>);
 
 impl fmt::Display for LogEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(ending, end, mark) = *self;
         let Some(end) = end else { return f.write_str("the log has no segment") };
         match ending {
-            LogEnding::Closed => f.write_str("the log was closed"),
-            LogEnding::Open => f.write_str("the log was not closed: the process was stopped while it wrote"),
-            LogEnding::Torn { cut_bytes } => write!(
+            LogTail::Closed => f.write_str("the log was closed"),
+            LogTail::Open => f.write_str("the log was not closed: the process was stopped while it wrote"),
+            LogTail::Torn { cut_bytes } => write!(
                 f,
                 "the log ends with {} of an interrupted, never acknowledged write, which the next start cuts",
                 Bytes(cut_bytes)

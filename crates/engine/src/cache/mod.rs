@@ -103,7 +103,7 @@ pub struct BlockCache {
     /// Locked while what `blocks` may take is changed.
     reservation: Mutex<Reservation>,
     /// What could be held beside what is, so that a refusal needs no lock.
-    room_bytes: AtomicU64,
+    memtable_space_bytes: AtomicU64,
     large_reads: Arc<LargeReads>,
 }
 
@@ -123,9 +123,9 @@ impl BlockCache {
         let evictions = Evictions { counters: counters.clone() };
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
         let reservation = Reservation::of(budget_bytes);
-        let room_bytes = AtomicU64::new(reservation.room_bytes());
+        let memtable_space_bytes = AtomicU64::new(reservation.memtable_space_bytes());
         let (reservation, large_reads) = (Mutex::new(reservation), Arc::default());
-        Self { blocks, counters, budget_bytes, reservation, room_bytes, large_reads }
+        Self { blocks, counters, budget_bytes, reservation, memtable_space_bytes, large_reads }
     }
 
     /// The large blocks that are being read, and not kept here.
@@ -205,7 +205,7 @@ impl BlockCache {
     #[inline]
     pub(crate) fn hold<B: Block>(&self, key: BlockKey, block: &Arc<B>, slot: &OnceLock<Arc<B>>) {
         let weight = weight(&**block);
-        if weight <= self.room_bytes.load(Ordering::Relaxed) {
+        if weight <= self.memtable_space_bytes.load(Ordering::Relaxed) {
             self.hold_weight(key, block, weight, slot);
         }
     }
@@ -243,7 +243,7 @@ impl BlockCache {
             // Rounded down, as in `new`.
             self.blocks.set_capacity(capacity - capacity % self.blocks.num_shards() as u64);
         }
-        self.room_bytes.store(reservation.room_bytes(), Ordering::Relaxed);
+        self.memtable_space_bytes.store(reservation.memtable_space_bytes(), Ordering::Relaxed);
         changed
     }
 }

@@ -35,13 +35,13 @@ impl Reservation {
     }
 
     /// What could be held beside what is.
-    pub(super) fn room_bytes(&self) -> u64 {
+    pub(super) fn memtable_space_bytes(&self) -> u64 {
         HELD_STEPS_MAX * self.step_bytes - self.held_bytes
     }
 
     /// Counts `bytes` as held, if there is room.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
-        if bytes > self.room_bytes() {
+        if bytes > self.memtable_space_bytes() {
             return false;
         }
         self.held_bytes += bytes;

@@ -1,14 +1,14 @@
 //! Who is let into the commit queue, who waits before it, who is refused.
 //!
 //! A batch that is let in has a memtable with room for it, a turn that comes soon at the rate that is permitted, and the
-//! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stalled`](super::stalled).
+//! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stall_queue`](super::stall_queue).
 //! What the host cannot go on without needs the last only.
 
 use super::queue::Completions;
-use super::stalled::{Claim, FEW_CELLS, Newcomer, STALL_MAX};
-use super::{CommitQueue, Pending};
+use super::stall_queue::{FEW_CELLS, Requirements, STALL_MAX, WriteRequest};
+use super::{CommitQueue, PendingBatch};
 use crate::Error;
-use crate::disk::Need;
+use crate::disk::DiskDemand;
 use crate::engine::Engine;
 use crate::pressure::{WAIT_MAX, bytes_at, time_at};
 use crate::view::{LoggedMemtable, View};
@@ -24,7 +24,7 @@ const QUEUE_SHARE: u64 = 8;
 impl Engine {
     /// About how many bytes of writes would be let in now, for whoever writes much and would rather wait than be
     /// refused. Others write meanwhile, so better no more than a part of it is used.
-    pub fn room_for_writes(&self) -> u64 {
+    pub fn admissible_bytes(&self) -> u64 {
         let waiting_bytes = {
             let queue = self.shared.commit_queue.lock();
             if !queue.stalled.is_empty() {
@@ -34,8 +34,8 @@ impl Engine {
         };
         let view = self.shared.view.load();
         let by_queue = self.queue_bytes_max().saturating_sub(waiting_bytes);
-        let by_memory = self.shared.room_in_memtables(&view);
-        let by_rate = self.shared.borne_rate(&view).map_or(u64::MAX, |rate| {
+        let by_memory = self.shared.memtable_space(&view);
+        let by_rate = self.shared.sustainable_rate(&view).map_or(u64::MAX, |rate| {
             let left = WAIT_MAX.saturating_sub(self.shared.pacer.wait(self.now()));
             bytes_at(rate, left).saturating_sub(waiting_bytes)
         });
@@ -43,48 +43,51 @@ impl Engine {
     }
 
     /// Takes in a batch that waits for no room.
-    pub(super) fn enqueue(&self, newcomer: Newcomer) -> Result<Arc<Pending>, Refused> {
+    pub(super) fn enqueue(&self, request: WriteRequest) -> Result<Arc<PendingBatch>, RefusedWrite> {
         let mut queue = self.shared.commit_queue.lock();
-        match self.admit_in_turn(&mut queue, &newcomer) {
-            Ok(target) => Ok(queue.push(newcomer, target)),
-            Err(denied) => Err(self.refused(queue, denied, newcomer)),
+        match self.admit_behind_stalled(&mut queue, &request) {
+            Ok(target) => Ok(queue.push(request, target)),
+            Err(refusal) => Err(self.refused(queue, refusal, request)),
         }
     }
 
     /// As [`Engine::enqueue`]; `None`: it waits for room.
-    pub(super) fn enqueue_or_stall(&self, newcomer: Newcomer) -> Result<Option<Arc<Pending>>, Refused> {
+    pub(super) fn enqueue_or_stall(
+        &self,
+        request: WriteRequest,
+    ) -> Result<Option<Arc<PendingBatch>>, RefusedWrite> {
         let mut queue = self.shared.commit_queue.lock();
-        match self.admit_in_turn(&mut queue, &newcomer) {
-            Ok(target) => Ok(Some(queue.push(newcomer, target))),
-            Err(denied) if self.may_stall(&queue, &newcomer.record, &denied) => {
-                queue.stalled.push(newcomer, self.now());
+        match self.admit_behind_stalled(&mut queue, &request) {
+            Ok(target) => Ok(Some(queue.push(request, target))),
+            Err(refusal) if self.may_stall(&queue, &request.record, &refusal) => {
+                queue.stalled.push(request, self.now());
                 Ok(None)
             }
-            Err(denied) => Err(self.refused(queue, denied, newcomer)),
+            Err(refusal) => Err(self.refused(queue, refusal, request)),
         }
     }
 
     /// Lets in what waits for room, as far as there is some, and refuses what has waited for too long.
     /// Whether batches wait for the log then, and whether some still wait for room.
-    pub(super) fn let_in(&self) -> (bool, bool) {
+    pub(super) fn admit_stalled(&self) -> (bool, bool) {
         loop {
             let mut queue = self.shared.commit_queue.lock();
-            let Some((claim, since)) = queue.stalled.first() else {
+            let Some((requirements, since)) = queue.stalled.first() else {
                 return (queue.waiting_bytes() > 0, false);
             };
-            let admitted = self.admit(&mut queue, claim);
-            let may_wait = matches!(admitted, Err(Denied::NoRoom | Denied::NoTurn));
+            let admitted = self.admit(&mut queue, requirements);
+            let may_wait = matches!(admitted, Err(Refusal::MemtablesFull | Refusal::RateExceeded));
             if may_wait && self.now().saturating_since(since) < STALL_MAX {
                 return (queue.waiting_bytes() > 0, true);
             }
-            let newcomer = queue.stalled.pop().expect("it was the first");
+            let request = queue.stalled.pop().expect("it was the first");
             match admitted {
                 Ok(target) => {
-                    let pending = queue.push(newcomer, target);
+                    let pending = queue.push(request, target);
                     drop(queue);
                     self.insert(&pending);
                 }
-                Err(denied) => self.refuse(self.refused(queue, denied, newcomer)),
+                Err(refusal) => self.refuse(self.refused(queue, refusal, request)),
             }
         }
     }
@@ -99,24 +102,29 @@ impl Engine {
     /// As [`Engine::refuse_stalled`], beside other completions.
     pub(super) fn refuse_stalled_with(&self, error: &Error, completions: &mut Completions) {
         loop {
-            let Some(newcomer) = self.shared.commit_queue.lock().stalled.pop() else { return };
-            completions.call(|| self.refuse(Refused { error: error.clone(), newcomer }));
+            let Some(request) = self.shared.commit_queue.lock().stalled.pop() else { return };
+            completions.call(|| self.refuse(RefusedWrite { error: error.clone(), request }));
         }
     }
 
-    pub(super) fn refuse(&self, Refused { error, newcomer }: Refused) {
-        self.shared.counters.refused(&error);
-        (newcomer.completion.expect("whoever blocks is told otherwise"))(Err(error));
+    pub(super) fn refuse(&self, RefusedWrite { error, request }: RefusedWrite) {
+        self.shared.counters.record_refusal(&error);
+        (request.completion.expect("whoever blocks is told otherwise"))(Err(error));
     }
 
     /// Why a batch is refused; what it takes to tell is not done with the queue locked.
-    fn refused(&self, queue: MutexGuard<'_, CommitQueue>, denied: Denied, newcomer: Newcomer) -> Refused {
+    fn refused(
+        &self,
+        queue: MutexGuard<'_, CommitQueue>,
+        refusal: Refusal,
+        request: WriteRequest,
+    ) -> RefusedWrite {
         drop(queue);
-        let error = match denied {
-            Denied::For(error) => error,
-            Denied::NoRoom | Denied::NoTurn => self.overloaded(),
+        let error = match refusal {
+            Refusal::Other(error) => error,
+            Refusal::MemtablesFull | Refusal::RateExceeded => self.overloaded(),
         };
-        Refused { error, newcomer }
+        RefusedWrite { error, request }
     }
 
     pub(crate) fn overloaded(&self) -> Error {
@@ -125,23 +133,27 @@ impl Engine {
     }
 
     /// As [`Engine::admit`], behind those that wait for room.
-    fn admit_in_turn(
+    fn admit_behind_stalled(
         &self,
         queue: &mut CommitQueue,
-        newcomer: &Newcomer,
-    ) -> Result<Arc<LoggedMemtable>, Denied> {
-        if !queue.stalled.is_empty() && !newcomer.precedes {
-            return Err(Denied::NoRoom);
+        request: &WriteRequest,
+    ) -> Result<Arc<LoggedMemtable>, Refusal> {
+        if !queue.stalled.is_empty() && !request.bypasses_stalls {
+            return Err(Refusal::MemtablesFull);
         }
-        self.admit(queue, newcomer.claim())
+        self.admit(queue, request.requirements())
     }
 
     /// The memtable that takes a batch, if it may come at all.
-    fn admit(&self, queue: &mut CommitQueue, claim: Claim) -> Result<Arc<LoggedMemtable>, Denied> {
-        let Claim { bytes, need, precedes } = claim;
-        self.check_poison().map_err(Denied::For)?;
-        let full = || Denied::For(Error::Full { path: self.shared.paths.root().to_owned() });
-        if need == Need::Room && self.shared.disk.is_full() {
+    fn admit(
+        &self,
+        queue: &mut CommitQueue,
+        requirements: Requirements,
+    ) -> Result<Arc<LoggedMemtable>, Refusal> {
+        let Requirements { bytes, demand, bypasses_stalls } = requirements;
+        self.check_poison().map_err(Refusal::Other)?;
+        let full = || Refusal::Other(Error::Full { path: self.shared.paths.root().to_owned() });
+        if demand == DiskDemand::Value && self.shared.disk.is_full() {
             return Err(full());
         }
         let mut view = self.shared.view.load();
@@ -155,16 +167,16 @@ impl Engine {
             self.rotate(queue);
             view = self.shared.view.load();
         }
-        if !precedes {
-            if (is_full && !rotates) || !self.shared.has_room_for(&view, bytes) {
-                return Err(Denied::NoRoom);
+        if !bypasses_stalls {
+            if (is_full && !rotates) || !self.shared.has_memtable_space(&view, bytes) {
+                return Err(Refusal::MemtablesFull);
             }
             if self.waits_too_long(queue, &view) {
-                return Err(Denied::NoTurn);
+                return Err(Refusal::RateExceeded);
             }
         }
         // Last: what is admitted counts.
-        if !self.shared.disk.admit(need, bytes) {
+        if !self.shared.disk.admit(demand, bytes) {
             return Err(full());
         }
         Ok(Arc::clone(&view.active))
@@ -177,14 +189,14 @@ impl Engine {
         if waiting_bytes > self.queue_bytes_max() {
             return true;
         }
-        let Some(rate) = self.shared.borne_rate(view) else { return false };
+        let Some(rate) = self.shared.sustainable_rate(view) else { return false };
         let unpaid = self.shared.pacer.wait(self.now());
         unpaid + time_at(rate, waiting_bytes) > WAIT_MAX
     }
 
     /// Whether a write that is not let in may wait for that: there are few, or the flush will surely be done soon.
-    fn may_stall(&self, queue: &CommitQueue, record: &Record, denied: &Denied) -> bool {
-        if matches!(denied, Denied::For(_)) || queue.held_bytes() as u64 > self.queue_bytes_max() {
+    fn may_stall(&self, queue: &CommitQueue, record: &Record, refusal: &Refusal) -> bool {
+        if matches!(refusal, Refusal::Other(_)) || queue.queued_bytes() as u64 > self.queue_bytes_max() {
             return false;
         }
         if queue.stalled.cells() + record.cells() <= FEW_CELLS {
@@ -194,7 +206,7 @@ impl Engine {
             let pressure = self.shared.pressure_of(&self.shared.view.load());
             pressure.wait_for_room(queue.stalled.bytes() as u64) <= WAIT_MAX
         };
-        matches!(denied, Denied::NoRoom) && self.shared.background.flush.is_measured() && is_soon()
+        matches!(refusal, Refusal::MemtablesFull) && self.shared.background.flush.is_measured() && is_soon()
     }
 
     fn queue_bytes_max(&self) -> u64 {
@@ -203,16 +215,16 @@ impl Engine {
 }
 
 /// Why a batch is not let in.
-enum Denied {
+enum Refusal {
     /// The memtables are full.
-    NoRoom,
+    MemtablesFull,
     /// Too much is before it.
-    NoTurn,
-    For(Error),
+    RateExceeded,
+    Other(Error),
 }
 
 /// A batch that was not let in.
-pub(super) struct Refused {
+pub(super) struct RefusedWrite {
     pub(super) error: Error,
-    pub(super) newcomer: Newcomer,
+    pub(super) request: WriteRequest,
 }

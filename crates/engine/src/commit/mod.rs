@@ -13,17 +13,17 @@
 //! When the disk is full, or no descriptor is left for the next segment of the log, the group is cut from the log, its sequences are marked as aborted in their
 //! memtables, and the watermark moves past them. Any other failure of the log poisons the engine.
 //!
-//! A write for which the memtables have no room waits for it, if that does not take long: see [`stalled`].
+//! A write for which the memtables have no room waits for it, if that does not take long: see [`stall_queue`].
 //!
 //! **Caveats.** One group is in flight at a time.
 
 mod admission;
-mod leader;
 mod queue;
-mod stalled;
+mod stall_queue;
 mod times;
+mod wal_guard;
 
-pub(crate) use queue::{CommitQueue, Pending};
+pub(crate) use queue::{CommitQueue, PendingBatch};
 pub use times::CommitTimes;
 
 use crate::engine::Engine;
@@ -31,15 +31,15 @@ use crate::view::View;
 use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
-use admission::Refused;
+use admission::RefusedWrite;
 use bytes::Bytes;
 use queue::{Completions, finish};
-use stalled::{LOOK_EVERY, Newcomer};
+use stall_queue::{ADMISSION_RETRY, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::Version;
-use times::Taken;
+use times::GroupStart;
 
 /// How long a blocking write waits for room before it is refused.
 const BLOCKED_MAX: Duration = Duration::from_secs(10);
@@ -48,20 +48,20 @@ const BLOCKED_SLICE: Duration = Duration::from_millis(10);
 
 /// What a batch came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitOutcome {
     /// Positions in the batch of cells that found a greater version when they came, in ascending order. Only what the
     /// active memtable shows is known; a cell in it whose group found the disk full counts too.
     pub superseded: Vec<u32>,
     /// Other cells that may have been superseded by what older memtables or tables hold: those hold a version as great,
     /// of this key or of another. A read of the key tells. Cells of local keys are left out.
-    pub unsure: Vec<Unsure>,
+    pub possibly_superseded: Vec<PossiblySuperseded>,
     /// When its group was through with what; of an empty batch, nothing.
     pub times: CommitTimes,
 }
 
 /// A cell of a batch of which a commit does not tell whether a greater version was there already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsure {
+pub struct PossiblySuperseded {
     /// Its position in the batch.
     pub position: u32,
     /// Its key.
@@ -75,7 +75,7 @@ pub struct Unsure {
 ///
 /// It should not panic. If it does, the other batches of its group are told all the same, and the panic is then
 /// resumed on the thread that commits.
-pub type Completion = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
+pub type Completion = Box<dyn FnOnce(Result<CommitOutcome, Error>) + Send>;
 
 impl Engine {
     /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
@@ -85,9 +85,9 @@ impl Engine {
             return completion(Err(invalid));
         }
         if batch.is_empty() {
-            return completion(Ok(Committed::default()));
+            return completion(Ok(CommitOutcome::default()));
         }
-        match self.enqueue_or_stall(Newcomer::new(batch, Some(completion))) {
+        match self.enqueue_or_stall(WriteRequest::new(batch, Some(completion))) {
             Ok(pending) => {
                 if let Some(pending) = pending {
                     self.insert(&pending);
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// Inserts the cells of a batch that has its place.
-    fn insert(&self, pending: &Pending) {
+    fn insert(&self, pending: &PendingBatch) {
         let view = self.shared.view.load();
         let others = view.sealed.iter().filter(|sealed| !Arc::ptr_eq(sealed, &pending.target));
         let of_tables = view.levels.version_max_from(0);
@@ -109,7 +109,7 @@ impl Engine {
     /// Whether batches wait, for the log or for room in the memtables. While they do there will be something for
     /// [`Engine::step_commit`] to do, once jobs have made room.
     pub fn has_waiting_writes(&self) -> bool {
-        self.shared.commit_queue.lock().held_bytes() > 0
+        self.shared.commit_queue.lock().queued_bytes() > 0
     }
 
     /// Writes a batch and returns when it is committed. Commits it itself, with all that waits, when nobody
@@ -118,23 +118,25 @@ impl Engine {
     /// # Errors
     /// [`Error::Overloaded`] after ten seconds without room, [`Error::Invalid`] when a cell of the batch was refused
     /// ([`Batch::put`]), [`Error::Full`], [`Error::Poisoned`].
-    pub fn write(&self, batch: Batch) -> Result<Committed, Error> {
+    pub fn write(&self, batch: Batch) -> Result<CommitOutcome, Error> {
         batch.check()?;
         if batch.is_empty() {
-            return Ok(Committed::default());
+            return Ok(CommitOutcome::default());
         }
         self.pace_writer();
-        let mut newcomer = Newcomer::new(batch, None);
+        let mut request = WriteRequest::new(batch, None);
         let mut waited = Duration::ZERO;
         let pending = loop {
-            match self.enqueue(newcomer) {
+            match self.enqueue(request) {
                 Ok(pending) => break pending,
-                Err(Refused { error: Error::Overloaded { .. }, newcomer: back }) if waited < BLOCKED_MAX => {
-                    newcomer = back;
-                    waited += self.make_room()?;
+                Err(RefusedWrite { error: Error::Overloaded { .. }, request: back })
+                    if waited < BLOCKED_MAX =>
+                {
+                    request = back;
+                    waited += self.relieve_backlog()?;
                 }
                 Err(refused) => {
-                    self.shared.counters.refused(&refused.error);
+                    self.shared.counters.record_refusal(&refused.error);
                     return Err(refused.error);
                 }
             }
@@ -148,19 +150,19 @@ impl Engine {
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
     pub fn step_commit(&self) -> Result<bool, Error> {
-        self.let_in();
-        self.commit_group(&mut self.shared.lead())
+        self.admit_stalled();
+        self.commit_group(&mut self.shared.lock_wal())
     }
 
     /// How long a host that commits should pause before the next [`Engine::step_commit`], so that writes keep the rate
     /// that the backlog and the disk permit. It is short, and to be asked again when it is over, until it is zero. The
     /// groups of a host that never asks are not paced.
     pub fn pause_before_group(&self) -> Duration {
-        let pause = match self.let_in() {
+        let pause = match self.admit_stalled() {
             (true, _) => self.pause(),
             (false, true) => {
-                self.shared.counters.paused(LOOK_EVERY);
-                LOOK_EVERY
+                self.shared.counters.record_pause(ADMISSION_RETRY);
+                ADMISSION_RETRY
             }
             (false, false) => return Duration::ZERO,
         };
@@ -171,14 +173,14 @@ impl Engine {
     }
 
     fn pause(&self) -> Duration {
-        if self.shared.pacer.is_free() {
+        if self.shared.pacer.is_unthrottled() {
             return Duration::ZERO;
         }
         let pause = self.shared.pacer.pause(self.now());
         if pause.is_zero() || self.shared.permitted_rate(&self.shared.view.load()).is_none() {
             return Duration::ZERO;
         }
-        self.shared.counters.paused(pause);
+        self.shared.counters.record_pause(pause);
         pause
     }
 
@@ -187,16 +189,16 @@ impl Engine {
         while self.shared.signals.has_workers() {
             match self.pause() {
                 Duration::ZERO => return,
-                pause => self.shared.signals.room.wait(pause),
+                pause => self.shared.signals.capacity.wait(pause),
             };
         }
     }
 
     /// A blocking writer has no room: works off the backlog itself when nobody else does, else waits a little.
-    fn make_room(&self) -> Result<Duration, Error> {
+    fn relieve_backlog(&self) -> Result<Duration, Error> {
         if self.shared.signals.has_workers() {
-            self.shared.signals.room.wait(BLOCKED_SLICE);
-            self.shared.counters.paused(BLOCKED_SLICE);
+            self.shared.signals.capacity.wait(BLOCKED_SLICE);
+            self.shared.counters.record_pause(BLOCKED_SLICE);
             return Ok(BLOCKED_SLICE);
         }
         self.step_commit()?;
@@ -204,12 +206,12 @@ impl Engine {
         Ok(BLOCKED_SLICE)
     }
 
-    fn commit_until_done(&self, pending: &Pending) -> Result<Committed, Error> {
+    fn commit_until_done(&self, pending: &PendingBatch) -> Result<CommitOutcome, Error> {
         loop {
             if let Some(result) = pending.result() {
                 return result;
             }
-            if let Some(mut wal) = self.shared.try_lead() {
+            if let Some(mut wal) = self.shared.try_lock_wal() {
                 // The outcome of the group is in `pending`; an error here is the same one.
                 let _ = self.commit_group(&mut wal);
                 continue;
@@ -227,14 +229,14 @@ impl Engine {
         let spare = self.shared.spare_memtable.lock().take();
         let fresh = spare.unwrap_or_else(|| self.shared.new_memtable());
         self.shared.install_view(|view| View::rotated(view, fresh));
-        self.shared.background.flush_is_owed(self.now());
+        self.shared.background.note_pending_flush(self.now());
         self.shared.signals.flush.notify();
     }
 
     fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
         if let Err(poisoned) = self.check_poison() {
             // A failed job may have poisoned the engine while these waited.
-            self.fail(Vec::new(), &poisoned);
+            self.fail_all(Vec::new(), &poisoned);
             return Err(poisoned);
         }
         let rate = self.shared.permitted_rate(&self.shared.view.load());
@@ -242,7 +244,7 @@ impl Engine {
         let (group, paused) = self.shared.commit_queue.lock().take_group(bytes_max);
         let Some(newest) = group.last() else { return Ok(false) };
         let last = newest.last();
-        let taken = Taken { at: self.now(), paused };
+        let taken = GroupStart { at: self.now(), paused };
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
         match wal.append(&records) {
             Ok(segment) => {
@@ -251,15 +253,15 @@ impl Engine {
                     pending.target.logged(pending.record.bytes().len() as u64);
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
-                if self.shared.settling.take_news() {
+                if self.shared.deferred_sync.take_pending_work() {
                     // The flusher is also the worker that does the upkeep.
                     self.shared.signals.flush.notify();
                 }
                 let size = group_size(&group);
                 self.shared.pacer.charge(size.bytes, rate, taken.at);
-                self.shared.counters.group(&size);
-                if self.shared.disk.wants_look() {
-                    self.look_at_disk();
+                self.shared.counters.record_group(&size);
+                if self.shared.disk.is_check_due() {
+                    self.check_disk_space();
                 }
                 self.publish(&group, last, || Ok(taken.published(wal, self.now())));
                 Ok(true)
@@ -269,14 +271,14 @@ impl Engine {
                     pending.target.memtable.abort(pending.first..pending.last().plus(1));
                 }
                 if matches!(refused, Error::Full { .. }) {
-                    self.found_disk_full();
+                    self.note_disk_full();
                 }
                 self.publish(&group, last, || Err(refused));
                 Ok(true)
             }
             Err(error) => {
                 let poisoned = self.poison_with(&error);
-                self.fail(group, &poisoned);
+                self.fail_all(group, &poisoned);
                 Err(poisoned)
             }
         }
@@ -285,7 +287,7 @@ impl Engine {
     /// Moves the watermark past the group and tells its writers.
     fn publish(
         &self,
-        group: &[Arc<Pending>],
+        group: &[Arc<PendingBatch>],
         last: Sequence,
         outcome: impl FnOnce() -> Result<CommitTimes, Error>,
     ) {
@@ -294,14 +296,14 @@ impl Engine {
         }
         self.shared.watermark.store(last.0, Ordering::Release);
         let outcome = outcome();
-        self.tell_flusher(group);
+        self.notify_flusher(group);
         let mut completions = Completions::default();
         finish(group, &outcome, &mut completions);
         completions.end();
     }
 
     /// A sealed memtable can be flushed once its last group is durable: that may be this one.
-    fn tell_flusher(&self, group: &[Arc<Pending>]) {
+    fn notify_flusher(&self, group: &[Arc<PendingBatch>]) {
         let active = Arc::clone(&self.shared.view.load().active);
         if group.iter().any(|pending| !Arc::ptr_eq(&pending.target, &active)) {
             self.shared.signals.flush.notify();
@@ -309,7 +311,7 @@ impl Engine {
     }
 
     /// Fails a group, the batches that wait for the log, and those that wait for room.
-    fn fail(&self, mut group: Vec<Arc<Pending>>, error: &Error) {
+    fn fail_all(&self, mut group: Vec<Arc<PendingBatch>>, error: &Error) {
         group.extend(self.shared.commit_queue.lock().take_all());
         let mut completions = Completions::default();
         finish(&group, &Err(error.clone()), &mut completions);
@@ -326,7 +328,7 @@ pub(crate) struct GroupSize {
     pub(crate) bytes: u64,
 }
 
-fn group_size(group: &[Arc<Pending>]) -> GroupSize {
+fn group_size(group: &[Arc<PendingBatch>]) -> GroupSize {
     GroupSize {
         batches: group.len() as u64,
         cells: group.iter().map(|pending| pending.record.cells() as u64).sum(),

@@ -1,8 +1,8 @@
 //! Batches on their way through the commit, and where they wait.
 
-use super::stalled::{Newcomer, Stalled};
-use super::{CommitTimes, Committed, Completion};
-use crate::view::{Inserted, LoggedMemtable};
+use super::stall_queue::{StallQueue, WriteRequest};
+use super::{CommitOutcome, CommitTimes, Completion};
+use crate::view::{InsertOutcome, LoggedMemtable};
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
 use parking_lot::Mutex;
@@ -16,19 +16,19 @@ use stdx::Version;
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
 /// A batch on its way through the commit.
-pub(crate) struct Pending {
+pub(crate) struct PendingBatch {
     pub(super) record: Record,
     pub(super) target: Arc<LoggedMemtable>,
     pub(super) first: Sequence,
     /// Set when all cells are in the memtable.
-    inserted: OnceLock<Inserted>,
+    inserted: OnceLock<InsertOutcome>,
     /// Set when the group of the batch is done.
     pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
     /// Whom to tell; a blocking writer looks at `outcome` instead.
     completion: Mutex<Option<Completion>>,
 }
 
-impl Pending {
+impl PendingBatch {
     pub(super) fn last(&self) -> Sequence {
         self.first.plus(self.record.cells() as u64 - 1)
     }
@@ -40,7 +40,7 @@ impl Pending {
     }
 
     /// Waits for the thread that is inserting the cells: it began before the group was appended.
-    pub(super) fn wait_inserted(&self) -> &Inserted {
+    pub(super) fn wait_inserted(&self) -> &InsertOutcome {
         loop {
             if let Some(inserted) = self.inserted.get() {
                 return inserted;
@@ -49,11 +49,11 @@ impl Pending {
         }
     }
 
-    pub(super) fn result(&self) -> Option<Result<Committed, Error>> {
+    pub(super) fn result(&self) -> Option<Result<CommitOutcome, Error>> {
         let outcome = self.outcome.get()?;
         let committed = |times| {
-            let Inserted { superseded, unsure } = self.wait_inserted().clone();
-            Committed { superseded, unsure, times }
+            let InsertOutcome { superseded, possibly_superseded } = self.wait_inserted().clone();
+            CommitOutcome { superseded, possibly_superseded, times }
         };
         Some(outcome.clone().map(committed))
     }
@@ -75,7 +75,11 @@ impl Pending {
 ///
 /// A blocked writer looks at its own outcome alone, so every outcome is set before the first
 /// completion runs: a completion that panics can then leave no writer without one.
-pub(super) fn finish(group: &[Arc<Pending>], outcome: &Result<CommitTimes, Error>, calls: &mut Completions) {
+pub(super) fn finish(
+    group: &[Arc<PendingBatch>],
+    outcome: &Result<CommitTimes, Error>,
+    calls: &mut Completions,
+) {
     for pending in group {
         pending.set_outcome(outcome.clone());
     }
@@ -111,10 +115,10 @@ impl Completions {
 /// Batches that have their sequences and wait for the log.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
-    waiting: Vec<Arc<Pending>>,
+    waiting: Vec<Arc<PendingBatch>>,
     waiting_bytes: usize,
     /// Those that have no sequence yet.
-    pub(super) stalled: Stalled,
+    pub(super) stalled: StallQueue,
     /// How long whoever commits pauses before the next group.
     paused: Duration,
     /// The greatest sequence given out.
@@ -135,14 +139,14 @@ impl CommitQueue {
     }
 
     /// The bytes of all that waits, for the log or for room.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn queued_bytes(&self) -> usize {
         self.waiting_bytes + self.stalled.bytes()
     }
 
-    pub(super) fn push(&mut self, newcomer: Newcomer, target: Arc<LoggedMemtable>) -> Arc<Pending> {
-        let Newcomer { record, completion, .. } = newcomer;
+    pub(super) fn push(&mut self, request: WriteRequest, target: Arc<LoggedMemtable>) -> Arc<PendingBatch> {
+        let WriteRequest { record, completion, .. } = request;
         let first = self.last.plus(1);
-        let pending = Arc::new(Pending {
+        let pending = Arc::new(PendingBatch {
             record,
             target,
             first,
@@ -163,9 +167,9 @@ impl CommitQueue {
     }
 
     /// The next group, of at most `bytes_max` but with one batch at least, and for how long it was paused before.
-    pub(super) fn take_group(&mut self, bytes_max: usize) -> (Vec<Arc<Pending>>, Duration) {
+    pub(super) fn take_group(&mut self, bytes_max: usize) -> (Vec<Arc<PendingBatch>>, Duration) {
         let (mut bytes, bytes_max) = (0, bytes_max.min(GROUP_BYTES_MAX));
-        let fits = |pending: &Arc<Pending>| {
+        let fits = |pending: &Arc<PendingBatch>| {
             let takes = bytes == 0 || bytes < bytes_max;
             bytes += pending.record.bytes().len();
             takes
@@ -179,7 +183,7 @@ impl CommitQueue {
         (group, std::mem::take(&mut self.paused))
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Arc<Pending>> {
+    pub(super) fn take_all(&mut self) -> Vec<Arc<PendingBatch>> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
     }

@@ -7,10 +7,10 @@ use stdx::Instant;
 /// When a group was through with what, by the engine's clock: each is not before the one above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// How long writes were held up just before it was taken, to keep the rate that the backlog permits.
+    /// How long writes were held up just before it was dequeued, to keep the rate that the backlog permits.
     pub paused: Duration,
-    /// It was taken from the queue.
-    pub taken: Instant,
+    /// It was dequeued from the queue.
+    pub dequeued: Instant,
     /// The log had it, not durably yet.
     pub written: Instant,
     /// It was durable. Without a sync of its own, as under `Durability::Os`, when it was published.
@@ -21,16 +21,16 @@ pub struct CommitTimes {
 
 /// The times of a group on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct GroupStart {
     pub(super) at: Instant,
     pub(super) paused: Duration,
 }
 
-impl Taken {
+impl GroupStart {
     /// The times of a group that `wal` took last, and that readers see `now`.
     pub(super) fn published(self, wal: &Wal, now: Instant) -> CommitTimes {
-        let Self { at: taken, paused } = self;
-        let (written, synced) = wal.last_sync().filter(|(began, _)| *began >= taken).unwrap_or((now, now));
-        CommitTimes { paused, taken, written, synced, published: now }
+        let Self { at: dequeued, paused } = self;
+        let (written, synced) = wal.last_sync().filter(|(began, _)| *began >= dequeued).unwrap_or((now, now));
+        CommitTimes { paused, dequeued, written, synced, published: now }
     }
 }

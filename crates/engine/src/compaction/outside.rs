@@ -2,14 +2,14 @@
 
 use super::{Horizon, Plan};
 use crate::Error;
-use crate::manifest::{Described, LEVELS, Levels};
+use crate::manifest::{HasMeta, LEVELS, Levels};
 use crate::sstable::{Lookup, Table, TableMeta, Wait};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag, Version};
 
 /// A table that can be asked for the version at which it holds a key.
-pub(super) trait Neighbour: Described {
+pub(super) trait Neighbour: HasMeta {
     /// The version of the key's cell in the table, if it has one.
     fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error>;
 }

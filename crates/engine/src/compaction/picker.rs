@@ -22,7 +22,7 @@
 use super::plan::key_range;
 use super::{Busy, Horizon, Input, Plan, Reason};
 use crate::Options;
-use crate::manifest::{Described, LEVELS, Levels};
+use crate::manifest::{HasMeta, LEVELS, Levels};
 use crate::sstable::TableMeta;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ const TOMBSTONE_SHARE_MIN: f64 = 0.5;
 const LEVEL0_QUIET: Duration = Duration::from_secs(600);
 
 /// The next compaction that is worth doing beside those that run.
-pub fn pick<T: Described>(
+pub fn pick<T: HasMeta>(
     levels: &Levels<T>,
     busy: &Busy,
     options: &Options,
@@ -56,7 +56,7 @@ pub fn pick<T: Described>(
 
 /// As [`pick`], but what the plan writes takes at most `bytes_max` on the disk. Where the best does not fit, one that
 /// is smaller, or worth less, is done before.
-pub fn pick_within<T: Described>(
+pub fn pick_within<T: HasMeta>(
     levels: &Levels<T>,
     busy: &Busy,
     options: &Options,
@@ -85,7 +85,7 @@ struct Picker<'a, T> {
     bytes_max: u64,
 }
 
-impl<T: Described> Picker<'_, T> {
+impl<T: HasMeta> Picker<'_, T> {
     fn by_size(&self) -> Option<Plan<T>> {
         let mut scores: Vec<_> = (0..LAST).map(|level| (self.score(level), level)).collect();
         scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -344,7 +344,7 @@ pub struct Debt {
 
 impl Debt {
     /// The debt of these levels: what is above a level's target goes down, and takes with it what it overlaps.
-    pub fn of<T: Described>(levels: &Levels<T>, options: &Options) -> Self {
+    pub fn of<T: HasMeta>(levels: &Levels<T>, options: &Options) -> Self {
         let mut bytes = 0u64;
         let mut coming = 0;
         if levels.level(0).len() >= options.level0_tables {

@@ -1,6 +1,6 @@
 //! What a compaction is to do.
 
-use crate::manifest::{Described, VersionEdit};
+use crate::manifest::{HasMeta, VersionEdit};
 use crate::sstable::{Table, TableId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,7 +105,7 @@ impl<T> Clone for Plan<T> {
     }
 }
 
-impl<T: Described> Plan<T> {
+impl<T: HasMeta> Plan<T> {
     /// All tables that go in.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<T>> + Clone {
         self.inputs.iter().flat_map(|input| &input.tables)
@@ -143,7 +143,7 @@ impl<T: Described> Plan<T> {
 ///
 /// # Panics
 /// When there are none.
-pub(super) fn key_range<'a, T: Described + 'a>(
+pub(super) fn key_range<'a, T: HasMeta + 'a>(
     tables: impl Iterator<Item = &'a Arc<T>> + Clone,
 ) -> (Bytes, Bytes) {
     let min = tables.clone().map(|table| &table.meta().key_min).min().expect("a plan has tables");
@@ -178,7 +178,7 @@ impl Busy {
     ///
     /// # Panics
     /// When one of its tables is in a running plan.
-    pub fn begin<T: Described>(&mut self, plan: &Plan<T>) -> PlanId {
+    pub fn begin<T: HasMeta>(&mut self, plan: &Plan<T>) -> PlanId {
         let id = PlanId(self.next);
         self.next += 1;
         let inputs: Vec<_> = plan.tables().map(|table| table.meta().id).collect();

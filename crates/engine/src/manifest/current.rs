@@ -56,13 +56,13 @@ pub(super) fn read_current(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<u64>, 
 }
 
 /// Why a manifest was not made the one that counts.
-pub(super) struct NotSwitched {
+pub(super) struct SwitchError {
     pub(super) error: Error,
     /// Whether the manifest counts that did before, durably. If not, either may: both must stay.
     pub(super) is_undone: bool,
 }
 
-impl From<Error> for NotSwitched {
+impl From<Error> for SwitchError {
     /// A failure before anything could change.
     fn from(error: Error) -> Self {
         Self { error, is_undone: true }
@@ -70,7 +70,7 @@ impl From<Error> for NotSwitched {
 }
 
 /// `CURRENT`, or the manifest that it names, of an engine that is open in `dir`, if it has no name any more.
-pub(crate) fn missing_name(fs: &Arc<dyn Fs>, dir: &Path) -> io::Result<Option<PathBuf>> {
+pub(crate) fn find_missing_file(fs: &Arc<dyn Fs>, dir: &Path) -> io::Result<Option<PathBuf>> {
     let current = current_path(dir);
     if !fs.exists(&current)? {
         return Ok(Some(current));
@@ -86,7 +86,7 @@ pub(crate) fn missing_name(fs: &Arc<dyn Fs>, dir: &Path) -> io::Result<Option<Pa
 /// Makes manifest `number` the one that counts. Durable after the directory was synced.
 ///
 /// A rename that failed may have taken effect all the same. So `CURRENT` is read again before anything is concluded.
-pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), NotSwitched> {
+pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), SwitchError> {
     let next = dir.join(CURRENT_NEXT);
     let written = fs.open(&next, OpenMode::CreateOrTruncate).and_then(|file| {
         file.write_at(&current_text(number), 0)?;
@@ -103,7 +103,7 @@ pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result
         Ok(_) => fs.sync_dir(dir).is_ok(),
         Err(_) => false,
     };
-    Err(NotSwitched { error: Error::io("replace", &path, error), is_undone })
+    Err(SwitchError { error: Error::io("replace", &path, error), is_undone })
 }
 
 fn current_text(number: u64) -> Vec<u8> {

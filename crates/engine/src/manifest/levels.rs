@@ -17,18 +17,18 @@ pub const LEVELS: usize = 7;
 
 /// What a table tells of itself without being read. The picker needs no more, so tests give it bare
 /// [`TableMeta`]s.
-pub trait Described {
+pub trait HasMeta {
     /// The description.
     fn meta(&self) -> &TableMeta;
 }
 
-impl Described for TableMeta {
+impl HasMeta for TableMeta {
     fn meta(&self) -> &TableMeta {
         self
     }
 }
 
-impl Described for Table {
+impl HasMeta for Table {
     fn meta(&self) -> &TableMeta {
         Table::meta(self)
     }
@@ -46,13 +46,13 @@ impl<T> Clone for Levels<T> {
     }
 }
 
-impl<T: Described> Default for Levels<T> {
+impl<T: HasMeta> Default for Levels<T> {
     fn default() -> Self {
         Self::of(std::array::from_fn(|_| Arc::from([])))
     }
 }
 
-impl<T: Described> Levels<T> {
+impl<T: HasMeta> Levels<T> {
     /// The tables of a level: in level 0 those with the greatest versions first, in all others by key.
     ///
     /// # Panics
@@ -159,7 +159,7 @@ impl<T: Described> Levels<T> {
     }
 }
 
-impl<T: Described> fmt::Debug for Levels<T> {
+impl<T: HasMeta> fmt::Debug for Levels<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
             .entries(
@@ -172,7 +172,7 @@ impl<T: Described> fmt::Debug for Levels<T> {
 }
 
 /// `tables` less those that are `leaving`, which go to `removed`.
-fn take<T: Described>(
+fn take<T: HasMeta>(
     level: usize,
     tables: &[Arc<T>],
     leaving: &BTreeSet<TableId>,
@@ -188,11 +188,7 @@ fn take<T: Described>(
 }
 
 /// `tables` and `coming` in the order of `level`, if they may be in one level.
-fn joined<T: Described>(
-    level: usize,
-    tables: &[Arc<T>],
-    coming: Vec<Arc<T>>,
-) -> Result<Arc<[Arc<T>]>, String> {
+fn joined<T: HasMeta>(level: usize, tables: &[Arc<T>], coming: Vec<Arc<T>>) -> Result<Arc<[Arc<T>]>, String> {
     let mut all: Vec<_> = tables.iter().cloned().chain(coming).collect();
     if let Some(table) = all.iter().find(|table| table.meta().key_min > table.meta().key_max) {
         return Err(format!("the least key of table {} is above its greatest", table.meta().id.0));
@@ -215,7 +211,7 @@ fn joined<T: Described>(
 }
 
 /// The part of `tables`, sorted and without overlap, that meets `min..=max`.
-fn sorted_overlap<'a, T: Described>(tables: &'a [Arc<T>], min: &[u8], max: &[u8]) -> &'a [Arc<T>] {
+fn sorted_overlap<'a, T: HasMeta>(tables: &'a [Arc<T>], min: &[u8], max: &[u8]) -> &'a [Arc<T>] {
     let from = tables.partition_point(|table| table.meta().key_max < min);
     let count = tables[from..].partition_point(|table| table.meta().key_min <= max);
     &tables[from..from + count]

@@ -16,11 +16,11 @@
 
 use super::VersionEdit;
 use super::current::{
-    NotSwitched, current_path, header, manifest_numbers, manifest_path, read_current, read_file,
+    SwitchError, current_path, header, manifest_numbers, manifest_path, read_current, read_file,
     remove_others, write_current,
 };
 use super::frame::{self, Kind};
-use super::state::{Replayed, State, replay};
+use super::state::{ReplayedManifest, State, replay};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta, file_name};
 use crate::wal::SegmentId;
@@ -37,7 +37,7 @@ const OUTGROWN_BYTES_MIN: u64 = 1 << 20;
 
 /// What a data directory held when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredState {
     /// The live tables with their levels. [`Levels::apply`](super::Levels::apply) takes them.
     pub tables: Vec<(u8, TableMeta)>,
     /// No file of a table has this id or a greater one.
@@ -83,22 +83,22 @@ impl Manifest {
     /// # Errors
     /// [`Error::Corrupt`] when the manifest is damaged; [`Error::Lost`] when it or a live table is missing, or there is
     /// data without a manifest; [`Error::Full`] and [`Error::Io`].
-    pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, Recovered), Error> {
+    pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, RecoveredState), Error> {
         let current = read_current(fs, dir)?;
         let replayed = match current {
             Some(number) => read_manifest(fs, dir, number)?,
             None => begun(fs, dir)?,
         };
-        let Replayed { mut state, len, cut_bytes } = replayed;
+        let ReplayedManifest { mut state, len, cut_bytes } = replayed;
         let orphans = find_orphans(fs, dir, &mut state)?;
         let numbers = manifest_numbers(fs, dir)?;
         let number = numbers.into_iter().max().map_or(FIRST_NUMBER, |last| last + 1);
         let tail = match (Tail::renew(fs, dir, number, &state), current) {
             (Ok(tail), _) => tail,
-            (Err(NotSwitched { error, is_undone: true }), Some(current)) if error.is_shortage() => {
+            (Err(SwitchError { error, is_undone: true }), Some(current)) if error.is_shortage() => {
                 Tail::resume(fs, dir, current, len)?
             }
-            (Err(NotSwitched { error, .. }), _) => return Err(error),
+            (Err(SwitchError { error, .. }), _) => return Err(error),
         };
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         remove_others(fs, dir, tail.number);
@@ -131,11 +131,11 @@ impl Manifest {
     ///
     /// # Errors
     /// As [`Manifest::recover`]; also when there is no manifest.
-    pub fn inspect(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Recovered, Error> {
+    pub fn inspect(fs: &Arc<dyn Fs>, dir: &Path) -> Result<RecoveredState, Error> {
         let Some(number) = read_current(fs, dir)? else {
             return Err(Error::lost(&current_path(dir), "is missing: without it this is no data directory"));
         };
-        let Replayed { mut state, cut_bytes, .. } = read_manifest(fs, dir, number)?;
+        let ReplayedManifest { mut state, cut_bytes, .. } = read_manifest(fs, dir, number)?;
         let orphans = find_orphans(fs, dir, &mut state)?;
         Ok(state.recovered(orphans, cut_bytes))
     }
@@ -169,8 +169,8 @@ impl Manifest {
             match self.switch() {
                 Ok(()) => {}
                 // There is still the old one; the next edit tries again.
-                Err(NotSwitched { error, is_undone: true }) if error.is_shortage() => {}
-                Err(NotSwitched { error, .. }) => return Err(self.break_with(error)),
+                Err(SwitchError { error, is_undone: true }) if error.is_shortage() => {}
+                Err(SwitchError { error, .. }) => return Err(self.break_with(error)),
             }
         }
         if self.switch_is_unsynced {
@@ -184,7 +184,7 @@ impl Manifest {
         Ok(())
     }
 
-    fn switch(&mut self) -> Result<(), NotSwitched> {
+    fn switch(&mut self) -> Result<(), SwitchError> {
         let number = self.next_number;
         self.next_number += 1;
         self.tail = Tail::renew(&self.fs, &self.dir, number, &self.state)?;
@@ -218,7 +218,7 @@ impl Manifest {
 
 impl Tail {
     /// A new file that holds `state`, which counts from here on.
-    fn renew(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, NotSwitched> {
+    fn renew(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, SwitchError> {
         let tail = Self::begin(fs, dir, number, state)?;
         write_current(fs, dir, number).inspect_err(|not| {
             if not.is_undone {
@@ -288,7 +288,7 @@ impl Tail {
     }
 }
 
-fn read_manifest(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<Replayed, Error> {
+fn read_manifest(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<ReplayedManifest, Error> {
     let path = manifest_path(dir, number);
     match read_file(fs, &path)? {
         Some(bytes) => replay(&bytes, number, &path),
@@ -308,10 +308,10 @@ pub fn holds_data(fs: &Arc<dyn Fs>, dir: &Path) -> Result<bool, Error> {
 }
 
 /// The state of a directory without `CURRENT`, in which there must be no data.
-fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Replayed, Error> {
+fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<ReplayedManifest, Error> {
     match data_in(fs, dir)? {
         Some(data) => Err(Error::lost(&current_path(dir), format!("is missing, but {data}/ holds data"))),
-        None => Ok(Replayed { state: State::empty(), len: 0, cut_bytes: 0 }),
+        None => Ok(ReplayedManifest { state: State::empty(), len: 0, cut_bytes: 0 }),
     }
 }
 

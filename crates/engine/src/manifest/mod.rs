@@ -19,8 +19,8 @@ mod levels;
 mod log;
 mod state;
 
-pub(crate) use current::missing_name;
+pub(crate) use current::find_missing_file;
 pub use edit::VersionEdit;
-pub use levels::{Described, LEVELS, Levels};
-pub use log::{Manifest, Recovered, holds_data};
+pub use levels::{HasMeta, LEVELS, Levels};
+pub use log::{Manifest, RecoveredState, holds_data};
 pub use state::check_bytes;

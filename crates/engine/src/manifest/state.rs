@@ -1,7 +1,7 @@
 //! All that a manifest says, and how it is read from one.
 
 use super::frame::{self, Kind};
-use super::{Levels, Recovered, VersionEdit, current};
+use super::{Levels, RecoveredState, VersionEdit, current};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
@@ -64,8 +64,8 @@ impl State {
     }
 
     /// The state as a start finds it.
-    pub(super) fn recovered(&self, orphans: Vec<TableId>, cut_bytes: u64) -> Recovered {
-        Recovered {
+    pub(super) fn recovered(&self, orphans: Vec<TableId>, cut_bytes: u64) -> RecoveredState {
+        RecoveredState {
             tables: self.tables.values().cloned().collect(),
             next_table_id: self.next_table_id,
             wal_floor: self.wal_floor,
@@ -106,7 +106,7 @@ impl State {
 
 /// What a manifest says.
 #[derive(Debug)]
-pub(super) struct Replayed {
+pub(super) struct ReplayedManifest {
     pub(super) state: State,
     /// Where the next edit goes.
     pub(super) len: u64,
@@ -116,7 +116,7 @@ pub(super) struct Replayed {
 
 /// Reads all edits of manifest `number`. A frame that is not to be believed ends it, unless one that is comes
 /// later: then what lies between was durable once, and is damaged.
-pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<Replayed, Error> {
+pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<ReplayedManifest, Error> {
     if let Some(fault) = current::header_fault(bytes, number) {
         return Err(Error::corrupt(path, 0, fault));
     }
@@ -136,7 +136,7 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<Replayed,
         return Err(Error::corrupt(path, offset as u64, "an edit is damaged that was durable"));
     }
     state.check().map_err(|detail| Error::corrupt(path, offset as u64, detail))?;
-    Ok(Replayed { state, len: offset as u64, cut_bytes: (bytes.len() - end) as u64 })
+    Ok(ReplayedManifest { state, len: offset as u64, cut_bytes: (bytes.len() - end) as u64 })
 }
 
 /// Reads a whole manifest from bytes that may be anything, for tests and fuzzing.

@@ -9,7 +9,7 @@
 //! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a
 //! chunk are allocated alone, as [`Bytes`], so that a reader can take them without a copy.
 //!
-//! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`PIECE_BYTES_MAX`],
+//! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`ALLOCATION_BYTES_MAX`],
 //! and mostly nothing to speak of.
 
 use super::chunk_pool::{CACHE_LINE, CHUNK_BYTES_MIN, ChunkPool};
@@ -19,13 +19,13 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 /// Pieces begin at multiples of this.
-pub(super) const PIECE_ALIGN: usize = 8;
+pub(super) const ALLOCATION_ALIGN: usize = 8;
 /// The greatest piece: every node with its key, its tower and a small value.
-pub(super) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
+pub(super) const ALLOCATION_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
 /// Values longer than this share of a chunk are allocated alone.
 const LARGE_VALUE_SHARE: usize = 32;
 /// So are values longer than this, which leaves room in a piece for the rest of a cell.
-const LARGE_VALUE_BYTES: usize = PIECE_BYTES_MAX / 2;
+const LARGE_VALUE_BYTES: usize = ALLOCATION_BYTES_MAX / 2;
 
 /// See the module.
 pub(super) struct Arena {
@@ -77,11 +77,11 @@ impl Arena {
         }
     }
 
-    /// Uninitialised memory of `bytes` bytes for a key, aligned to [`PIECE_ALIGN`], that is nobody else's for
+    /// Uninitialised memory of `bytes` bytes for a key, aligned to [`ALLOCATION_ALIGN`], that is nobody else's for
     /// as long as the arena lives.
     ///
     /// # Panics
-    /// When `bytes` is greater than [`PIECE_BYTES_MAX`].
+    /// When `bytes` is greater than [`ALLOCATION_BYTES_MAX`].
     pub(super) fn allocate_key(&self, bytes: usize) -> NonNull<u8> {
         self.keys.allocate(&self.pool, bytes)
     }
@@ -91,15 +91,15 @@ impl Arena {
         self.cells.allocate(&self.pool, bytes)
     }
 
-    /// Whether a value of `bytes` bytes goes to [`Arena::keep_large`].
+    /// Whether a value of `bytes` bytes goes to [`Arena::allocate_large`].
     pub(super) fn is_large(&self, bytes: usize) -> bool {
         bytes > (self.cells.chunk_bytes / LARGE_VALUE_SHARE).min(LARGE_VALUE_BYTES)
     }
 
     /// Copies `value` to an allocation of its own, which lives as long as the arena.
-    pub(super) fn keep_large(&self, value: &[u8]) -> NonNull<LargeValue> {
+    pub(super) fn allocate_large(&self, value: &[u8]) -> NonNull<LargeValue> {
         let taken = value.len() + size_of::<LargeValue>();
-        self.pool.make_way(taken);
+        self.pool.release_for_large(taken);
         self.large_bytes.fetch_add(taken, Ordering::Relaxed);
         let bytes = Bytes::from(value.to_vec().into_boxed_slice());
         let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
@@ -130,7 +130,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let mut large = self.large.load(Ordering::Acquire);
         while !large.is_null() {
-            // SAFETY: each was leaked from a box by `keep_large`, is in the list once, and has no reader left.
+            // SAFETY: each was leaked from a box by `allocate_large`, is in the list once, and has no reader left.
             let value = unsafe { Box::from_raw(large) };
             large = value.older;
         }
@@ -150,8 +150,8 @@ impl Lane {
     }
 
     fn allocate(&self, pool: &ChunkPool, bytes: usize) -> NonNull<u8> {
-        assert!(bytes <= PIECE_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
-        let bytes = bytes.next_multiple_of(PIECE_ALIGN);
+        assert!(bytes <= ALLOCATION_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
+        let bytes = bytes.next_multiple_of(ALLOCATION_ALIGN);
         loop {
             let chunk = self.current.load(Ordering::Acquire);
             // SAFETY: `current` is never null, and chunks are freed only by `drop`.

@@ -24,7 +24,7 @@ const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// About so many chunks make up the capacity of a memtable.
 const CHUNKS: usize = 32;
 /// It is looked so often what was not needed meanwhile.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// What a chunk is aligned to.
 pub(super) const CACHE_LINE: usize = 64;
 
@@ -32,23 +32,23 @@ pub(super) const CACHE_LINE: usize = 64;
 pub struct ChunkPool {
     capacity_bytes: usize,
     layout: Layout,
-    free: Mutex<Free>,
+    free: Mutex<FreeChunks>,
 }
 
 /// Chunks that nobody uses.
 #[derive(Default)]
-struct Free {
+struct FreeChunks {
     chunks: Vec<NonNull<u8>>,
-    /// The fewest that there were since it was last looked: so many were of no use to anybody.
-    fewest: usize,
+    /// The low_watermark that there were since it was last looked: so many were of no use to anybody.
+    low_watermark: usize,
     /// When it was last looked.
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
     /// What large values have taken that no chunk was given back for yet.
-    owed_bytes: usize,
+    pending_release_bytes: usize,
 }
 
 // SAFETY: what the pointers lead to belongs to the pool alone, and may be freed by any thread.
-unsafe impl Send for Free {}
+unsafe impl Send for FreeChunks {}
 
 impl ChunkPool {
     /// An empty pool for memtables that are to hold about `capacity_bytes`.
@@ -59,7 +59,7 @@ impl ChunkPool {
         let layout =
             Layout::from_size_align(chunk_bytes, CACHE_LINE).expect("a chunk is far below the limit");
         let chunks = Vec::with_capacity(capacity_bytes / chunk_bytes);
-        let free = Free { chunks, ..Free::default() };
+        let free = FreeChunks { chunks, ..FreeChunks::default() };
         Self { capacity_bytes, layout, free: Mutex::new(free) }
     }
 
@@ -103,32 +103,32 @@ impl ChunkPool {
     }
 
     /// Gives as much back to the allocator as a large value took of it.
-    pub(super) fn make_way(&self, bytes: usize) {
+    pub(super) fn release_for_large(&self, bytes: usize) {
         let surplus = {
             let mut free = self.free.lock();
             if free.chunks.is_empty() {
-                return free.owed_bytes = 0;
+                return free.pending_release_bytes = 0;
             }
-            let owed_bytes = free.owed_bytes + bytes;
-            free.owed_bytes = owed_bytes % self.chunk_bytes();
-            free.split_off(owed_bytes / self.chunk_bytes())
+            let pending_release_bytes = free.pending_release_bytes + bytes;
+            free.pending_release_bytes = pending_release_bytes % self.chunk_bytes();
+            free.split_off(pending_release_bytes / self.chunk_bytes())
         };
         // SAFETY: what is free came from `take`, and the list was the only one to know it.
         unsafe { self.free_chunks(surplus) };
     }
 
-    /// Gives back to the allocator what nobody has needed for [`LOOK_EVERY`]. To be called now and then; mostly it costs
+    /// Gives back to the allocator what nobody has needed for [`CHECK_INTERVAL`]. To be called now and then; mostly it costs
     /// a short lock.
-    pub fn give_back_unused(&self, now: Instant) {
+    pub fn release_unused(&self, now: Instant) {
         let unused = {
             let mut free = self.free.lock();
-            let looked_at = *free.looked_at.get_or_insert(now);
-            if now.saturating_since(looked_at) < LOOK_EVERY {
+            let checked_at = *free.checked_at.get_or_insert(now);
+            if now.saturating_since(checked_at) < CHECK_INTERVAL {
                 return;
             }
-            let fewest = free.fewest;
-            let unused = free.split_off(fewest);
-            (free.fewest, free.looked_at) = (free.chunks.len(), Some(now));
+            let low_watermark = free.low_watermark;
+            let unused = free.split_off(low_watermark);
+            (free.low_watermark, free.checked_at) = (free.chunks.len(), Some(now));
             unused
         };
         // SAFETY: what is free came from `take`, and the list was the only one to know it.
@@ -145,17 +145,17 @@ impl ChunkPool {
     }
 }
 
-impl Free {
+impl FreeChunks {
     fn pop(&mut self) -> Option<NonNull<u8>> {
         let chunk = self.chunks.pop();
-        self.fewest = self.fewest.min(self.chunks.len());
+        self.low_watermark = self.low_watermark.min(self.chunks.len());
         chunk
     }
 
     /// So many of them, or all there are.
     fn split_off(&mut self, count: usize) -> Vec<NonNull<u8>> {
         let off = self.chunks.split_off(self.chunks.len().saturating_sub(count));
-        self.fewest = self.fewest.min(self.chunks.len());
+        self.low_watermark = self.low_watermark.min(self.chunks.len());
         off
     }
 }
@@ -205,15 +205,15 @@ mod tests {
     fn large_values_take_the_place_of_what_is_kept() {
         let pool = ChunkPool::new(CAPACITY_BYTES);
         let chunk_bytes = pool.chunk_bytes();
-        pool.make_way(10 * chunk_bytes);
+        pool.release_for_large(10 * chunk_bytes);
         let chunks = take(&pool, 4);
         put_back(&pool, chunks);
         assert_eq!(pool.bytes(), CAPACITY_BYTES, "nothing was kept when the first value came");
-        pool.make_way(chunk_bytes / 2);
+        pool.release_for_large(chunk_bytes / 2);
         assert_eq!(pool.bytes(), CAPACITY_BYTES);
-        pool.make_way(chunk_bytes / 2);
+        pool.release_for_large(chunk_bytes / 2);
         assert_eq!(pool.bytes(), CAPACITY_BYTES - chunk_bytes as u64);
-        pool.make_way(20 * chunk_bytes);
+        pool.release_for_large(20 * chunk_bytes);
         assert_eq!(pool.bytes(), 0);
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let pool = ChunkPool::new(CAPACITY_BYTES);
         let chunk_bytes = pool.chunk_bytes() as u64;
         let kept_after = |looks: u32| {
-            pool.give_back_unused(Instant::ZERO + LOOK_EVERY * looks);
+            pool.release_unused(Instant::ZERO + CHECK_INTERVAL * looks);
             pool.bytes() / chunk_bytes
         };
         assert_eq!(kept_after(0), 0);
@@ -232,7 +232,7 @@ mod tests {
         put_back(&pool, needed);
         assert_eq!(kept_after(1), 4, "too early");
         assert_eq!(kept_after(2), 3);
-        pool.make_way(pool.chunk_bytes());
+        pool.release_for_large(pool.chunk_bytes());
         assert_eq!(kept_after(3), 0);
     }
 }

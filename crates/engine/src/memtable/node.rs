@@ -18,7 +18,7 @@
 //! **Soundness** rests on one rule, which the privacy of this module's parent holds: nodes are linked only to
 //! nodes of the same arena, and whoever holds a handle of lifetime `'a` has borrowed that arena for `'a`.
 
-use super::arena::{Arena, LargeValue, PIECE_ALIGN};
+use super::arena::{ALLOCATION_ALIGN, Arena, LargeValue};
 use super::chunk_pool::CACHE_LINE;
 use super::sync::{AtomicPtr, AtomicU8, Ordering};
 use crate::prefetch::prefetch;
@@ -70,7 +70,8 @@ struct CellHead {
     from: u8,
 }
 
-const _: () = assert!(align_of::<KeyHead>() <= PIECE_ALIGN && align_of::<CellHead>() <= PIECE_ALIGN);
+const _: () =
+    assert!(align_of::<KeyHead>() <= ALLOCATION_ALIGN && align_of::<CellHead>() <= ALLOCATION_ALIGN);
 
 /// A key to look for, with what makes comparing cheap.
 #[derive(Clone, Copy)]
@@ -288,7 +289,7 @@ impl<'a> CellNode<'a> {
     /// A cell, linked nowhere yet.
     pub(super) fn new(arena: &'a Arena, sequence: Sequence, cell: &CellRef<'_>) -> Self {
         assert!(u32::try_from(cell.value.len()).is_ok(), "a value of {} bytes", cell.value.len());
-        let large = arena.is_large(cell.value.len()).then(|| arena.keep_large(cell.value));
+        let large = arena.is_large(cell.value.len()).then(|| arena.allocate_large(cell.value));
         let value_bytes = large.map_or(cell.value.len(), |large| size_of_val(&large));
         let expiry_bytes = if cell.meta.expires_at.is_some() { EXPIRY_BYTES } else { 0 };
         let piece = arena.allocate_cell(size_of::<CellHead>() + expiry_bytes + value_bytes);

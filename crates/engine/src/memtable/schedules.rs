@@ -38,7 +38,7 @@ mod sync {
 use super::hash_key;
 use crate::iter::Cursor;
 use crate::sequence::Sequence;
-use arena::{Arena, PIECE_BYTES_MAX};
+use arena::{ALLOCATION_BYTES_MAX, Arena};
 use chunk_pool::ChunkPool;
 use shuttle::thread;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ use sync::{AtomicU64, Ordering};
 use table::Memtable;
 
 const SCHEDULES: usize = 3_000;
-/// How many preemptions the adversarial scheduler places.
+/// How many preemptions the adversarial scheduler splices.
 const PREEMPTIONS: usize = 3;
 
 /// A write of a test: the version is the value, too.
@@ -260,13 +260,15 @@ fn pieces_taken_while_the_arena_grows_do_not_overlap_and_all_chunks_are_counted(
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let arena = Arc::clone(&arena);
-                thread::spawn(move || [(); 2].map(|()| arena.allocate_cell(PIECE_BYTES_MAX).addr().get()))
+                thread::spawn(move || {
+                    [(); 2].map(|()| arena.allocate_cell(ALLOCATION_BYTES_MAX).addr().get())
+                })
             })
             .collect();
         let mut pieces: Vec<_> =
             threads.into_iter().flat_map(|thread| thread.join().expect("a thread failed")).collect();
         pieces.sort_unstable();
-        assert!(pieces.windows(2).all(|pair| pair[0] + PIECE_BYTES_MAX <= pair[1]), "{pieces:?}");
+        assert!(pieces.windows(2).all(|pair| pair[0] + ALLOCATION_BYTES_MAX <= pair[1]), "{pieces:?}");
         // A chunk has room for one such piece besides its head: five more chunks, each as large as the first.
         assert_eq!(arena.bytes(), empty + 5 * empty / 2);
     });

@@ -34,7 +34,7 @@ unsafe impl Send for Skiplist {}
 unsafe impl Sync for Skiplist {}
 
 /// What became of a cell.
-pub(super) struct Inserted<'a> {
+pub(super) struct InsertedCell<'a> {
     /// The node of its key.
     pub(super) node: KeyNode<'a>,
     /// Whether a cell that supersedes it was there already.
@@ -68,20 +68,20 @@ impl Skiplist {
     pub(super) fn seek(&self, key: &[u8]) -> Option<KeyNode<'_>> {
         let mut search = self.search(Probe::new(key));
         search.end();
-        search.found.or(search.places[0].after)
+        search.found.or(search.splices[0].after)
     }
 
     /// Begins to look for where a key belongs.
     pub(super) fn search<'k>(&self, probe: Probe<'k>) -> Search<'_, 'k> {
-        let nowhere = Place { before: self.sentinel(), after: None };
+        let start = Splice { before: self.sentinel(), after: None };
         let mut search = Search {
             probe,
             level: self.height.load(Ordering::Relaxed) - 1,
-            before: nowhere.before,
+            before: start.before,
             greater: None,
             candidate: None,
             found: None,
-            places: [nowhere; HEIGHT_MAX],
+            splices: [start; HEIGHT_MAX],
         };
         search.descend();
         search
@@ -95,7 +95,7 @@ impl Skiplist {
         sequence: Sequence,
         cell: &CellRef<'_>,
         chance: u64,
-    ) -> Inserted<'a> {
+    ) -> InsertedCell<'a> {
         search.end();
         let first = CellNode::new(&self.arena, sequence, cell);
         if let Some(node) = search.found {
@@ -103,14 +103,14 @@ impl Skiplist {
         }
         let height = tower_height(chance);
         let node = KeyNode::new(&self.arena, height, search.probe.key(), first);
-        for (level, place) in search.places.iter_mut().enumerate().take(height) {
+        for (level, splice) in search.splices.iter_mut().enumerate().take(height) {
             loop {
-                node.set_next(level, place.after);
-                if place.before.link_next(level, place.after, node) {
+                node.set_next(level, splice.after);
+                if splice.before.link_next(level, splice.after, node) {
                     break;
                 }
-                match Place::on_level(level, place.before, &search.probe) {
-                    Ok(moved) => *place = moved,
+                match Splice::on_level(level, splice.before, &search.probe) {
+                    Ok(moved) => *splice = moved,
                     // Somebody else's node has the key; ours stays unlinked, but its cell does not.
                     Err(theirs) => return Self::add(theirs, first),
                 }
@@ -119,7 +119,7 @@ impl Skiplist {
         if height > self.height.load(Ordering::Relaxed) {
             self.height.fetch_max(height, Ordering::Relaxed);
         }
-        Inserted { node, superseded: false }
+        InsertedCell { node, superseded: false }
     }
 
     /// Puts a cell under a key that has a node.
@@ -128,12 +128,12 @@ impl Skiplist {
         node: KeyNode<'a>,
         sequence: Sequence,
         cell: &CellRef<'_>,
-    ) -> Inserted<'a> {
+    ) -> InsertedCell<'a> {
         Self::add(node, CellNode::new(&self.arena, sequence, cell))
     }
 
-    fn add<'a>(node: KeyNode<'a>, cell: CellNode<'a>) -> Inserted<'a> {
-        Inserted { node, superseded: node.insert_cell(cell) }
+    fn add<'a>(node: KeyNode<'a>, cell: CellNode<'a>) -> InsertedCell<'a> {
+        InsertedCell { node, superseded: node.insert_cell(cell) }
     }
 
     fn sentinel(&self) -> KeyNode<'_> {
@@ -156,8 +156,8 @@ pub(super) struct Search<'a, 'k> {
     candidate: Option<KeyNode<'a>>,
     /// The node of the very key.
     found: Option<KeyNode<'a>>,
-    /// The places on the levels above, and on all when the search ends without having found the key.
-    places: [Place<'a>; HEIGHT_MAX],
+    /// The splices on the levels above, and on all when the search ends without having found the key.
+    splices: [Splice<'a>; HEIGHT_MAX],
 }
 
 impl Search<'_, '_> {
@@ -191,7 +191,7 @@ impl Search<'_, '_> {
             if let Some(node) = self.candidate {
                 return node.prefetch();
             }
-            self.places[self.level] = Place { before: self.before, after };
+            self.splices[self.level] = Splice { before: self.before, after };
             match self.level.checked_sub(1) {
                 Some(below) => self.level = below,
                 None => return,
@@ -210,14 +210,14 @@ impl Search<'_, '_> {
 
 /// Between which nodes of one level a key belongs.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Splice<'a> {
     /// The last node with a lesser key.
     before: KeyNode<'a>,
     /// The node behind it.
     after: Option<KeyNode<'a>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Splice<'a> {
     /// The place on `level`, sought from `before` on; or the node that has the very key.
     fn on_level(level: usize, mut before: KeyNode<'a>, probe: &Probe<'_>) -> Result<Self, KeyNode<'a>> {
         loop {

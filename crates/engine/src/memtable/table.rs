@@ -5,7 +5,7 @@ use super::cursor::MemtableCursor;
 use super::hash_key;
 use super::index::{Index, Lookup};
 use super::node::{CellNode, KeyNode, Probe};
-use super::skiplist::{Inserted, Search, Skiplist};
+use super::skiplist::{InsertedCell, Search, Skiplist};
 use super::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::sequence::Sequence;
 use parking_lot::RwLock;
@@ -15,7 +15,7 @@ use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
 
 /// So many keys are looked for side by side: what one waits for has come when its turn comes again. A core has fewer
 /// lines of memory on their way at once, but many a step finds what it needs in the caches.
-const WAVE: usize = 64;
+const WAVE_CELLS: usize = 64;
 
 /// The cells that are in memory and not yet in a table. See the module.
 pub struct Memtable {
@@ -64,9 +64,9 @@ impl Memtable {
     /// # Panics
     /// When the key is longer than 16 KiB or the value than 4 GiB.
     pub fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
-        let arrival = self.meet(0, key, cell);
-        let mut home = self.home_of(&arrival);
-        self.take_in(sequence, &arrival, &mut home)
+        let new_cell = self.prepare(0, key, cell);
+        let mut location = self.locate(&new_cell);
+        self.insert_at(sequence, &new_cell, &mut location)
     }
 
     /// Inserts cells that were committed as `first` and the sequences behind it, as [`Memtable::insert`] does one after
@@ -81,65 +81,72 @@ impl Memtable {
     ) -> Vec<u32> {
         let mut superseded = Vec::new();
         let mut coming = (0..).zip(cells);
-        let width = coming.size_hint().0.min(WAVE);
-        let (mut wave, mut homes) = (Vec::with_capacity(width), Vec::with_capacity(width));
+        let width = coming.size_hint().0.min(WAVE_CELLS);
+        let (mut wave, mut locations) = (Vec::with_capacity(width), Vec::with_capacity(width));
         loop {
-            wave.extend(coming.by_ref().take(WAVE).map(|(at, (key, cell))| self.meet(at, key, cell)));
+            wave.extend(
+                coming.by_ref().take(WAVE_CELLS).map(|(at, (key, cell))| self.prepare(at, key, cell)),
+            );
             if wave.is_empty() {
                 return superseded;
             }
-            self.look_for(&wave, &mut homes);
-            for (arrival, home) in wave.iter().zip(&mut homes) {
-                if self.take_in(first.plus(arrival.at), arrival, home) {
-                    superseded.push(arrival.at as u32);
+            self.locate_all(&wave, &mut locations);
+            for (new_cell, location) in wave.iter().zip(&mut locations) {
+                if self.insert_at(first.plus(new_cell.at), new_cell, location) {
+                    superseded.push(new_cell.at as u32);
                 }
             }
             wave.clear();
-            homes.clear();
+            locations.clear();
         }
     }
 
-    fn meet<'c>(&self, at: u64, key: &'c [u8], cell: CellRef<'c>) -> Arrival<'c> {
+    fn prepare<'c>(&self, at: u64, key: &'c [u8], cell: CellRef<'c>) -> NewCell<'c> {
         let hash = hash_key(key);
         self.index.prefetch(hash);
-        Arrival { at, key, hash, cell }
+        NewCell { at, key, hash, cell }
     }
 
     /// Finds where the keys of a wave are or belong, side by side: nearly all of the time goes by waiting for memory.
-    fn look_for<'a, 'c>(&'a self, wave: &[Arrival<'c>], homes: &mut Vec<Home<'a, 'c>>) {
-        for arrival in wave {
-            self.index.prefetch_node(arrival.hash, self.skiplist.arena());
+    fn locate_all<'a, 'c>(&'a self, wave: &[NewCell<'c>], locations: &mut Vec<Location<'a, 'c>>) {
+        for new_cell in wave {
+            self.index.prefetch_node(new_cell.hash, self.skiplist.arena());
         }
-        homes.extend(wave.iter().map(|arrival| self.home_of(arrival)));
-        let mut goes_on = homes.len() > 1;
+        locations.extend(wave.iter().map(|new_cell| self.locate(new_cell)));
+        let mut goes_on = locations.len() > 1;
         while goes_on {
             goes_on = false;
-            for home in &mut *homes {
-                goes_on |= home.step();
+            for location in &mut *locations {
+                goes_on |= location.step();
             }
         }
     }
 
-    fn home_of<'c>(&self, arrival: &Arrival<'c>) -> Home<'_, 'c> {
-        let probe = Probe::new(arrival.key);
-        match self.index.find(arrival.hash, &probe, self.skiplist.arena()) {
+    fn locate<'c>(&self, new_cell: &NewCell<'c>) -> Location<'_, 'c> {
+        let probe = Probe::new(new_cell.key);
+        match self.index.find(new_cell.hash, &probe, self.skiplist.arena()) {
             Lookup::Found(node) => {
                 node.prefetch_cell();
-                Home::Known(node)
+                Location::Known(node)
             }
-            Lookup::Absent | Lookup::Unknown => Home::Sought(self.skiplist.search(probe)),
+            Lookup::Absent | Lookup::Unknown => Location::Searching(self.skiplist.search(probe)),
         }
     }
 
     /// Inserts a cell whose key was looked for. Whether it found a greater version.
-    fn take_in<'a>(&'a self, sequence: Sequence, arrival: &Arrival<'_>, home: &mut Home<'a, '_>) -> bool {
-        let Arrival { hash, cell, .. } = arrival;
+    fn insert_at<'a>(
+        &'a self,
+        sequence: Sequence,
+        new_cell: &NewCell<'_>,
+        location: &mut Location<'a, '_>,
+    ) -> bool {
+        let NewCell { hash, cell, .. } = new_cell;
         self.count(cell.meta.version.hlc);
-        match home {
-            Home::Known(node) => self.skiplist.insert_under(*node, sequence, cell).superseded,
-            Home::Sought(search) => {
+        match location {
+            Location::Known(node) => self.skiplist.insert_under(*node, sequence, cell).superseded,
+            Location::Searching(search) => {
                 let chance = tower_chance(self.seed, sequence, *hash);
-                let Inserted { node, superseded } = self.skiplist.insert(search, sequence, cell, chance);
+                let InsertedCell { node, superseded } = self.skiplist.insert(search, sequence, cell, chance);
                 self.index.publish(*hash, node);
                 superseded
             }
@@ -230,7 +237,7 @@ impl Memtable {
 }
 
 /// A cell on its way in.
-struct Arrival<'c> {
+struct NewCell<'c> {
     /// Its position among those that came with it.
     at: u64,
     key: &'c [u8],
@@ -240,17 +247,17 @@ struct Arrival<'c> {
 
 /// Where a key is, or is looked for.
 #[expect(clippy::large_enum_variant, reason = "most are the large one")]
-enum Home<'a, 'c> {
+enum Location<'a, 'c> {
     Known(KeyNode<'a>),
-    Sought(Search<'a, 'c>),
+    Searching(Search<'a, 'c>),
 }
 
-impl Home<'_, '_> {
+impl Location<'_, '_> {
     /// Looks a step further. Whether there is another one.
     fn step(&mut self) -> bool {
         match self {
             Self::Known(_) => false,
-            Self::Sought(search) => search.step(),
+            Self::Searching(search) => search.step(),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::commit::GroupSize;
 use crate::compaction::Plan;
 use crate::manifest::VersionEdit;
-use crate::wal::Meter;
+use crate::wal::WalStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::histogram::Histogram;
@@ -34,20 +34,20 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// A group was committed. To be called by whoever has the log.
-    pub(crate) fn group(&self, size: &GroupSize) {
+    pub(crate) fn record_group(&self, size: &GroupSize) {
         add(&self.batches, size.batches);
         add(&self.data_bytes, size.data_bytes);
         self.group_cells.record_alone(size.cells);
         self.group_bytes.record_alone(size.bytes);
     }
 
-    pub(crate) fn flushed(&self, edit: &VersionEdit) {
+    pub(crate) fn record_flush(&self, edit: &VersionEdit) {
         add(&self.flushes, 1);
         add(&self.flushed_bytes, added_bytes(edit));
     }
 
     /// A compaction has written what `edit` would make live.
-    pub(crate) fn merged(&self, plan: &Plan, edit: &VersionEdit) {
+    pub(crate) fn record_merge(&self, plan: &Plan, edit: &VersionEdit) {
         if !plan.moves {
             add(&self.merged_bytes, plan.bytes());
             add(&self.compacted_bytes, added_bytes(edit));
@@ -55,24 +55,24 @@ impl Counters {
     }
 
     /// What a compaction wrote is live.
-    pub(crate) fn compacted(&self, plan: &Plan) {
+    pub(crate) fn record_compaction(&self, plan: &Plan) {
         add(&self.compactions, 1);
         add(&self.moves, u64::from(plan.moves));
     }
 
     /// A damaged table was replaced.
-    pub(crate) fn healed(&self) {
+    pub(crate) fn record_healed_table(&self) {
         add(&self.tables_healed, 1);
     }
 
     /// Writes were made to wait.
-    pub(crate) fn paused(&self, pause: Duration) {
+    pub(crate) fn record_pause(&self, pause: Duration) {
         add(&self.pauses, 1);
         add(&self.paused_nanos, pause.as_nanos() as u64);
     }
 
     /// A batch was not let in.
-    pub(crate) fn refused(&self, error: &Error) {
+    pub(crate) fn record_refusal(&self, error: &Error) {
         match error {
             Error::Overloaded { .. } => add(&self.refused_overloaded, 1),
             Error::Full { .. } => add(&self.refused_full, 1),
@@ -80,7 +80,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn wal(&self, meter: &Meter) -> WalStats {
+    pub(super) fn wal(&self, status: &WalStatus) -> WalStats {
         let (group_cells, group_bytes) = (self.group_cells.snapshot(), self.group_bytes.snapshot());
         WalStats {
             groups: group_cells.count(),
@@ -88,10 +88,10 @@ impl Counters {
             cells: group_cells.sum(),
             data_bytes: get(&self.data_bytes),
             bytes: group_bytes.sum(),
-            written_bytes: meter.written_bytes(),
+            written_bytes: status.written_bytes(),
             group_cells,
             group_bytes,
-            sync_nanos: meter.sync_nanos(),
+            sync_nanos: status.sync_nanos(),
         }
     }
 

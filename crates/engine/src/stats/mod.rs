@@ -58,7 +58,7 @@ pub struct Stats {
     /// The room on the disk.
     pub disk: DiskStats,
     /// Tables that cannot be read back, and that no compaction takes any more.
-    pub tables_set_aside: u64,
+    pub tables_quarantined: u64,
     /// Of such, those that were replaced since the engine was opened.
     pub tables_healed: u64,
     /// What was read in the background, to see whether it can be.
@@ -75,7 +75,7 @@ pub struct MemoryStats {
     /// Memtables, with the one that is ready to be the next, and what is kept for those behind it.
     pub memtable_bytes: u64,
     /// Memtables that were flushed and that snapshots hold.
-    pub held_bytes: u64,
+    pub pinned_memtable_bytes: u64,
     /// Blocks in the cache: data, indexes, filters.
     pub cache_bytes: u64,
     /// What is kept for each table outside the cache.
@@ -87,7 +87,11 @@ pub struct MemoryStats {
 impl MemoryStats {
     /// All parts together.
     pub fn used_bytes(&self) -> u64 {
-        self.memtable_bytes + self.held_bytes + self.cache_bytes + self.table_bytes + self.queue_bytes
+        self.memtable_bytes
+            + self.pinned_memtable_bytes
+            + self.cache_bytes
+            + self.table_bytes
+            + self.queue_bytes
     }
 }
 
@@ -226,7 +230,7 @@ impl Engine {
 
     /// The log alone.
     pub fn wal_stats(&self) -> WalStats {
-        self.shared.counters.wal(&self.shared.wal_meter)
+        self.shared.counters.wal(&self.shared.wal_status)
     }
 
     /// The memory alone. Costs a look at each table, and allocates nothing.
@@ -241,10 +245,10 @@ impl Engine {
         MemoryStats {
             budget_bytes: shared.options.memory_bytes,
             memtable_bytes: view.memtable_bytes() + spare_bytes + shared.chunk_pool.bytes(),
-            held_bytes: self.held_bytes(),
+            pinned_memtable_bytes: self.pinned_memtable_bytes(),
             cache_bytes: shared.cache.bytes(),
             table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
-            queue_bytes: shared.commit_queue.lock().held_bytes() as u64,
+            queue_bytes: shared.commit_queue.lock().queued_bytes() as u64,
         }
     }
 
@@ -268,7 +272,7 @@ impl Engine {
             stalls: shared.counters.stalls(),
             io: shared.env.fs.counters().counts(),
             disk: shared.disk.stats(),
-            tables_set_aside: shared.jobs.damaged.set_aside.lock().len() as u64,
+            tables_quarantined: shared.jobs.damaged.quarantined.lock().len() as u64,
             tables_healed: shared.counters.tables_healed(),
             scrub: self.scrub_stats(),
             horizon: self.shared.horizon.wall(&*self.shared.env.clock),

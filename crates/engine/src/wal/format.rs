@@ -29,7 +29,7 @@ impl Epoch {
 
 /// The segment before another, and how much of it is durable: all that will ever be read of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct PreviousSegment {
     /// Which segment.
     pub id: SegmentId,
     /// Its durable length, in bytes.
@@ -51,13 +51,13 @@ pub struct KnownLog {
     /// Segments below this one are not needed.
     pub floor: SegmentId,
     /// An end that the log has had. A log that ends before it has lost acknowledged records. `None`: not known.
-    pub reaches: Option<LogEnd>,
+    pub known_end: Option<LogEnd>,
 }
 
 impl From<SegmentId> for KnownLog {
     /// A log of which only the floor is known.
     fn from(floor: SegmentId) -> Self {
-        Self { floor, reaches: None }
+        Self { floor, known_end: None }
     }
 }
 
@@ -69,7 +69,7 @@ pub struct SegmentHeader {
     /// The epoch of its groups.
     pub epoch: Epoch,
     /// The segment before it, if there ever was one.
-    pub previous: Option<Link>,
+    pub previous: Option<PreviousSegment>,
     /// Whether power loss may take the end of this segment although another follows it, and the header and the name of
     /// that one. Only under [`Durability::Os`](crate::Durability::Os), until the segment that follows is durable.
     pub is_unsynced: bool,
@@ -123,7 +123,7 @@ impl SegmentHeader {
         let has_previous = if self.previous.is_some() { FLAG_HAS_PREVIOUS } else { 0 };
         let unsynced = if self.is_unsynced { FLAG_UNSYNCED } else { 0 };
         let flags = has_previous | unsynced;
-        let previous = self.previous.unwrap_or(Link { id: SegmentId(0), len: 0 });
+        let previous = self.previous.unwrap_or(PreviousSegment { id: SegmentId(0), len: 0 });
         bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
@@ -151,7 +151,10 @@ impl SegmentHeader {
         let flags = reader.u32().map_err(short)?;
         let id = SegmentId(reader.u64().map_err(short)?);
         let epoch = Epoch(reader.u64().map_err(short)?);
-        let link = Link { id: SegmentId(reader.u64().map_err(short)?), len: reader.u64().map_err(short)? };
+        let link = PreviousSegment {
+            id: SegmentId(reader.u64().map_err(short)?),
+            len: reader.u64().map_err(short)?,
+        };
         let expected = reader.u32().map_err(short)?;
         let got = crc32c(&bytes[..SEGMENT_CHECKED_LEN]);
         if got != expected {
@@ -209,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn segment_headers_round_trip(id: u64, epoch: u64, link: Option<(u64, u64)>, is_unsynced: bool) {
-            let previous = link.map(|(id, len)| Link { id: SegmentId(id), len });
+            let previous = link.map(|(id, len)| PreviousSegment { id: SegmentId(id), len });
             let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(epoch), previous, is_unsynced };
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
         }

@@ -24,11 +24,11 @@
 //! damage to the last group is found too.
 //!
 //! Under [`Durability::Os`] the end of a full segment and the beginning of the next become durable away from the writers
-//! ([`Settling`]); a flag in the header of the full one says so until then.
+//! ([`DeferredSync`]); a flag in the header of the full one says so until then.
 //!
 //! A file that is cut exactly at the end of a group, or the loss of the newest segment, leaves no trace in the log. So
-//! whoever opens the log may know an end that it has had ([`KnownLog::reaches`], taken from
-//! [`Meter::durable_end`] while it was open): a log that ends before that place is [`Error::Lost`].
+//! whoever opens the log may know an end that it has had ([`KnownLog::known_end`], taken from
+//! [`WalStatus::durable_end`] while it was open): a log that ends before that place is [`Error::Lost`].
 //!
 //! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
 //! first group that did not reach the disk on: the end of two segments at most. A release that does not know the flag takes
@@ -37,29 +37,29 @@
 //! it, unless an end behind them is known. The format is drawn in `docs/storage-format/wal.md`.
 
 mod checksum;
+mod deferred_sync;
+mod file_names;
 mod format;
-mod meter;
-mod names;
 pub mod record;
 mod recovery;
 pub mod replay;
 mod segment;
-mod settling;
 mod spares;
+mod status;
 
-pub use format::{Epoch, KnownLog, Link, LogEnd, SegmentHeader, SegmentId};
-pub use meter::Meter;
+pub use deferred_sync::DeferredSync;
+pub use format::{Epoch, KnownLog, LogEnd, PreviousSegment, SegmentHeader, SegmentId};
 pub use record::{Record, RecordBuilder, RecordCells};
 pub use replay::replay_bytes;
-pub use settling::Settling;
 pub use spares::Spares;
+pub use status::WalStatus;
 
 use crate::sstable::Show;
 use crate::{Durability, Error};
 use env::{Env, File, Fs, OpenMode};
+pub(crate) use file_names::segment_path;
+use file_names::{SpareNumber, spare_path, unfinished_path};
 use format::{GROUP_HEADER_LEN, GroupHeader};
-pub(crate) use names::segment_path;
-use names::{SpareNumber, spare_path, unfinished_path};
 use recovery::LastSegment;
 use segment::Segment;
 use std::collections::VecDeque;
@@ -105,7 +105,7 @@ pub struct WalRecovery {
 }
 
 /// Takes one replayed record.
-pub type Replay<'a> = &'a mut dyn FnMut(SegmentId, RecordCells<'_>) -> Result<(), Error>;
+pub type ReplayFn<'a> = &'a mut dyn FnMut(SegmentId, RecordCells<'_>) -> Result<(), Error>;
 
 /// An open log. See the module.
 pub struct Wal {
@@ -113,8 +113,8 @@ pub struct Wal {
     dir: PathBuf,
     options: WalOptions,
     spares: Arc<Spares>,
-    meter: Arc<Meter>,
-    settling: Arc<Settling>,
+    status: Arc<WalStatus>,
+    deferred_sync: Arc<DeferredSync>,
     /// Segments below this one are not needed.
     floor: SegmentId,
     /// Segments that take no more groups and were not released, oldest first.
@@ -132,7 +132,7 @@ pub struct Wal {
 /// What a new segment says of the segment before it.
 #[derive(Clone, Copy, Default)]
 struct Tail {
-    link: Option<Link>,
+    link: Option<PreviousSegment>,
     last_group: Option<(Epoch, Option<GroupHeader>)>,
 }
 
@@ -187,9 +187,9 @@ impl Wal {
         dir: &Path,
         options: &WalOptions,
         known: KnownLog,
-        replay: Replay<'_>,
+        replay: ReplayFn<'_>,
     ) -> Result<(Self, WalRecovery), Error> {
-        let KnownLog { floor, reaches } = known;
+        let KnownLog { floor, known_end } = known;
         if options.segment_bytes < SEGMENT_BYTES_MIN {
             return Err(Error::Invalid(format!("a segment has at least {SEGMENT_BYTES_MIN} bytes")));
         }
@@ -206,19 +206,19 @@ impl Wal {
         let sizes = (options.segment_bytes, options.spares_max);
         let spares = Spares::new(fs.clone(), dir.to_owned(), sizes, listing.spares);
         spares.release(listing.released);
-        let meter = Arc::new(Meter::new(env.clock.clone()));
-        if let (None, Some(end)) = (&last.segment, reaches) {
+        let status = Arc::new(WalStatus::new(env.clock.clone()));
+        if let (None, Some(end)) = (&last.segment, known_end) {
             // Power loss took all that was not released, of which nothing was durable.
-            meter.is_durable_to(end);
+            status.set_durable_end(end);
         }
-        let settling = Settling::new(fs.clone(), dir.to_owned(), meter.clone());
+        let deferred_sync = DeferredSync::new(fs.clone(), dir.to_owned(), status.clone());
         let mut wal = Self {
             fs: fs.clone(),
             dir: dir.to_owned(),
             options: *options,
             spares: Arc::new(spares),
-            meter,
-            settling: Arc::new(settling),
+            status,
+            deferred_sync: Arc::new(deferred_sync),
             floor,
             sealed: last.live.into(),
             active: None,
@@ -243,7 +243,7 @@ impl Wal {
         }
         let length: u64 = records.iter().map(|record| record.bytes().len() as u64).sum();
         let result = self.append_group(records, GROUP_HEADER_LEN as u64 + length);
-        self.noting_failure(result)
+        self.record_failure(result)
     }
 
     /// The newest segment that there is: no later group goes to one before it. It never goes back.
@@ -260,7 +260,7 @@ impl Wal {
     pub fn idle(&mut self) -> Result<(), Error> {
         self.check_usable()?;
         let result = self.settle().and_then(|()| self.active.as_mut().map_or(Ok(()), Segment::close));
-        self.noting_failure(result)
+        self.record_failure(result)
     }
 
     /// Segments below `floor` are not needed any more, and this is durably known: they will not be replayed.
@@ -269,7 +269,7 @@ impl Wal {
     /// A segment that is not durable yet is released once it is.
     pub fn release(&mut self, floor: SegmentId) {
         self.floor = self.floor.max(floor);
-        let floor = self.settling.full().map_or(self.floor, |full| full.min(self.floor));
+        let floor = self.deferred_sync.full().map_or(self.floor, |full| full.min(self.floor));
         let released = self.sealed.partition_point(|id| *id < floor);
         self.spares.release(self.sealed.drain(..released));
     }
@@ -280,18 +280,18 @@ impl Wal {
     }
 
     /// What makes full segments durable away from the writers, for the worker that does it.
-    pub fn settling(&self) -> Arc<Settling> {
-        self.settling.clone()
+    pub fn deferred_sync(&self) -> Arc<DeferredSync> {
+        self.deferred_sync.clone()
     }
 
     /// How it fares, also while somebody writes.
-    pub fn meter(&self) -> Arc<Meter> {
-        self.meter.clone()
+    pub fn status(&self) -> Arc<WalStatus> {
+        self.status.clone()
     }
 
     /// When the last sync began and ended.
     pub(crate) fn last_sync(&self) -> Option<(Instant, Instant)> {
-        self.meter.last_sync()
+        self.status.last_sync()
     }
 
     fn append_group(&mut self, records: &[&Record], bytes: u64) -> Result<SegmentId, Error> {
@@ -318,9 +318,9 @@ impl Wal {
         if let Some(segment) = self.active.take() {
             self.tail = Tail { link: Some(segment.link()), last_group: Some(segment.last_group()) };
             self.sealed.push_back(segment.id);
-            self.meter.is_sealed();
+            self.status.clear_active();
             if self.options.durability == Durability::Os {
-                self.settling.hand_over(segment);
+                self.deferred_sync.hand_over(segment);
             }
         }
         Ok(())
@@ -328,8 +328,8 @@ impl Wal {
 
     /// Makes the full segment durable if no worker has done so.
     fn settle(&mut self) -> Result<(), Error> {
-        if self.settling.full().is_some() {
-            self.settling.settle()?;
+        if self.deferred_sync.full().is_some() {
+            self.deferred_sync.settle()?;
             self.release(self.floor);
         }
         Ok(())
@@ -347,13 +347,13 @@ impl Wal {
         };
         let path = segment_path(&self.dir, id);
         let file = self.make_file(&header, &path, bytes)?;
-        let follows_unsynced = self.settling.full().is_some();
+        let follows_unsynced = self.deferred_sync.full().is_some();
         if !follows_unsynced {
             self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
         }
-        let segment = Segment::new(header, path, file, self.meter(), self.settling())?;
+        let segment = Segment::new(header, path, file, self.status(), self.deferred_sync())?;
         if follows_unsynced {
-            self.settling.is_followed_by(segment.as_successor());
+            self.deferred_sync.set_successor(segment.as_successor());
         }
         self.active = Some(segment);
         self.next = SegmentId(id.0 + 1);
@@ -371,7 +371,7 @@ impl Wal {
         };
         let file =
             write_header(&*self.fs, &from, mode, header).inspect_err(|_| self.discard(spare, &from))?;
-        if self.settling.full().is_none() {
+        if self.deferred_sync.full().is_none() {
             sync_header(&*file, &from).inspect_err(|_| self.discard(spare, &from))?;
         }
         self.fs.rename(&from, path).map_err(|error| Error::io("rename", &from, error))?;
@@ -391,10 +391,10 @@ impl Wal {
     /// again makes no files, else in a new one.
     fn continue_after(&mut self, last: Option<LastSegment>) -> Result<(), Error> {
         if let Some(last) = last {
-            self.meter.is_durable_to(LogEnd { segment: last.id, len: last.len });
+            self.status.set_durable_end(LogEnd { segment: last.id, len: last.len });
             if last.has_no_group {
                 self.sealed.pop_back();
-                return self.begin_again(last);
+                return self.reuse_empty(last);
             }
             self.tail = Tail { link: Some(last.link()), last_group: Some(last.last_group()) };
         }
@@ -408,14 +408,14 @@ impl Wal {
     }
 
     /// What a torn first group left behind has the epoch of the groups to come, so it must not stay.
-    fn begin_again(&mut self, last: LastSegment) -> Result<(), Error> {
+    fn reuse_empty(&mut self, last: LastSegment) -> Result<(), Error> {
         let is_unsynced = self.options.durability == Durability::Os;
         let header = SegmentHeader { is_unsynced, ..last.header };
         let cut = last.file.set_len(last.len).and_then(|()| last.file.write_at(&header.encode(), 0));
         let begun = cut.and_then(|()| last.file.sync_data());
         begun.map_err(|error| Error::io("begin again", &last.path, error))?;
-        let (meter, settling) = (self.meter(), self.settling());
-        self.active = Some(Segment::new(header, last.path, last.file, meter, settling)?);
+        let (status, deferred_sync) = (self.status(), self.deferred_sync());
+        self.active = Some(Segment::new(header, last.path, last.file, status, deferred_sync)?);
         Ok(())
     }
 
@@ -426,7 +426,7 @@ impl Wal {
         }
     }
 
-    fn noting_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+    fn record_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result
             && !error.is_shortage()
         {

@@ -12,13 +12,13 @@
 //! **Caveats.** A whole segment is in memory while it is read. The torn tail stays in the file; the header of
 //! the segment that follows keeps it from ever being read.
 
+use super::file_names::{self, FileKind, SpareNumber, segment_path, spare_path};
 use super::format::{
-    Epoch, GroupHeader, KnownLog, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId,
+    Epoch, GroupHeader, KnownLog, LogEnd, PreviousSegment, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId,
 };
-use super::names::{self, Named, SpareNumber, segment_path, spare_path};
 use super::replay::{SegmentContents, SegmentEnd, replay_bytes};
 use super::spares::read_header;
-use super::{Replay, WalRecovery};
+use super::{ReplayFn, WalRecovery};
 use crate::Error;
 use crate::sstable::Show;
 use env::{File, Fs, OpenMode};
@@ -48,8 +48,8 @@ pub(super) struct LastSegment {
 }
 
 impl LastSegment {
-    pub(super) fn link(&self) -> Link {
-        Link { id: self.id, len: self.len }
+    pub(super) fn link(&self) -> PreviousSegment {
+        PreviousSegment { id: self.id, len: self.len }
     }
 
     pub(super) fn last_group(&self) -> (Epoch, Option<GroupHeader>) {
@@ -58,7 +58,7 @@ impl LastSegment {
 }
 
 /// What the log goes on behind.
-pub(super) struct Continued {
+pub(super) struct RecoveredLog {
     /// The last segment.
     pub(super) segment: Option<LastSegment>,
     /// The segments that are needed, oldest first: those that were listed, without one that power loss took.
@@ -71,14 +71,14 @@ pub(super) struct Continued {
 pub(super) fn list(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<Listing, Error> {
     let mut listing = Listing { live: Vec::new(), released: Vec::new(), spares: Vec::new() };
     for name in fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))? {
-        match names::parse(&name) {
-            Some(Named::Segment(id)) if id >= floor => listing.live.push(id),
-            Some(Named::Segment(id)) => listing.released.push(id),
-            Some(Named::Spare(number)) if is_second_name(fs, &spare_path(dir, number), floor)? => {
+        match file_names::parse(&name) {
+            Some(FileKind::Segment(id)) if id >= floor => listing.live.push(id),
+            Some(FileKind::Segment(id)) => listing.released.push(id),
+            Some(FileKind::Spare(number)) if is_second_name(fs, &spare_path(dir, number), floor)? => {
                 remove(fs, &spare_path(dir, number))?;
             }
-            Some(Named::Spare(number)) => listing.spares.push(number),
-            Some(Named::Unfinished) => remove(fs, &dir.join(name))?,
+            Some(FileKind::Spare(number)) => listing.spares.push(number),
+            Some(FileKind::Unfinished) => remove(fs, &dir.join(name))?,
             None => {}
         }
     }
@@ -92,14 +92,14 @@ pub(super) fn recover(
     dir: &Path,
     known: KnownLog,
     listing: &Listing,
-    replay: Replay<'_>,
-) -> Result<(Continued, WalRecovery), Error> {
+    replay: ReplayFn<'_>,
+) -> Result<(RecoveredLog, WalRecovery), Error> {
     let began = began(fs, dir, known, &listing.live, listing.released.iter().max().copied())?;
     let headers = read_chain(fs, dir, known.floor, began)?;
     let mut recovery = WalRecovery::default();
-    let mut continued = Continued { segment: None, live: Vec::new(), unsynced: Vec::new() };
+    let mut continued = RecoveredLog { segment: None, live: Vec::new(), unsynced: Vec::new() };
     for (header, end) in with_ends(&headers) {
-        let source = Source { dir, id: header.id, end, reaches: known.reaches };
+        let source = SegmentSource { dir, id: header.id, end, known_end: known.known_end };
         recovery.segments += 1;
         continued.live.push(header.id);
         continued.unsynced.extend(header.is_unsynced.then_some(*header));
@@ -115,7 +115,7 @@ pub(super) fn recover(
         remove(fs, &path)?;
     }
     if continued.live.len() < began.len() {
-        check_newest(dir, known.reaches, &continued.live)?;
+        check_newest(dir, known.known_end, &continued.live)?;
     }
     Ok((continued, recovery))
 }
@@ -152,9 +152,9 @@ fn began<'a>(
         }
         _ => live,
     };
-    let ended_below = known.reaches.is_some_and(|end| end.segment < known.floor);
+    let ended_below = known.known_end.is_some_and(|end| end.segment < known.floor);
     if !(began.is_empty() && ended_below && is_unsynced(released)?) {
-        check_newest(dir, known.reaches, began)?;
+        check_newest(dir, known.known_end, began)?;
     }
     Ok(began)
 }
@@ -176,16 +176,16 @@ pub(super) fn inspect(
     known: KnownLog,
     show: Show<'_>,
 ) -> Result<WalRecovery, Vec<Error>> {
-    let KnownLog { floor, reaches } = known;
+    let KnownLog { floor, known_end } = known;
     let names = fs.read_dir(dir).map_err(|error| vec![Error::io("list", dir, error)])?;
-    let live = names.iter().filter_map(|name| match names::parse(name) {
-        Some(Named::Segment(id)) if id >= floor => Some(id),
+    let live = names.iter().filter_map(|name| match file_names::parse(name) {
+        Some(FileKind::Segment(id)) if id >= floor => Some(id),
         _ => None,
     });
     let mut live: Vec<SegmentId> = live.collect();
     live.sort_unstable();
-    let released = names.iter().filter_map(|name| match names::parse(name) {
-        Some(Named::Segment(id)) if id < floor => Some(id),
+    let released = names.iter().filter_map(|name| match file_names::parse(name) {
+        Some(FileKind::Segment(id)) if id < floor => Some(id),
         _ => None,
     });
     let mut damage = Vec::new();
@@ -207,7 +207,7 @@ pub(super) fn inspect(
             // Of the segment before one whose header is damaged, the end is not known.
             let next = headers.get(i + 1).and_then(Option::as_ref);
             let end = end_of(header, next, i + 2 == headers.len());
-            let source = Source { dir, id: header.id, end, reaches };
+            let source = SegmentSource { dir, id: header.id, end, known_end };
             match inspect_segment(fs, source, &mut recovery, show) {
                 // What follows is lost with the end of this one.
                 Ok(true) => break,
@@ -221,7 +221,7 @@ pub(super) fn inspect(
 
 fn inspect_segment(
     fs: &dyn Fs,
-    source: Source<'_>,
+    source: SegmentSource<'_>,
     recovery: &mut WalRecovery,
     show: Show<'_>,
 ) -> Result<bool, Error> {
@@ -236,14 +236,14 @@ fn inspect_segment(
 
 /// A segment to be read.
 #[derive(Clone, Copy)]
-struct Source<'a> {
+struct SegmentSource<'a> {
     dir: &'a Path,
     id: SegmentId,
     end: SegmentEnd,
-    reaches: Option<LogEnd>,
+    known_end: Option<LogEnd>,
 }
 
-impl Source<'_> {
+impl SegmentSource<'_> {
     fn path(&self) -> PathBuf {
         segment_path(self.dir, self.id)
     }
@@ -257,7 +257,7 @@ impl Source<'_> {
         }
         let contents = replay_bytes(bytes, self.end)
             .map_err(|damage| Error::corrupt(&self.path(), damage.offset, damage.detail))?;
-        match self.reaches {
+        match self.known_end {
             Some(end) if end.segment == self.id && contents.len < end.len => {
                 Err(self.cut_short(contents.len, end.len))
             }
@@ -278,8 +278,8 @@ impl Source<'_> {
 }
 
 /// The newest segment is none before the one in which the log is known to have ended.
-fn check_newest(dir: &Path, reaches: Option<LogEnd>, live: &[SegmentId]) -> Result<(), Error> {
-    match reaches {
+fn check_newest(dir: &Path, known_end: Option<LogEnd>, live: &[SegmentId]) -> Result<(), Error> {
+    match known_end {
         Some(end) if live.last().is_none_or(|newest| *newest < end.segment) => {
             let detail = format!("is missing: {} bytes of the log were durable there", end.len);
             Err(Error::lost(&segment_path(dir, end.segment), detail))
@@ -357,9 +357,9 @@ fn check_predecessor(
 /// Replays one segment; returns it when it is the last.
 fn recover_segment(
     fs: &dyn Fs,
-    source: Source<'_>,
+    source: SegmentSource<'_>,
     recovery: &mut WalRecovery,
-    replay: Replay<'_>,
+    replay: ReplayFn<'_>,
 ) -> Result<Option<LastSegment>, Error> {
     let (path, id, end) = (source.path(), source.id, source.end);
     let is_durable = matches!(end, SegmentEnd::Known(_));

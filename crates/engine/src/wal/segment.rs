@@ -16,13 +16,14 @@
 //! behind it up to the end of its last page; the next group is written over them.
 
 use super::checksum::Digest;
+use super::deferred_sync::{DeferredSync, Successor};
 use super::format::{
-    Epoch, GROUP_HEADER_LEN, GroupHeader, Link, LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId,
+    Epoch, GROUP_HEADER_LEN, GroupHeader, LogEnd, PreviousSegment, SEGMENT_HEADER_LEN, SegmentHeader,
+    SegmentId,
 };
-use super::meter::Meter;
 use super::record::Record;
 use super::replay::{SegmentEnd, replay_bytes};
-use super::settling::{Settling, Successor};
+use super::status::WalStatus;
 use crate::{Durability, Error};
 use env::File;
 use parking_lot::Mutex;
@@ -39,16 +40,16 @@ static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
 /// Whether a failed sync may have dropped bytes of a segment that count as written. Locked through each sync of its file.
-pub(super) type Doubt = Arc<Mutex<bool>>;
+pub(super) type SyncFailureFlag = Arc<Mutex<bool>>;
 
 pub(super) struct Segment {
     pub(super) id: SegmentId,
     header: SegmentHeader,
     path: PathBuf,
     file: Arc<dyn File>,
-    meter: Arc<Meter>,
+    status: Arc<WalStatus>,
     /// What settles the segment before this one, which this one's durable end says nothing of.
-    settling: Arc<Settling>,
+    deferred_sync: Arc<DeferredSync>,
     /// Length of the file when it became this segment, or of what was left of it since, in bytes.
     prepared: u64,
     /// Where the next group goes.
@@ -56,7 +57,7 @@ pub(super) struct Segment {
     /// Everything below is durable.
     durable: u64,
     /// Of the bytes between `durable` and `position`.
-    doubt: Doubt,
+    sync_failed: SyncFailureFlag,
     /// Writing of everything below was asked for.
     written_back: u64,
     last_group: Option<GroupHeader>,
@@ -74,8 +75,8 @@ impl Segment {
         header: SegmentHeader,
         path: PathBuf,
         file: Arc<dyn File>,
-        meter: Arc<Meter>,
-        settling: Arc<Settling>,
+        status: Arc<WalStatus>,
+        deferred_sync: Arc<DeferredSync>,
     ) -> Result<Self, Error> {
         let prepared = file.len().map_err(|error| Error::io("measure", &path, error))?;
         let position = SEGMENT_HEADER_LEN as u64;
@@ -84,18 +85,18 @@ impl Segment {
             header,
             path,
             file,
-            meter,
-            settling,
+            status,
+            deferred_sync,
             prepared,
             position,
             durable: position,
-            doubt: Doubt::default(),
+            sync_failed: SyncFailureFlag::default(),
             written_back: position,
             last_group: None,
             closed: true,
         };
-        segment.tell_durable();
-        segment.meter.begins(segment.id);
+        segment.publish_durable_end();
+        segment.status.set_active(segment.id);
         Ok(segment)
     }
 
@@ -105,8 +106,8 @@ impl Segment {
             header: self.header,
             path: self.path.clone(),
             file: Arc::clone(&self.file),
-            doubt: Arc::clone(&self.doubt),
-            header_is_doubtful: false,
+            sync_failed: Arc::clone(&self.sync_failed),
+            is_header_doubtful: false,
         }
     }
 
@@ -132,7 +133,7 @@ impl Segment {
                 self.closed = false;
                 Ok(())
             }
-            Err(error) if error.is_shortage() => self.take_back_to(before).and(Err(error)),
+            Err(error) if error.is_shortage() => self.truncate_to(before).and(Err(error)),
             Err(error) => Err(error),
         }
     }
@@ -149,7 +150,7 @@ impl Segment {
             // What is on the disk of the closing record may stay: it says what is true. The next group is written over
             // it, so that no hole is left where the sync dropped it.
             self.position = before;
-            *self.doubt.lock() = false;
+            *self.sync_failed.lock() = false;
             return Err(error);
         }
         self.last_group = Some(header);
@@ -163,11 +164,11 @@ impl Segment {
     /// [`Error::Full`]: nothing more is durable than before, and it can be tried again. After any other error, nothing may
     /// be written any more.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
-        self.sync_by(|segment| segment.meter.sync(&*segment.file))
+        self.sync_by(|segment| segment.status.sync(&*segment.file))
     }
 
     /// As [`Segment::sync`], away from the writers: the time of it is nobody's.
-    pub(super) fn sync_apart(&mut self) -> Result<(), Error> {
+    pub(super) fn sync_unmeasured(&mut self) -> Result<(), Error> {
         self.sync_by(|segment| segment.file.sync_data())
     }
 
@@ -175,22 +176,22 @@ impl Segment {
         if self.durable == self.position {
             return Ok(());
         }
-        let doubt = Arc::clone(&self.doubt);
-        let mut is_doubtful = doubt.lock();
-        if *is_doubtful {
+        let sync_failed = Arc::clone(&self.sync_failed);
+        let mut has_failed = sync_failed.lock();
+        if *has_failed {
             self.write_again()?;
         }
         // Until it has succeeded.
-        *is_doubtful = true;
+        *has_failed = true;
         sync(self).map_err(|error| Error::io("sync", &self.path, error))?;
-        *is_doubtful = false;
+        *has_failed = false;
         self.durable = self.position;
-        self.tell_durable();
+        self.publish_durable_end();
         Ok(())
     }
 
     /// The segment and its successor are durable: recovery takes nothing for lost any more.
-    pub(super) fn is_settled(&mut self) -> Result<(), Error> {
+    pub(super) fn clear_unsynced(&mut self) -> Result<(), Error> {
         self.header.is_unsynced = false;
         let written = self.file.write_at(&self.header.encode(), 0).and_then(|()| self.file.sync_data());
         written.map_err(|error| Error::io("settle", &self.path, error))
@@ -210,9 +211,9 @@ impl Segment {
     }
 
     /// What is durable of a segment counts once all before it is durable.
-    fn tell_durable(&self) {
-        if self.settling.full().is_none_or(|full| full == self.id) {
-            self.meter.is_durable_to(LogEnd { segment: self.id, len: self.durable });
+    fn publish_durable_end(&self) {
+        if self.deferred_sync.full().is_none_or(|full| full == self.id) {
+            self.status.set_durable_end(LogEnd { segment: self.id, len: self.durable });
         }
     }
 
@@ -220,10 +221,10 @@ impl Segment {
     ///
     /// # Panics
     /// When not all of it is durable, and the header does not say that.
-    pub(super) fn link(&self) -> Link {
+    pub(super) fn link(&self) -> PreviousSegment {
         let is_right = self.durable == self.position || self.header.is_unsynced;
         assert!(is_right, "a segment is linked to when all of it is durable");
-        Link { id: self.id, len: self.position }
+        PreviousSegment { id: self.id, len: self.position }
     }
 
     /// What the next segment's epoch depends on.
@@ -254,7 +255,7 @@ impl Segment {
         parts.push(IoSlice::new(rest_of_page(header.end(), self.prepared)));
         (self.file.write_vectored_at(&parts, self.position))
             .map_err(|error| Error::io("write", &self.path, error))?;
-        self.meter.wrote(header.end() - self.position);
+        self.status.wrote(header.end() - self.position);
         self.position = header.end();
         Ok(())
     }
@@ -269,13 +270,13 @@ impl Segment {
 
     /// Makes sure that no reader finds the group that a full disk did not take, also after a crash. What is
     /// cut off needs no room; the room that was prepared there is lost.
-    fn take_back_to(&mut self, position: u64) -> Result<(), Error> {
+    fn truncate_to(&mut self, position: u64) -> Result<(), Error> {
         self.position = position;
         self.prepared = self.prepared.min(position);
-        let doubt = Arc::clone(&self.doubt);
-        let mut is_doubtful = doubt.lock();
+        let sync_failed = Arc::clone(&self.sync_failed);
+        let mut has_failed = sync_failed.lock();
         let undone = self.file.set_len(position).and_then(|()| {
-            if *is_doubtful && self.durable < position {
+            if *has_failed && self.durable < position {
                 self.write_again().map_err(|error| match error {
                     Error::Full { .. } => io::Error::new(io::ErrorKind::StorageFull, error),
                     error => io::Error::other(error),
@@ -289,9 +290,9 @@ impl Segment {
             path: self.path.clone(),
             source: error.into(),
         })?;
-        *is_doubtful = false;
+        *has_failed = false;
         self.durable = position;
-        self.tell_durable();
+        self.publish_durable_end();
         self.written_back = self.written_back.min(position);
         Ok(())
     }
@@ -300,7 +301,7 @@ impl Segment {
     fn start_writeback(&mut self) {
         let full_to = self.position / WRITEBACK_BYTES * WRITEBACK_BYTES;
         if full_to > self.written_back {
-            self.settling.wrote(&self.file, self.written_back..full_to);
+            self.deferred_sync.wrote(&self.file, self.written_back..full_to);
             self.written_back = full_to;
         }
     }

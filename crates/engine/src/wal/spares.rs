@@ -12,8 +12,8 @@
 //! **Caveats.** The page cache may not hold a spare: see `segment`. A spare's name is durable before the spare is handed out, so that a file never has two names
 //! of which one is live. Spares take room on the disk: the bound times the size of a segment.
 
+use super::file_names::{SpareNumber, segment_path, spare_path, unfinished_path};
 use super::format::{SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
-use super::names::{SpareNumber, segment_path, spare_path, unfinished_path};
 use crate::Error;
 use env::{File, Fs, OpenMode};
 use parking_lot::Mutex;
@@ -33,19 +33,19 @@ pub struct Spares {
     dir: PathBuf,
     segment_bytes: u64,
     spares_max: usize,
-    shared: Mutex<Shared>,
+    queues: Mutex<Queues>,
     /// Held through a step's I/O: one worker at a time.
-    work: Mutex<Work>,
+    fill_state: Mutex<FillState>,
 }
 
 /// What the log and the worker hand each other. Never held through I/O.
 #[derive(Default)]
-struct Shared {
+struct Queues {
     ready: Vec<SpareNumber>,
     released: VecDeque<SegmentId>,
 }
 
-struct Work {
+struct FillState {
     next: SpareNumber,
     filling: Option<Filling>,
 }
@@ -71,14 +71,14 @@ impl Spares {
             dir,
             segment_bytes,
             spares_max,
-            shared: Mutex::new(Shared { ready: found, released: VecDeque::new() }),
-            work: Mutex::new(Work { next, filling: None }),
+            queues: Mutex::new(Queues { ready: found, released: VecDeque::new() }),
+            fill_state: Mutex::new(FillState { next, filling: None }),
         }
     }
 
     /// How many files are ready.
     pub fn ready(&self) -> usize {
-        self.shared.lock().ready.len()
+        self.queues.lock().ready.len()
     }
 
     /// Does a part of what there is to do: recycles or removes one released segment, or fills at most
@@ -87,14 +87,14 @@ impl Spares {
     /// # Errors
     /// Those of the file system. [`Error::Full`] leaves everything as it was; call again when there is room.
     pub fn step(&self, budget_bytes: u64) -> Result<bool, Error> {
-        let mut work = self.work.lock();
-        if !self.recycle_one(&mut work, self.spares_max)? {
+        let mut fill_state = self.fill_state.lock();
+        if !self.recycle_one(&mut fill_state, self.spares_max)? {
             if !self.wants_filling() {
                 return Ok(false);
             }
-            self.fill(&mut work, budget_bytes)?;
+            self.fill(&mut fill_state, budget_bytes)?;
         }
-        Ok(!self.shared.lock().released.is_empty() || self.wants_filling())
+        Ok(!self.queues.lock().released.is_empty() || self.wants_filling())
     }
 
     /// As [`Spares::step`], for a disk that is full: gives room back instead of taking any. Removes one released
@@ -103,18 +103,18 @@ impl Spares {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn step_giving_back(&self) -> Result<bool, Error> {
-        let mut work = self.work.lock();
-        if let Some(filling) = work.filling.take() {
+    pub fn step_releasing(&self) -> Result<bool, Error> {
+        let mut fill_state = self.fill_state.lock();
+        if let Some(filling) = fill_state.filling.take() {
             remove(&*self.fs, &filling.path)?;
             return Ok(true);
         }
-        if self.recycle_one(&mut work, self.spares_max.min(SPARES_KEPT))? {
+        if self.recycle_one(&mut fill_state, self.spares_max.min(SPARES_KEPT))? {
             return Ok(true);
         }
-        let mut shared = self.shared.lock();
-        let surplus = if shared.ready.len() > SPARES_KEPT { shared.ready.pop() } else { None };
-        drop(shared);
+        let mut queues = self.queues.lock();
+        let surplus = if queues.ready.len() > SPARES_KEPT { queues.ready.pop() } else { None };
+        drop(queues);
         let Some(number) = surplus else { return Ok(false) };
         remove(&*self.fs, &spare_path(&self.dir, number)).inspect_err(|_| self.put_back(number))?;
         Ok(true)
@@ -122,38 +122,38 @@ impl Spares {
 
     /// Segments that nobody needs any more.
     pub(super) fn release(&self, ids: impl IntoIterator<Item = SegmentId>) {
-        self.shared.lock().released.extend(ids);
+        self.queues.lock().released.extend(ids);
     }
 
     /// A file to make a segment of.
     pub(super) fn take(&self) -> Option<SpareNumber> {
-        self.shared.lock().ready.pop()
+        self.queues.lock().ready.pop()
     }
 
     /// A file that was taken and is still a spare.
     pub(super) fn put_back(&self, spare: SpareNumber) {
-        self.shared.lock().ready.push(spare);
+        self.queues.lock().ready.push(spare);
     }
 
     fn wants_filling(&self) -> bool {
         self.spares_max > 0 && self.ready() == 0
     }
 
-    fn recycle_one(&self, work: &mut Work, spares_max: usize) -> Result<bool, Error> {
-        let Some(id) = self.shared.lock().released.front().copied() else { return Ok(false) };
-        self.recycle(id, work, spares_max)?;
-        self.shared.lock().released.pop_front();
+    fn recycle_one(&self, fill_state: &mut FillState, spares_max: usize) -> Result<bool, Error> {
+        let Some(id) = self.queues.lock().released.front().copied() else { return Ok(false) };
+        self.recycle(id, fill_state, spares_max)?;
+        self.queues.lock().released.pop_front();
         Ok(true)
     }
 
-    fn recycle(&self, id: SegmentId, work: &mut Work, spares_max: usize) -> Result<(), Error> {
+    fn recycle(&self, id: SegmentId, fill_state: &mut FillState, spares_max: usize) -> Result<(), Error> {
         let path = segment_path(&self.dir, id);
         // A step that failed half way is done again: then the file may be gone already.
         if !self.fs.exists(&path).map_err(|error| Error::io("look for", &path, error))? {
             return Ok(());
         }
         if self.ready() < spares_max && self.is_recyclable(id, &path)? {
-            return self.make_ready(&path, work);
+            return self.make_ready(&path, fill_state);
         }
         remove(&*self.fs, &path)
     }
@@ -170,20 +170,20 @@ impl Spares {
         Ok(header.is_some_and(|header| header.id == id))
     }
 
-    fn make_ready(&self, path: &Path, work: &mut Work) -> Result<(), Error> {
-        let number = work.next;
-        work.next = SpareNumber(number.0 + 1);
+    fn make_ready(&self, path: &Path, fill_state: &mut FillState) -> Result<(), Error> {
+        let number = fill_state.next;
+        fill_state.next = SpareNumber(number.0 + 1);
         let spare = spare_path(&self.dir, number);
         self.fs.rename(path, &spare).map_err(|error| Error::io("rename", path, error))?;
         self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
-        self.shared.lock().ready.push(number);
+        self.queues.lock().ready.push(number);
         Ok(())
     }
 
-    fn fill(&self, work: &mut Work, budget_bytes: u64) -> Result<(), Error> {
-        let mut filling = match work.filling.take() {
+    fn fill(&self, fill_state: &mut FillState, budget_bytes: u64) -> Result<(), Error> {
+        let mut filling = match fill_state.filling.take() {
             Some(filling) => filling,
-            None => self.begin_filling(work.next)?,
+            None => self.begin_filling(fill_state.next)?,
         };
         let result = self.write_zeros(&mut filling, budget_bytes);
         if let Err(error) = result {
@@ -192,11 +192,11 @@ impl Spares {
             return Err(Error::io("fill", &filling.path, error));
         }
         if filling.written < self.segment_bytes {
-            work.filling = Some(filling);
+            fill_state.filling = Some(filling);
             return Ok(());
         }
         filling.file.sync_data().map_err(|error| Error::io("sync", &filling.path, error))?;
-        self.make_ready(&filling.path, work)
+        self.make_ready(&filling.path, fill_state)
     }
 
     fn begin_filling(&self, number: SpareNumber) -> Result<Filling, Error> {

@@ -50,5 +50,5 @@ pub fn heal(world: &World, engine: &Engine, damaged: &[DamagedTable]) {
     for (key, cell) in world.model.iter().filter(|(key, _)| is_lost(damaged, key)) {
         engine.write(batch_of([&(key.clone(), cell.clone())])).expect("write");
     }
-    damaged.iter().for_each(|table| engine.give_up(table.id, &table.lost));
+    damaged.iter().for_each(|table| engine.allow_replacement(table.id, &table.lost));
 }

@@ -36,7 +36,7 @@ struct Promises {
     in_flight: Vec<u64>,
     floor: SegmentId,
     /// The durable end that the log has told last.
-    reaches: Option<LogEnd>,
+    known_end: Option<LogEnd>,
     /// Whether power was lost since the log last opened.
     power_lost: bool,
     next_number: u64,
@@ -64,13 +64,13 @@ impl Promises {
     }
 
     fn known(&self) -> KnownLog {
-        KnownLog { floor: self.floor, reaches: self.reaches }
+        KnownLog { floor: self.floor, known_end: self.known_end }
     }
 
     fn note_end(&mut self, wal: &Wal) {
-        let end = wal.meter().durable_end();
-        assert!(end >= self.reaches, "the durable end went back: {end:?} after {:?}", self.reaches);
-        self.reaches = end;
+        let end = wal.status().durable_end();
+        assert!(end >= self.known_end, "the durable end went back: {end:?} after {:?}", self.known_end);
+        self.known_end = end;
     }
 
     /// Power loss takes nothing of the segments before `id`.
@@ -124,7 +124,7 @@ fn step(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mut 
             Ok(())
         }
         86..93 => {
-            let result = wal.settling().step();
+            let result = wal.deferred_sync().step();
             if result.is_ok() {
                 promises.is_durable_below(wal.segment());
             }

@@ -278,7 +278,7 @@ fn log_with_ends() -> (MemFs, Vec<LogEnd>) {
     let mut ends = Vec::new();
     for number in 0..40 {
         append(&mut log.wal, number, 100).unwrap();
-        ends.push(log.wal.meter().durable_end().expect("there is a segment"));
+        ends.push(log.wal.status().durable_end().expect("there is a segment"));
     }
     let last = ends[ends.len() - 1].segment;
     assert!(last > SegmentId(1));
@@ -288,7 +288,7 @@ fn log_with_ends() -> (MemFs, Vec<LogEnd>) {
 }
 
 fn opens_with(disk: &MemFs, end: LogEnd) -> Result<(), Error> {
-    let known = KnownLog { floor: SegmentId(0), reaches: Some(end) };
+    let known = KnownLog { floor: SegmentId(0), known_end: Some(end) };
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());
     let verified = wal::verify(&fs, dir(), known).map(drop);
     let opened = open(disk.clone(), &OPTIONS, known).map(drop);

@@ -75,7 +75,7 @@ fn released_segments_give_their_room_back_while_the_disk_is_full() {
     let full_bytes = used_bytes(&disk);
     disk.set_capacity(full_bytes);
     log.wal.release(log.wal.segment());
-    while log.wal.spares().step_giving_back().unwrap() {}
+    while log.wal.spares().step_releasing().unwrap() {}
     assert!(used_bytes(&disk) < full_bytes / 2, "{} of {full_bytes} bytes are left", used_bytes(&disk));
 }
 

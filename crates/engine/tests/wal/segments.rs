@@ -230,7 +230,7 @@ fn a_prepared_segment_is_written_to_the_end_of_each_page() {
     assert_eq!(bytes_now()[4096..], [0xff; 3 * 4096], "nothing else");
     append(&mut log.wal, 1, 2_500).unwrap();
     append(&mut log.wal, 2, 1_200).unwrap();
-    let end = log.wal.meter().durable_end().unwrap().len as usize;
+    let end = log.wal.status().durable_end().unwrap().len as usize;
     assert!((2 * 4096..3 * 4096).contains(&end));
     assert_eq!(bytes_now()[end..3 * 4096], vec![0; 3 * 4096 - end], "behind the last group");
     assert_eq!(bytes_now()[3 * 4096..], [0xff; 4096], "nothing else");
@@ -249,7 +249,7 @@ fn without_durability_a_writer_waits_for_no_sync() {
         let before = disk.counters().counts().syncs;
         append(&mut log.wal, number, 100).unwrap();
         assert_eq!(disk.counters().counts().syncs, before, "record {number}");
-        log.wal.settling().step().unwrap();
+        log.wal.deferred_sync().step().unwrap();
     }
     assert!(log.wal.segment() > SegmentId(5));
     let numbers = open(disk.kill(), &options, SegmentId(0)).unwrap().numbers();
@@ -287,7 +287,7 @@ fn a_segment_that_power_loss_kept_from_beginning_is_no_damage_until_it_is_durabl
         let again = lost.crash(&mut Rng::new(1));
         assert_eq!(open(again, &reopened, SegmentId(0)).unwrap().numbers(), found);
 
-        assert!(wal.settling().step().unwrap());
+        assert!(wal.deferred_sync().step().unwrap());
         let damaged = disk.kill();
         overwrite_header(&damaged);
         let error = open(damaged, &reopened, SegmentId(0)).err().expect("a durable segment is damaged");

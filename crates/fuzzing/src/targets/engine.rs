@@ -224,7 +224,7 @@ impl World {
         let (engine, _) = Engine::open(self.env(), &dir, self.options.clone()).expect("the checkpoint opens");
         self.check_walk(&walk(&engine.snapshot()), &[]);
         drop(engine);
-        self.engine().take_back(&dir);
+        self.engine().reclaim_checkpoint(&dir);
         self.env().fs.remove_dir_all(&dir).expect("memory does not fail");
     }
 

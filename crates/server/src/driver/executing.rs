@@ -92,7 +92,7 @@ impl Executions {
 
     /// How many bytes more the store of this node would take.
     pub(crate) fn room_bytes(&self) -> u64 {
-        self.driver.local.store.engine().room_for_writes()
+        self.driver.local.store.engine().admissible_bytes()
     }
 
     /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.

@@ -23,7 +23,7 @@ fn memory(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
     let mut family = out.gauge("veche_memory_bytes", "What is taken in memory, by part.");
     family
         .count(&[("part", "memtables")], stats.memory.memtable_bytes)
-        .count(&[("part", "snapshots")], stats.memory.held_bytes)
+        .count(&[("part", "snapshots")], stats.memory.pinned_memtable_bytes)
         .count(&[("part", "cache")], stats.memory.cache_bytes)
         .count(&[("part", "tables")], stats.memory.table_bytes)
         .count(&[("part", "commit_queue")], stats.memory.queue_bytes);
@@ -176,14 +176,14 @@ fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
         .count(&[("mark", "soft")], stats.disk.soft_bytes)
         .count(&[("mark", "reserve")], stats.disk.reserve_bytes);
     out.gauge("veche_disk_short", "1 while writes are slowed for lack of room on the disk.")
-        .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Short));
+        .count(&[], u64::from(stats.disk.space == engine::DiskSpace::Low));
     out.gauge("veche_tables_set_aside", "Tables that cannot be read back and are compacted no more.")
-        .count(&[], stats.tables_set_aside);
+        .count(&[], stats.tables_quarantined);
     out.counter("veche_tables_healed_total", "Such tables that were replaced by what could be read of them.")
         .count(&[], stats.tables_healed);
     scrub(out, stats);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
-        .count(&[], u64::from(stats.disk.room == engine::DiskRoom::Full));
+        .count(&[], u64::from(stats.disk.space == engine::DiskSpace::Full));
 }
 
 fn scrub(out: &mut Exposition, stats: &Stats) {

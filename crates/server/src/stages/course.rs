@@ -115,10 +115,10 @@ impl Course {
 
     fn reach_commit(&mut self, commit: &CommitTimes) {
         // The pause is the last thing before the group is taken.
-        let queued = commit.taken.saturating_since(self.until);
+        let queued = commit.dequeued.saturating_since(self.until);
         let paused = commit.paused.min(queued);
         self.reach(Stage::CommitQueue, self.until + (queued - paused));
-        self.reach(Stage::Pacing, commit.taken);
+        self.reach(Stage::Pacing, commit.dequeued);
         self.reach(Stage::LogWrite, commit.written);
         self.reach(Stage::Sync, commit.synced);
         self.reach(Stage::Publish, commit.published);

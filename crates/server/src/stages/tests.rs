@@ -14,10 +14,10 @@ fn begun() -> Begun {
     Begun { kind: RequestKind::Put, at: at(1_000) }
 }
 
-fn commit(paused: u64, [taken, written, synced, published]: [u64; 4]) -> CommitTimes {
+fn commit(paused: u64, [dequeued, written, synced, published]: [u64; 4]) -> CommitTimes {
     CommitTimes {
         paused: Duration::from_millis(paused),
-        taken: at(taken),
+        dequeued: at(dequeued),
         written: at(written),
         synced: at(synced),
         published: at(published),
@@ -82,7 +82,7 @@ fn stages_add_up_to_the_whole() {
         let times = [(); 4].map(|()| time());
         let commit = CommitTimes {
             paused: Duration::from_millis(50),
-            taken: times[0],
+            dequeued: times[0],
             written: times[1],
             synced: times[2],
             published: times[3],

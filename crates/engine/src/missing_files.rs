@@ -1,6 +1,6 @@
 //! Whether the files that the next start needs still have their names.
 //!
-//! **Promise.** [`Engine::missing_name`] tells when somebody has removed a file or a directory of a running engine that
+//! **Promise.** [`Engine::find_missing_file`] tells when somebody has removed a file or a directory of a running engine that
 //! it goes on to write to. Its open descriptors would otherwise take writes into files that no start finds again.
 //!
 //! **Mechanism.** A few questions to the file system, and one small read: are the directories, `CURRENT`, the manifest
@@ -29,21 +29,21 @@ impl Engine {
     ///
     /// # Errors
     /// The disk does not answer, so it is not known.
-    pub fn missing_name(&self) -> io::Result<Option<PathBuf>> {
+    pub fn find_missing_file(&self) -> io::Result<Option<PathBuf>> {
         let fs = &*self.shared.env.fs;
         for directory in self.directories() {
             if !is_there(fs, &directory)? {
                 return Ok(Some(directory));
             }
         }
-        if let Some(missing) = manifest::missing_name(&self.shared.env.fs, self.shared.paths.root())? {
+        if let Some(missing) = manifest::find_missing_file(&self.shared.env.fs, self.shared.paths.root())? {
             return Ok(Some(missing));
         }
         self.missing_segment(fs)
     }
 
     fn missing_segment(&self, fs: &dyn Fs) -> io::Result<Option<PathBuf>> {
-        let active = || self.shared.wal_meter.active();
+        let active = || self.shared.wal_status.active();
         let Some(segment) = active() else { return Ok(None) };
         let path = crate::wal::segment_path(&self.shared.paths.wal(), segment);
         // A segment that was released meanwhile has no name, and another one is active.

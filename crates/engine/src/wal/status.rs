@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Instant;
 use stdx::histogram::{Histogram, Snapshot};
 
-/// Figures of a log, from when it was opened. Written by whoever has the log in hands, read by anyone.
-pub struct Meter {
+/// Figures of a log, from when it was opened. WritebackRange by whoever has the log in hands, read by anyone.
+pub struct WalStatus {
     clock: Arc<dyn Clock>,
     sync_nanos: Histogram,
     written_bytes: AtomicU64,
@@ -22,7 +22,7 @@ pub struct Meter {
     active: Mutex<Option<SegmentId>>,
 }
 
-impl Meter {
+impl WalStatus {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -58,16 +58,16 @@ impl Meter {
     }
 
     /// A segment has begun.
-    pub(super) fn begins(&self, segment: SegmentId) {
+    pub(super) fn set_active(&self, segment: SegmentId) {
         *self.active.lock() = Some(segment);
     }
 
     /// The segment that took groups takes no more, and may be released.
-    pub(super) fn is_sealed(&self) {
+    pub(super) fn clear_active(&self) {
         *self.active.lock() = None;
     }
 
-    pub(super) fn is_durable_to(&self, end: LogEnd) {
+    pub(super) fn set_durable_end(&self, end: LogEnd) {
         *self.durable_end.lock() = Some(end);
     }
 
@@ -96,9 +96,9 @@ impl Meter {
     }
 }
 
-impl std::fmt::Debug for Meter {
+impl std::fmt::Debug for WalStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meter")
+        f.debug_struct("WalStatus")
             .field("sync_nanos", &self.sync_nanos)
             .field("written_bytes", &self.written_bytes)
             .finish_non_exhaustive()

@@ -2,11 +2,11 @@
 //!
 //! **Promise.** A writer that needs no sync waits for none: neither for those of the segment that is full nor for those
 //! of the next segment's header and name. At most one full segment is not durable, so power loss takes the end of two
-//! segments at most. What [`Meter::durable_end`](super::Meter::durable_end) names is durable.
+//! segments at most. What [`WalStatus::durable_end`](super::WalStatus::durable_end) names is durable.
 //!
 //! **Mechanism.** The segment that is full is handed over, and the next one begins with a header and a name that are
 //! not synced. A background worker, or the commit thread when the next segment is full too, *settles* the pair
-//! ([`Settling::step`]): it syncs the full segment, then the next one, then the directory, and then clears the flag
+//! ([`DeferredSync::step`]): it syncs the full segment, then the next one, then the directory, and then clears the flag
 //! [`SegmentHeader::is_unsynced`] of the full one. While the flag is set, recovery takes a successor without a header, or
 //! an end before that which the successor names, for the loss of power. Afterwards both are damage, as ever.
 //!
@@ -16,8 +16,8 @@
 //! **Caveats.** A full segment is not released before it is settled: its file would get another header.
 
 use super::format::{LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
-use super::meter::Meter;
-use super::segment::{Doubt, Segment};
+use super::segment::{Segment, SyncFailureFlag};
+use super::status::WalStatus;
 use crate::Error;
 use env::{File, Fs};
 use parking_lot::Mutex;
@@ -27,21 +27,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The full segment of a log that is not known to be durable, if there is one. See the module.
-pub struct Settling {
+pub struct DeferredSync {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    meter: Arc<Meter>,
+    status: Arc<WalStatus>,
     /// Held through I/O: one thread at a time settles.
-    pair: Mutex<Option<Pair>>,
+    pair: Mutex<Option<SegmentPair>>,
     /// The full segment. Locked for a moment only, as the two below are.
     full: Mutex<Option<SegmentId>>,
-    written: Mutex<Option<Written>>,
+    written: Mutex<Option<WritebackRange>>,
     /// Whether a worker is to be woken.
-    has_news: AtomicBool,
+    has_pending_work: AtomicBool,
 }
 
 /// A full segment, and the one that follows it.
-struct Pair {
+struct SegmentPair {
     full: Segment,
     /// `None` while the disk has no room for it.
     next: Option<Successor>,
@@ -52,27 +52,27 @@ pub(super) struct Successor {
     pub(super) header: SegmentHeader,
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn File>,
-    pub(super) doubt: Doubt,
+    pub(super) sync_failed: SyncFailureFlag,
     /// Whether a sync that failed may have dropped the header.
-    pub(super) header_is_doubtful: bool,
+    pub(super) is_header_doubtful: bool,
 }
 
 /// Bytes of a file that the device may begin to write.
-struct Written {
+struct WritebackRange {
     file: Arc<dyn File>,
     bytes: Range<u64>,
 }
 
-impl Settling {
-    pub(super) fn new(fs: Arc<dyn Fs>, dir: PathBuf, meter: Arc<Meter>) -> Self {
+impl DeferredSync {
+    pub(super) fn new(fs: Arc<dyn Fs>, dir: PathBuf, status: Arc<WalStatus>) -> Self {
         Self {
             fs,
             dir,
-            meter,
+            status,
             pair: Mutex::default(),
             full: Mutex::default(),
             written: Mutex::default(),
-            has_news: AtomicBool::new(false),
+            has_pending_work: AtomicBool::new(false),
         }
     }
 
@@ -86,9 +86,9 @@ impl Settling {
         self.settle()
     }
 
-    /// Whether there is something to do for [`Settling::step`] since the last call of this function.
-    pub(crate) fn take_news(&self) -> bool {
-        self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::AcqRel)
+    /// Whether there is something to do for [`DeferredSync::step`] since the last call of this function.
+    pub(crate) fn take_pending_work(&self) -> bool {
+        self.has_pending_work.load(Ordering::Relaxed) && self.has_pending_work.swap(false, Ordering::AcqRel)
     }
 
     /// The segment that is full and not settled.
@@ -102,7 +102,7 @@ impl Settling {
     /// When there is one already.
     pub(super) fn hand_over(&self, full: Segment) {
         let id = full.id;
-        let before = self.pair.lock().replace(Pair { full, next: None });
+        let before = self.pair.lock().replace(SegmentPair { full, next: None });
         assert!(before.is_none(), "one segment at a time waits to be settled");
         *self.full.lock() = Some(id);
     }
@@ -111,9 +111,9 @@ impl Settling {
     ///
     /// # Panics
     /// When there is no full segment.
-    pub(super) fn is_followed_by(&self, next: Successor) {
+    pub(super) fn set_successor(&self, next: Successor) {
         self.pair.lock().as_mut().expect("the segment before it was handed over").next = Some(next);
-        self.has_news.store(true, Ordering::Release);
+        self.has_pending_work.store(true, Ordering::Release);
     }
 
     /// These bytes were written and will not be written over soon.
@@ -122,16 +122,16 @@ impl Settling {
         match &mut *written {
             Some(before) if Arc::ptr_eq(&before.file, file) => before.bytes.end = bytes.end,
             // The rest of a full segment is written when it is settled.
-            other => *other = Some(Written { file: Arc::clone(file), bytes }),
+            other => *other = Some(WritebackRange { file: Arc::clone(file), bytes }),
         }
         drop(written);
-        self.has_news.store(true, Ordering::Release);
+        self.has_pending_work.store(true, Ordering::Release);
     }
 
     /// Promises nothing, so its failure is nothing: the sync of the segment reports it.
     fn start_writeback(&self) {
         let written = self.written.lock().take();
-        if let Some(Written { file, bytes }) = written {
+        if let Some(WritebackRange { file, bytes }) = written {
             let _ = file.start_writeback(bytes.start, bytes.end - bytes.start);
         }
     }
@@ -140,13 +140,13 @@ impl Settling {
     /// without a successor is made durable, and stays.
     pub(super) fn settle(&self) -> Result<bool, Error> {
         let mut pair = self.pair.lock();
-        let Some(Pair { full, next }) = pair.as_mut() else { return Ok(false) };
-        full.sync_apart()?;
+        let Some(SegmentPair { full, next }) = pair.as_mut() else { return Ok(false) };
+        full.sync_unmeasured()?;
         let Some(next) = next else { return Ok(false) };
         next.sync()?;
         self.fs.sync_dir(&self.dir).map_err(|error| Error::io("sync", &self.dir, error))?;
-        full.is_settled()?;
-        self.meter.is_durable_to(LogEnd { segment: next.header.id, len: SEGMENT_HEADER_LEN as u64 });
+        full.clear_unsynced()?;
+        self.status.set_durable_end(LogEnd { segment: next.header.id, len: SEGMENT_HEADER_LEN as u64 });
         *self.full.lock() = None;
         *pair = None;
         Ok(true)
@@ -156,21 +156,21 @@ impl Settling {
 impl Successor {
     /// Makes the header durable, and what was written behind it so far.
     fn sync(&mut self) -> Result<(), Error> {
-        let mut is_doubtful = self.doubt.lock();
-        if self.header_is_doubtful {
+        let mut has_failed = self.sync_failed.lock();
+        if self.is_header_doubtful {
             // The groups are written again by the sync that needs them.
             let written = self.file.write_at(&self.header.encode(), 0);
             written.map_err(|error| Error::io("write", &self.path, error))?;
         }
         self.file.sync_data().map_err(|error| {
-            (*is_doubtful, self.header_is_doubtful) = (true, true);
+            (*has_failed, self.is_header_doubtful) = (true, true);
             Error::io("sync", &self.path, error)
         })
     }
 }
 
-impl std::fmt::Debug for Settling {
+impl std::fmt::Debug for DeferredSync {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settling").field("full", &self.full()).finish_non_exhaustive()
+        f.debug_struct("DeferredSync").field("full", &self.full()).finish_non_exhaustive()
     }
 }

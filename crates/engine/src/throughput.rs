@@ -3,7 +3,7 @@
 //! **Promise.** These are estimates, by measurement of this disk and this processor under their present load. They
 //! are read without a lock, and nobody waits for anything here.
 //!
-//! **Mechanism.** A [`Speed`] is what was done by the time that it took, where older work counts less and less. Flushes
+//! **Mechanism.** A [`Throughput`] is what was done by the time that it took, where older work counts less and less. Flushes
 //! are measured from begin to end; compaction by the time its steps take; what leaves level 0 by the time from one of
 //! its compactions to the next, with whatever else had to be done between them, since that is what writes can count on.
 //! Of jobs under way the finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps
@@ -19,34 +19,34 @@ use std::time::Duration;
 use stdx::Instant;
 
 /// Taken for true before anything was measured, in bytes per second.
-const UNKNOWN: f64 = 64.0 * (1 << 20) as f64;
+const THROUGHPUT_INITIAL: f64 = 64.0 * (1 << 20) as f64;
 /// No more than this is believed: on a clock that stands still all work takes no time.
-const SPEED_MAX: f64 = 64.0 * (1u64 << 30) as f64;
+const THROUGHPUT_MAX: f64 = 64.0 * (1u64 << 30) as f64;
 /// What was measured counts half after so much more work.
 const HALF_LIFE: Duration = Duration::from_secs(4);
 
 /// Bytes per second, by measurement.
 #[derive(Debug, Default)]
-pub(crate) struct Speed {
+pub(crate) struct Throughput {
     /// Seconds per byte, as the bits of an `f64`; 0 before the first measurement.
     cost: AtomicU64,
-    measured: Mutex<Measured>,
+    measured: Mutex<DecayedSums>,
 }
 
 #[derive(Debug, Default)]
-struct Measured {
+struct DecayedSums {
     bytes: f64,
     seconds: f64,
 }
 
-impl Speed {
+impl Throughput {
     /// Takes note that `bytes` took so long. It counts as much as it took: what costs each job the same, however little
     /// it has to do, is not taken for the cost of its bytes.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         if bytes == 0 {
             return;
         }
-        let seconds = took.as_secs_f64().max(bytes as f64 / SPEED_MAX);
+        let seconds = took.as_secs_f64().max(bytes as f64 / THROUGHPUT_MAX);
         let older = 0.5f64.powf(seconds / HALF_LIFE.as_secs_f64());
         let mut measured = self.measured.lock();
         measured.bytes = measured.bytes * older + bytes as f64;
@@ -55,7 +55,7 @@ impl Speed {
     }
 
     pub(crate) fn bytes_per_second(&self) -> f64 {
-        self.measured().unwrap_or(UNKNOWN)
+        self.measured().unwrap_or(THROUGHPUT_INITIAL)
     }
 
     pub(crate) fn is_measured(&self) -> bool {
@@ -70,19 +70,19 @@ impl Speed {
 
 /// The work in the background, measured.
 #[derive(Debug, Default)]
-pub(crate) struct Background {
+pub(crate) struct BackgroundThroughput {
     /// Bytes of memtables that a flush writes.
-    pub(crate) flush: Speed,
-    level0: Speed,
+    pub(crate) flush: Throughput,
+    level0: Throughput,
     /// The same of those that merge level 0 now, while they are at work.
-    level0_running: Speed,
+    level0_running: Throughput,
     /// Bytes of tables that a compaction merges.
-    pub(crate) compaction: Speed,
+    pub(crate) compaction: Throughput,
     /// Bytes of the oldest sealed memtable that are written.
     flushed_bytes: AtomicU64,
     /// Since when its flush is owed, in nanoseconds of the clock; 0 when none is.
-    flush_owed: AtomicU64,
-    running: Mutex<Running>,
+    flush_pending_since: AtomicU64,
+    running: Mutex<RunningCompactions>,
     /// Tables of level 0 that have been merged by the compactions under way, in thousandths.
     level0_merged: AtomicU64,
     /// Bytes of tables that have.
@@ -90,14 +90,14 @@ pub(crate) struct Background {
 }
 
 #[derive(Debug, Default)]
-struct Running {
-    plans: BTreeMap<PlanId, Compacting>,
+struct RunningCompactions {
+    plans: BTreeMap<PlanId, RunningCompaction>,
     /// When the last compaction of level 0 ended, or the first of any kind began after an idle time.
     level0_since: Instant,
 }
 
 #[derive(Debug)]
-struct Compacting {
+struct RunningCompaction {
     moves: bool,
     level0_tables: u64,
     level0_data_bytes: u64,
@@ -106,7 +106,7 @@ struct Compacting {
     worked: Duration,
 }
 
-impl Compacting {
+impl RunningCompaction {
     fn of(plan: &Plan) -> Self {
         let level0 = || plan.inputs.iter().filter(|input| input.level == 0).flat_map(|input| &input.tables);
         Self {
@@ -120,24 +120,28 @@ impl Compacting {
     }
 }
 
-impl Background {
+impl BackgroundThroughput {
     /// So much of the oldest sealed memtable is written.
-    pub(crate) fn flush_is_at(&self, bytes: u64) {
+    pub(crate) fn set_flushed_bytes(&self, bytes: u64) {
         self.flushed_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A memtable is there to be flushed, from now on if there was none before.
-    pub(crate) fn flush_is_owed(&self, now: Instant) {
-        let _owed_before =
-            self.flush_owed.compare_exchange(0, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+    pub(crate) fn note_pending_flush(&self, now: Instant) {
+        let _owed_before = self.flush_pending_since.compare_exchange(
+            0,
+            now.as_nanos(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// Seconds until the flush of the oldest sealed memtable, which has so many bytes, is done: by the speed of those
     /// before it, and as long again as it is overdue.
-    pub(crate) fn flush_left(&self, bytes: u64, now: Instant) -> f64 {
+    pub(crate) fn flush_seconds_left(&self, bytes: u64, now: Instant) -> f64 {
         let speed = self.flush.bytes_per_second();
         let left_bytes = bytes.saturating_sub(self.flushed_bytes.load(Ordering::Relaxed));
-        let overdue = match self.flush_owed.load(Ordering::Relaxed) {
+        let overdue = match self.flush_pending_since.load(Ordering::Relaxed) {
             0 => 0.0,
             since => now.saturating_since(Instant::from_nanos(since)).as_secs_f64() - bytes as f64 / speed,
         };
@@ -146,15 +150,15 @@ impl Background {
 
     /// A flush is over: what it freed, if it came to its end.
     pub(crate) fn flush_ended(&self, freed: Option<(u64, Duration)>) {
-        self.flush_is_at(0);
-        self.flush_owed.store(0, Ordering::Relaxed);
+        self.set_flushed_bytes(0);
+        self.flush_pending_since.store(0, Ordering::Relaxed);
         if let Some((bytes, took)) = freed {
             self.flush.note(bytes, took);
         }
     }
 
     /// Bytes of keys and values that leave level 0 each second while compaction is at work.
-    pub(crate) fn level0_speed(&self) -> f64 {
+    pub(crate) fn level0_throughput(&self) -> f64 {
         self.level0.measured().unwrap_or_else(|| self.level0_running.bytes_per_second())
     }
 
@@ -163,11 +167,11 @@ impl Background {
         if running.plans.is_empty() {
             running.level0_since = now;
         }
-        running.plans.insert(id, Compacting::of(plan));
+        running.plans.insert(id, RunningCompaction::of(plan));
     }
 
     /// The part `done` of a compaction is done, and the last step of it took so long.
-    pub(crate) fn compaction_is_at(&self, id: PlanId, done: f64, took: Duration) {
+    pub(crate) fn note_compaction_step(&self, id: PlanId, done: f64, took: Duration) {
         let mut running = self.running.lock();
         if let Some(compacting) = running.plans.get_mut(&id) {
             compacting.done = done.clamp(0.0, 1.0);
@@ -191,8 +195,8 @@ impl Background {
         self.add_up(&running);
     }
 
-    fn add_up(&self, running: &Running) {
-        let sum = |of: fn(&Compacting) -> u64| -> u64 {
+    fn add_up(&self, running: &RunningCompactions) {
+        let sum = |of: fn(&RunningCompaction) -> u64| -> u64 {
             running.plans.values().map(|plan| (of(plan) as f64 * plan.done) as u64).sum()
         };
         self.level0_merged.store(sum(|plan| plan.level0_tables * 1000), Ordering::Relaxed);
@@ -217,20 +221,20 @@ mod tests {
     #[test]
     fn a_flush_that_is_overdue_is_expected_to_take_as_much_longer_again() {
         let second = |number| Instant::ZERO + Duration::from_secs(number);
-        let background = Background::default();
+        let background = BackgroundThroughput::default();
         background.flush_ended(Some((100, Duration::from_secs(10))));
-        assert!((background.flush_left(100, second(7)) - 10.0).abs() < 1e-6, "before it is owed");
-        background.flush_is_owed(second(7));
-        background.flush_is_owed(second(8));
-        background.flush_is_at(60);
-        assert!((background.flush_left(100, second(13)) - 4.0).abs() < 1e-6, "on time");
-        assert!((background.flush_left(100, second(37)) - 24.0).abs() < 1e-6, "20 s late");
+        assert!((background.flush_seconds_left(100, second(7)) - 10.0).abs() < 1e-6, "before it is owed");
+        background.note_pending_flush(second(7));
+        background.note_pending_flush(second(8));
+        background.set_flushed_bytes(60);
+        assert!((background.flush_seconds_left(100, second(13)) - 4.0).abs() < 1e-6, "on time");
+        assert!((background.flush_seconds_left(100, second(37)) - 24.0).abs() < 1e-6, "20 s late");
     }
 
     #[test]
     fn newer_work_counts_more_than_older() {
-        let speed = Speed::default();
-        assert!((speed.bytes_per_second() - UNKNOWN).abs() < 1.0, "before the first");
+        let speed = Throughput::default();
+        assert!((speed.bytes_per_second() - THROUGHPUT_INITIAL).abs() < 1.0, "before the first");
         speed.note(100, Duration::from_secs(1));
         assert!((speed.bytes_per_second() - 100.0).abs() < 1e-6);
         for _ in 0..8 {
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn a_job_with_next_to_nothing_to_do_does_not_count() {
         const MIB: u64 = 1 << 20;
-        let speed = Speed::default();
+        let speed = Throughput::default();
         speed.note(200 * MIB, Duration::from_secs(1));
         for _ in 0..10 {
             speed.note(789, Duration::from_micros(700));

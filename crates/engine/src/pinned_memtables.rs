@@ -7,7 +7,7 @@
 //! forgotten at the next look.
 //!
 //! **Caveats.** The engine frees nothing by itself: whoever keeps snapshots lets go of the oldest when they hold more
-//! than [`Engine::held_bytes_max`].
+//! than [`Engine::pinned_memtable_bytes_max`].
 
 use crate::engine::Engine;
 use crate::memtable::Memtable;
@@ -21,9 +21,9 @@ const MEMTABLES_MIN: u64 = 2;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<Vec<Weak<Memtable>>>);
+pub(crate) struct PinnedMemtables(Mutex<Vec<Weak<Memtable>>>);
 
-impl Held {
+impl PinnedMemtables {
     /// Takes note of a memtable that has left the view.
     pub(crate) fn flushed(&self, memtable: &Arc<Memtable>) {
         let mut flushed = self.0.lock();
@@ -40,12 +40,12 @@ impl Held {
 
 impl Engine {
     /// Bytes of memtables that were flushed and are held by snapshots and their cursors alone.
-    pub fn held_bytes(&self) -> u64 {
-        self.shared.held.bytes()
+    pub fn pinned_memtable_bytes(&self) -> u64 {
+        self.shared.pinned_memtables.bytes()
     }
 
     /// More than this snapshots should not hold: a quarter of the memory budget, or two memtables if that is more.
-    pub fn held_bytes_max(&self) -> u64 {
+    pub fn pinned_memtable_bytes_max(&self) -> u64 {
         let options = &self.shared.options;
         (options.memory_bytes / SHARE_OF_BUDGET).max(options.memtable_bytes() * MEMTABLES_MIN)
     }

@@ -12,7 +12,7 @@ pub(super) struct SpareNumber(pub(super) u64);
 
 /// What a name in the log's directory means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum FileKind {
     Segment(SegmentId),
     Spare(SpareNumber),
     Unfinished,
@@ -32,9 +32,9 @@ pub(super) fn unfinished_path(path: &Path) -> PathBuf {
 }
 
 /// `None` for names that are not the log's.
-pub(super) fn parse(name: &str) -> Option<Named> {
+pub(super) fn parse(name: &str) -> Option<FileKind> {
     if name.ends_with(".wal.tmp") || name.ends_with(".spare.tmp") {
-        return Some(Named::Unfinished);
+        return Some(FileKind::Unfinished);
     }
     let (digits, extension) = name.split_once('.')?;
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -43,8 +43,8 @@ pub(super) fn parse(name: &str) -> Option<Named> {
     }
     let number = u64::from_str_radix(digits, 16).ok()?;
     match extension {
-        "wal" => Some(Named::Segment(SegmentId(number))),
-        "spare" => Some(Named::Spare(SpareNumber(number))),
+        "wal" => Some(FileKind::Segment(SegmentId(number))),
+        "spare" => Some(FileKind::Spare(SpareNumber(number))),
         _ => None,
     }
 }
@@ -57,10 +57,10 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
         let (id, number) = (SegmentId(0xab), SpareNumber(u64::MAX));
-        assert_eq!(parse(&name(segment_path(Path::new("d"), id))), Some(Named::Segment(id)));
-        assert_eq!(parse(&name(spare_path(Path::new("d"), number))), Some(Named::Spare(number)));
+        assert_eq!(parse(&name(segment_path(Path::new("d"), id))), Some(FileKind::Segment(id)));
+        assert_eq!(parse(&name(spare_path(Path::new("d"), number))), Some(FileKind::Spare(number)));
         let unfinished = unfinished_path(&segment_path(Path::new("d"), id));
-        assert_eq!(parse(&name(unfinished)), Some(Named::Unfinished));
+        assert_eq!(parse(&name(unfinished)), Some(FileKind::Unfinished));
     }
 
     #[test]
