@@ -1,19 +1,27 @@
 //! The rule `retired-name`: identifiers do not contain retired words.
 //!
-//! It examines identifiers in Rust code, identifiers in code spans of comments and pages, and the
-//! names of files. Each identifier is reported once a file, with the number of its uses.
+//! It examines identifiers in Rust code, identifiers in code spans, and the names of files. Each
+//! identifier is reported once a file, with the number of its uses.
+//!
+//! Code spans also hold names of the interface, such as metrics and fields of JSON, which a rename in
+//! the code does not change. So names of metrics are exempt, and so are code spans on pages, except
+//! in `ARCHITECTURE.md` and where they hold a path of Rust (`Queue::new`) or of a Rust file.
 
 use super::finding::{Finding, Rule};
 use super::prose::{Located, Token};
-use super::source::{Identifier, Source};
+use super::source::{Identifier, Language, Source};
 use super::words::{Match, Name};
 use std::collections::BTreeMap;
 
+/// The prefix of the names of all metrics.
+const METRIC_PREFIX: &str = "veche_";
+
 /// Finds identifiers of `source` that match an entry of `table`.
 pub(crate) fn check(source: &Source, prose: &[Located], table: &[Name]) -> Vec<Finding> {
-    let table: Vec<&Name> = table.iter().filter(|name| source.path.starts_with(name.prefix)).collect();
+    let table: Vec<&Name> = table.iter().filter(|name| name.scope.includes(&source.path)).collect();
     let in_path = path_identifiers(&source.path);
-    let in_prose = prose.iter().flat_map(code_identifiers);
+    let names_code = |located: &&Located| may_name_code(source, &located.token);
+    let in_prose = prose.iter().filter(names_code).flat_map(code_identifiers);
     let mut uses: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for Identifier { line, name } in in_path.chain(source.identifiers.iter().cloned()).chain(in_prose) {
         let (first, count) = uses.entry(name).or_insert((line, 0));
@@ -21,7 +29,8 @@ pub(crate) fn check(source: &Source, prose: &[Located], table: &[Name]) -> Vec<F
         *count += 1;
     }
     let finding = |(identifier, (line, count)): (String, (usize, usize))| {
-        let entry = table.iter().find(|entry| matches(entry, &identifier))?;
+        let segments = segments(&identifier);
+        let entry = table.iter().find(|entry| matches(entry, &identifier, &segments))?;
         let times = if count == 1 { String::new() } else { format!(" ({count} times in this file)") };
         let message = format!("`{identifier}`{times}: use {}", entry.suggestion);
         Some(Finding { path: source.path.clone(), line, rule: Rule::RetiredName, message })
@@ -37,21 +46,27 @@ fn path_identifiers(path: &str) -> impl Iterator<Item = Identifier> {
     path.split('/').map(move |component| Identifier { line: 1, name: stem(component) })
 }
 
-/// The identifiers in a code span.
+/// Whether the code span `token` may name an item or a file of the code.
+fn may_name_code(source: &Source, token: &Token) -> bool {
+    let Token::Code { text, .. } = token else { return false };
+    let is_rust_path = text.contains("::") || text.ends_with(".rs");
+    source.language == Language::Rust || source.path == "ARCHITECTURE.md" || is_rust_path
+}
+
+/// The identifiers in a code span, without names of metrics.
 fn code_identifiers(located: &Located) -> Vec<Identifier> {
     let Token::Code { text, .. } = &located.token else { return Vec::new() };
     let names = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
-    names.map(|name| Identifier { line: located.line, name: name.to_owned() }).collect()
+    let in_code = names.filter(|name| !name.starts_with(METRIC_PREFIX));
+    in_code.map(|name| Identifier { line: located.line, name: name.to_owned() }).collect()
 }
 
-fn matches(entry: &Name, identifier: &str) -> bool {
+/// Whether an entry matches an identifier, which consists of `segments`.
+fn matches(entry: &Name, identifier: &str, segments: &[String]) -> bool {
     let mut alternatives = entry.old.split('|');
     match entry.kind {
         Match::Exact => alternatives.any(|old| old == identifier),
-        Match::Segment => {
-            let segments = segments(identifier);
-            alternatives.any(|old| segments.iter().any(|segment| segment == old))
-        }
+        Match::Segment => alternatives.any(|old| segments.iter().any(|segment| segment == old)),
     }
 }
 
@@ -76,11 +91,12 @@ fn segments(identifier: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::tidy::prose;
+    use crate::tidy::words::{exact, segment};
 
     const TABLE: [Name; 3] = [
-        Name { old: "purse|purses", suggestion: "Budget", kind: Match::Segment, prefix: "" },
-        Name { old: "Taken", suggestion: "Reservation", kind: Match::Exact, prefix: "" },
-        Name { old: "course", suggestion: "trace", kind: Match::Segment, prefix: "server/" },
+        segment("purse|purses", "Budget"),
+        exact("Taken", "Reservation"),
+        segment("course", "trace").under("server/|api/"),
     ];
 
     fn found(path: &str, text: &str) -> Vec<String> {
@@ -114,6 +130,7 @@ mod tests {
     #[test]
     fn a_prefix_limits_an_entry() {
         assert_eq!(found("server/a.rs", "course").len(), 1);
+        assert_eq!(found("api/a.rs", "course").len(), 1);
         assert!(found("sim/a.rs", "course").is_empty());
     }
 
@@ -124,9 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_and_code_spans_of_pages_are_examined() {
+    fn names_of_files_and_code_spans_are_examined() {
         assert_eq!(found("memory/purse.rs", "").len(), 1);
+        assert_eq!(found("a.rs", "// the `purse` of").len(), 1);
         assert_eq!(found("a.md", "the `Purse::new` of").len(), 1);
-        assert!(found("a.md", "the purse of").is_empty());
+        assert_eq!(found("ARCHITECTURE.md", "the `purse` of").len(), 1);
+    }
+
+    #[test]
+    fn prose_and_names_of_the_interface_are_not_examined() {
+        assert!(found("a.rs", "// the purse of `veche_purse_bytes`").is_empty());
+        assert!(found("a.md", "the purse: `purse` in JSON").is_empty());
     }
 }

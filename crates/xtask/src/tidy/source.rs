@@ -99,8 +99,8 @@ fn rust(text: &str) -> (Vec<Block>, Vec<Identifier>) {
 #[derive(Default)]
 struct Blocks {
     done: Vec<Block>,
-    /// The kind of the last comment, and whether it shares its line with code.
-    last: Option<(Comment, bool)>,
+    /// The kind of the last comment, unless it shares its line with code.
+    last: Option<Comment>,
 }
 
 impl Blocks {
@@ -109,7 +109,7 @@ impl Blocks {
             number: number + index,
             text: if index == 0 { content(text) } else { content(without_star(text)) },
         });
-        let continues = self.last == Some((kind, is_trailing));
+        let continues = !is_trailing && self.last == Some(kind);
         match self.done.last_mut().filter(|block| continues && block.last_line() + 1 == number) {
             Some(block) => block.lines.extend(lines),
             None => {
@@ -117,7 +117,7 @@ impl Blocks {
                 self.done.push(Block { origin, lines: lines.collect() });
             }
         }
-        self.last = Some((kind, is_trailing));
+        self.last = (!is_trailing).then_some(kind);
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn consecutive_comments_of_one_kind_are_one_block() {
-        let text = "//! a\n//!\n//! b\n/// c\n// d\n// e\nx // f\n// g\n";
+        let text = "//! a\n//!\n//! b\n/// c\n// d\n// e\nx // f\ny // g\n// h\n";
         let found = blocks("a.rs", text);
         let expected = [
             (Origin::Doc, vec![1, 2, 3]),
@@ -181,6 +181,7 @@ mod tests {
             (Origin::Comment, vec![5, 6]),
             (Origin::Comment, vec![7]),
             (Origin::Comment, vec![8]),
+            (Origin::Comment, vec![9]),
         ];
         assert_eq!(found, expected);
     }

@@ -16,7 +16,7 @@ const SENTENCE_WORDS_MAX: usize = 25;
 /// Finds phrases of `table` in the prose of `source`.
 pub(crate) fn check_phrases(source: &Source, prose: &[Located], table: &[Phrase]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for phrase in table.iter().filter(|phrase| source.path.starts_with(phrase.prefix)) {
+    for phrase in table.iter().filter(|phrase| phrase.scope.includes(&source.path)) {
         for old in phrase.old.split('|') {
             let message = format!("\"{old}\": {}", phrase.suggestion);
             findings.extend(occurrences(prose, old).into_iter().map(|line| Finding {
@@ -110,6 +110,7 @@ pub(crate) fn advise(source: &Source, prose: &[Located], rate: &Rate) -> Vec<Fin
 mod tests {
     use super::*;
     use crate::tidy::prose;
+    use crate::tidy::words::phrase;
 
     fn prose_of(text: &str) -> (Source, Vec<Located>) {
         let source = Source::parse("docs/a.md", text.to_owned()).expect("examined");
@@ -117,10 +118,8 @@ mod tests {
         (source, prose)
     }
 
-    const TABLE: [Phrase; 2] = [
-        Phrase { old: "whoever|so many", suggestion: "name it", prefix: "" },
-        Phrase { old: "the library", suggestion: "hyper", prefix: "crates/" },
-    ];
+    const TABLE: [Phrase; 2] =
+        [phrase("whoever|so many", "name it"), phrase("the library", "hyper").under("crates/")];
 
     fn phrases(text: &str) -> Vec<String> {
         let (source, prose) = prose_of(text);

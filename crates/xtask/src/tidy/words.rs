@@ -1,7 +1,7 @@
 //! The tables of the rules: retired names, phrases of the private dialect, and counted words.
 //!
 //! One entry is one line. `|` separates alternatives, for example inflected forms. `under` limits
-//! an entry to paths that begin with a prefix.
+//! an entry to paths that begin with one of its prefixes.
 
 /// How an entry of [`NAMES`] is compared with an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,21 @@ pub(crate) enum Match {
     Exact,
 }
 
+/// The paths that an entry applies to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    /// Prefixes of paths, separated by `|`.
+    prefixes: &'static str,
+}
+
+impl Scope {
+    const EVERYWHERE: Self = Self { prefixes: "" };
+
+    pub(crate) fn includes(self, path: &str) -> bool {
+        self.prefixes.split('|').any(|prefix| path.starts_with(prefix))
+    }
+}
+
 /// A retired word in identifiers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
@@ -20,8 +35,7 @@ pub(crate) struct Name {
     /// The name to use instead.
     pub(crate) suggestion: &'static str,
     pub(crate) kind: Match,
-    /// Prefix of the paths that the entry applies to; empty for all paths.
-    pub(crate) prefix: &'static str,
+    pub(crate) scope: Scope,
 }
 
 /// A retired phrase in prose, compared without case.
@@ -30,32 +44,31 @@ pub(crate) struct Phrase {
     pub(crate) old: &'static str,
     /// The wording to use instead.
     pub(crate) suggestion: &'static str,
-    /// Prefix of the paths that the entry applies to; empty for all paths.
-    pub(crate) prefix: &'static str,
+    pub(crate) scope: Scope,
 }
 
-const fn segment(old: &'static str, suggestion: &'static str) -> Name {
-    Name { old, suggestion, kind: Match::Segment, prefix: "" }
+pub(crate) const fn segment(old: &'static str, suggestion: &'static str) -> Name {
+    Name { old, suggestion, kind: Match::Segment, scope: Scope::EVERYWHERE }
 }
 
-const fn exact(old: &'static str, suggestion: &'static str) -> Name {
-    Name { old, suggestion, kind: Match::Exact, prefix: "" }
+pub(crate) const fn exact(old: &'static str, suggestion: &'static str) -> Name {
+    Name { old, suggestion, kind: Match::Exact, scope: Scope::EVERYWHERE }
 }
 
 impl Name {
-    const fn under(mut self, prefix: &'static str) -> Self {
-        self.prefix = prefix;
+    pub(crate) const fn under(mut self, prefixes: &'static str) -> Self {
+        self.scope = Scope { prefixes };
         self
     }
 }
 
-const fn phrase(old: &'static str, suggestion: &'static str) -> Phrase {
-    Phrase { old, suggestion, prefix: "" }
+pub(crate) const fn phrase(old: &'static str, suggestion: &'static str) -> Phrase {
+    Phrase { old, suggestion, scope: Scope::EVERYWHERE }
 }
 
 impl Phrase {
-    const fn under(mut self, prefix: &'static str) -> Self {
-        self.prefix = prefix;
+    pub(crate) const fn under(mut self, prefixes: &'static str) -> Self {
+        self.scope = Scope { prefixes };
         self
     }
 }
@@ -70,7 +83,7 @@ pub(crate) const NAMES: &[Name] = &[
     exact("Taken", "Reservation").under("crates/server/"),
     exact("Leave", "Permit").under("crates/server/"),
     // Admission and requests.
-    segment("newcomer|newcomers", "request"),
+    segment("newcomer|newcomers", "request; batch"),
     exact("would_do_with", "reachable_if_recovered"),
     exact("PlainPath", "FastPath"),
     exact("plain_path", "fast_path"),
@@ -80,13 +93,13 @@ pub(crate) const NAMES: &[Name] = &[
     segment("presiding|presides", "the node's driver: with_node, run_node"),
     // Scans.
     segment("desk|desks", "scan context"),
-    segment("errand|errands", "in-flight request"),
+    segment("errand|errands", "in-flight request; task"),
     segment("cast", "role assignment").under("crates/cluster/"),
     segment("stranger|strangers", "unknown peer; lacks_replica_quorum"),
     // Nodes and their state.
     segment("vitals", "heartbeat payload; connection activity"),
-    segment("believed|believes", "read_eligible"),
-    segment("standing|standings", "SyncState"),
+    segment("believed|believes", "read_eligible of a node; accepted of a clock or version"),
+    segment("standing|standings", "SyncState").under("crates/cluster/|crates/store/|crates/wire/|crates/api/|crates/server/|crates/veche/|crates/sim/|ARCHITECTURE.md"),
 ];
 
 /// Retired phrases.
@@ -100,14 +113,14 @@ pub(crate) const PHRASES: &[Phrase] = &[
     phrase("so much", "give the amount and its unit, or name the parameter"),
     phrase("newcomer|newcomers", "request, connection, or node"),
     phrase("would do with", "reachable_if_recovered"),
-    phrase("let in|lets in", "admit"),
+    phrase("let in|lets in|letting in", "admit"),
     phrase("purse|purses", "budget"),
     phrase("desk|desks", "scan context"),
-    phrase("errand|errands", "in-flight request"),
+    phrase("errand|errands", "in-flight request; task"),
     phrase("stranger|strangers", "unknown peer, unauthenticated connection"),
     phrase("vitals", "heartbeat payload; connection activity"),
     phrase("presiding|presides", "the node's driver"),
-    phrase("believed|believes", "eligible for reads"),
+    phrase("believed|believes", "eligible for reads; accepted"),
     phrase("the way of a request", "request path").under("docs/"),
 ];
 
