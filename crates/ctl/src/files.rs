@@ -46,7 +46,7 @@ fn read_through(
     path: &Path,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), CtlError>,
 ) -> Result<Contents, CtlError> {
-    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     let mut buffer = vec![0; len.min(CHUNK_BYTES as u64) as usize];
     let (mut bytes, mut summer) = (0, Summer::new());
@@ -62,7 +62,7 @@ fn read_through(
 
 /// The bytes of a file, of which at most `bytes_max` are meant to be there.
 pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec<u8>, CtlError> {
-    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     if len > bytes_max {
         return Err(CtlError::damaged(path, format!("it has {len} bytes, and {bytes_max} are the most")));
@@ -72,7 +72,7 @@ pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec
 
 /// The last bytes of a file and its length: `bytes_max` of them, or as many as there are.
 pub(crate) fn read_tail(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<(Vec<u8>, u64), CtlError> {
-    let file = fs.open(path, OpenMode::ReadPlain).map_err(CtlError::io("open", path))?;
+    let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     let tail_len = len.min(bytes_max);
     Ok((read_range(&*file, path, len - tail_len, tail_len)?, len))
@@ -118,7 +118,7 @@ pub(crate) fn refuse_symlink(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
 
 /// Refuses `path` unless it is a plain file, without waiting for what it is.
 pub(crate) fn refuse_other_than_plain(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
-    fs.open(path, OpenMode::ReadPlain).map(drop).map_err(CtlError::io("open", path))
+    fs.open(path, OpenMode::ReadRegular).map(drop).map_err(CtlError::io("open", path))
 }
 
 /// The files below `root`, as paths from there with `/` between, sorted. Symbolic links are refused.

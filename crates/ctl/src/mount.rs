@@ -42,7 +42,7 @@ fn refused<T>() -> io::Result<T> {
 impl Fs for Mounted {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.files.get(path) {
-            Some(object) if mode.is_read_only() => self.fs.open(object, OpenMode::ReadPlain),
+            Some(object) if mode.is_read_only() => self.fs.open(object, OpenMode::ReadRegular),
             None if mode.is_read_only() => Err(io::ErrorKind::NotFound.into()),
             _ => refused(),
         }

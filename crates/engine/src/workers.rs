@@ -144,7 +144,7 @@ impl Worker {
     }
 
     fn commit(&self) {
-        if let Err(error) = env::os_process::prefer_short_turns() {
+        if let Err(error) = env::os_process::prefer_short_time_slices() {
             tracing::debug!(%error, "the commit thread takes turns like any other");
         }
         while !self.is_stopping() {

@@ -4,29 +4,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{Instant, Now, WallTime};
 
-/// Tells the time.
+/// A source of wall time and monotonic time.
 pub trait Clock: Send + Sync {
-    /// Both clocks, read together.
+    /// Reads both clocks.
     fn now(&self) -> Now;
 
-    /// Time since the machine started, in which time spent suspended counts, unlike on the monotonic side of
-    /// [`Clock::now`]. `None` where the system does not tell.
+    /// Time since the machine started, including time spent suspended. The monotonic side of
+    /// [`Clock::now`] excludes suspended time. `None` if the platform has no such clock.
     fn since_boot(&self) -> Option<Duration> {
         None
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock for tests: it changes only by the calls below.
 #[derive(Debug)]
 pub struct ManualClock {
     mono_nanos: AtomicU64,
-    /// For how long the monotonic side stood still while its machine was suspended.
+    /// Nanoseconds that the machine spent suspended. The monotonic side excludes them.
     suspended_nanos: AtomicU64,
     wall_micros: AtomicU64,
 }
 
 impl ManualClock {
-    /// A clock that shows `wall`; its monotonic side starts at zero.
+    /// Creates a clock that shows `wall`. Its monotonic side starts at zero.
     pub fn new(wall: WallTime) -> Self {
         Self {
             mono_nanos: AtomicU64::new(0),
@@ -35,19 +35,19 @@ impl ManualClock {
         }
     }
 
-    /// Lets time pass in which the machine is suspended: the monotonic side does not move.
+    /// Suspends the machine for `duration`: the wall clock advances, the monotonic side does not.
     pub fn suspend(&self, duration: Duration) {
         self.suspended_nanos.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
         self.wall_micros.fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Lets time pass on both sides.
+    /// Advances both clocks by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.mono_nanos.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
         self.wall_micros.fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock, forward or back; the monotonic side does not move.
+    /// Steps the wall clock forward or backward. The monotonic side does not change.
     pub fn set_wall(&self, wall: WallTime) {
         self.wall_micros.store(wall.micros_since_unix_epoch(), Ordering::Relaxed);
     }

@@ -1,11 +1,12 @@
-//! The outside world as traits: [`Fs`] and [`File`] with the durability of each call, [`Clock`].
+//! The outside world as traits: [`Fs`] and [`File`] with the durability of each call, and
+//! [`Clock`].
 //!
-//! **Promise.** Code written against these traits runs unchanged on a real disk ([`OsFs`]), in memory with
-//! crashes ([`MemFs`]) and under injected faults ([`FaultFs`]). What a trait method promises to survive, the
-//! in-memory file system keeps through [`MemFs::crash`], and *only* that.
+//! **Promise.** Code written against these traits runs unchanged on a real disk ([`OsFs`]), in
+//! memory with crashes ([`MemFs`]) and under injected faults ([`FaultFs`]). [`MemFs::crash`] keeps
+//! exactly the data that a trait method promises to be durable, and nothing else with certainty.
 //!
-//! **Caveats.** A file system that lies about `fdatasync` is not modelled. Reads are positional: there is no
-//! cursor to share.
+//! **Caveats.** A file system that lies about `fdatasync` is not modelled. Reads are positional: no
+//! cursor is shared.
 
 #![warn(missing_docs)]
 
@@ -24,12 +25,12 @@ pub use os::{OsClock, OsFs};
 
 use std::sync::Arc;
 
-/// A file system and a clock: all that the engine needs of the world.
+/// A file system and a clock: the engine's whole environment.
 #[derive(Clone)]
 pub struct Env {
-    /// Where files live.
+    /// The file system.
     pub fs: Arc<dyn Fs>,
-    /// What time it is.
+    /// The wall clock and the monotonic clock.
     pub clock: Arc<dyn Clock>,
 }
 

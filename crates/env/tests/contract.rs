@@ -1,4 +1,4 @@
-//! What every file system does while all is well: one suite, run on the real one and on the one in memory.
+//! The contract of file systems without faults: one suite for the real one and the one in memory.
 
 use env::{Fs, MemFs, OpenMode, OsFs};
 use std::io::{ErrorKind, IoSlice};
@@ -30,7 +30,7 @@ fn error_kind<T>(result: std::io::Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn a_mode_of_opening_says_what_must_be_there() {
+fn the_open_mode_decides_whether_the_file_must_exist() {
     on_every_file_system(|fs, root| {
         let path = root.join("file");
         assert_eq!(error_kind(fs.open(&path, OpenMode::Read)), ErrorKind::NotFound);
@@ -92,7 +92,8 @@ fn a_read_that_does_not_wait_gives_all_or_nothing() {
                 assert_eq!(buf[..read], bytes[offset as usize..][..read]);
             }
         }
-        // Where the file system answers from memory at all, the end of the file needs no waiting either.
+        // A file system that supports reads without waiting reports the end of the file without
+        // waiting too.
         if file.read_at_nowait(&mut [0; 10], 19_990).unwrap().is_some() {
             assert_eq!(file.read_at_nowait(&mut [0; 50], 19_990).unwrap(), Some(10));
         }
@@ -178,7 +179,7 @@ fn directories_are_made_listed_and_synced() {
 }
 
 #[test]
-fn a_directory_is_renamed_with_what_is_in_it() {
+fn a_directory_is_renamed_with_its_contents() {
     on_every_file_system(|fs, root| {
         fs.create_dir_all(&root.join("old/below")).unwrap();
         write(fs, &root.join("old/below/file"), b"abc");
@@ -231,7 +232,7 @@ fn a_file_is_removed_by_its_own_call_only() {
 }
 
 #[test]
-fn what_a_symbolic_link_leads_to_is_not_removed_with_the_link() {
+fn the_target_of_a_removed_symbolic_link_stays() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let fs: &dyn Fs = &OsFs::new();

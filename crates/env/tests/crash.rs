@@ -1,4 +1,4 @@
-//! What the disk in memory keeps, and may lose, when its power fails.
+//! The data that the disk in memory keeps, and the data that it may lose, when its power fails.
 
 use env::{File, Fs, MemFs, OpenMode};
 use proptest::prelude::*;
@@ -23,12 +23,12 @@ fn rename(fs: &MemFs, from: &str, to: &str) {
     fs.rename(Path::new(from), Path::new(to)).unwrap();
 }
 
-/// The disks that power loss makes of this one.
+/// The disks that result from a power loss, one per seed.
 fn crashes(fs: &MemFs) -> impl Iterator<Item = MemFs> {
     (0..SEEDS).map(|seed| fs.crash(&mut Rng::new(seed)))
 }
 
-/// Everything that a disk shows.
+/// All paths and contents of a disk.
 fn image(fs: &MemFs) -> Vec<(String, Vec<u8>)> {
     let files = fs.file_names().into_iter();
     files.map(|path| (path.display().to_string(), fs.read_file(&path).unwrap())).collect()
@@ -43,7 +43,7 @@ fn files(pairs: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_was_synced_survives() {
+fn synced_bytes_survive() {
     let fs = MemFs::new();
     fs.write_file("/a/b/file", b"synced").unwrap();
     assert_eq!(images(&fs), BTreeSet::from([files(&[("/a/b/file", b"synced")])]));
@@ -342,8 +342,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A byte after the crash is one it had since the last sync, or the zero that an unsynced cut or an
-    /// unwritten length leaves. Without unsynced changes there is no choice.
+    /// After a crash, each byte is one that it had since the last sync, or a zero of an unsynced
+    /// truncation or extension. Without unsynced changes, the content is unique.
     #[test]
     fn every_byte_after_a_crash_was_there_since_the_last_sync(steps in steps(), seed: u64) {
         let fs = MemFs::new();
@@ -377,14 +377,15 @@ proptest! {
             prop_assert_eq!(&after, &since_sync[0]);
         }
         for (at, byte) in after.iter().enumerate() {
-            // Zeros appear where a length came or went; elsewhere a byte has a history.
+            // Zeros appear where the length changed; elsewhere a byte has one of its earlier
+            // values.
             let length_changed = since_sync.iter().any(|then| then.len() <= at);
             let known = since_sync.iter().any(|then| then.get(at) == Some(byte));
             prop_assert!(known || (*byte == 0 && length_changed), "byte {at} is {byte}");
         }
     }
 
-    /// The same seed gives the same disk, and what is left after a crash is durable.
+    /// The same seed gives the same disk, and the content after a crash is durable.
     #[test]
     fn a_crash_is_repeatable_and_final(steps in steps(), seed: u64) {
         let fs = MemFs::new();

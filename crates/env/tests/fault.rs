@@ -1,4 +1,4 @@
-//! Faults strike where the plan says, and leave the disk as promised.
+//! Faults occur where the plan injects them, and leave the disk in the promised state.
 
 use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::io::{self, ErrorKind, IoSlice};
@@ -17,7 +17,7 @@ fn with(plan: FaultPlan) -> (MemFs, FaultFs) {
     (disk.clone(), FaultFs::new(Arc::new(disk), plan))
 }
 
-/// Uses every call once, 18 in all.
+/// Makes each of the 18 calls once.
 fn use_everything(fs: &dyn Fs) -> io::Result<()> {
     fs.create_dir_all(path("/dir/empty"))?;
     let lock = fs.lock(path("/LOCK"))?;
@@ -153,7 +153,7 @@ fn a_rename_is_found_by_either_name() {
 }
 
 #[test]
-fn a_bit_flips_in_what_is_read_and_not_on_the_disk() {
+fn a_bit_flips_in_the_returned_bytes_and_not_on_the_disk() {
     let plan = FaultPlan::fail(OperationMatch::kind(OperationKind::Read).sticky(), Fault::FlipBit { bit: 9 });
     let (disk, fs) = with(plan);
     disk.write_file("/file", &[0; 3]).unwrap();
@@ -198,7 +198,8 @@ fn lose(kind: OperationKind, seed: u64) -> FaultPlan {
     FaultPlan::fail(OperationMatch::kind(kind), Fault::LoseUnsynced { errno: libc::ENOSPC, seed })
 }
 
-/// What a crash leaves of a file whose first sync lost its bytes and whose second one succeeded.
+/// Loses the bytes of a first sync, then succeeds with a second sync. Returns the file's content
+/// after a power loss, and the content that a new process reads after an eviction.
 fn after_a_lost_sync(seed: u64, again: impl Fn(&dyn env::File)) -> (Vec<u8>, Vec<u8>) {
     let (disk, fs) = with(FaultPlan::none());
     disk.write_file("/file", &[0; 8192]).unwrap();
@@ -242,12 +243,12 @@ fn a_length_is_not_lost_with_the_bytes() {
 }
 
 #[test]
-fn a_failed_writeback_is_told_by_the_next_sync_and_not_again() {
+fn the_next_sync_reports_a_failed_writeback_once() {
     let (disk, fs) = with(FaultPlan::none());
     disk.write_file("/file", &[0; 3]).unwrap();
     let file = fs.open(path("/file"), OpenMode::ReadWrite).unwrap();
     file.write_at(&[1; 3], 0).unwrap();
-    // The seed loses everything.
+    // This seed loses all unsynced bytes.
     let seed = (0..).find(|seed| after_a_lost_sync(*seed, |_| {}).0 == [0; 8192]).unwrap();
     fs.set_plan(lose(OperationKind::StartWriteback, seed));
     file.start_writeback(0, 3).unwrap();

@@ -1,14 +1,16 @@
-//! What the fuzz targets run.
+//! The fuzz targets, their seeds, and the repair of checksums.
 //!
-//! **Promise.** Each [`Target`] is a function of bytes that returns, whatever the bytes are. It panics when the code that
-//! it runs does, or breaks a property that the target checks.
+//! **Promise.** Each [`Target`] is a function that returns for any input. It panics if the code
+//! under test panics or violates a property that the target checks.
 //!
-//! **Mechanism.** libFuzzer calls the targets from `fuzz/`, with nightly Rust and `cargo-fuzz`. `cargo test` calls
-//! them with their seeds, with mutations of the seeds and with random bytes ([`mutate`]), so that no target rots where
-//! there is no fuzzer. Seeds are made by the product: valid inputs of every format.
+//! **Mechanism.** libFuzzer calls the targets from `fuzz/`, with nightly Rust and `cargo-fuzz`.
+//! `cargo test` calls them with their seeds, with mutations of the seeds and with random bytes
+//! ([`mutate`]), so that targets stay correct without a fuzzer. The product's own encoders make the
+//! seeds: valid inputs of every format.
 //!
-//! A format with checksums is fuzzed twice: as the bytes are, and after [`repair`] has made the checksums match. Without
-//! the repair a mutation ends at the first checksum, and what is behind it is never reached.
+//! A format with checksums is fuzzed twice: with the bytes as they are, and after [`repair`] has
+//! corrected the checksums. Without the repair, a mutation fails at the first checksum and never
+//! reaches the code behind it.
 
 pub mod mutate;
 pub mod repair;
@@ -17,11 +19,11 @@ pub mod targets;
 /// A fuzz target.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, also of its file in `fuzz/fuzz_targets`.
+    /// Name of the target and of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
     /// Runs one input.
     pub run: fn(&[u8]),
-    /// Inputs to begin with.
+    /// The initial corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! `fuzzing seeds DIR`: writes the seeds of each target to a directory of its name, as libFuzzer reads them.
-//! `fuzzing run TARGET FILE`: runs one input, without a fuzzer.
+//! Commands: `fuzzing seeds DIR` writes the seeds of each target to a directory of its name, as
+//! libFuzzer reads them. `fuzzing run TARGET FILE` runs one input without a fuzzer.
 
 use fuzzing::TARGETS;
 use std::io;

@@ -1,20 +1,20 @@
-//! Mutations of inputs, for where no fuzzer is.
+//! Mutations of inputs, for runs without a fuzzer.
 
 use stdx::Rng;
 
-/// The longest input that random bytes make.
+/// Maximum length of a random input, in bytes.
 const RANDOM_BYTES_MAX: u64 = 300;
-/// Numbers at which code changes its mind.
+/// Boundary values of bytes.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Up to some hundred random bytes.
+/// Returns up to [`RANDOM_BYTES_MAX`] random bytes.
 pub fn random(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; rng.below(RANDOM_BYTES_MAX) as usize];
     rng.fill(&mut bytes);
     bytes
 }
 
-/// `seed` with some changes.
+/// Returns `seed` with random changes.
 pub fn mutated(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..1 + rng.below(6) {

@@ -4,14 +4,14 @@ use fuzzing::{TARGETS, Target, mutate, repair, targets};
 use stdx::Rng;
 
 const MUTATIONS: usize = 1_500;
-/// Scripts of the engine take longer than any other input.
+/// Fewer for the engine: its scripts take longer than other inputs.
 const MUTATIONS_OF_ENGINE: usize = 60;
 
 fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// Runs an input; one at which the target panics is printed first.
+/// Runs an input. Prints it before a panic of the target.
 fn run(target: &Target, input: &[u8]) {
     let outcome = std::panic::catch_unwind(|| (target.run)(input));
     if let Err(panic) = outcome {
@@ -44,7 +44,7 @@ fn a_repair_leaves_a_valid_file_as_it_is() {
         engine::sstable::check_bytes(&table).expect("a table");
     }
     for manifest in targets::files::manifest_seeds() {
-        // The mark ends a manifest: what was preallocated behind it is none of its frames.
+        // The mark ends a manifest: the preallocated bytes after it are no frames.
         assert!(repair::manifest(&manifest) == manifest);
         engine::manifest::check_bytes(&manifest).expect("a manifest");
     }
@@ -64,7 +64,7 @@ fn a_repair_reaches_behind_the_checksums() {
         bytes
     };
     let tables = targets::files::table_seeds();
-    // In a value of the first data block: only its checksum tells.
+    // A byte in a value of the first data block: only the block's checksum detects the change.
     let table = flipped(&tables[1], 24 + 200);
     assert!(engine::sstable::check_bytes(&table).is_err());
     let repaired = engine::sstable::check_bytes(&repair::table(&table));

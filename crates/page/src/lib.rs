@@ -1,13 +1,15 @@
-//! Pages that need no network: each is one file, readable in light and dark, wide and narrow, and all look alike.
+//! HTML pages of one file each, without network access, in one style for light and dark mode and
+//! for any width.
 //!
-//! **Promise.** What comes from outside is shown, never obeyed, if it went through [`escape`] or [`json`].
+//! **Promise.** Untrusted text that passes through [`escape`] or [`json`] is displayed, and never
+//! interpreted as markup or script.
 
 #![warn(missing_docs)]
 
 const SHELL: &str = include_str!("shell.html");
 const LOOK: &str = include_str!("look.css");
 
-/// A page with this title. `style` comes behind the common one; `body` is HTML.
+/// Returns a page with this title. `style` follows the common style sheet; `body` is HTML.
 pub fn page(title: &str, style: &str, body: &str) -> String {
     let parts = [
         ("title", escape(title)),
@@ -18,10 +20,11 @@ pub fn page(title: &str, style: &str, body: &str) -> String {
     fill(SHELL, &parts)
 }
 
-/// Puts the parts in the places of a template, `{{name}}` each. What was put in is not looked at again.
+/// Replaces each placeholder `{{name}}` of a template by its part. Placeholders in the parts are
+/// not replaced.
 ///
 /// # Panics
-/// When a place is not closed or has no part.
+/// If a placeholder is not closed or has no part.
 pub fn fill(template: &str, parts: &[(&str, String)]) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -35,12 +38,12 @@ pub fn fill(template: &str, parts: &[(&str, String)]) -> String {
     out + rest
 }
 
-/// Text as it may stand in HTML or SVG, between elements and in attributes.
+/// Escapes text for HTML and SVG, in elements and in attributes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// JSON as it may stand in a script element: nothing in a string may end it.
+/// Escapes JSON for a script element, so that no string in it can end the element.
 pub fn json(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
@@ -50,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_not_looked_at_again() {
+    fn substituted_text_is_not_expanded_again() {
         let filled = fill("<{{a}}|{{b}}>", &[("a", "{{b}}".to_owned()), ("b", "1".to_owned())]);
         assert_eq!(filled, "<{{b}}|1>");
     }

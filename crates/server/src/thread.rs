@@ -159,7 +159,7 @@ impl ThreadHandle {
                 Err(error) => started.send(Err(error)).expect("whoever starts a thread waits for it"),
                 Ok(runtime) => {
                     started.send(Ok(())).expect("whoever starts a thread waits for it");
-                    if let Err(error) = env::os_process::prefer_short_turns() {
+                    if let Err(error) = env::os_process::prefer_short_time_slices() {
                         tracing::debug!(%error, "an I/O thread takes turns like any other");
                     }
                     runtime.block_on(run(number, process, runtime_load, inbox));

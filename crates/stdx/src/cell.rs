@@ -1,22 +1,24 @@
-//! Cells: what a key holds at one version.
+//! Cells: the value or tombstone of a key at one version.
 //!
-//! **Promise.** Of any two cells of a key, [`CellRef::supersedes`] chooses the same one on every node and in
-//! whatever order they are compared, so replicas that have seen the same cells hold the same one.
+//! **Promise.** Of any two cells of a key, [`CellRef::supersedes`] chooses the same one on every
+//! node and in any order of comparison. So replicas that received the same cells store the same
+//! one.
 //!
-//! **Mechanism.** The greater version wins. Equal versions with different contents come only from a broken
-//! clock or from an expired value beside the *expiry tombstone* that compaction made of it. Of equal versions
-//! a delete wins over a value, and a value over an expiry tombstone; then the greater bytes win, then the later
-//! expiry, then the greater replica count. This is a total order, so merging by it is commutative and associative.
+//! **Mechanism.** The greater version wins. Equal versions with different contents have two causes:
+//! a broken clock, and an expired value beside the *expiry tombstone* that compaction made of it.
+//! Among equal versions a delete wins over a value, and a value over an expiry tombstone. Then the
+//! greater bytes win, then the later expiry, then the greater replica count. This is a total order,
+//! so merging by it is commutative and associative.
 //!
-//! An expiry tombstone is a tombstone with an expiry. It loses to the value it was made of, because the node
-//! that made it may have had a wrong clock: whether that value is shown is decided by the clock of the reader's
-//! coordinator, not by whichever node compacted first.
+//! An expiry tombstone is a tombstone with an expiry. It loses to its original value, because the
+//! node that made it may have had a wrong clock. So the clock of the reader's coordinator decides
+//! whether the value is visible, and not the node that compacted first.
 
 use crate::{Version, WallTime};
 use bytes::Bytes;
 use std::cmp::Ordering;
 
-/// Whether a cell holds a value or records a delete.
+/// The kind of a cell: a value or a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CellKind {
@@ -26,23 +28,24 @@ pub enum CellKind {
     Tombstone = 1,
 }
 
-/// All of a cell but its bytes.
+/// A cell without its value bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellMeta {
     /// The version of the write.
     pub version: Version,
     /// Value or tombstone.
     pub kind: CellKind,
-    /// From this time on the value counts as deleted. A tombstone has one only if compaction made it of an
-    /// expired value: then it is the expiry of that value.
+    /// The time from which the value counts as deleted. Among tombstones, only an expiry tombstone
+    /// has one: the expiry of its original value.
     pub expires_at: Option<WallTime>,
-    /// `from` of the write: how many nodes hold the key. At least 1.
+    /// The `from` of the write: the number of nodes that hold the key. At least 1.
     pub from: u8,
 }
 
 impl CellMeta {
-    /// Version, then the precedence of cells of one version: expiry tombstone 0, value 1, delete 2. Of two cells of a
-    /// key, the one with the greater rank supersedes the other. Cells of equal rank are ordered by their values.
+    /// The version, then the precedence among cells of one version: expiry tombstone 0, value 1,
+    /// delete 2. Of two cells of a key, the one with the greater rank supersedes the other. Cells
+    /// of equal rank are ordered by their values.
     #[inline]
     pub const fn rank(&self) -> (Version, u8) {
         let precedence = match (self.kind, self.expires_at) {
@@ -63,20 +66,22 @@ impl CellMeta {
         Self { version, kind: CellKind::Tombstone, expires_at: None, from }
     }
 
-    /// The expiry tombstone that compaction makes of an expired value: its version, without its bytes.
+    /// Returns the expiry tombstone that compaction makes of an expired value: its version, without
+    /// its bytes.
     pub const fn buried(self) -> Self {
         Self { kind: CellKind::Tombstone, ..self }
     }
 
-    /// Whether a reader at `wall` sees a value: not a tombstone, not expired.
+    /// Whether the cell is a value that is not expired at `wall`.
     pub fn is_live_at(&self, wall: WallTime) -> bool {
         self.kind == CellKind::Value && self.expires_at.is_none_or(|expires_at| wall < expires_at)
     }
 
-    /// From when on the cell is dead, and its grace period counts: the time of a delete, the expiry of a
-    /// value. `None` for a value without expiry.
+    /// The time from which the cell is dead, which begins its grace period: the time of a delete,
+    /// or the expiry of a value. `None` for a value without expiry.
     ///
-    /// Never before the time of the version: a write with an expiry in the past is still news to the replicas.
+    /// It is never before the time of the version, because a write with an expiry in the past is
+    /// still unknown to other replicas.
     pub fn dead_from(&self) -> Option<WallTime> {
         let written = self.version.hlc.wall();
         match (self.kind, self.expires_at) {
@@ -107,14 +112,14 @@ impl Cell {
         Self { meta: CellMeta::tombstone(version, from), value: Bytes::new() }
     }
 
-    /// This cell, for the greater of its own `from` and this one.
+    /// Returns this cell with the greater of its own `from` and this one.
     #[must_use]
     pub fn with_from_of_at_least(mut self, from: u8) -> Self {
         self.meta.from = self.meta.from.max(from);
         self
     }
 
-    /// This cell, borrowed.
+    /// Borrows this cell.
     pub fn as_ref(&self) -> CellRef<'_> {
         CellRef { meta: self.meta, value: &self.value }
     }
@@ -130,12 +135,12 @@ pub struct CellRef<'a> {
 }
 
 impl CellRef<'_> {
-    /// A copy that owns its bytes.
+    /// Copies this cell with its bytes.
     pub fn to_cell(self) -> Cell {
         Cell { meta: self.meta, value: Bytes::copy_from_slice(self.value) }
     }
 
-    /// Whether this cell hides `other`, a cell of the same key. False for equal cells.
+    /// Whether this cell replaces `other`, a cell of the same key. False for equal cells.
     pub fn supersedes(&self, other: &CellRef<'_>) -> bool {
         self.order(other) == Ordering::Greater
     }
@@ -148,7 +153,7 @@ impl CellRef<'_> {
     }
 }
 
-/// No expiry is the latest expiry.
+/// Orders expiries. A missing expiry is the latest.
 fn expiry_rank(cell: &CellRef<'_>) -> u64 {
     cell.meta.expires_at.map_or(u64::MAX, WallTime::micros_since_unix_epoch)
 }
@@ -178,7 +183,8 @@ mod tests {
         }
     }
 
-    /// Cells of two versions: deletes, expiry tombstones and values of every expiry and replica count.
+    /// Cells of two versions: deletes, expiry tombstones, and values of every expiry and replica
+    /// count.
     fn all_cells() -> Vec<Cell> {
         let expiries = [None, Some(5), Some(6)].map(|at| at.map(WallTime::from_micros_since_unix_epoch));
         let mut cells = Vec::new();

@@ -1,44 +1,46 @@
 //! Steps of the wall clock, measured against the monotonic clock.
 //!
-//! **Promise.** [`ClockAnchor::step`] is how far the wall clock has moved since the anchor was set, beyond the time
-//! that the monotonic clock measured: zero for a steady clock, positive after a step forward, negative after a step
-//! back.
+//! **Promise.** [`ClockAnchor::step`] is the change of the wall clock since the anchor was set,
+//! minus the time that the monotonic clock measured. It is zero for a steady clock, positive after
+//! a step forward, and negative after a step back.
 //!
-//! **Mechanism.** The anchor keeps one reading of both clocks. A later reading of the wall clock is compared with the
-//! anchor's wall time plus the monotonic time between the two readings.
+//! **Mechanism.** The anchor keeps one reading of both clocks. A later reading of the wall clock is
+//! compared with the anchor's wall time plus the monotonic time between the two readings.
 //!
-//! **Caveats.** A slow drift adds up like a step, so the owner of an anchor sets it again whenever it has reason to
-//! believe the wall clock. The monotonic clock of Linux stands still while a machine is suspended: a suspension
-//! appears as a step forward.
+//! **Caveats.** A slow drift accumulates like a step. So the owner of an anchor sets it again
+//! whenever it has reason to trust the wall clock. The monotonic clock of Linux stops while a
+//! machine is suspended, so a suspension appears as a step forward.
 
 use crate::{Instant, Now, WallTime, nanos};
 
-/// One reading of both clocks, which later readings are compared with.
+/// A reading of both clocks, with which later readings are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAnchor {
     at: Now,
 }
 
 impl ClockAnchor {
-    /// An anchor at this reading of the clocks.
+    /// Creates an anchor at this reading of the clocks.
     pub const fn new(now: Now) -> Self {
         Self { at: now }
     }
 
-    /// The wall time that a clock without a step would show at `now`.
+    /// The wall time that a clock without steps would show at `now`.
     pub fn expected_wall(&self, now: Now) -> WallTime {
         self.at.wall.saturating_add_micros(nanos(now.mono - self.at.mono) / 1_000)
     }
 
-    /// The wall time that a clock without a step showed when the monotonic clock was at zero. It stands for the whole
-    /// anchor, to the microsecond: an anchor at `Instant::ZERO` with this wall time measures the same steps. A wall
-    /// clock that showed less than the monotonic one gives the Unix epoch.
+    /// The wall time that a clock without steps showed when the monotonic clock was at zero. It
+    /// represents the whole anchor, to the microsecond: an anchor at `Instant::ZERO` with this wall
+    /// time measures the same steps. If the wall clock showed less than the monotonic clock, it is
+    /// the Unix epoch.
     pub fn wall_at_zero(&self) -> WallTime {
         let micros = nanos(self.at.mono - Instant::ZERO) / 1_000;
         WallTime::from_micros_since_unix_epoch(self.at.wall.micros_since_unix_epoch().saturating_sub(micros))
     }
 
-    /// The step of the wall clock since the anchor was set, in microseconds: positive forward, negative back.
+    /// The step of the wall clock since the anchor was set, in microseconds: positive forward,
+    /// negative back.
     pub fn step(&self, now: Now) -> i64 {
         let shown = i128::from(now.wall.micros_since_unix_epoch());
         let expected = i128::from(self.expected_wall(now).micros_since_unix_epoch());

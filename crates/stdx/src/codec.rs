@@ -1,7 +1,7 @@
-//! Integers to and from bytes: little-endian fixed widths and LEB128 varints.
+//! Integers to and from bytes: little-endian with fixed widths, and LEB128 varints.
 //!
-//! Writers append to a `Vec<u8>`; a [`Reader`] walks a slice that came from outside and so never panics: what
-//! does not fit is [`Truncated`].
+//! Writers append to a `Vec<u8>`. A [`Reader`] reads a slice of untrusted bytes, so it never
+//! panics: an incomplete value is [`Truncated`].
 
 use crate::{Hlc, NodeTag, Version};
 use std::fmt;
@@ -21,7 +21,8 @@ impl fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-/// Appends `value` as a varint: 7 bits a byte, least first, the high bit set on all but the last.
+/// Appends `value` as a varint: 7 bits per byte, least significant first. The high bit is set in
+/// all bytes but the last.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -47,32 +48,32 @@ pub fn put_version(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(&version.to_bytes());
 }
 
-/// Walks a slice of bytes from outside.
+/// Reads a slice of untrusted bytes from its start to its end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What was not read yet.
+    /// The bytes that are not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether all was read.
+    /// Whether all bytes are read.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     ///
     /// # Errors
-    /// [`Truncated`] when fewer are left, as for every method below.
+    /// [`Truncated`] if fewer bytes are left, as for all methods below.
     #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Truncated> {
         let (head, rest) = self.rest.split_at_checked(len).ok_or(Truncated)?;
@@ -80,7 +81,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Truncated)?;
@@ -88,31 +89,31 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Two bytes, little-endian.
+    /// Reads two bytes, little-endian.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Four bytes, little-endian.
+    /// Reads four bytes, little-endian.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A varint.
+    /// Reads a varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Truncated> {
         let mut value = 0u64;
@@ -130,20 +131,20 @@ impl<'a> Reader<'a> {
         Err(Truncated)
     }
 
-    /// A varint that counts bytes in memory.
+    /// Reads a varint that is a number of bytes in memory.
     #[inline]
     pub fn varint_len(&mut self) -> Result<usize, Truncated> {
         usize::try_from(self.varint()?).map_err(|_| Truncated)
     }
 
-    /// A varint length, then that many bytes.
+    /// Reads a varint length, then that number of bytes.
     #[inline]
     pub fn length_prefixed(&mut self) -> Result<&'a [u8], Truncated> {
         let len = self.varint_len()?;
         self.bytes(len)
     }
 
-    /// A version in its binary form.
+    /// Reads a version in its binary form.
     #[inline]
     pub fn version(&mut self) -> Result<Version, Truncated> {
         let bits = u128::from_be_bytes(self.array()?);

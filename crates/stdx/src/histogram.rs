@@ -1,73 +1,77 @@
-//! Counts of values by size, cheap enough for the way of every request.
+//! Histograms of values, cheap enough for the path of every request.
 //!
-//! **Promise.** Recording costs a few nanoseconds, allocates nothing, never waits and never fails. What was
-//! recorded is known again with a relative error of at most one eighth: a bucket's upper bound is at most 9/8
-//! of the least value in it. Histograms add up exactly, so each thread can have its own.
+//! **Promise.** Recording costs a few nanoseconds, allocates nothing, never waits and never fails.
+//! A recorded value is known with a relative error of at most one eighth: a bucket's upper bound is
+//! at most 9/8 of its least value. Sums of histograms are exact, so each thread can have its own.
 //!
-//! **Mechanism.** Log-linear buckets, as in HdrHistogram: up to 8 each whole number has its own, above that
-//! every power of two is cut into eight of one width. A bucket holds the values above the bound of the one
-//! before it, up to *and including* its own bound: a count of all values "at most `le`", which is what
-//! Prometheus wants, is exact for every bound in [`Snapshot::bounds`], and every power of two up to
-//! [`Histogram::TRACKED_MAX`] is one. Values are whole numbers of whatever the owner says: nanoseconds, bytes,
-//! items. Zero counts with one.
+//! **Mechanism.** Log-linear buckets, as in HdrHistogram. Each whole number up to 8 has its own
+//! bucket. Each greater power of two is divided into eight buckets of equal width. A bucket holds
+//! the values above the bound of the previous bucket, up to *and including* its own bound. So a
+//! count of all values "at most `le`", as Prometheus requires, is exact for every bound in
+//! [`Snapshot::bounds`]. Every power of two up to [`Histogram::TRACKED_MAX`] is a bound. Values are
+//! whole numbers in a unit that the owner chooses: nanoseconds, bytes, items. Zero counts in the
+//! bucket of one.
 //!
 //! There are two ways to record. [`Histogram::record`] is for histograms that threads share.
-//! [`Histogram::record_alone`] is for those that one thread alone writes: without the locked instructions of the
-//! former. Reading is possible at any time, by anyone.
+//! [`Histogram::record_alone`] is for histograms with a single writer: it avoids atomic
+//! read-modify-write instructions. Any thread may read at any time.
 //!
-//! **Caveats.** A snapshot that is taken while others record may have a value in its sum and not yet in its
-//! count, or the other way round. Values above [`Histogram::TRACKED_MAX`] are counted, but not told apart. The
-//! sum wraps at 2^64: for nanoseconds that is 584 years of waiting. A histogram takes about 2.6 KB.
+//! **Caveats.** A snapshot that is taken while other threads record may include a value in its sum
+//! and not in its count, or the reverse. Values above [`Histogram::TRACKED_MAX`] are counted in one
+//! bucket. The sum wraps at 2^64: for nanoseconds, that is 584 years. A histogram takes about 2.6
+//! KB.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets for each power of two: 2 to this.
+/// Binary logarithm of the number of buckets per power of two.
 const PART_BITS: u32 = 3;
 const PARTS: usize = 1 << PART_BITS;
-/// The greatest value that is told apart is 2 to this.
+/// Binary logarithm of [`Histogram::TRACKED_MAX`].
 const TRACKED_BITS: u32 = 42;
-/// The buckets of values up to `TRACKED_MAX`, and the one for all above.
+/// The number of buckets: those of values up to `TRACKED_MAX`, and one for all greater values.
 const BUCKETS: usize = (TRACKED_BITS - PART_BITS + 1) as usize * PARTS + 1;
 const BUCKET_ABOVE: usize = BUCKETS - 1;
 
-/// Counts of recorded values by size; see the [module](self).
+/// A histogram of recorded values.
 pub struct Histogram {
     counts: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// The greatest value that is told from greater ones: 2^42, as nanoseconds 73 minutes, as bytes 4 TiB.
+    /// The greatest value with a bucket of bounded width: 2^42, which is 73 minutes in nanoseconds,
+    /// or 4 TiB in bytes.
     pub const TRACKED_MAX: u64 = 1 << TRACKED_BITS;
 
-    /// One that holds nothing.
+    /// Creates an empty histogram.
     pub const fn new() -> Self {
         Self { counts: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Records `value`. Any number of threads may do so at once.
+    /// Records `value`. Threads may call it concurrently.
     #[inline]
     pub fn record(&self, value: u64) {
         self.counts[bucket_of(value)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Records `value`, for the only thread that records here. If others did at the same time, values would be
-    /// lost; nothing worse.
+    /// Records `value`; for histograms with a single writing thread. Concurrent writers would lose
+    /// values, with no other harm.
     #[inline]
     pub fn record_alone(&self, value: u64) {
         add_alone(&self.counts[bucket_of(value)], 1);
         add_alone(&self.sum, value);
     }
 
-    /// What was recorded up to now.
+    /// Returns the values recorded until now.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         self.add_to(&mut snapshot);
         snapshot
     }
 
-    /// Adds what was recorded up to now to `snapshot`: for the sum of many, without a snapshot of each.
+    /// Adds the values recorded until now to `snapshot`. It sums many histograms without a snapshot
+    /// of each.
     pub fn add_to(&self, snapshot: &mut Snapshot) {
         for (into, count) in snapshot.counts.iter_mut().zip(&self.counts) {
             *into += count.load(Ordering::Relaxed);
@@ -88,7 +92,7 @@ impl std::fmt::Debug for Histogram {
     }
 }
 
-/// What histograms held at some moment.
+/// The counts of one or more histograms at one moment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     counts: Box<[u64; BUCKETS]>,
@@ -96,17 +100,17 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many values were recorded.
+    /// The number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All values together, modulo 2^64.
+    /// The sum of all values, modulo 2^64.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Adds what `other` holds.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (into, count) in self.counts.iter_mut().zip(other.counts.iter()) {
             *into += count;
@@ -114,16 +118,16 @@ impl Snapshot {
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// How many values are at most `bound`: exactly, when it is one of [`Snapshot::bounds`], else those up to
-    /// the next one below.
+    /// The number of values that are at most `bound`. Exact if `bound` is one of
+    /// [`Snapshot::bounds`]; otherwise the count up to the next lower bound.
     pub fn count_up_to(&self, bound: u64) -> u64 {
         let whole = BUCKET_ABOVE.min(bucket_of(bound.saturating_add(1)));
         self.counts[..whole].iter().sum()
     }
 
-    /// The least bound that at least this part of the values, from 0.0 to 1.0, does not exceed: the true
-    /// quantile or up to one eighth more. [`u64::MAX`] when the quantile is above [`Histogram::TRACKED_MAX`], 0
-    /// when nothing was recorded.
+    /// A quantile: the least bound that at least this fraction of the values, from 0.0 to 1.0, does
+    /// not exceed. It is the true quantile or up to one eighth more. [`u64::MAX`] if the quantile
+    /// is above [`Histogram::TRACKED_MAX`], and 0 if no value was recorded.
     pub fn quantile(&self, part: f64) -> u64 {
         let count = self.count();
         if count == 0 {
@@ -139,7 +143,7 @@ impl Snapshot {
         if bucket == BUCKET_ABOVE { u64::MAX } else { bound_of(bucket) }
     }
 
-    /// The bounds of all buckets, ascending, the last being [`Histogram::TRACKED_MAX`].
+    /// The bounds of all buckets, ascending. The last is [`Histogram::TRACKED_MAX`].
     pub fn bounds() -> impl Iterator<Item = u64> {
         (0..BUCKET_ABOVE).map(bound_of)
     }
@@ -163,8 +167,9 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// The bucket of a value. Buckets include their upper bound, so it is that of `value - 1` among buckets that
-/// include their lower one; there the leading bit and the three after it are the bucket.
+/// The bucket of a value. Buckets include their upper bound. So it is the bucket of `value - 1`
+/// among buckets that include their lower bound, which the leading bit and the next three bits
+/// select.
 #[inline]
 fn bucket_of(value: u64) -> usize {
     let below = value.saturating_sub(1).min(Histogram::TRACKED_MAX);
@@ -172,7 +177,7 @@ fn bucket_of(value: u64) -> usize {
     shift as usize * PARTS + (below >> shift) as usize
 }
 
-/// The greatest value in a bucket, which is not the one for all above.
+/// The greatest value of a bucket, except of the last one.
 fn bound_of(bucket: usize) -> u64 {
     let next = bucket + 1;
     if next < 2 * PARTS {
@@ -199,7 +204,7 @@ mod tests {
         histogram.snapshot()
     }
 
-    /// Values of every magnitude alike, also ones that are not told apart.
+    /// Values with uniformly distributed magnitudes, including values above `TRACKED_MAX`.
     fn value() -> impl Strategy<Value = u64> {
         (0..64u32, any::<u64>()).prop_map(|(shift, bits)| bits >> shift)
     }
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_great_is_counted_above_every_bound() {
+    fn a_value_above_the_tracked_maximum_is_counted_above_every_bound() {
         let snapshot = of(&[5, Histogram::TRACKED_MAX + 1, u64::MAX / 2]);
         assert_eq!(snapshot.count(), 3);
         assert_eq!(snapshot.count_up_to(Histogram::TRACKED_MAX), 1);

@@ -1,16 +1,17 @@
-//! The small vocabulary that every room of veche shares.
+//! Basic types that all crates of veche share.
 //!
-//! Nothing here does I/O, reads a clock, draws entropy or starts a thread; nothing here knows of keys on
-//! disk, of nodes or of HTTP. What is here is what two rooms must agree on to talk at all:
+//! This crate does no I/O, reads no clock, draws no entropy and starts no thread. It knows neither
+//! files nor nodes nor HTTP. It defines the types that crates exchange:
 //!
 //! * [`Version`] and [`Hlc`]: the order of writes within a key;
-//! * [`Cell`]: what a key holds at one version;
-//! * [`Instant`], [`WallTime`], [`Now`]: time as an argument; [`nanos`]: its spans as numbers;
-//! * [`ClockAnchor`]: steps of the wall clock against the monotonic one; [`SteadyWall`]: a clock that believes them late;
+//! * [`Cell`]: the value or tombstone of a key at one version;
+//! * [`Instant`], [`WallTime`], [`Now`]: time as an argument; [`nanos`]: durations as numbers;
+//! * [`ClockAnchor`]: steps of the wall clock against the monotonic clock; [`SteadyWall`]: a clock
+//!   that accepts them after a delay;
 //! * [`Rng`]: randomness as an argument;
 //! * [`codec`]: integers to and from bytes;
-//! * [`histogram`]: counts of values by size;
-//! * [`BoundedQueue`]: a queue that says no;
+//! * [`histogram`]: distributions of values;
+//! * [`BoundedQueue`]: a queue that refuses items when it is full;
 //! * [`shell_word`], [`shell_path`]: words for a shell line.
 
 mod cell;

@@ -1,20 +1,20 @@
-//! A queue with a bound.
+//! A bounded queue.
 
 use std::collections::VecDeque;
 
-/// A first-in, first-out queue that holds at most `limit` items and refuses the next.
+/// A first-in, first-out queue that holds at most `limit` items and refuses further ones.
 #[derive(Debug)]
 pub struct BoundedQueue<T> {
     items: VecDeque<T>,
     limit: usize,
 }
 
-/// The queue was full; the item comes back.
+/// The queue was full. Contains the refused item.
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueFull<T>(pub T);
 
 impl<T> BoundedQueue<T> {
-    /// An empty queue for at most `limit` items. It allocates as it grows.
+    /// Creates an empty queue for at most `limit` items. It allocates as it grows.
     pub const fn new(limit: usize) -> Self {
         Self { items: VecDeque::new(), limit }
     }
@@ -22,7 +22,7 @@ impl<T> BoundedQueue<T> {
     /// Appends `item`.
     ///
     /// # Errors
-    /// [`QueueFull`] with the item when `limit` items wait.
+    /// [`QueueFull`] with the item if the queue holds `limit` items.
     pub fn push(&mut self, item: T) -> Result<(), QueueFull<T>> {
         if self.items.len() == self.limit {
             return Err(QueueFull(item));
@@ -31,22 +31,22 @@ impl<T> BoundedQueue<T> {
         Ok(())
     }
 
-    /// Takes the oldest item.
+    /// Removes the oldest item.
     pub fn pop(&mut self) -> Option<T> {
         self.items.pop_front()
     }
 
-    /// Items that wait.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The most items that may wait.
+    /// The maximum number of items.
     pub const fn limit(&self) -> usize {
         self.limit
     }

@@ -1,8 +1,8 @@
 //! Randomness as an argument.
 //!
-//! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021), seeded by
-//! SplitMix64. The same seed gives the same numbers on every platform and in every release: traces of the
-//! simulator depend on it. Not for secrets.
+//! The generator is xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number
+//! generators", 2021), seeded by SplitMix64. The same seed gives the same numbers on every platform
+//! and in every release: traces of the simulator depend on it. It is unsuitable for secrets.
 
 /// A seeded generator.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The generator of this seed.
+    /// Creates the generator of this seed.
     pub fn new(seed: u64) -> Self {
         let mut x = seed;
         Self { state: std::array::from_fn(|_| split_mix(&mut x)) }
@@ -30,7 +30,7 @@ impl Rng {
     /// `bound / 2^64` is accepted.
     ///
     /// # Panics
-    /// When `bound` is 0.
+    /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below 0");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
@@ -53,7 +53,8 @@ impl Rng {
         }
     }
 
-    /// A generator of its own for a part of the whole, so that one part's draws do not move another's.
+    /// Creates an independent generator for one component, so that its draws do not affect those of
+    /// other components.
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
@@ -70,7 +71,8 @@ fn split_mix(x: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// First outputs of the reference implementation for the state that SplitMix64 makes of seed 0.
+    /// The first outputs of the reference implementation for the state that SplitMix64 derives from
+    /// seed 0.
     #[test]
     fn the_numbers_of_a_seed_never_change() {
         let mut rng = Rng::new(0);

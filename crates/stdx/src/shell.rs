@@ -1,18 +1,19 @@
-//! Words for a shell line that a person may paste.
+//! Words of a shell line that a person may paste.
 //!
-//! **Promise.** Every POSIX shell reads [`shell_word`] as exactly one word of these bytes, and it has no control character
-//! that a terminal would obey.
+//! **Promise.** Every POSIX shell reads [`shell_word`] as exactly one word of these bytes. It
+//! contains no control character that a terminal would obey.
 //!
-//! **Mechanism.** Plain words stay as they are. Others stand between single quotes. Those with control characters or
-//! bytes that are not UTF-8 are printed by the shell itself: `"$(printf '...')"` with octal escapes, since older shells
-//! take `$'...'` for a dollar sign and a quoted word.
+//! **Mechanism.** Words without special characters stay unchanged. Other words are put between
+//! single quotes. For control characters and bytes that are not UTF-8, the shell itself prints the
+//! word: `"$(printf '...')"` with octal escapes. Older shells misread `$'...'` as a dollar sign and
+//! a quoted word.
 //!
 //! **Caveats.** A shell drops line ends at the end of such a word.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// `bytes` as one word of a shell line.
+/// Returns `bytes` as one word of a shell line.
 pub fn shell_word(bytes: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
     match std::str::from_utf8(bytes) {
@@ -32,7 +33,7 @@ pub fn shell_word(bytes: &[u8]) -> String {
     }
 }
 
-/// `path` as one word of a shell line, which no command takes for a flag.
+/// Returns `path` as one word of a shell line, in a form that no command mistakes for a flag.
 pub fn shell_path(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.starts_with(b"-") { shell_word(&[b"./", bytes].concat()) } else { shell_word(bytes) }

@@ -1,52 +1,54 @@
-//! A wall clock whose steps forward are not believed at once.
+//! A wall clock that accepts steps forward after a delay.
 //!
-//! **Promise.** The time that [`SteadyWall::observe`] returns never runs ahead of the clock that is read. It follows
-//! that clock, but ignores a step forward of more than [`SteadyWall::STEP_MIN`] until the clock has kept the step for
-//! [`SteadyWall::HOLD`]. So work that cannot be undone, such as deleting what has expired, does not rely on a
-//! clock that was set wrong a moment ago. A step back is believed at once.
+//! **Promise.** The time that [`SteadyWall::observe`] returns is never ahead of the clock that is
+//! read. It follows that clock, but ignores a step forward of more than [`SteadyWall::STEP_MIN`]
+//! until the clock has kept the step for [`SteadyWall::HOLD`]. So irreversible work, such as the
+//! deletion of expired data, does not rely on a clock that was set wrong a moment ago. A step back
+//! is accepted immediately.
 //!
-//! **Mechanism.** Each reading is compared with the last one that was believed, by the monotonic clock
-//! ([`ClockAnchor`]). While a step is held, the returned time goes on from the last believed reading with the
-//! monotonic clock. A second step during the hold begins the hold anew.
+//! **Mechanism.** Each reading is compared with the last accepted one, by the monotonic clock
+//! ([`ClockAnchor`]). While a step is held, the returned time advances from the last accepted
+//! reading with the monotonic clock. A second step during the hold restarts the hold.
 //!
-//! **Caveats.** The first reading is believed. A step is noticed when the clock is read, so the owner reads it
-//! regularly. Steps of less than [`SteadyWall::STEP_MIN`] are believed at once, also repeated ones. A suspension of the
-//! machine appears as a step forward, and is held.
+//! **Caveats.** The first reading is accepted. A step is noticed when the clock is read, so the
+//! owner reads it regularly. Steps of less than [`SteadyWall::STEP_MIN`] are accepted immediately,
+//! even repeated ones. A suspension of the machine appears as a step forward, and is held.
 
 use crate::{ClockAnchor, Instant, Now, WallTime};
 use std::time::Duration;
 
-/// A wall clock, and how far it is believed.
+/// A filter for readings of a wall clock.
 #[derive(Clone, Debug)]
 pub struct SteadyWall {
-    /// The last reading that was believed.
-    believed: ClockAnchor,
+    /// The last accepted reading.
+    accepted: ClockAnchor,
     held: Option<HeldStep>,
 }
 
-/// A step forward that is not believed yet.
+/// A step forward that is not accepted yet.
 #[derive(Clone, Copy, Debug)]
 struct HeldStep {
     since: Instant,
-    /// The reading that began the hold.
+    /// The reading at the start of the hold.
     anchor: ClockAnchor,
 }
 
 impl SteadyWall {
-    /// Steps forward of up to this length are believed at once.
+    /// The maximum length of a step forward that is accepted immediately.
     pub const STEP_MIN: Duration = Duration::from_secs(10);
-    /// A step forward is believed when the clock has kept it for this time.
+    /// The time for which the clock must keep a longer step forward before it is accepted.
     pub const HOLD: Duration = Duration::from_secs(60 * 60);
 
-    /// Believes the reading `now`.
+    /// Accepts the reading `now`.
     pub const fn new(now: Now) -> Self {
-        Self { believed: ClockAnchor::new(now), held: None }
+        Self { accepted: ClockAnchor::new(now), held: None }
     }
 
-    /// Takes a reading of the clock, and returns the time that is believed; never later than `now.wall`.
+    /// Processes a reading of the clock, and returns the accepted time, which is never later than
+    /// `now.wall`.
     pub fn observe(&mut self, now: Now) -> WallTime {
         let is_step = |step: u64| step > Self::STEP_MIN.as_micros() as u64;
-        if !is_step(self.believed.step(now).max(0).unsigned_abs()) || self.is_kept(now) {
+        if !is_step(self.accepted.step(now).max(0).unsigned_abs()) || self.is_kept(now) {
             *self = Self::new(now);
             return now.wall;
         }
@@ -56,12 +58,12 @@ impl SteadyWall {
         self.expected(now)
     }
 
-    /// The time that is believed at `now.mono` without a reading of the clock.
+    /// The accepted time at `now.mono`, without a reading of the clock.
     pub fn expected(&self, now: Now) -> WallTime {
-        self.believed.expected_wall(now)
+        self.accepted.expected_wall(now)
     }
 
-    /// Whether the clock has kept a step for long enough.
+    /// Whether the clock has kept the held step for [`SteadyWall::HOLD`].
     fn is_kept(&self, now: Now) -> bool {
         let step_min = Self::STEP_MIN.as_micros() as u64;
         self.held.is_some_and(|held| {
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_forward_is_believed_when_it_was_kept_for_the_hold() {
+    fn a_step_forward_is_accepted_once_the_clock_kept_it_for_the_hold() {
         let mut steady = SteadyWall::new(at(0, 1_000));
         for secs in [1, MINUTE, HOUR] {
             assert_eq!(steady.observe(at(secs, 50_000 + secs)), wall(1_000 + secs), "after {secs} s");
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_step_begins_the_hold_anew() {
+    fn a_second_step_restarts_the_hold() {
         let mut steady = SteadyWall::new(at(0, 1_000));
         assert_eq!(steady.observe(at(0, 50_000)), wall(1_000));
         assert_eq!(steady.observe(at(HOUR - 1, 90_000)), wall(1_000 + HOUR - 1));
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_is_believed_at_once() {
+    fn a_step_back_is_accepted_at_once() {
         let mut steady = SteadyWall::new(at(0, 100_000));
         assert_eq!(steady.observe(at(1, 1_000)), wall(1_000));
         assert_eq!(steady.observe(at(2, 1_001)), wall(1_001));

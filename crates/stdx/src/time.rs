@@ -1,7 +1,7 @@
 //! Time as an argument.
 //!
-//! Nothing below `env` and the binaries reads a clock: whoever calls passes [`Now`]. Real clocks and the
-//! simulator's virtual one fill it alike.
+//! Only `env` and the binaries read clocks. Callers pass [`Now`], which real clocks and the
+//! simulator's virtual clock both provide.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -25,7 +25,7 @@ impl Instant {
         self.0
     }
 
-    /// Time passed since `earlier`; zero when `earlier` is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -53,19 +53,20 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A duration in nanoseconds; [`u64::MAX`], which is 584 years, where it is longer.
+/// Returns a duration in nanoseconds, at most [`u64::MAX`], which is 584 years.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A wall-clock time, in microseconds since 1970-01-01T00:00:00Z. It may jump; nothing is measured with it.
+/// A wall-clock time, in microseconds since 1970-01-01T00:00:00Z. It may jump, so durations are
+/// measured by [`Instant`] instead.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// 2020-01-01T00:00:00Z, where versions begin to count.
+    /// 2020-01-01T00:00:00Z, the epoch of versions.
     pub const EPOCH_2020: Self = Self(1_577_836_800_000_000);
-    /// 2101-01-01T00:00:00Z, the first time that no expiry may reach.
+    /// 2101-01-01T00:00:00Z. Every expiry is earlier.
     pub const EXPIRY_END: Self = Self(4_133_980_800_000_000);
 
     /// The time `micros` microseconds after the Unix epoch.
@@ -78,17 +79,17 @@ impl WallTime {
         self.0
     }
 
-    /// This time and `micros` microseconds more; the greatest time where that is past the end.
+    /// This time plus `micros` microseconds, or the greatest time if the sum overflows.
     pub const fn saturating_add_micros(self, micros: u64) -> Self {
         Self(self.0.saturating_add(micros))
     }
 
-    /// This time and `duration` more; the greatest time where that is past the end.
+    /// This time plus `duration`, or the greatest time if the sum overflows.
     pub fn saturating_add(self, duration: Duration) -> Self {
         self.saturating_add_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// This time less `duration`; the Unix epoch where that is before it.
+    /// This time minus `duration`, or the Unix epoch if the result would precede it.
     pub fn saturating_sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
     }
@@ -100,11 +101,11 @@ impl fmt::Debug for WallTime {
     }
 }
 
-/// Both clocks, read together.
+/// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Now {
-    /// What durations and deadlines are measured by.
+    /// Monotonic time, for durations and deadlines.
     pub mono: Instant,
-    /// What versions and expiries are made of.
+    /// Wall time, for versions and expiries.
     pub wall: WallTime,
 }

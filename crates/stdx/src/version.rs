@@ -1,15 +1,16 @@
 //! Versions: the order of writes within a key.
 //!
-//! **Promise.** Two writes never carry the same [`Version`], and a version issued after another was seen is
-//! greater than it. So the greatest version wins, in whatever order the writes arrive.
+//! **Promise.** Two writes never carry the same [`Version`]. A version that a node issues is
+//! greater than every version that it has seen. So the greatest version wins, in any order of
+//! arrival.
 //!
-//! **Mechanism.** A hybrid logical clock (Kulkarni et al., "Logical Physical Clocks", 2014) of 64 bits: the
-//! upper 52 count microseconds since 2020-01-01T00:00:00Z, the lower 12 count events within one
-//! microsecond and carry into the upper part when they overflow. Behind it stand 64 random bits, drawn once
-//! with the data directory, that keep two nodes apart which draw the same clock value.
+//! **Mechanism.** A hybrid logical clock (Kulkarni et al., "Logical Physical Clocks", 2014) of 64
+//! bits. The upper 52 bits count microseconds since 2020-01-01T00:00:00Z. The lower 12 bits count
+//! events within one microsecond, and carry into the upper bits when they overflow. 64 random bits
+//! follow, drawn once per data directory. They distinguish nodes that draw the same clock value.
 //!
-//! **Caveats.** 52 bits of microseconds last until the year 2162. The order of two concurrent writes on
-//! different nodes is the order of their clocks, not of anybody's intent.
+//! **Caveats.** 52 bits of microseconds last until the year 2162. The order of two concurrent
+//! writes on different nodes is the order of their clocks, which may differ from the users' intent.
 
 use crate::WallTime;
 use std::fmt;
@@ -17,12 +18,13 @@ use std::str::FromStr;
 
 const COUNTER_BITS: u32 = 12;
 
-/// A value of the hybrid logical clock. See the module for the layout.
+/// A value of the hybrid logical clock: 52 bits of microseconds since 2020, then a counter of 12
+/// bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Hlc(u64);
 
 impl Hlc {
-    /// The least value: before every write.
+    /// The least value, before every write.
     pub const ZERO: Self = Self(0);
     /// The greatest value.
     pub const MAX: Self = Self(u64::MAX);
@@ -66,7 +68,7 @@ impl fmt::Debug for Hlc {
     }
 }
 
-/// 64 random bits, drawn with the data directory, that tell the versions of two nodes apart.
+/// 64 random bits, drawn once per data directory, that distinguish the versions of two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeTag(pub u64);
 
@@ -76,14 +78,14 @@ impl fmt::Debug for NodeTag {
     }
 }
 
-/// The version of a write: clock first, then the node that coordinated it.
+/// The version of a write: the clock value, then the node that coordinated the write.
 ///
-/// Printed as 32 lower-case hexadecimal digits; the order of the text is the order of the versions.
+/// Printed as 32 lower-case hexadecimal digits. The order of the text is the order of the versions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version {
-    /// When the write was coordinated.
+    /// The clock value at which the write was coordinated.
     pub hlc: Hlc,
-    /// Where.
+    /// The coordinating node.
     pub tag: NodeTag,
 }
 
@@ -95,12 +97,13 @@ impl Version {
     /// Length of the binary form, in bytes.
     pub const ENCODED_LEN: usize = 16;
 
-    /// A version of this clock value and node.
+    /// Creates the version of this clock value and node.
     pub const fn new(hlc: Hlc, tag: NodeTag) -> Self {
         Self { hlc, tag }
     }
 
-    /// The binary form: 16 bytes, big-endian, so that the order of the bytes is the order of the versions.
+    /// The binary form: 16 bytes, big-endian, so that the order of the bytes is the order of the
+    /// versions.
     pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
         ((u128::from(self.hlc.0) << 64) | u128::from(self.tag.0)).to_be_bytes()
     }
@@ -124,7 +127,7 @@ impl fmt::Debug for Version {
     }
 }
 
-/// A text that is not a version: not exactly 32 hexadecimal digits.
+/// The text is not a version, which is exactly 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionParseError;
 
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_32_hexadecimal_digits_is_refused() {
+    fn text_that_is_not_32_hexadecimal_digits_is_refused() {
         for text in ["", "0", "+1111111111111111111111111111111", "gggggggggggggggggggggggggggggggg"] {
             assert_eq!(text.parse::<Version>(), Err(VersionParseError), "{text:?}");
         }

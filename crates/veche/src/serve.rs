@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
             "these environment variables are no settings and do nothing"
         );
     }
-    if let Err(error) = os_process::take_huge_pages_only_where_asked() {
+    if let Err(error) = os_process::limit_huge_pages_to_madvise() {
         tracing::debug!(%error, "memory may come in huge pages");
     }
     let machine = Machine {

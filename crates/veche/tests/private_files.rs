@@ -143,7 +143,7 @@ fn a_restore_reads_plain_files_alone_and_waits_for_no_pipe() {
     let made = Command::new("mkfifo").arg(&object).status().expect("mkfifo is there");
     assert!(made.success());
     let refusal = refused(&restore);
-    assert!(refusal.contains("not a plain file") && refusal.contains(text(&object)), "{refusal}");
+    assert!(refusal.contains("not a regular file") && refusal.contains(text(&object)), "{refusal}");
     assert!(!restored.exists(), "nothing is left");
 
     std::fs::remove_file(&object).expect("removed");

@@ -1,10 +1,10 @@
-//! `cargo xtask ci`: what continuous integration runs.
+//! `cargo xtask ci`: the checks of continuous integration.
 
 use crate::seed;
 use crate::steps::{Step, run_all};
 use std::process::ExitCode;
 
-/// Seeds of a sweep: with all the rest it takes less than half an hour on two cores.
+/// Seeds of a sweep. The complete run takes less than half an hour on two cores.
 const SWEEP_SEEDS: u32 = 500;
 
 pub(crate) fn lints() -> Vec<Step> {
@@ -18,7 +18,7 @@ pub(crate) fn docs() -> Vec<Step> {
 }
 
 pub(crate) fn tests() -> Step {
-    // So that a crate that fails does not hide what others would say.
+    // Run all crates, also after the tests of one crate failed.
     Step::new("cargo test --workspace --locked --no-fail-fast")
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn sweep(seeds: u32, from: u64) -> Step {
     Step::new(format!("{simulator} sweep {seeds} --from {from}"))
 }
 
-/// Runs all of it with the seeds of this commit, or from the seed that the environment names.
+/// Runs all checks with the seeds of this commit, or with the first seed in the environment.
 pub(crate) fn run() -> ExitCode {
     let given = std::env::var(seed::VARIABLE).ok().and_then(|seed| seed.parse().ok());
     let first = given.or_else(seed::of_commit).unwrap_or(0);

@@ -40,7 +40,8 @@ const CHORES: [Chore; 5] = [
 fn static_binary() -> Vec<Step> {
     let build = "cargo build --release --locked --package veche --target x86_64-unknown-linux-gnu";
     let flags = "-C target-feature=+crt-static -C force-frame-pointers=yes";
-    // The container image takes its empty data directory from there: see ops/container/Containerfile.
+    // The container image copies its empty data directory from there: see
+    // ops/container/Containerfile.
     let image_root = Step::new("mkdir -p target/x86_64-unknown-linux-gnu/release/image-root/data");
     vec![Step::new(build).with("RUSTFLAGS", flags), image_root]
 }
@@ -73,18 +74,24 @@ fn usage() -> ExitCode {
     eprintln!("cargo xtask <chore>\n");
     line(
         "ci",
-        "lint, doc, test, a sweep of 500 seeds: what continuous integration runs, with seeds of the commit",
+        "the checks of continuous integration: lint, doc, test, and a sweep of 500 seeds derived from the commit",
     );
     line("tidy", &format!("style of prose and names, `path:line: rule: message`: {}", tidy::USAGE));
-    line("night", &format!("everything that takes long: {}", night::USAGE));
+    line("night", &format!("the checks that take hours: {}", night::USAGE));
     CHORES.iter().for_each(|chore| line(chore.name, chore.does));
-    line("netns", "a cluster whose cables are cut, in network namespaces (needs root and iproute2)");
+    line("netns", "a cluster in network namespaces whose cables are cut (needs root and iproute2)");
     line(
         "stress",
-        "threads on an engine that is killed at random times: [--seconds N] [--seed S] [--dir DIR]",
+        "threads on an engine in processes that are killed at random times: [--seconds N] [--seed S] [--dir DIR]",
     );
     nightly::CHORES.iter().for_each(|(name, does)| line(name, does));
-    line("clients", &format!("what HTTP clients and proxies make of a node: {}", clients::USAGE));
+    line(
+        "clients",
+        &format!(
+            "ten HTTP clients hold one conversation with a node, directly and behind proxies: {}",
+            clients::USAGE
+        ),
+    );
     simulate::CHORES.iter().for_each(|(name, does)| line(name, does));
     ExitCode::FAILURE
 }

@@ -1,14 +1,16 @@
-//! `cargo xtask netns`: a cluster whose cables are cut.
+//! `cargo xtask netns`: tests of a cluster whose network cables are cut.
 //!
-//! Three nodes in network namespaces of their own, joined by a switch. A cut cable drops packets in silence: no
-//! connection is refused or reset, as it is when a process dies, so only time tells. Cables are cut for a node as a
-//! whole, between two nodes, and in one direction only.
+//! Three nodes run in separate network namespaces, joined by a switch. A cut cable drops packets
+//! silently. Unlike after the death of a process, no connection is refused or reset, so nodes
+//! detect the failure by timeouts only. Cables are cut for one node, between two nodes, and in one
+//! direction.
 //!
-//! Needs root and `ip` (iproute2). Everything happens inside namespaces that are removed at the end; the machine's own
-//! network is not touched. The command runs itself again inside the switch's namespace, from where it reaches
-//! all nodes.
+//! The command needs root and `ip` (iproute2). All changes are made inside namespaces that are
+//! removed at the end. The machine's own network stays unchanged. The command runs itself again
+//! inside the switch's namespace, which reaches all nodes.
 //!
-//! Packets from one node to another are lost by telling the first a wrong hardware address of the second.
+//! To drop packets from one node to another, the test gives the first node a wrong hardware address
+//! of the second.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -18,13 +20,14 @@ use std::time::{Duration, Instant};
 
 const NODES: usize = 3;
 const PORT: u16 = 8080;
-/// Set in the run inside: the prefix of the namespaces' names, and the binary of the node.
+/// Environment variables of the inner run: the prefix of the namespaces' names, and the node's
+/// binary.
 const PREFIX_VARIABLE: &str = "XTASK_NETNS_PREFIX";
 const BINARY_VARIABLE: &str = "XTASK_NETNS_BINARY";
-const NOBODY: &str = "02:00:00:00:00:99";
-/// What does not come true in this time has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const UNUSED_MAC: &str = "02:00:00:00:00:99";
+/// Timeout of each condition and request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 type Outcome<T = ()> = Result<T, String>;
 
@@ -42,7 +45,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Builds the node, makes the namespaces, and runs this command inside.
+/// Builds the node, creates the namespaces, and runs this command inside the switch's namespace.
 fn prepare() -> Outcome {
     run_command(Command::new("cargo").args(["build", "--locked", "--package", "veche"]))?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
@@ -98,7 +101,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let spaces = (0..NODES).map(|node| self.space(node)).chain([self.switch()]);
         for space in spaces {
-            // It may not have been made.
+            // The namespace may not exist.
             let _ = Command::new("ip").args(["netns", "del", &space]).stderr(Stdio::null()).status();
         }
     }
@@ -122,7 +125,7 @@ fn run_command(command: &mut Command) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("failed ({status}): {command:?}")) }
 }
 
-/// Nodes that run, and their cables, seen from the switch. Nodes are killed when this is dropped.
+/// Running nodes and their cables, seen from the switch. The nodes are killed when this is dropped.
 struct Cluster {
     prefix: String,
     nodes: Vec<Child>,
@@ -151,18 +154,18 @@ impl Cluster {
         format!("{}-{node}", self.prefix)
     }
 
-    /// Pulls the node's cable out of the switch, or puts it back.
+    /// Unplugs the node's cable from the switch, or plugs it in.
     fn set_cable(&self, node: usize, state: &str) -> Outcome {
         ip(&["link", "set", &port(node), state])
     }
 
-    /// Loses what `from` sends to `to`.
+    /// Drops all packets from `from` to `to`.
     fn lose(&self, from: usize, to: usize) -> Outcome {
         let (space, to) = (self.space(from), address(to).ip().to_string());
-        ip(&["-n", &space, "neigh", "replace", &to, "lladdr", NOBODY, "dev", "e0", "nud", "permanent"])
+        ip(&["-n", &space, "neigh", "replace", &to, "lladdr", UNUSED_MAC, "dev", "e0", "nud", "permanent"])
     }
 
-    /// Loses nothing of it any more.
+    /// Delivers packets from `from` to `to` again.
     fn deliver(&self, from: usize, to: usize) -> Outcome {
         let (space, to) = (self.space(from), address(to).ip().to_string());
         ip(&["-n", &space, "neigh", "del", &to, "dev", "e0"])
@@ -203,7 +206,7 @@ impl Drop for Cluster {
     }
 }
 
-/// All that is checked, in one cluster.
+/// Runs all checks in one cluster.
 fn check(prefix: &str, binary: &Path) -> Outcome {
     let cluster = Cluster::start(prefix, binary)?;
     let mut register = Register::default();
@@ -242,7 +245,7 @@ fn check(prefix: &str, binary: &Path) -> Outcome {
     cluster.deliver(0, 1)?;
     cluster.wait_until_up()?;
     register.read_through(1, "&ack=3")?;
-    println!("a cable that lost one direction held up nobody");
+    println!("a cable cut in one direction delayed no request");
 
     for other in [0, 1] {
         cluster.lose(2, other)?;
@@ -262,11 +265,11 @@ fn check(prefix: &str, binary: &Path) -> Outcome {
     cluster.wait_until_up()?;
     register.read_through(2, "&ack=3")?;
     register.write_and_read_through(&[0, 1, 2])?;
-    println!("a node cut off from the others said so, and took nothing");
+    println!("a node cut off from the others refused reads and writes");
     Ok(())
 }
 
-/// One key, and what it must hold.
+/// One key and its expected value.
 #[derive(Default)]
 struct Register {
     written: u64,
@@ -278,7 +281,7 @@ impl Register {
         for writer in nodes {
             self.written += 1;
             let value = self.written.to_string();
-            // An answer may take the time in which a peer is counted out.
+            // An answer may take as long as the detection of an unreachable peer.
             eventually(&format!("node {writer} takes a write"), || {
                 let answer = request(*writer, "PUT", "/v0/entity?id=register", &value);
                 answer.is_ok_and(|answer| answer.code == 201)
@@ -310,8 +313,8 @@ struct Answer {
 
 fn request(node: usize, method: &str, target: &str, body: &str) -> Outcome<Answer> {
     let converse = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address(node), PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = TcpStream::connect_timeout(&address(node), TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let len = body.len();
         write!(stream, "{method} {target} HTTP/1.0\r\nHost: veche\r\nContent-Length: {len}\r\n\r\n{body}")?;
         let mut answer = String::new();
@@ -325,21 +328,21 @@ fn request(node: usize, method: &str, target: &str, body: &str) -> Outcome<Answe
     Ok(Answer { code, body: body.to_owned() })
 }
 
-fn expect(answer: Answer, code: u16, says: &str) -> Outcome {
+fn expect(answer: Answer, code: u16, expected: &str) -> Outcome {
     let Answer { code: got, body } = answer;
-    if got == code && body.contains(says) {
+    if got == code && body.contains(expected) {
         return Ok(());
     }
-    Err(format!("expected {code} and {says:?}, got {got}: {body}"))
+    Err(format!("expected {code} and {expected:?}, got {got}: {body}"))
 }
 
 fn eventually(what: &str, mut happens: impl FnMut() -> bool) -> Outcome {
     let started = Instant::now();
     while !happens() {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return Err(format!("this never came true: {what}"));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

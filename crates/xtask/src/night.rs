@@ -1,8 +1,8 @@
-//! `cargo xtask night`: everything that takes long.
+//! `cargo xtask night`: the checks that take hours.
 //!
-//! It takes what is ignored in `cargo test` too: tests of memory that need more files and the right to make control
-//! groups, and the cluster whose cables are cut, which needs root. A step that fails does not end the run: those that
-//! failed are named at the end, each by the line that repeats it.
+//! It includes tests that `cargo test` ignores. Tests of memory need more files and permission to
+//! create control groups. The cluster whose cables are cut needs root. A failed step does not end
+//! the run: all failed steps are listed at the end, with the lines that repeat them.
 
 use crate::ci;
 use crate::nightly;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub(crate) const USAGE: &str =
     "[--sweeps SEEDS] [--plants SEEDS] [--crashes ROUNDS] [--minutes OF-SOAK] [--seed N]";
 
-/// How much of each is run.
+/// The extent of each check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     sweeps: u32,
@@ -26,8 +26,10 @@ struct Plan {
 }
 
 impl Plan {
+    /// Parses the command line.
+    ///
     /// # Errors
-    /// A sentence: an argument that is none of [`USAGE`], or no number.
+    /// A message, if an argument is not in [`USAGE`] or its value is not a number.
     fn parse(arguments: impl Iterator<Item = String>, seed: u64) -> Result<Self, String> {
         let mut plan = Self { sweeps: 5_000, plants: 200, crashes: 50, minutes: 60, seed };
         let mut arguments = arguments;
@@ -48,9 +50,9 @@ impl Plan {
     }
 
     fn steps(self) -> Vec<Step> {
-        /// Crash tests of one round run over this many seeds from the first one.
+        /// Seeds of one round of crash tests, counted from its first seed.
         const SEEDS_OF_ROUND: u64 = 100;
-        /// The stress test runs for so long on the disk, and for as long in memory.
+        /// Seconds of the stress test on the disk, and again in memory.
         const STRESS_SECONDS: u64 = 1_800;
         let Self { sweeps, plants, crashes, minutes, seed } = self;
         let mut steps = vec![ci::tests().with(seed::VARIABLE, seed.to_string()), ci::sweep(sweeps, seed)];

@@ -1,11 +1,12 @@
 //! Chores that need nightly Rust: Miri, ThreadSanitizer, libFuzzer.
 //!
-//! Nothing else of the project needs it. Each chore says what is missing, and with which command it is had.
+//! The other chores do not need it. If a component is missing, the chore prints the command that
+//! installs it.
 
 use crate::steps::{Step, run_all};
 use std::process::{Command, ExitCode, Stdio};
 
-/// The chores of this module: their names, and what they do.
+/// The names and descriptions of this module's chores.
 pub(crate) const CHORES: [(&str, &str); 3] = [
     ("miri", "the memtable and its memory under Miri: [--seeds N] schedules (needs nightly Rust)"),
     ("tsan", "tests with threads under ThreadSanitizer: [--seconds N] of stress (needs nightly Rust)"),
@@ -25,12 +26,12 @@ const TARGETS: [&str; 11] = [
     "wire_handshake",
     "wire_inbox",
 ];
-/// ThreadSanitizer wants the standard library instrumented too, and that wants the target named.
+/// ThreadSanitizer needs an instrumented standard library, which needs an explicit target.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
-/// Input at which a target takes longer, in seconds, is a fault.
+/// Maximum time of one input, in seconds. A slower input is a fault.
 const INPUT_SECONDS_MAX: u32 = 30;
 
-/// What was on the command line.
+/// Arguments of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
     seeds: Option<u32>,
@@ -39,8 +40,10 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// Parses the command line.
+    ///
     /// # Errors
-    /// A sentence: an argument that is unknown, or no number.
+    /// A message, if an argument is unknown or its value is not a number.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = Self::default();
         while let Some(name) = words.next() {
@@ -74,7 +77,7 @@ pub(crate) fn run(chore: &str, words: impl Iterator<Item = String>) -> ExitCode 
     }
 }
 
-/// What a night runs of them, where they can be run; the names of those that cannot.
+/// The steps for `cargo xtask night`, and messages for chores that are not installed.
 pub(crate) fn night() -> (Vec<Step>, Vec<String>) {
     let arguments = Arguments { seeds: Some(64), seconds: Some(300), target: None };
     let (mut steps, mut missing) = (Vec::new(), Vec::new());
@@ -89,7 +92,7 @@ pub(crate) fn night() -> (Vec<Step>, Vec<String>) {
 
 fn miri(arguments: &Arguments) -> Result<Vec<Step>, String> {
     needs("miri", &["miri", "--version"], "rustup toolchain install nightly --component miri,rust-src")?;
-    // Tests read the clock and keep failing cases in files, so they are not isolated from the machine.
+    // Tests read the clock and save failing cases in files, so isolation is off.
     let flags = format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{}", arguments.seeds.unwrap_or(16));
     let test = |what: &str| {
         let step = Step::new(format!("cargo +nightly miri test --locked --package engine {what}"));
@@ -103,7 +106,7 @@ fn tsan(arguments: &Arguments) -> Result<Vec<Step>, String> {
     let seconds = arguments.seconds.unwrap_or(60);
     let cargo = |what: &str| {
         let step = Step::new(format!("cargo +nightly {what}"));
-        // In a directory of its own, so that what is built otherwise stays built.
+        // A separate directory keeps the other builds valid.
         step.with("RUSTFLAGS", "-Zsanitizer=thread").with("CARGO_TARGET_DIR", target_dir("tsan"))
     };
     let built = format!("-Zbuild-std --target {PLATFORM} --locked --package");
@@ -126,20 +129,22 @@ fn fuzz(arguments: &Arguments) -> Result<Vec<Step>, String> {
     let is_chosen = |target: &&&str| arguments.target.as_ref().is_none_or(|chosen| chosen == **target);
     steps.extend(TARGETS.iter().filter(is_chosen).map(|target| {
         let limits = format!("-max_total_time={seconds} -timeout={INPUT_SECONDS_MAX}");
-        // AddressSanitizer makes scripts of the engine twenty times as slow. Its unsafe code is Miri's matter.
+        // AddressSanitizer makes scripts of the engine twenty times slower. Miri checks the unsafe
+        // code instead.
         let run = Step::new(format!("cargo +nightly fuzz run --sanitizer none {target} -- {limits}"));
         run.with("CARGO_TARGET_DIR", target_dir("fuzz"))
     }));
     Ok(steps)
 }
 
-/// A directory for what is built with other flags.
+/// The target directory of builds with other flags.
 fn target_dir(name: &str) -> String {
     let parent = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     std::path::absolute(format!("{parent}/{name}")).map_or(parent, |path| path.display().to_string())
 }
 
-/// Fails, and says how `tool` is had, when `cargo +nightly` does not run with these arguments.
+/// Checks that `cargo +nightly` runs with these arguments. The error contains the command that
+/// installs `tool`.
 fn needs(tool: &str, arguments: &[&str], install: &str) -> Result<(), String> {
     let mut command = Command::new("cargo");
     command.arg("+nightly").args(arguments).stdout(Stdio::null()).stderr(Stdio::null());

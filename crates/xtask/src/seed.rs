@@ -1,21 +1,22 @@
-//! The first seed of the sweeps and of the engine's crash tests in a run of continuous integration.
+//! The first seed of sweeps and of the engine's crash tests in continuous integration.
 //!
-//! Tests that draw their course from a seed take the first one from the environment variable [`VARIABLE`]. Continuous
-//! integration sets it from the commit: each commit is tested with other seeds, and a run of the same commit repeats them.
+//! Seeded tests read their first seed from the environment variable [`VARIABLE`]. Continuous
+//! integration derives it from the commit. So different commits are tested with different seeds,
+//! and a second run of a commit repeats its seeds.
 
 use std::process::Command;
 
-/// The environment variable from which tests take their first seed.
+/// The environment variable that contains the first seed of tests.
 pub(crate) const VARIABLE: &str = "SEED";
 
-/// The first 32 bits of the hash of the commit that is checked out; `None` outside of a repository.
+/// The first 32 bits of the current commit's hash; `None` outside of a repository.
 pub(crate) fn of_commit() -> Option<u64> {
     let output = Command::new("git").args(["rev-parse", "HEAD"]).output().ok()?;
     let hash = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| of_hash(hash.trim()))?
 }
 
-/// A seed that differs from one run to the next: the Unix time in seconds.
+/// A seed that differs between runs: the Unix time in seconds.
 pub(crate) fn of_time() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())

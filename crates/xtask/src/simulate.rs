@@ -1,15 +1,16 @@
-//! Simulated clusters: the `sim` program, built to be fast and to survive a run that panics.
+//! Simulated clusters: the `sim` program, built for speed, and so that a sweep continues after a
+//! run that panics.
 
 use std::process::{Command, ExitCode};
 
-/// The chores of this module: their names, and what they do.
+/// The names and descriptions of this module's chores.
 pub(crate) const CHORES: [(&str, &str); 3] = [
     ("sim", "one simulated cluster: --seed N [--trace] [--small] [--flood]"),
     ("sweep", "simulated clusters of many seeds: N [--from SEED] [--small]"),
     ("plants", "planted bugs, and how many of N seeds catch each: N [--small]"),
 ];
 
-/// Runs the chore of this name with what else was on the command line.
+/// Runs the chore of this name with the remaining arguments.
 pub(crate) fn run(chore: &str, arguments: impl Iterator<Item = String>) -> ExitCode {
     let subcommand = if chore == "sim" { "run" } else { chore };
     let status = Command::new("cargo")

@@ -1,8 +1,8 @@
-//! Commands that are run one after the other, and what became of them.
+//! Commands that run one after the other, and their results.
 
 use std::process::{Command, ExitCode};
 
-/// One command, with what is added to its environment.
+/// One command, with additional environment variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) command: String,
@@ -19,7 +19,7 @@ impl Step {
         self
     }
 
-    /// The line that runs it again, as a shell takes it.
+    /// The shell command that repeats the step.
     fn line(&self) -> String {
         let quoted = |value: &str| {
             if value.contains(' ') { format!("'{value}'") } else { value.to_owned() }
@@ -48,7 +48,7 @@ impl Step {
     }
 }
 
-/// Runs all steps, also after one that failed, and names those that failed at the end.
+/// Runs all steps, also after failures, and lists the failed steps at the end.
 pub(crate) fn run_all(steps: &[Step]) -> ExitCode {
     let failed: Vec<String> = steps.iter().filter(|step| !step.succeeds()).map(Step::line).collect();
     if failed.is_empty() {

@@ -1,18 +1,20 @@
-//! `cargo xtask stress`: threads that write to an engine and check it, in processes that are killed at random times.
+//! `cargo xtask stress`: threads that write to an engine and check it, in processes that are killed
+//! at random times.
 
 use crate::steps::{Step, run_all};
 use std::process::ExitCode;
 
-/// What runs the stress test; its arguments follow.
+/// The command of the stress test, without its arguments.
 const STRESS: &str = "cargo run --quiet --release --locked --package stress -- run";
 
-/// Runs it with what else was on the command line.
+/// Runs the stress test with the remaining arguments.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = [STRESS.to_owned()].into_iter().chain(arguments).collect();
     run_all(&[Step::new(words.join(" "))])
 }
 
-/// The part of a night: on the disk, and in memory, where operations are more and syncs take no time.
+/// The steps for `cargo xtask night`: on the disk, and in memory, where syncs take no time and
+/// operations are more frequent.
 pub(crate) fn steps(seconds: u64, seed: u64) -> Vec<Step> {
     let on_disk = Step::new(format!("{STRESS} --seconds {seconds} --seed {seed}"));
     let in_memory = Step::new(format!("{STRESS} --seconds {seconds} --seed {}", seed + 1));

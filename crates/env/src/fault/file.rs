@@ -1,7 +1,7 @@
 //! An open file with faults.
 
 use super::plan::OperationKind;
-use super::{Course, Faults, Lost, stopped};
+use super::{Execution, Faults, Lost, stopped};
 use crate::fs::File;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -12,52 +12,52 @@ pub(super) struct FaultFile {
     inner: Arc<dyn File>,
     path: PathBuf,
     faults: Arc<Faults>,
-    /// The error number of a writeback that failed and was not told yet; 0: there is none.
-    untold: AtomicI32,
+    /// The error number of a failed writeback that is not reported yet; 0 if there is none.
+    unreported_errno: AtomicI32,
 }
 
 impl FaultFile {
     pub(super) fn new(inner: Arc<dyn File>, path: &Path, faults: Arc<Faults>) -> Self {
-        Self { inner, path: path.to_owned(), faults, untold: AtomicI32::new(0) }
+        Self { inner, path: path.to_owned(), faults, unreported_errno: AtomicI32::new(0) }
     }
 
     fn call<T>(&self, kind: OperationKind, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.faults.begin(kind, &self.path, 0)?.without_bytes(call)
     }
 
-    /// A call that tells of a writeback that failed: of one before it, and of its own.
+    /// A call that reports failed writebacks: earlier ones and its own.
     fn waiting_call(&self, kind: OperationKind, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let course = self.faults.begin(kind, &self.path, 0)?;
-        match self.untold.swap(0, Ordering::Relaxed) {
+        let execution = self.faults.begin(kind, &self.path, 0)?;
+        match self.unreported_errno.swap(0, Ordering::Relaxed) {
             0 => {}
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
-        match course {
-            Course::Lose(Lost { errno, seed }) => {
+        match execution {
+            Execution::Lose(Lost { errno, seed }) => {
                 self.inner.lose_unsynced(seed)?;
                 Err(io::Error::from_raw_os_error(errno))
             }
-            course => course.without_bytes(call),
+            execution => execution.without_bytes(call),
         }
     }
 
-    /// The bit to turn over in what is read, if any.
+    /// The bit to flip in the returned bytes, if any.
     fn begin_read(&self, len: usize) -> io::Result<Option<u64>> {
         match self.faults.begin(OperationKind::Read, &self.path, len)? {
-            Course::AsAsked => Ok(None),
-            Course::FlipBit(bit) => Ok(Some(bit)),
+            Execution::Normal => Ok(None),
+            Execution::FlipBit(bit) => Ok(Some(bit)),
             other => other.without_bytes(|| Ok(None)),
         }
     }
 
-    /// Writes as many of `len` bytes as the plan lets.
+    /// Writes the prefix of `len` bytes that the plan permits.
     fn write(&self, len: usize, write: impl FnOnce(usize) -> io::Result<()>) -> io::Result<()> {
         match self.faults.begin(OperationKind::Write, &self.path, len)? {
-            Course::Tear(bytes) => write(bytes.min(len)).and(Err(stopped())),
-            Course::Short(bytes, errno) => {
+            Execution::Tear(bytes) => write(bytes.min(len)).and(Err(stopped())),
+            Execution::Short(bytes, errno) => {
                 write(bytes.min(len)).and(Err(io::Error::from_raw_os_error(errno)))
             }
-            course => course.without_bytes(|| write(len)),
+            execution => execution.without_bytes(|| write(len)),
         }
     }
 }
@@ -98,11 +98,11 @@ impl File for FaultFile {
 
     fn start_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
         match self.faults.begin(OperationKind::StartWriteback, &self.path, 0)? {
-            Course::Lose(Lost { errno, seed }) => {
-                self.untold.store(errno, Ordering::Relaxed);
+            Execution::Lose(Lost { errno, seed }) => {
+                self.unreported_errno.store(errno, Ordering::Relaxed);
                 self.inner.lose_unsynced(seed)
             }
-            course => course.without_bytes(|| self.inner.start_writeback(offset, len)),
+            execution => execution.without_bytes(|| self.inner.start_writeback(offset, len)),
         }
     }
 
@@ -127,7 +127,7 @@ impl File for FaultFile {
     }
 }
 
-/// Turns over bit `bit` of `bytes`, counted around where there are fewer.
+/// Flips bit `bit` of `bytes`, modulo their number of bits.
 fn flip_bit(bytes: &mut [u8], bit: Option<u64>) {
     if let Some(bit) = bit
         && !bytes.is_empty()

@@ -1,17 +1,22 @@
 //! A file system that fails on demand.
 //!
-//! **Promise.** [`FaultFs`] passes every call on to another file system, unless its [`FaultPlan`] names a fault
-//! for it. Calls are numbered from 0 in the order in which they begin, those on open files included; so a test
-//! runs once to learn how many there are ([`FaultFs::operations`]), then once for each number with
-//! [`FaultPlan::stop_after`], and has stopped at every place where the process can. A call that fails by a
-//! plan has had no effect, except where the [`Fault`] names one: a torn or short write has a part of it,
-//! [`Fault::ErrnoAfterEffect`] all of it, and [`Fault::LoseUnsynced`] drops what the file had unsynced.
+//! **Promise.** [`FaultFs`] passes every call to another file system, unless its [`FaultPlan`]
+//! injects a fault. Calls are numbered from 0 in the order in which they begin, including calls on
+//! open files. A test first counts the calls of a run ([`FaultFs::operations`]), then repeats the
+//! run once per number with [`FaultPlan::stop_after`]. It then has stopped at every possible point.
 //!
-//! **Caveats.** [`Fault::Error`] and [`Fault::Errno`] of a sync leave the bytes unsynced, so that the next sync makes
-//! them durable: the kernel promises that only for errors before it began to write. A failed sync of a directory drops
-//! no names: file systems keep them in a journal, and stop when they cannot write it. A file keeps the path by which it
-//! was opened when it is renamed. Dropping a lock is not a call: it always works. Nothing here sleeps: a delay calls
-//! what the test gives.
+//! A call that fails by a plan has no effect, with three exceptions:
+//!
+//! - A torn or short write has a partial effect.
+//! - [`Fault::ErrnoAfterEffect`] has the full effect.
+//! - [`Fault::LoseUnsynced`] drops the unsynced bytes of the file.
+//!
+//! **Caveats.** After [`Fault::Error`] and [`Fault::Errno`] of a sync, the bytes stay unsynced, so
+//! that the next sync makes them durable. The kernel promises this only for errors before it begins
+//! to write. A failed sync of a directory drops no names: file systems keep names in a journal, and
+//! stop when they cannot write it. An open file keeps the path by which it was opened, also when it
+//! is renamed. Dropping a lock is not numbered and always succeeds. Nothing here sleeps: a delay
+//! calls a function that the test provides.
 
 mod file;
 mod plan;
@@ -27,35 +32,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use plan::{Fault, FaultPlan, Operation, OperationKind, OperationMatch};
 
-/// A file system with faults. Clones share the plan and the count.
+/// A file system with faults. Clones share the plan and the counter.
 #[derive(Clone)]
 pub struct FaultFs {
     inner: Arc<dyn Fs>,
     faults: Arc<Faults>,
 }
 
-/// What a file system shares with its open files.
+/// State shared between a file system and its open files.
 struct Faults {
     plan: RwLock<Arc<FaultPlan>>,
     operations: AtomicU64,
 }
 
-/// How a call that may go on goes on.
-enum Course {
-    AsAsked,
-    /// A read with this bit of what it read turned over.
+/// How a call is carried out that the plan does not fail beforehand.
+enum Execution {
+    Normal,
+    /// A read in which this bit of the returned bytes is flipped.
     FlipBit(u64),
-    /// A write of this many bytes, which then fails.
+    /// A write of this number of bytes, which then fails because the process stopped.
     Tear(usize),
-    /// A write of this many bytes, which then fails with this error number.
+    /// A write of this number of bytes, which then fails with this error number.
     Short(usize, i32),
-    /// All of the call, which then fails with this error number.
+    /// The complete call, which then fails with this error number.
     Fail(i32),
-    /// The unsynced bytes of the file are dropped.
+    /// A call that drops the unsynced bytes of the file.
     Lose(Lost),
 }
 
-/// What becomes of unsynced bytes, and how it is told.
+/// The error number of a sync that loses bytes, and the seed that selects surviving ones.
 #[derive(Clone, Copy)]
 struct Lost {
     errno: i32,
@@ -63,28 +68,28 @@ struct Lost {
 }
 
 impl FaultFs {
-    /// `inner`, with the faults of `plan`.
+    /// Wraps `inner` with the faults of `plan`.
     pub fn new(inner: Arc<dyn Fs>, plan: FaultPlan) -> Self {
         let faults = Faults { plan: RwLock::new(Arc::new(plan)), operations: AtomicU64::new(0) };
         Self { inner, faults: Arc::new(faults) }
     }
 
-    /// Has `plan` decide from the next call on, also for open files. Numbering goes on.
+    /// Replaces the plan from the next call on, also for open files. The numbering continues.
     pub fn set_plan(&self, plan: FaultPlan) {
         *self.faults.plan.write() = Arc::new(plan);
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.set_plan(FaultPlan::none());
     }
 
-    /// How many calls have begun: the number of the next one.
+    /// The number of calls that have begun, which is the number of the next call.
     pub fn operations(&self) -> u64 {
         self.faults.operations.load(Ordering::Relaxed)
     }
 
-    /// Whether this error says that the process has stopped by [`Fault::Stop`] or [`Fault::Tear`].
+    /// Whether [`Fault::Stop`] or [`Fault::Tear`] caused this error.
     pub fn is_stop(error: &io::Error) -> bool {
         match error.get_ref() {
             Some(inner) => inner.is::<Stopped>(),
@@ -180,45 +185,46 @@ impl Fs for FaultFs {
 }
 
 impl Faults {
-    fn begin(&self, kind: OperationKind, path: &Path, len: usize) -> io::Result<Course> {
+    fn begin(&self, kind: OperationKind, path: &Path, len: usize) -> io::Result<Execution> {
         self.begin_pair(kind, path, None, len)
     }
 
-    /// Numbers a call, asks the plan, and carries out what can be carried out before it.
+    /// Numbers a call, consults the plan, and applies the faults that precede the call's effect.
     fn begin_pair(
         &self,
         kind: OperationKind,
         path: &Path,
         to: Option<&Path>,
         len: usize,
-    ) -> io::Result<Course> {
+    ) -> io::Result<Execution> {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
-        // Cloned, so that a plan may replace itself and a delay holds up nobody else.
+        // Cloned, so that a plan can replace itself and a delay blocks no other thread.
         let plan = Arc::clone(&self.plan.read());
         match plan.decide(&Operation { number, kind, path, to, len }) {
-            None => Ok(Course::AsAsked),
+            None => Ok(Execution::Normal),
             Some(Fault::Error(kind)) => Err(io::Error::new(kind, "injected fault")),
             Some(Fault::DeviceError) => Err(io::Error::from_raw_os_error(libc::EIO)),
             Some(Fault::Stop) => Err(stopped()),
-            Some(Fault::Tear { bytes }) => Ok(Course::Tear(bytes)),
+            Some(Fault::Tear { bytes }) => Ok(Execution::Tear(bytes)),
             Some(Fault::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
-            Some(Fault::ErrnoAfterEffect(errno)) => Ok(Course::Fail(errno)),
-            Some(Fault::ShortWrite { bytes, errno }) => Ok(Course::Short(bytes, errno)),
-            Some(Fault::LoseUnsynced { errno, seed }) => Ok(Course::Lose(Lost { errno, seed })),
-            Some(Fault::FlipBit { bit }) => Ok(Course::FlipBit(bit)),
+            Some(Fault::ErrnoAfterEffect(errno)) => Ok(Execution::Fail(errno)),
+            Some(Fault::ShortWrite { bytes, errno }) => Ok(Execution::Short(bytes, errno)),
+            Some(Fault::LoseUnsynced { errno, seed }) => Ok(Execution::Lose(Lost { errno, seed })),
+            Some(Fault::FlipBit { bit }) => Ok(Execution::FlipBit(bit)),
             Some(Fault::Delay { duration, wait }) => {
                 wait(duration);
-                Ok(Course::AsAsked)
+                Ok(Execution::Normal)
             }
         }
     }
 }
 
-impl Course {
-    /// Carries out a call that has no bytes to tear, to turn over or to lose: such a call stops or fails before its effect.
+impl Execution {
+    /// Carries out a call without bytes to tear, flip or lose. Such a call stops or fails before
+    /// its effect.
     fn without_bytes<T>(self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
-            Self::AsAsked | Self::FlipBit(_) => call(),
+            Self::Normal | Self::FlipBit(_) => call(),
             Self::Tear(_) => Err(stopped()),
             Self::Fail(errno) => call().and(Err(io::Error::from_raw_os_error(errno))),
             Self::Short(_, errno) | Self::Lose(Lost { errno, .. }) => {

@@ -1,4 +1,4 @@
-//! Which calls fail, and how.
+//! Fault plans: the calls that fail, and the way each of them fails.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The call of the traits that an operation is.
+/// The trait method that an operation calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the trait method of its name")]
 pub enum OperationKind {
@@ -23,9 +23,9 @@ pub enum OperationKind {
     SyncDir,
     Lock,
     AvailableBytes,
-    /// Of both kinds: waiting and not.
+    /// `read_at` or `read_at_nowait`.
     Read,
-    /// Of both kinds: vectored and not.
+    /// `write_at` or `write_vectored_at`.
     Write,
     SyncData,
     StartWriteback,
@@ -38,11 +38,11 @@ pub enum OperationKind {
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// How many calls began before it.
+    /// The number of calls that began earlier.
     pub number: u64,
-    /// Which call.
+    /// The method.
     pub kind: OperationKind,
-    /// What it is made on; the old name of a rename or link.
+    /// The path of the file or directory; the old name of a rename or link.
     pub path: &'a Path,
     /// The new name of a rename or link.
     pub to: Option<&'a Path>,
@@ -50,80 +50,86 @@ pub struct Operation<'a> {
     pub len: usize,
 }
 
-/// What goes wrong with a call.
+/// A fault to inject into a call.
 #[derive(Clone)]
 pub enum Fault {
-    /// It fails with this kind, for example [`io::ErrorKind::StorageFull`], and has no effect.
+    /// The call fails with this kind, for example [`io::ErrorKind::StorageFull`], without effect.
     Error(io::ErrorKind),
-    /// It fails as a broken device does (`EIO`), and has no effect.
+    /// The call fails like a broken device (`EIO`), without effect.
     DeviceError,
-    /// It fails with this error number of the system, for example `libc::EMFILE`, and has no effect.
+    /// The call fails with this error number of the system, for example `libc::EMFILE`, without
+    /// effect.
     Errno(i32),
-    /// It has all of its effect, and then fails with this error number. A read and a prefetch fail at once.
+    /// The call has its full effect, and then fails with this error number. Reads and prefetches
+    /// fail without effect.
     ErrnoAfterEffect(i32),
-    /// A write that fails with this error number after its first `bytes` bytes; other calls fail without effect.
+    /// A write fails with this error number after its first `bytes` bytes. Other calls fail without
+    /// effect.
     ShortWrite {
-        /// Bytes that are written, at most.
+        /// The maximum number of bytes written.
         bytes: usize,
         /// The error number.
         errno: i32,
     },
-    /// The device does not take the unsynced bytes of a file, and the kernel drops them
-    /// ([`File::lose_unsynced`](crate::File::lose_unsynced)). A sync, or a wait for writeback, fails with this error
-    /// number. A start of writeback succeeds, and the next sync of that handle, or its next wait for writeback, fails.
-    /// Other calls fail without effect.
+    /// The device fails to write the unsynced bytes of a file, and the kernel drops them
+    /// ([`File::lose_unsynced`](crate::File::lose_unsynced)).
+    ///
+    /// A sync, or a wait for writeback, fails with this error number. A start of writeback
+    /// succeeds; the next sync of that handle, or its next wait for writeback, fails. Other calls
+    /// fail without effect.
     LoseUnsynced {
-        /// The error number, which is told once.
+        /// The error number, which is reported once.
         errno: i32,
-        /// Decides which of the bytes reached the device all the same.
+        /// Seed that selects the bytes that reached the device nevertheless.
         seed: u64,
     },
-    /// The process stopped before it: an error that [`FaultFs::is_stop`](super::FaultFs::is_stop) knows, no
-    /// effect.
+    /// The process stopped before the call. The call fails without effect;
+    /// [`FaultFs::is_stop`](super::FaultFs::is_stop) recognizes the error.
     Stop,
-    /// The process stopped in the middle of a write, after so many bytes; other calls just stop.
+    /// The process stopped within a write, after `bytes` bytes. Other calls stop without effect.
     Tear {
-        /// Bytes that are written.
+        /// The number of bytes written.
         bytes: usize,
     },
-    /// A read gives its bytes with one bit turned over; other calls are as asked.
+    /// A read returns its bytes with one bit flipped. Other calls proceed normally.
     FlipBit {
-        /// The bit, counted from the first byte's lowest, modulo the bits that were read.
+        /// The bit, counted from the lowest bit of the first byte, modulo the number of bits read.
         bit: u64,
     },
-    /// `wait` is called with `duration`, then the call goes on as asked.
+    /// The call proceeds normally after a call of `wait` with `duration`.
     Delay {
-        /// How long the device takes.
+        /// The time that the device takes.
         duration: Duration,
-        /// Lets that time pass: on a manual clock, or by holding the thread at a gate.
+        /// Passes the time: advances a manual clock, or blocks the thread at a gate.
         wait: Arc<dyn Fn(Duration) + Send + Sync>,
     },
 }
 
 type Hook = Box<dyn Fn(&Operation<'_>) -> Option<Fault> + Send + Sync>;
 
-/// Decides for each call whether it fails.
+/// A function that selects a fault, or none, for each call.
 pub struct FaultPlan {
     on_operation: Hook,
 }
 
 impl FaultPlan {
-    /// Nothing fails.
+    /// A plan without faults.
     pub fn none() -> Self {
         Self::on_operation(|_| None)
     }
 
-    /// `decide` is asked before each call, also by several threads at once.
+    /// A plan that calls `decide` before each call. Several threads may call it concurrently.
     pub fn on_operation(decide: impl Fn(&Operation<'_>) -> Option<Fault> + Send + Sync + 'static) -> Self {
         Self { on_operation: Box::new(decide) }
     }
 
-    /// The process stops after `operations` calls: from the one of that number on, all fail without effect.
+    /// A plan that stops the process after `operations` calls: all calls from that number on fail
+    /// without effect.
     pub fn stop_after(operations: u64) -> Self {
         Self::on_operation(move |operation| (operation.number >= operations).then_some(Fault::Stop))
     }
 
-    /// `fault` for the calls that `matching` names.
+    /// A plan that injects `fault` into the calls that `matching` selects.
     pub fn fail(matching: OperationMatch, fault: Fault) -> Self {
         let seen = AtomicU64::new(0);
         Self::on_operation(move |operation| {
@@ -132,7 +138,8 @@ impl FaultPlan {
         })
     }
 
-    /// As this plan, but if the call at which the process stops is a write, half of its bytes are written.
+    /// Returns this plan with one change: if the call at which the process stops is a write, half
+    /// of its bytes are written.
     #[must_use]
     pub fn tear_last_write(self) -> Self {
         let stopped = AtomicBool::new(false);
@@ -146,8 +153,8 @@ impl FaultPlan {
         })
     }
 
-    /// As this plan, and where it lets a call pass, as `other`. Each sees every call, so that both count
-    /// right.
+    /// Returns a plan that injects the faults of this plan, and those of `other` into the remaining
+    /// calls. Both see every call, so that both count correctly.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::on_operation(move |operation| {
@@ -161,7 +168,8 @@ impl FaultPlan {
     }
 }
 
-/// Names calls by what they are, on what, and which in turn. Begins as "the first call of any kind".
+/// Selects calls by method, path and ordinal number. The default selects the first call of any
+/// method.
 #[derive(Clone, Debug, Default)]
 pub struct OperationMatch {
     kind: Option<OperationKind>,
@@ -171,29 +179,29 @@ pub struct OperationMatch {
 }
 
 impl OperationMatch {
-    /// The first call of any kind.
+    /// Selects the first call of any method.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// The first call of this kind.
+    /// Selects the first call of this method.
     pub fn kind(kind: OperationKind) -> Self {
         Self { kind: Some(kind), ..Self::default() }
     }
 
-    /// Only calls with this text in one of their paths.
+    /// Restricts the selection to calls with this text in one of their paths.
     #[must_use]
     pub fn path(self, part: &str) -> Self {
         Self { path_part: Some(part.to_owned()), ..self }
     }
 
-    /// Not the first such call since the plan was made, but the one after `earlier` others.
+    /// Skips the first `earlier` matching calls since the plan was made.
     #[must_use]
     pub fn after(self, earlier: u64) -> Self {
         Self { nth: earlier, ..self }
     }
 
-    /// That call and all such calls behind it.
+    /// Selects all matching calls that follow, too.
     #[must_use]
     pub fn sticky(self) -> Self {
         Self { sticky: true, ..self }
@@ -212,7 +220,7 @@ impl OperationMatch {
     }
 }
 
-/// What calls fail with once the process has stopped.
+/// The error of all calls after the process has stopped.
 #[derive(Debug)]
 pub(super) struct Stopped;
 

@@ -1,12 +1,13 @@
-//! What a file holds now, what of it is durable, and what lies between.
+//! The content of a file: its current bytes, its durable bytes, and the changes between them.
 
 use super::pages::Pages;
 use stdx::Rng;
 
-/// What a device writes whole or not at all.
+/// The unit that a device writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// The bytes of a file: as read now, as synced last, and the changes that lead from one to the other.
+/// The bytes of a file: the current ones, the ones last synced, and the changes that lead from the
+/// second to the first.
 #[derive(Clone, Default)]
 pub(super) struct Content {
     live: Pages,
@@ -20,12 +21,12 @@ enum Change {
     SetLen(u64),
 }
 
-/// How much of a file's unsynced changes a power loss leaves.
+/// The unsynced changes of a file that survive a power loss.
 #[derive(Clone, Copy)]
 enum Fate {
     Nothing,
     Everything,
-    /// Each change draws for itself.
+    /// The seed decides for each change.
     Each,
 }
 
@@ -52,7 +53,7 @@ impl Content {
         }
     }
 
-    /// Makes the unsynced changes durable, and with each write the whole pages that it touched.
+    /// Makes the unsynced changes durable, and with each write the complete pages that it touched.
     pub(super) fn sync(&mut self) {
         for change in &self.unsynced {
             match change {
@@ -67,18 +68,20 @@ impl Content {
         }
     }
 
-    /// Drops the unsynced writes, except what chance lets reach the device. They are read until [`Content::evict`].
+    /// Drops the unsynced writes, except those that `rng` lets reach the device. Reads return the
+    /// dropped bytes until [`Content::evict`].
     pub(super) fn lose_unsynced(&mut self, rng: &mut Rng) {
         let fate = Fate::draw(rng);
         for change in std::mem::take(&mut self.unsynced) {
             match change {
                 Change::SetLen(len) => self.durable.set_len(len),
-                Change::Write { offset, bytes } => fate.leave(&mut self.durable, &bytes, offset, rng),
+                Change::Write { offset, bytes } => fate.apply(&mut self.durable, &bytes, offset, rng),
             }
         }
     }
 
-    /// Reads from the device again: bytes that were lost are not seen any more. The length stays.
+    /// Replaces the current bytes by those of the device, so that lost bytes become visible as
+    /// lost. The length stays.
     pub(super) fn evict(&mut self) {
         let len = self.live.len();
         self.live = self.durable.clone();
@@ -91,21 +94,22 @@ impl Content {
         self.live.set_len(len);
     }
 
-    /// Rot: turns over one bit of what is read now and of what is durable.
+    /// Simulates bit rot: flips one bit of the current and of the durable bytes.
     pub(super) fn flip(&mut self, offset: u64, bit: u8) {
         self.live.flip(offset, bit);
         self.durable.flip(offset, bit);
     }
 
-    /// The content after power loss: what was synced, and of the rest what chance leaves.
+    /// Returns the content after power loss: the synced bytes, and the unsynced changes that `rng`
+    /// selects.
     pub(super) fn crash(&self, rng: &mut Rng) -> Self {
         let mut pages = self.durable.clone();
         let fate = Fate::draw(rng);
         for change in &self.unsynced {
             match change {
-                Change::SetLen(len) if fate.spares(rng) => pages.set_len(*len),
+                Change::SetLen(len) if fate.keeps(rng) => pages.set_len(*len),
                 Change::SetLen(_) => {}
-                Change::Write { offset, bytes } => fate.leave(&mut pages, bytes, *offset, rng),
+                Change::Write { offset, bytes } => fate.apply(&mut pages, bytes, *offset, rng),
             }
         }
         Self { live: pages.clone(), durable: pages, unsynced: Vec::new() }
@@ -121,16 +125,16 @@ impl Fate {
         }
     }
 
-    /// Leaves of a write all, nothing or a part.
-    fn leave(self, pages: &mut Pages, bytes: &[u8], offset: u64, rng: &mut Rng) {
-        if self.spares(rng) {
+    /// Applies a surviving write completely, partially or not at all.
+    fn apply(self, pages: &mut Pages, bytes: &[u8], offset: u64, rng: &mut Rng) {
+        if self.keeps(rng) {
             pages.write(bytes, offset);
         } else if matches!(self, Self::Each) {
             tear(pages, bytes, offset, rng);
         }
     }
 
-    fn spares(self, rng: &mut Rng) -> bool {
+    fn keeps(self, rng: &mut Rng) -> bool {
         match self {
             Self::Nothing => false,
             Self::Everything => true,
@@ -139,7 +143,8 @@ impl Fate {
     }
 }
 
-/// Leaves any of the sectors of a write, or none; sometimes only the length that it gave to the file.
+/// Applies a random subset of a write's sectors. In a quarter of the cases the file also gets the
+/// length that the write gave it.
 fn tear(pages: &mut Pages, bytes: &[u8], offset: u64, rng: &mut Rng) {
     let end = offset + bytes.len() as u64;
     if rng.chance(0.25) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::Rng;
 
-/// A handle on a file, which it keeps alive when the last name is gone.
+/// A handle on a file. The file exists while it has a handle, also without a name.
 pub(super) struct MemFile {
     disk: Arc<Disk>,
     id: FileId,
@@ -16,7 +16,7 @@ pub(super) struct MemFile {
 }
 
 impl MemFile {
-    /// A handle that the file has counted already.
+    /// Creates a handle that the file's handle count already includes.
     pub(super) fn new(disk: Arc<Disk>, id: FileId, writable: bool) -> Self {
         Self { disk, id, writable }
     }
@@ -58,7 +58,7 @@ impl File for MemFile {
         Ok(())
     }
 
-    /// One write of all parts, so that a full disk takes all or none of them.
+    /// Writes all parts at once, so that a full disk accepts either all or none of them.
     fn write_vectored_at(&self, parts: &[io::IoSlice<'_>], offset: u64) -> io::Result<()> {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         self.write_at(&bytes, offset)
@@ -100,7 +100,7 @@ pub(super) struct MemLock {
 }
 
 impl MemLock {
-    /// A lock that the disk has noted already, with its handle on the file.
+    /// Creates a guard for a lock and a handle that the disk has already recorded.
     pub(super) fn new(disk: Arc<Disk>, id: FileId) -> Self {
         Self { disk, id }
     }

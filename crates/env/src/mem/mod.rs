@@ -1,22 +1,24 @@
-//! A disk in memory that can lose its power.
+//! A disk in memory that can lose power.
 //!
-//! **Promise.** [`MemFs`] behaves as the real file system does while all is well (one suite of tests runs on
-//! both), and after [`MemFs::crash`] holds exactly what the traits promise: everything synced, and of the rest
-//! whatever the seed leaves: any of the unsynced writes, each whole, torn into its 512-byte sectors, lost, or
-//! as a length without bytes; any of the unsynced changes of length and of names. The same operations and the
-//! same seed give the same disk.
+//! **Promise.** Without crashes, [`MemFs`] behaves like the real file system: one test suite runs
+//! on both. After [`MemFs::crash`] it holds exactly the data that the traits promise, and a subset
+//! of the unsynced changes, selected by the seed. Each unsynced write survives completely, torn
+//! into 512-byte sectors, as a length without bytes, or not at all. Each unsynced change of a
+//! length or a name survives or not. The same operations and the same seed give the same disk.
 //!
-//! After [`File::lose_unsynced`], which stands for a sync that the device failed, it behaves as Linux does: what was
-//! written since the last sync is not durable, save what chance lets reach the device; it is read until
-//! [`MemFs::evict`]; and no later sync makes it durable, except for pages (of 4 KiB) that are written to again.
+//! [`File::lose_unsynced`] simulates a sync that failed on the device, as Linux behaves. The bytes
+//! written since the last sync are not durable, except for those that reach the device by chance.
+//! Reads return them until [`MemFs::evict`]. No later sync makes them durable, except for 4 KiB
+//! pages that are written again.
 //!
-//! **Mechanism.** A file keeps its bytes as read now, its bytes as synced last, and the list of changes between
-//! (`content`); a directory does the same with its names (`names`). Bytes are shared page by page until
-//! written (`pages`), so that a crash copies little more than names.
+//! **Mechanism.** A file keeps its current bytes, its last synced bytes, and the list of changes
+//! between (`content`). A directory does the same with its names (`names`). The two copies share
+//! their pages until one of them changes (`pages`), so that a crash copies little more than names.
 //!
-//! **Caveats.** One mutex a disk: this is for tests. Every byte of a file's length counts as used space, holes
-//! too. Directories cannot be renamed over others. Within a sector, a later unsynced write may survive without an
-//! earlier one: worse than devices are, but within what the traits allow.
+//! **Caveats.** One mutex protects a disk: this is for tests. Every byte of a file's length counts
+//! as used space, including holes. A directory cannot replace another by a rename. Within a sector,
+//! a later unsynced write may survive without an earlier one. Devices do not do that, but the
+//! traits permit it.
 
 mod content;
 mod file;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stdx::Rng;
 
-/// No file grows beyond this: a wild offset is an error, not all of the memory.
+/// Maximum length of a file. A wild offset is an error instead of an allocation of all memory.
 const FILE_BYTES_MAX: u64 = 1 << 32;
 
 /// A file system in memory. Clones are handles on the same disk.
@@ -44,7 +46,7 @@ pub struct MemFs {
     disk: Arc<Disk>,
 }
 
-/// What handles, open files and locks share.
+/// State shared between handles, open files and locks.
 struct Disk {
     state: Mutex<State>,
     cold: AtomicBool,
@@ -58,11 +60,11 @@ struct State {
     locked: BTreeSet<FileId>,
     next_file: u64,
     capacity_bytes: u64,
-    /// The sum of the lengths of the files in use.
+    /// Sum of the lengths of the files in use.
     used_bytes: u64,
 }
 
-/// A file. It is in use while it has a name or is open.
+/// A file. It is in use while it has a name or an open handle.
 #[derive(Clone, Default)]
 struct Node {
     content: Content,
@@ -77,46 +79,46 @@ impl Default for MemFs {
 }
 
 impl MemFs {
-    /// An empty disk without a limit.
+    /// Creates an empty disk without a size limit.
     pub fn new() -> Self {
         Self::with_capacity(u64::MAX)
     }
 
-    /// An empty disk for files of `bytes` in total. A write that would need more changes nothing and fails
-    /// with [`io::ErrorKind::StorageFull`].
+    /// Creates an empty disk for files of `bytes` in total. A write that exceeds the limit changes
+    /// nothing and fails with [`io::ErrorKind::StorageFull`].
     pub fn with_capacity(bytes: u64) -> Self {
         Self::from_state(State::new(bytes), false)
     }
 
-    /// Makes the disk larger or smaller. What is there stays, also above the limit.
+    /// Changes the size limit. Existing files stay, also above the limit.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk.state.lock().capacity_bytes = bytes;
     }
 
-    /// While cold, [`File::read_at_nowait`] finds nothing, as if no byte were in memory.
+    /// Marks the page cache as empty: while cold, [`File::read_at_nowait`] returns `None`.
     pub fn set_cold(&self, cold: bool) {
         self.disk.cold.store(cold, Ordering::Relaxed);
     }
 
-    /// A new disk as this one may be found after power loss. Nothing on it is locked, open or unsynced. This
-    /// disk and what is open on it go on as before.
+    /// Returns a new disk as it may be after power loss. No file of it is locked, open or unsynced.
+    /// This disk and its open files remain usable.
     pub fn crash(&self, rng: &mut Rng) -> Self {
         Self::from_state(self.disk.state.lock().crash(rng), self.is_cold())
     }
 
-    /// A new disk as this one is found after the process died: all that was done is there, nothing is locked
-    /// or open. What was not synced is still not: a later [`MemFs::crash`] may lose it.
+    /// Returns a new disk as it is after the process died: all changes are present, and no file is
+    /// locked or open. Unsynced changes stay unsynced: a later [`MemFs::crash`] may lose them.
     pub fn kill(&self) -> Self {
         Self::from_state(self.disk.state.lock().kill(), self.is_cold())
     }
 
-    /// Rot: turns over bit `bit` (0 to 7) of one byte of a file, now and durably.
+    /// Simulates bit rot: flips bit `bit` (0 to 7) of one byte of a file, durably.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before that byte.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before that byte.
     ///
     /// # Panics
-    /// When `bit` is above 7.
+    /// If `bit` is above 7.
     pub fn corrupt(&self, path: impl AsRef<Path>, byte_offset: u64, bit: u8) -> io::Result<()> {
         assert!(bit < 8, "a byte has bits 0 to 7");
         let mut state = self.disk.state.lock();
@@ -129,17 +131,17 @@ impl MemFs {
         Ok(())
     }
 
-    /// Evicts every page that is not dirty, of all files: reads show what the device has.
+    /// Evicts every clean page of all files: reads return the bytes of the device.
     pub fn evict(&self) {
         self.disk.state.lock().files.values_mut().for_each(|node| node.content.evict());
     }
 
-    /// The paths of all files from the root, sorted.
+    /// Returns the paths of all files from the root, sorted.
     pub fn file_names(&self) -> Vec<PathBuf> {
         self.disk.state.lock().tree.files().into_iter().map(|(path, _)| path).collect()
     }
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     pub fn read_file(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let state = self.disk.state.lock();
         let content = &state.node(state.file_at(path.as_ref())?).content;
@@ -148,8 +150,8 @@ impl MemFs {
         Ok(bytes)
     }
 
-    /// Makes a file of these bytes, in place of any other by this name, and all on the way to it durable:
-    /// its directories are synced, with whatever else changed in them.
+    /// Creates or replaces a file with these bytes, durably. It syncs all ancestor directories,
+    /// including their other changes.
     pub fn write_file(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let path = path.as_ref();
         let parents = || path.ancestors().skip(1);
@@ -181,9 +183,9 @@ impl Fs for MemFs {
                 state.resize(id, 0)?;
                 id
             }
-            (Some(Entry::File(id)), OpenMode::Read | OpenMode::ReadPlain | OpenMode::ReadWrite) => id,
+            (Some(Entry::File(id)), OpenMode::Read | OpenMode::ReadRegular | OpenMode::ReadWrite) => id,
             (None, OpenMode::CreateNew | OpenMode::CreateOrTruncate) => state.create(slot),
-            (None, OpenMode::Read | OpenMode::ReadPlain | OpenMode::ReadWrite) => {
+            (None, OpenMode::Read | OpenMode::ReadRegular | OpenMode::ReadWrite) => {
                 return Err(io::ErrorKind::NotFound.into());
             }
         };
@@ -205,7 +207,7 @@ impl Fs for MemFs {
         match state.tree.slot_at(path) {
             Ok(slot) => Ok(state.tree.get(&slot).is_some()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            // The root: a directory that has no name.
+            // The root: a directory without a name.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(true),
             Err(error) => Err(error),
         }
@@ -357,7 +359,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes or gives back the space that the file needs to have `len` bytes.
+    /// Adjusts the used space for a file that changes its length to `len` bytes.
     fn reserve(&mut self, id: FileId, len: u64) -> io::Result<()> {
         let now = self.node(id).content.len();
         let used_bytes = self.used_bytes - now + len.min(FILE_BYTES_MAX);
@@ -381,8 +383,8 @@ impl State {
         self.free_if_unused(id);
     }
 
-    /// Gives back the space of a file that nobody can reach. Its bytes stay while a power loss may bring back
-    /// its name.
+    /// Releases the space of a file that has neither names nor handles. Its bytes stay while a
+    /// power loss may restore its name.
     fn free_if_unused(&mut self, id: FileId) {
         let node = self.node(id);
         if !node.is_in_use() {
@@ -411,7 +413,8 @@ impl State {
         self.clone().reopened()
     }
 
-    /// As found by a new process: nothing open, nothing locked, names and space counted anew.
+    /// Returns the state that a new process finds: without open files and locks, with names and
+    /// space counted anew.
     fn reopened(mut self) -> Self {
         for node in self.files.values_mut() {
             (node.names, node.handles) = (0, 0);

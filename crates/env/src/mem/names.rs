@@ -1,9 +1,9 @@
-//! Directories: which name leads to which file now, which durably, and the changes in between.
+//! Directories: the current names, the durable names, and the changes between them.
 //!
-//! A change of names is atomic and names its directories. It becomes durable when each of them was synced
-//! after it; then all earlier changes of the same names are durable with it, so that a name never goes back
-//! behind what was promised. A power loss undoes any of the other changes, each by itself; those of one name
-//! that are left act in the order in which they were made.
+//! A change of names is atomic and affects one or two directories. It becomes durable once each of
+//! them is synced after it. All earlier changes of the same names then become durable too, so that
+//! a name never returns to a state before the promised one. A power loss undoes an arbitrary subset
+//! of the other changes. The surviving changes of one name apply in their original order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,14 +18,14 @@ pub(super) struct DirId(u64);
 
 const ROOT: DirId = DirId(0);
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     File(FileId),
     Dir(DirId),
 }
 
-/// A name in a directory, taken or not.
+/// A name in a directory, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
     dir: DirId,
@@ -41,13 +41,13 @@ struct Dir {
     durable: Entries,
 }
 
-/// `entry` leaves the slot `from`, if any, and takes the slot `to`, if any.
+/// A change of names: `entry` leaves the slot `from`, if any, and occupies the slot `to`, if any.
 #[derive(Clone)]
 struct Change {
     from: Option<Slot>,
     to: Option<Slot>,
     entry: Entry,
-    /// The first of its two directories to be synced after it.
+    /// The first of the change's two directories that was synced after it.
     synced: Option<DirId>,
 }
 
@@ -60,36 +60,36 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A root without entries.
+    /// Creates a tree with an empty root.
     pub(super) fn new() -> Self {
         Self { dirs: BTreeMap::from([(ROOT, Dir::default())]), unsynced: Vec::new(), next_dir: ROOT.0 + 1 }
     }
 
-    /// The directory at `path`.
+    /// Returns the directory at `path`.
     pub(super) fn dir_at(&self, path: &Path) -> io::Result<DirId> {
         names_of(path)?.into_iter().try_fold(ROOT, |dir, name| self.subdir(dir, name))
     }
 
-    /// The place of the last name of `path`, in a directory that is there.
+    /// Returns the slot of the last name of `path`. Its directory must exist.
     pub(super) fn slot_at(&self, path: &Path) -> io::Result<Slot> {
         let mut names = names_of(path)?;
-        // The root has no place in any directory.
+        // The root is in no directory.
         let name = names.pop().ok_or(io::ErrorKind::IsADirectory)?;
         let dir = names.into_iter().try_fold(ROOT, |dir, name| self.subdir(dir, name))?;
         Ok(Slot { dir, name: name.to_owned() })
     }
 
-    /// What takes this slot now.
+    /// Returns the current entry of this slot.
     pub(super) fn get(&self, slot: &Slot) -> Option<Entry> {
         self.dirs[&slot.dir].live.get(&slot.name).copied()
     }
 
-    /// Names in a directory now, sorted.
+    /// Returns the current names in a directory, sorted.
     pub(super) fn names_in(&self, dir: DirId) -> Vec<String> {
         self.dirs[&dir].live.keys().cloned().collect()
     }
 
-    /// Makes the directories of `path` that are not there.
+    /// Creates the missing directories of `path`.
     pub(super) fn create_dirs(&mut self, path: &Path) -> io::Result<()> {
         let mut dir = ROOT;
         for name in names_of(path)? {
@@ -103,22 +103,24 @@ impl Tree {
         Ok(())
     }
 
-    /// Lets a slot lead to a file.
+    /// Assigns a file to a slot.
     pub(super) fn put(&mut self, slot: Slot, file: FileId) {
         self.change(None, Some(slot), Entry::File(file));
     }
 
-    /// Frees the slot that `entry` takes. A directory must be empty; it is kept for a power loss that brings it back.
+    /// Frees the slot of `entry`. A directory must be empty. The tree keeps it, because a power
+    /// loss may restore it.
     pub(super) fn remove(&mut self, slot: Slot, entry: Entry) {
         self.change(Some(slot), None, entry);
     }
 
-    /// Moves what takes the slot `from` to the slot `to`.
+    /// Moves `entry` from the slot `from` to the slot `to`.
     pub(super) fn rename(&mut self, from: Slot, to: Slot, entry: Entry) {
         self.change(Some(from), Some(to), entry);
     }
 
-    /// Makes durable what was changed in `dir` and waits for no other directory.
+    /// Makes the changes of `dir` durable, except those that still need a sync of another
+    /// directory.
     pub(super) fn sync(&mut self, dir: DirId) {
         let mut settled_slots = BTreeSet::new();
         let mut settled = Vec::new();
@@ -138,7 +140,7 @@ impl Tree {
         }
     }
 
-    /// The directories after power loss.
+    /// Returns the directories after power loss.
     pub(super) fn crash(&self, rng: &mut Rng) -> Self {
         let mut after = Self { unsynced: Vec::new(), ..self.clone() };
         let kept = [0.0, 0.5, 0.5, 1.0][rng.below(4) as usize];
@@ -157,7 +159,7 @@ impl Tree {
         after
     }
 
-    /// The path of each file, once for each of its names, sorted.
+    /// Returns the path and id of each file, once per name, sorted.
     pub(super) fn files(&self) -> Vec<(PathBuf, FileId)> {
         let mut files = Vec::new();
         self.visit(ROOT, Path::new("/"), &mut |path, entry| {
@@ -169,7 +171,7 @@ impl Tree {
         files
     }
 
-    /// Files that a name leads to now, or may after a power loss.
+    /// Returns the files that have a name now, or may have one after a power loss.
     pub(super) fn referenced_files(&self) -> BTreeSet<FileId> {
         let named = self.dirs.values().flat_map(|dir| dir.live.values().chain(dir.durable.values()));
         let changed = self.unsynced.iter().map(|change| &change.entry);
@@ -202,8 +204,8 @@ impl Tree {
         self.unsynced.push(change);
     }
 
-    /// Applies one of the changes that a power loss left. A move whose earlier moves were undone takes the
-    /// file from where those left it: a file has one place, however often it was moved.
+    /// Applies a change that survived the power loss. A file has one name, however often it was
+    /// moved: if earlier moves were undone, the move takes the file from its older slot.
     fn apply_durably(&mut self, change: &Change, undone_moves: &mut BTreeMap<Slot, Slot>) {
         change.apply(&mut self.dirs, |dir| &mut dir.durable);
         if change.to.is_none() {
@@ -219,7 +221,7 @@ impl Tree {
         }
     }
 
-    /// Forgets directories whose own name did not survive.
+    /// Removes directories whose own names did not survive.
     fn drop_lost_dirs(&mut self) {
         let mut reachable = BTreeSet::from([ROOT]);
         self.visit(ROOT, Path::new("/"), &mut |_, entry| {
@@ -255,7 +257,7 @@ impl Change {
         }
     }
 
-    /// Notes that `dir` is synced, and says whether that was the last of the change's directories.
+    /// Records a sync of `dir`. Returns whether it completed the syncs that the change needs.
     fn settles_with(&mut self, dir: DirId) -> bool {
         if self.slots().all(|slot| slot.dir != dir) {
             return false;
@@ -269,7 +271,7 @@ fn at_mut<'a>(dirs: &'a mut Dirs, slot: &Slot) -> &'a mut Dir {
     dirs.get_mut(&slot.dir).expect("directories stay in the tree when they are removed")
 }
 
-/// The names on the way from the root; relative paths begin there too.
+/// Returns the names from the root to `path`. Relative paths begin at the root too.
 fn names_of(path: &Path) -> io::Result<Vec<&str>> {
     let mut names = Vec::new();
     for component in path.components() {

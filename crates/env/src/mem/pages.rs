@@ -1,4 +1,4 @@
-//! The bytes of a file in pages that are shared until one side writes: copying a disk copies references.
+//! The bytes of a file in copy-on-write pages: copying a disk copies references.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,10 +6,10 @@ const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// What a page never written holds: one for all.
+/// The shared content of all pages that were never written.
 static ZEROS: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new([0; PAGE_BYTES]));
 
-/// A growing and shrinking row of bytes. Behind the last byte, its page holds zeros.
+/// A resizable sequence of bytes. The rest of the last page holds zeros.
 #[derive(Clone, Default)]
 pub(super) struct Pages {
     pages: Vec<Arc<Page>>,
@@ -21,7 +21,7 @@ impl Pages {
         self.len
     }
 
-    /// Copies what there is from `offset` into `buf`, and says how much that was.
+    /// Copies the bytes from `offset` into `buf`, and returns their number.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let there = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         for piece in pieces(offset, there) {
@@ -31,7 +31,7 @@ impl Pages {
         there
     }
 
-    /// Writes `bytes` at `offset`; a gap before it reads as zeros.
+    /// Writes `bytes` at `offset`. A gap before it reads as zeros.
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         self.set_len(self.len.max(offset + bytes.len() as u64));
         for piece in pieces(offset, bytes.len()) {
@@ -41,7 +41,7 @@ impl Pages {
         }
     }
 
-    /// Cuts, or extends with zeros.
+    /// Truncates, or extends with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         let tail = (len % PAGE_BYTES as u64) as usize;
         self.pages.resize_with(len.div_ceil(PAGE_BYTES as u64) as usize, || Arc::clone(&ZEROS));
@@ -54,12 +54,13 @@ impl Pages {
         self.len = len;
     }
 
-    /// Extends with zeros to `len` bytes, if there are fewer.
+    /// Extends with zeros to `len` bytes, if it is shorter.
     pub(super) fn cover(&mut self, len: u64) {
         self.set_len(self.len.max(len));
     }
 
-    /// Takes over the pages of `from` that hold `len` bytes at `offset`, as far as both reach.
+    /// Replaces the pages of `len` bytes at `offset` by those of `from`, as far as both contain
+    /// them.
     pub(super) fn share(&mut self, from: &Self, offset: u64, len: usize) {
         let shared = self.pages.len().min(from.pages.len());
         for piece in pieces(offset, len).take_while(|piece| piece.page < shared) {
@@ -67,7 +68,7 @@ impl Pages {
         }
     }
 
-    /// Turns over one bit of a byte that is there.
+    /// Flips one bit of a byte, if the byte exists.
     pub(super) fn flip(&mut self, offset: u64, bit: u8) {
         let mut byte = [0];
         if self.read(&mut byte, offset) == 1 {
@@ -80,7 +81,7 @@ impl Pages {
 struct Piece {
     page: usize,
     within: usize,
-    /// Where it begins in the range.
+    /// Its offset in the range.
     start: usize,
     len: usize,
 }

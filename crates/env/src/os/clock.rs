@@ -5,13 +5,13 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::Duration;
 use stdx::{Instant, Now, WallTime};
 
-/// `CLOCK_MONOTONIC` and `CLOCK_REALTIME`. All instances agree: the start of the monotonic side is the
-/// machine's, not the instance's.
+/// `CLOCK_MONOTONIC` and `CLOCK_REALTIME`. All instances agree: the monotonic clock starts with the
+/// machine, not with the instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsClock;
 
 impl OsClock {
-    /// The clocks of this machine.
+    /// Returns the clocks of this machine.
     pub fn new() -> Self {
         Self
     }
@@ -31,7 +31,7 @@ impl Clock for OsClock {
     }
 }
 
-/// Nanoseconds since the start of the clock; 0 for a wall clock set before 1970. They overflow in 2554.
+/// Nanoseconds since the start of the clock; 0 for a wall clock before 1970. They overflow in 2554.
 fn nanos(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)

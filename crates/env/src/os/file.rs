@@ -1,4 +1,4 @@
-//! An open file.
+//! An open file of Linux.
 
 use crate::fs::{File, IoCounters};
 use rustix::fs::{Advice, fadvise};
@@ -10,13 +10,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Buffers one vectored system call takes at most (`IOV_MAX` of Linux).
+/// Maximum number of buffers of one vectored system call (`IOV_MAX` of Linux).
 const SLICES_PER_CALL_MAX: usize = 1024;
 
 pub(super) struct OsFile {
     file: std::fs::File,
     counters: Arc<IoCounters>,
-    /// Set once the file system refused `RWF_NOWAIT`: asking again would cost a call per read for nothing.
+    /// Set once the file system refused `RWF_NOWAIT`: repeating the request would cost one useless
+    /// call per read.
     nowait_refused: AtomicBool,
 }
 
@@ -25,17 +26,19 @@ impl OsFile {
         Self { file, counters, nowait_refused: AtomicBool::new(false) }
     }
 
-    /// Fills `buf` as far as the file reaches, without waiting; `None` where that needs the device.
+    /// Fills `buf` as far as the file reaches, without waiting. Returns `None` if that needs the
+    /// device.
     ///
-    /// The kernel answers with what it has in memory, which may be the first part of the range only, so the
-    /// rest is asked for until it says "would block", "end of file" or "done".
+    /// The kernel returns the bytes it has in memory, possibly only the first part of the range. So
+    /// the call is repeated for the rest until it reports "would block" or end of file, or `buf` is
+    /// full.
     fn read_cached(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let mut filled = 0;
         while filled < buf.len() {
             let at = offset_within_file(offset, filled)?;
             let rest = &mut [IoSliceMut::new(&mut buf[filled..])];
             match retry_on_intr(|| preadv2(&self.file, rest, at, ReadWriteFlags::NOWAIT)) {
-                // Linux 5.9 and 5.10 answer 0 before the end of the file too (preadv2(2), BUGS).
+                // Linux 5.9 and 5.10 also return 0 before the end of the file (preadv2(2), BUGS).
                 Ok(0) if at < self.len()? => return Ok(None),
                 Ok(0) => break,
                 Ok(read) => filled += read,
@@ -51,15 +54,15 @@ impl OsFile {
     }
 }
 
-/// A file as the page cache shows it. The advice may be refused: the file system then reads as it likes.
+/// A file in the page cache. The file system may ignore the advice.
 trait Cached {
-    /// Has the system read nothing ahead of what is asked for.
+    /// Disables read-ahead.
     fn stop_reading_ahead(&self);
 
-    /// Fills `buf` as far as the page cache holds the beginning of the range: the bytes there, or 0.
+    /// Fills `buf` with the prefix of the range that the page cache holds. Returns its length.
     fn read_held(&self, buf: &mut [u8], offset: u64) -> usize;
 
-    /// Has the system drop the durable pages of this range from the page cache.
+    /// Drops the clean pages of this range from the page cache.
     fn drop_held(&self, offset: u64, len: usize);
 
     /// Reads through the page cache.
@@ -89,12 +92,12 @@ impl Cached for OsFile {
     }
 }
 
-/// Reads a range from the device, and leaves the page cache about as it was.
+/// Reads a range from the device, and leaves the page cache almost unchanged.
 ///
-/// Pages that are held are dropped first, so that the read reaches the device. Pages that were not held before are dropped
-/// again afterwards.
+/// It first drops the cached pages of the range, so that the read reaches the device. If the range
+/// was not cached before, it drops the pages again after the read.
 fn read_past_cache(file: &impl Cached, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    // Pages that the kernel read ahead would stay in the page cache: nothing drops them.
+    // Pages that the kernel reads ahead would stay in the page cache.
     file.stop_reading_ahead();
     let was_held = file.read_held(buf, offset) > 0;
     file.drop_held(offset, buf.len());
@@ -112,7 +115,7 @@ impl OsFile {
             return Ok(());
         }
         let (from, bytes) = (signed(offset)?, signed(len)?);
-        // SAFETY: the call takes integers only, and the descriptor is open for as long as `self.file` lives.
+        // SAFETY: the call takes integers only, and the descriptor is open while `self.file` lives.
         let result = unsafe { libc::sync_file_range(self.file.as_raw_fd(), from, bytes, flags) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -195,7 +198,7 @@ impl File for OsFile {
     }
 }
 
-/// Writes what of `parts` is behind their first `written` bytes, and gives the offset where they end.
+/// Writes the bytes of `parts` after their first `written` bytes. Returns the offset of their end.
 fn write_rest(file: &std::fs::File, parts: &[IoSlice<'_>], written: usize, offset: u64) -> io::Result<u64> {
     let mut behind = written;
     let mut at = offset;
@@ -210,7 +213,8 @@ fn write_rest(file: &std::fs::File, parts: &[IoSlice<'_>], written: usize, offse
     Ok(at)
 }
 
-/// `offset + filled`, refused where the system would take it for a negative number (-1 is the cursor's place).
+/// Returns `offset + filled`. Fails if the system would read it as negative: -1 means the file's
+/// cursor.
 fn offset_within_file(offset: u64, filled: usize) -> io::Result<u64> {
     let at = offset.saturating_add(filled as u64);
     signed(at).map(|_| at)
@@ -249,10 +253,10 @@ mod tests {
         assert!(file.write_vectored_at(&[IoSlice::new(b"x")], u64::MAX).is_err());
     }
 
-    /// A page cache that does as it is told: what a real one does with advice is the kernel's decision.
+    /// A page cache that always follows advice. Whether a real one does is the kernel's decision.
     struct ObedientCache {
         device: Vec<u8>,
-        /// By byte.
+        /// Whether the page cache holds each byte.
         held: RefCell<Vec<bool>>,
         reads_ahead: Cell<bool>,
         from_device: Cell<usize>,
@@ -324,7 +328,7 @@ mod tests {
             assert_eq!(piece, bytes[4_096..][..piece.len()]);
             file.drop_held(0, bytes.len());
         }
-        // Fewer bytes only at the end.
+        // A read returns fewer bytes at the end of the file only.
         assert_eq!(file.read_from_device(&mut piece, bytes.len() as u64 - 10).unwrap(), 10);
         assert_eq!(piece[..10], bytes[bytes.len() - 10..]);
     }

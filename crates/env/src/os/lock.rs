@@ -1,8 +1,9 @@
 //! A lock file.
 //!
-//! `flock` belongs to the open file, not to the process: a second open in the same process is refused too, and
-//! the lock goes with the last descriptor, however the process dies. The file stays behind; removing it
-//! would let two holders lock two files of one name.
+//! `flock` belongs to the open file description, not to the process. So a second open in the same
+//! process is refused too, and the kernel releases the lock with the last descriptor, however the
+//! process dies. The file stays: removing it would allow two holders to lock two files of the same
+//! name.
 
 use super::FILE_MODE;
 use crate::fs::DirLock;
@@ -13,7 +14,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Held for as long as its descriptor is open.
+/// A lock that is held while its descriptor is open.
 pub(super) struct OsLock {
     _held: File,
 }

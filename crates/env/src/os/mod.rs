@@ -1,12 +1,14 @@
-//! The real world: the file system and the clocks of Linux.
+//! The file system and the clocks of Linux.
 //!
-//! **Promise.** Each method is the system call its trait names and no more: no lock, no allocation and no
-//! hidden state on the way of a read or a write, so that what the kernel does is what is measured. Interrupted
-//! calls are repeated; a short write is continued. Every descriptor is opened with `O_CLOEXEC`. Files and directories
-//! that are made are for their owner alone, whatever the umask allows.
+//! **Promise.** Each method makes the system call that its trait names, and no other. Reads and
+//! writes take no lock, allocate nothing and keep no hidden state, so that measurements show the
+//! kernel's behaviour. Interrupted calls are repeated, and short writes are continued. Every
+//! descriptor is opened with `O_CLOEXEC`. New files and directories are accessible to their owner
+//! only, regardless of the umask.
 //!
-//! **Caveats.** Linux only: `preadv2` with `RWF_NOWAIT`, `sync_file_range` and `/proc` have no stand-in for
-//! other systems. Errors are the system's own, without the path: the caller knows it and says it.
+//! **Caveats.** Linux only: `preadv2` with `RWF_NOWAIT`, `sync_file_range` and `/proc` have no
+//! substitutes for other systems. Errors are the system's own, without the path: callers know the
+//! path and add it.
 
 mod clock;
 mod file;
@@ -26,11 +28,11 @@ use std::sync::Arc;
 
 pub use clock::OsClock;
 
-/// Mode of files that are made.
+/// Mode of new files.
 const FILE_MODE: u32 = 0o600;
-/// Mode of directories that are made.
+/// Mode of new directories.
 const DIR_MODE: u32 = 0o700;
-/// The bits of a mode that give rights to others than the owner.
+/// The mode bits that grant permissions to users other than the owner.
 const OTHERS_MODE: u32 = 0o077;
 
 /// The file system of this machine.
@@ -40,7 +42,7 @@ pub struct OsFs {
 }
 
 impl OsFs {
-    /// The file system, with counters of its own.
+    /// Creates a handle on the file system, with its own counters.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,8 +51,8 @@ impl OsFs {
 impl Fs for OsFs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let file = options_of(mode).open(path).map_err(name_symlink)?;
-        if mode == OpenMode::ReadPlain && !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
+        if mode == OpenMode::ReadRegular && !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         Ok(Arc::new(OsFile::new(file, Arc::clone(&self.counters))))
     }
@@ -136,12 +138,13 @@ fn options_of(mode: OpenMode) -> OpenOptions {
     options.read(true).write(!mode.is_read_only()).mode(FILE_MODE);
     match mode {
         OpenMode::Read | OpenMode::ReadWrite => {}
-        OpenMode::ReadPlain => {
-            // Without O_NONBLOCK, opening a pipe waits for a writer. Plain files are read as ever.
+        OpenMode::ReadRegular => {
+            // Without O_NONBLOCK, opening a pipe waits for a writer. The flag does not affect
+            // regular files.
             options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
         }
         OpenMode::CreateNew => {
-            // O_EXCL follows no link.
+            // O_EXCL follows no symbolic link.
             options.create_new(true);
         }
         OpenMode::CreateOrTruncate => {
@@ -151,7 +154,7 @@ fn options_of(mode: OpenMode) -> OpenOptions {
     options
 }
 
-/// The system says of a symbolic link that there are too many of them.
+/// Replaces `ELOOP`, the system's error for a refused symbolic link, by a clearer error.
 fn name_symlink(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::LOOP) => {

@@ -1,8 +1,9 @@
-//! What the process knows of itself and of the machine it runs on.
+//! Limits, usage and scheduling of the current process.
 //!
-//! Memory is what a container may use, not what the machine has: the least of the machine's and of every
-//! limit of a control group above this process, in versions 1 and 2 of the interface (kernel
-//! `admin-guide/cgroup-v2.rst`, `memory.max`; `cgroup-v1/memory.rst`, `memory.limit_in_bytes`).
+//! The memory size is the memory that the process may use. It is the minimum of the machine's
+//! memory and of the limits of all control groups that contain the process. Versions 1 and 2 of the
+//! interface are supported (kernel `admin-guide/cgroup-v2.rst`, `memory.max`;
+//! `cgroup-v1/memory.rst`, `memory.limit_in_bytes`).
 
 use rustix::io::retry_on_intr;
 use rustix::param::page_size;
@@ -15,25 +16,26 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
-/// The slice of a thread that prefers short turns, in nanoseconds: the least that Linux takes.
-const SHORT_TURN_NANOS: u64 = 100_000;
-/// Where control groups are mounted.
+/// Time slice of a thread that prefers short ones, in nanoseconds: the minimum that Linux accepts.
+const SHORT_SLICE_NANOS: u64 = 100_000;
+/// Mount point of the control groups.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Lets this process open as many files as its hard limit allows, and gives that number.
+/// Raises the limit of open files to the hard limit, and returns it.
 pub fn raise_open_file_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     }
-    // The kernel bounds this limit by `fs.nr_open`; `None` would mean that it does not.
+    // The kernel bounds this limit by `fs.nr_open`; `None` would mean no bound.
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Bytes of memory this process may use: the machine's, or less where a control group says so.
+/// Bytes of memory that this process may use: the machine's memory, or the lower limit of a control
+/// group.
 pub fn total_memory_bytes() -> u64 {
     let machine = sysinfo();
-    // The type of this field is the machine word's.
+    // The type of this field depends on the machine's word size.
     #[allow(clippy::useless_conversion)]
     let machine_bytes = u64::from(machine.totalram).saturating_mul(u64::from(machine.mem_unit));
     let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -41,44 +43,46 @@ pub fn total_memory_bytes() -> u64 {
     limit.map_or(machine_bytes, |limit| limit.min(machine_bytes))
 }
 
-/// Cores this process may use, by its affinity and the quota of its control group; at least 1.
+/// Cores that this process may use, by its affinity and the quota of its control group; at least 1.
 pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Sets the niceness of the calling thread, from -20 (first) to 19 (last). On Linux it is a thread's own.
+/// Sets the niceness of the calling thread, from -20 (highest priority) to 19 (lowest). On Linux,
+/// each thread has its own niceness.
 pub fn lower_current_thread_priority(nice: i32) -> io::Result<()> {
     Ok(setpriority_process(None, nice)?)
 }
 
-/// Has the calling thread run soon after it is woken, before threads that are at work with turns of ordinary
-/// length, in return for shorter turns of its own. Its share of the processor stays the same.
+/// Gives the calling thread short time slices. It runs soon after its wake-up, before running
+/// threads with ordinary slices. Its share of the processor stays the same.
 ///
-/// On Linux this is a short slice of the EEVDF scheduler (Stoica and Abdel-Wahab, 1995; `sched_setattr(2)`,
-/// `sched_runtime`, since Linux 6.12).
+/// On Linux this is a short slice of the EEVDF scheduler (Stoica and Abdel-Wahab, 1995;
+/// `sched_setattr(2)`, `sched_runtime`, since Linux 6.12).
 ///
 /// # Errors
-/// When the system does not allow it; nothing has changed then.
-pub fn prefer_short_turns() -> io::Result<()> {
+/// If the system does not allow it. The slice is then unchanged.
+pub fn prefer_short_time_slices() -> io::Result<()> {
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
         sched_nice: getpriority_process(None)?,
-        sched_runtime: SHORT_TURN_NANOS,
+        sched_runtime: SHORT_SLICE_NANOS,
         ..SchedAttr::default()
     };
-    // SAFETY: the kernel reads `size` bytes at the pointer, which is a live `SchedAttr` of that size, and
-    // writes nothing.
+    // SAFETY: the kernel reads `size` bytes at the pointer, which is a live `SchedAttr` of that
+    // size, and writes nothing.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the system give this process huge pages where it asks for them only (`madvise(2)`): elsewhere what is resident is
-/// then what was written, and not up to 2 MiB around each byte of it.
+/// Limits transparent huge pages to the ranges that this process requests them for (`madvise(2)`).
+/// Elsewhere, the resident memory is then the memory that was written, instead of up to 2 MiB
+/// around each written byte.
 ///
 /// # Errors
-/// When the system does not know it, as Linux before 6.18; nothing has changed then. Where the system's own setting is
-/// `madvise`, it is so anyway.
-pub fn take_huge_pages_only_where_asked() -> io::Result<()> {
+/// If the system does not support it, such as Linux before 6.18. The setting is then unchanged. It
+/// is unnecessary if the system's own setting is `madvise`.
+pub fn limit_huge_pages_to_madvise() -> io::Result<()> {
     const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
     const NONE: libc::c_ulong = 0;
     // SAFETY: this option takes four numbers and touches no memory.
@@ -87,7 +91,7 @@ pub fn take_huge_pages_only_where_asked() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `struct sched_attr` as of its first version. Policy 0 is the ordinary one.
+/// The first version of `struct sched_attr`. Policy 0 is the ordinary one.
 #[repr(C)]
 #[derive(Default)]
 struct SchedAttr {
@@ -101,29 +105,29 @@ struct SchedAttr {
     sched_period: u64,
 }
 
-/// Bytes of memory this process has in use now; 0 when the system does not say.
+/// Bytes of resident memory of this process; 0 if the system does not report it.
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     resident_pages(&statm).unwrap_or(0).saturating_mul(page_size() as u64)
 }
 
-/// What this process takes of the machine.
+/// Resource usage of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time of processors that it has used since its start, in itself and in the system on its behalf.
+    /// Processor time since the start of the process, in user and kernel mode.
     pub cpu: Duration,
-    /// Bytes of memory it has in use.
+    /// Bytes of resident memory.
     pub resident_bytes: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Files and sockets it has open.
+    /// Number of open files and sockets.
     pub open_files: u64,
-    /// How many of these it may have.
+    /// Maximum number of open files and sockets.
     pub open_files_max: u64,
 }
 
-/// What this process takes of the machine now; 0 for what the system does not say. The more files are open the longer
-/// it takes.
+/// Returns the current resource usage of this process; 0 for values that the system does not
+/// report. Its cost grows with the number of open files.
 pub fn usage() -> Usage {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -132,25 +136,27 @@ pub fn usage() -> Usage {
         cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
         resident_bytes: resident_bytes(),
         threads: threads(&stat).unwrap_or(0),
-        // One of them is the list itself.
+        // One of them is the directory being listed.
         open_files: listed.saturating_sub(1),
         open_files_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
     }
 }
 
-/// 64 bits of the system's entropy. Waits for the entropy pool of a machine that has just booted.
+/// Returns 64 bits of the system's entropy. Waits for the entropy pool of a machine that has just
+/// booted.
 ///
 /// # Panics
-/// When the kernel has no `getrandom` (before Linux 3.17): without it no two nodes can be told apart.
+/// If the kernel has no `getrandom` (before Linux 3.17): node ids would not be unique without it.
 pub fn entropy_u64() -> u64 {
     let mut bytes = [0; 8];
     let filled = retry_on_intr(|| getrandom(&mut bytes[..], GetRandomFlags::empty()));
-    // Requests of up to 256 bytes are answered whole (getrandom(2)).
+    // The kernel fulfils requests of up to 256 bytes completely (getrandom(2)).
     assert_eq!(filled, Ok(bytes.len()), "the kernel must give entropy");
     u64::from_ne_bytes(bytes)
 }
 
-/// The 20th field of `/proc/self/stat`, `num_threads`. The second, a name in brackets, may hold blanks and brackets.
+/// The 20th field of `/proc/self/stat`, `num_threads`. The second field, a name in brackets, may
+/// contain blanks and brackets.
 fn threads(stat: &str) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_ascii_whitespace().nth(17)?.parse().ok()
@@ -161,14 +167,15 @@ fn resident_pages(statm: &str) -> Option<u64> {
     statm.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The least memory limit of the groups in `membership` (the text of `/proc/self/cgroup`) and of those above
-/// them. Groups that are not visible from inside a container are passed over: the root it sees is its own.
+/// The minimum memory limit of the groups in `membership` (the text of `/proc/self/cgroup`) and of
+/// their ancestors. Groups that are not visible from inside a container are skipped: its root
+/// directory is the container's own.
 fn cgroup_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
     membership.lines().filter_map(|line| line_limit_bytes(root, line)).min()
 }
 
-/// The least limit along one line of `/proc/self/cgroup`: `id:controllers:path`, without controllers for
-/// version 2.
+/// The minimum limit along one line of `/proc/self/cgroup`: `id:controllers:path`. The controllers
+/// are empty in version 2.
 fn line_limit_bytes(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -184,7 +191,7 @@ fn line_limit_bytes(root: &Path, line: &str) -> Option<u64> {
     groups.filter_map(|group| limit_in(&group.join(file))).min()
 }
 
-/// The number in a limit file; `None` for `max` and for a file that is not there.
+/// The number in a limit file; `None` for `max` and for a missing file.
 fn limit_in(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
@@ -195,7 +202,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_the_process_takes_of_the_machine_is_told() {
+    fn usage_reports_threads_files_time_and_memory() {
         let before = usage();
         let file = fs::File::open("/proc/self/stat").unwrap();
         let thread = std::thread::spawn(std::thread::park);
@@ -236,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn short_turns_leave_the_niceness_as_it_is() {
+    fn short_time_slices_leave_the_niceness_as_it_is() {
         let before = nice_of_thread();
-        let result = prefer_short_turns();
+        let result = prefer_short_time_slices();
         assert_eq!(nice_of_thread(), before, "{result:?}");
     }
 

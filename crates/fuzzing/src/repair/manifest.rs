@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 const HEADER: usize = 24;
 const FRAME_HEADER: usize = 9;
 
-/// Repairs the header and each frame. A frame whose kind is 0 ends the manifest, and stays as it is.
+/// Repairs the header and each frame. A frame of kind 0 ends the manifest and stays unchanged.
 pub fn manifest(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(HEADER), 0);

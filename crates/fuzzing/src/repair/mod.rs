@@ -1,7 +1,8 @@
-//! Makes the checksums of any bytes match, as far as they can be taken for a file of a format.
+//! Corrects the checksums of arbitrary bytes, as far as they resemble a file of a format.
 //!
-//! The layouts are those of `docs/storage-format/`. A repair changes checksums, magic numbers, and what places a part in its
-//! file; all else stays what the fuzzer made of it. It never fails: where no part begins it stops.
+//! The layouts are those of `docs/storage-format/`. A repair changes checksums, magic numbers, and
+//! the fields that locate a part in its file. All other bytes stay as the fuzzer made them. A
+//! repair never fails: it stops where no part begins.
 
 mod manifest;
 mod table;

@@ -1,22 +1,23 @@
-//! Tables: frames that the tail and the indexes lead to.
+//! Tables: frames that the tail and the indexes refer to.
 
 use super::{put, put_crc, u32_at, u64_at};
 use std::ops::Range;
 
 const HEADER: usize = 24;
 const TAIL: usize = 48;
-/// Tag, length before compression, checksum.
+/// Bytes of a frame's trailer: tag, length before compression, checksum.
 const TRAILER: usize = 9;
-/// Behind the entries of an index: entries, columns, length of the prefix.
+/// Bytes after the entries of an index: number of entries, number of columns, length of the prefix.
 const INDEX_TRAILER: usize = 7;
-/// No more than this is unpacked of one block, in bytes: a fuzzer is to find faults, and not large allocations.
+/// Maximum size of a block after decompression, in bytes. A fuzzer is meant to find faults, not
+/// large allocations.
 const RAW_BYTES_MAX: u32 = 1 << 20;
 const DATA: u8 = 1;
 const INDEX: u8 = 2;
 const FILTER: u8 = 3;
 const META: u8 = 4;
 
-/// Repairs header, tail, and each frame that the indexes lead to.
+/// Repairs the header, the tail, and each frame that the indexes refer to.
 pub fn table(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(HEADER + TAIL), 0);
@@ -47,7 +48,7 @@ pub fn table(bytes: &[u8]) -> Vec<u8> {
         }
         partition = end;
     }
-    // Last: a frame may have reached into it.
+    // Last, because a frame may have overlapped it.
     let mut bytes = file.bytes;
     put_crc(&mut bytes, tail..tail + 32, tail + 32);
     put(&mut bytes, tail + 36, &1u32.to_le_bytes());
@@ -58,12 +59,13 @@ pub fn table(bytes: &[u8]) -> Vec<u8> {
 struct File {
     bytes: Vec<u8>,
     id: u64,
-    /// Where the tail begins.
+    /// Offset of the tail.
     limit: usize,
 }
 
 impl File {
-    /// Repairs the frame between two offsets. Returns where its payload is, if it is not compressed.
+    /// Repairs the frame between two offsets. Returns the range of its payload, if it is not
+    /// compressed.
     fn seal(&mut self, (start, end): (u64, u64), kind: u8) -> Option<Range<usize>> {
         let (start, end) = (usize::try_from(start).ok()?, usize::try_from(end).ok()?);
         if start < HEADER || end > self.limit || end.checked_sub(start)? < TRAILER {
@@ -84,7 +86,8 @@ impl File {
         (codec == 0).then_some(payload)
     }
 
-    /// Repairs the frame of an index, and returns the numbers of its entries, as far as they can be read.
+    /// Repairs the frame of an index. Returns the numbers of its entries, as far as they can be
+    /// decoded.
     fn index(&mut self, extent: (u64, u64), columns: usize) -> Vec<Vec<u64>> {
         let Some(payload) = self.seal(extent, INDEX) else { return Vec::new() };
         let Some(trailer) = payload.end.checked_sub(INDEX_TRAILER).filter(|at| *at >= payload.start) else {

@@ -6,7 +6,7 @@ const SEGMENT_HEADER: usize = 512;
 const GROUP_HEADER: usize = 48;
 const RECORD_HEADER: usize = 12;
 
-/// Makes all bytes one record.
+/// Makes one record of all bytes.
 pub fn wal_record(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(RECORD_HEADER), 0);
@@ -20,8 +20,8 @@ fn seal_record(bytes: &mut [u8], at: usize, end: usize) {
     put_crc(bytes, at + 4..end, at);
 }
 
-/// Repairs the header, each group and each record. A group whose first byte is 0 ends the segment: it stays as it is, as
-/// an interrupted write, and so does all behind it.
+/// Repairs the header, each group and each record. A group whose first byte is 0 is an interrupted
+/// write that ends the segment: it stays unchanged, with all bytes after it.
 pub fn wal_segment(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(SEGMENT_HEADER), 0);
@@ -35,7 +35,7 @@ pub fn wal_segment(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Repairs the group at `at`, and returns where it ends.
+/// Repairs the group at `at`. Returns the offset of its end.
 fn repair_group(bytes: &mut [u8], at: usize) -> usize {
     let claimed = (u64_at(bytes, at + 24) as usize).min(bytes.len() - at - GROUP_HEADER);
     let records = u32_at(bytes, at + 12);

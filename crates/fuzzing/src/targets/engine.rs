@@ -1,8 +1,9 @@
-//! Sequences of operations on an engine, against a map.
+//! Sequences of operations on an engine, compared with a map.
 //!
-//! The input is a script: two bytes for the options, then operations of one to four bytes. The file system is in memory,
-//! the clock stands until the script moves it, and jobs are stepped by the script, so an input always does the same.
-//! A crash is of the process or, where writes are synced, of the machine; what was written is there after either.
+//! The input is a script: two bytes for the options, then operations of one to four bytes. The run
+//! is deterministic: the file system is in memory, and the script advances the clock and steps the
+//! jobs. A crash is that of the process or, if writes are synced, that of the machine. Acknowledged
+//! writes survive both.
 
 use bytes::Bytes;
 use engine::iter::Cursor;
@@ -15,17 +16,17 @@ use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
 
 const DIR: &str = "/engine";
-/// Keys of a script.
+/// Number of keys of a script.
 const KEYS: u8 = 40;
-/// Keys below this one are local.
+/// End of the range of local keys.
 const LOCAL_END: &[u8] = b"c";
-/// How long tombstones are kept.
+/// Grace period of tombstones.
 const GRACE: Duration = Duration::from_secs(100);
 /// 2026-01-01T00:00:00Z.
 const START: WallTime = WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000);
-/// Operations of a script; what is behind them is not run.
+/// Maximum number of operations of a script. Later bytes are ignored.
 const OPERATIONS_MAX: usize = 600;
-/// Snapshots that are kept.
+/// Maximum number of snapshots that are kept.
 const SNAPSHOTS_MAX: usize = 4;
 
 type Cells = BTreeMap<Vec<u8>, Cell>;
@@ -33,7 +34,7 @@ type Cells = BTreeMap<Vec<u8>, Cell>;
 /// Runs a script.
 ///
 /// # Panics
-/// When the engine answers otherwise than the map, or fails.
+/// If an answer of the engine differs from the map's, or the engine fails.
 pub fn run(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut world = World::new(&mut script);
@@ -50,7 +51,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Bytes that are left of an input.
+/// The remaining bytes of an input.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -60,7 +61,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// The next byte; 0 behind the end.
+    /// The next byte; 0 after the end.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or(0)
     }
@@ -150,13 +151,14 @@ impl World {
                 None => drop(self.model.insert(key, cell)),
             }
         }
-        // In this thread nobody else makes room.
+        // The limits in `options` are large enough that this write waits for no job: only this
+        // thread runs jobs.
         self.engine().write(batch).expect("write");
     }
 
     fn cell(&mut self, key: &[u8], script: &mut Script<'_>) -> Cell {
         let kind = script.byte();
-        // Late by up to half of the grace period; of local keys nothing comes late.
+        // A write is late by up to half of the grace period. Writes to local keys are never late.
         let is_late = kind % 16 == 15 && key >= LOCAL_END;
         let version = if is_late { self.late_version(script) } else { self.next_version() };
         let len = match kind {
@@ -192,7 +194,7 @@ impl World {
             self.engine().close().expect("close");
         }
         let is_synced = self.options.durability == Durability::Sync;
-        // They hold files of the disk that is left.
+        // Snapshots hold files of the previous disk.
         self.snapshots.clear();
         self.engine = None;
         match kind % 4 {
@@ -228,8 +230,8 @@ impl World {
         self.env().fs.remove_dir_all(&dir).expect("memory does not fail");
     }
 
-    /// Whether a reader may be shown `seen`: the same live value; or, for a key that is deleted or expired, nothing or a
-    /// delete of that version.
+    /// Whether `seen` is a correct answer for `expected`: the same live value. For a key that is
+    /// deleted or expired, the answer is none or a delete of that version.
     fn agrees(&self, expected: Option<&Cell>, seen: Option<&Cell>) -> bool {
         match (expected, seen) {
             (None, seen) => seen.is_none(),
@@ -271,7 +273,7 @@ fn options(script: &mut Script<'_>) -> Options {
         durability: script.choose(&[Durability::Sync, Durability::Os]),
         memory_bytes: 16 << 20,
         memtable_bytes: Some(script.choose(&[1, 4 << 10, 64 << 10])),
-        // So many that no write waits for a job that only the script would step.
+        // Large enough that no write waits for a job, since only the script steps jobs.
         memtables_max: 1_000_000,
         block_bytes: script.choose(&[256, 1 << 10, 16 << 10]),
         compression,
@@ -311,7 +313,7 @@ fn walk_from(snapshot: &Snapshot, start: &[u8]) -> Cells {
     cells
 }
 
-/// Scripts of random bytes: each byte is an operation or a part of one.
+/// Random scripts: each byte is an operation or a part of one.
 pub fn seeds() -> Vec<Vec<u8>> {
     let script = |seed: u64| {
         let mut script = vec![0; 60 + 60 * seed as usize];

@@ -1,4 +1,4 @@
-//! Files of the engine: any bytes are read whole, cut, or refused.
+//! Files of the engine: any bytes are read completely, read up to a cut, or refused.
 
 use crate::repair;
 use engine::sstable::{TableId, TableOptions, TableWriter};
@@ -10,21 +10,21 @@ use std::path::Path;
 use std::sync::Arc;
 use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
 
-/// Any bytes as a table.
+/// Reads any bytes as a table.
 pub fn table(bytes: &[u8]) {
     for bytes in [bytes, &repair::table(bytes)] {
         let _ = engine::sstable::check_bytes(bytes);
     }
 }
 
-/// Any bytes as a manifest.
+/// Reads any bytes as a manifest.
 pub fn manifest(bytes: &[u8]) {
     for bytes in [bytes, &repair::manifest(bytes)] {
         let _ = engine::manifest::check_bytes(bytes);
     }
 }
 
-/// Any bytes as a record of the log. What is accepted can be walked.
+/// Reads any bytes as a record of the log. An accepted record can be iterated.
 pub fn wal_record(bytes: &[u8]) {
     for bytes in [bytes, &repair::wal_record(bytes)] {
         if let Ok(record) = engine::wal::record::decode(bytes) {
@@ -34,7 +34,8 @@ pub fn wal_record(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as a segment of a log: the last one, or one whose end the next segment names.
+/// Reads any bytes as a segment of a log: as the last one, and as one whose end the next segment
+/// names.
 pub fn wal_segment(bytes: &[u8]) {
     for bytes in [bytes, &repair::wal_segment(bytes)] {
         for end in [SegmentEnd::Torn, SegmentEnd::Known(bytes.len() as u64)] {
@@ -65,7 +66,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("shared/prefix/{number:05}").into_bytes()
 }
 
-/// Tables of one block, of several partitions' worth of small blocks, and compressed ones.
+/// Tables of one block, of small blocks for several partitions, and compressed tables.
 pub fn table_seeds() -> Vec<Vec<u8>> {
     let none = TableOptions { block_bytes: 256, compression: Compression::None, filter_bits_per_key: 10 };
     let all = [
@@ -89,7 +90,7 @@ fn table_of(cells: u64, options: TableOptions) -> Vec<u8> {
     fs.read_file(path).expect("it was written")
 }
 
-/// Records of some cells.
+/// Records with cells.
 pub fn wal_record_seeds() -> Vec<Vec<u8>> {
     let record = |cells: u64| {
         let mut record = RecordBuilder::default();
@@ -99,7 +100,7 @@ pub fn wal_record_seeds() -> Vec<Vec<u8>> {
     [0, 1, 5, 20].map(record).to_vec()
 }
 
-/// An engine that was written to, and whose files are seeds.
+/// Writes to an engine. The files of its file system are seeds.
 fn written() -> MemFs {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(WallTime::from_micros_since_unix_epoch(1 << 50)));

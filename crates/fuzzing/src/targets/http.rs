@@ -1,4 +1,4 @@
-//! What clients send: heads, targets, entries, and the results that they read.
+//! Bytes from clients: heads, targets, entries, and the results that clients read.
 
 use super::{halves, split_number};
 use api::entries::{
@@ -14,7 +14,8 @@ const RULES: api::Rules =
 const VALUE_BYTES_MAX: usize = 64;
 const HELD_BYTES_MAX: usize = (VALUE_BYTES_MAX + 8_192) * 4 / 3 + 200;
 
-/// Any method, target and headers as a request: understood, or a problem that says why not.
+/// Decodes any method, target and headers as a request. The result is a command, or a problem with
+/// its reason.
 pub fn decode(bytes: &[u8]) {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let builder = http::Request::builder()
@@ -43,13 +44,15 @@ pub fn decode_seeds() -> Vec<Vec<u8>> {
     requests.map(|request| request.as_bytes().to_vec()).to_vec()
 }
 
-/// Any bytes on a connection, split in two anywhere: no panic, and the split changes nothing.
+/// Checks any bytes on a connection, split in two at any position: no panic, and the split changes
+/// nothing.
 pub fn head_check(bytes: &[u8]) {
     let (at, bytes) = split_number(bytes);
     assert_eq!(passed(&[bytes]), passed(&halves(bytes, at)));
 }
 
-/// What passes of `pieces` that come one after the other, and whether the rest was refused.
+/// Returns the bytes that pass of `pieces`, which arrive in order, and whether the rest was
+/// refused.
 fn passed(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
     let mut check = HeadCheck::new(HeadLimits::default());
     let (mut waiting, mut passed) = (Vec::new(), Vec::new());
@@ -77,9 +80,11 @@ pub fn head_check_seeds() -> Vec<Vec<u8>> {
     streams.map(|stream| [&[20, 0], stream.as_bytes()].concat()).to_vec()
 }
 
-/// Any bytes as a batch, split in two anywhere: no panic, the split changes nothing, no more is held than one entry,
-/// and what was understood survives being written and read again. Of the binary format once as they are, once as a
-/// payload, past its checksum.
+/// Decodes any bytes as a batch, split in two at any position.
+///
+/// It does not panic, the split changes nothing, and the decoder buffers at most one entry. Decoded
+/// entries survive encoding and decoding. The binary format is tried with the bytes as they are,
+/// and with the bytes as a payload with a correct checksum.
 pub fn entries(bytes: &[u8]) {
     let (at, bytes) = split_number(bytes);
     let stream = stream_of(bytes);
@@ -91,7 +96,7 @@ pub fn entries(bytes: &[u8]) {
     }
 }
 
-/// What comes of `pieces` that come one after the other.
+/// Decodes `pieces`, which arrive in order.
 fn entries_of(format: Format, pieces: &[&[u8]]) -> (Vec<BatchEntry>, u64, Result<(), EntryError>) {
     let mut decoder = EntryDecoder::new(format, VALUE_BYTES_MAX);
     let mut entries = Vec::new();
@@ -123,7 +128,7 @@ fn stream_of(payload: &[u8]) -> Vec<u8> {
     [&MAGIC[..], &len, &crc_fast::crc32_iscsi(payload).to_le_bytes(), payload].concat()
 }
 
-/// Entries in both formats, and a payload of the binary one.
+/// Entries in both formats, and a payload of the binary format.
 pub fn entries_seeds() -> Vec<Vec<u8>> {
     let lines = "{\"id\":\"a\",\"value\":\"v\"}\n{\"id64\":\"YQ==\",\"value64\":\"dg==\",\"ttl\":5}\n{\"id\":\"b\",\"delete\":true}\n";
     let text = [&[9, 0], lines.as_bytes()].concat();
@@ -133,7 +138,8 @@ pub fn entries_seeds() -> Vec<Vec<u8>> {
     vec![text, [&[9, 0], &binary[..]].concat(), [&[9, 0], payload].concat()]
 }
 
-/// Any bytes as the results of a batch, split in two anywhere: no panic, and the split changes nothing.
+/// Decodes any bytes as the results of a batch, split in two at any position: no panic, and the
+/// split changes nothing.
 pub fn results(bytes: &[u8]) {
     let (at, bytes) = split_number(bytes);
     let framed = [&RESULTS_MAGIC[..], bytes].concat();
@@ -142,7 +148,7 @@ pub fn results(bytes: &[u8]) {
     }
 }
 
-/// What comes of `pieces` that come one after the other.
+/// Decodes `pieces`, which arrive in order.
 fn results_of(format: Format, pieces: &[&[u8]]) -> (Vec<EntryResult>, Result<(), EntryError>) {
     let mut decoder = ResultDecoder::new(format);
     let mut results = Vec::new();

@@ -1,11 +1,11 @@
-//! The targets, by what they read.
+//! The targets, by the kind of input that they read.
 
 pub mod engine;
 pub mod files;
 pub mod http;
 pub mod wire;
 
-/// Takes the first bytes of an input as a number: a place to split at.
+/// Splits off the first bytes of an input as a number, which selects a position to split at.
 fn split_number(bytes: &[u8]) -> (usize, &[u8]) {
     match bytes.split_first_chunk::<2>() {
         Some((number, rest)) => (usize::from(u16::from_le_bytes(*number)), rest),
@@ -13,7 +13,7 @@ fn split_number(bytes: &[u8]) -> (usize, &[u8]) {
     }
 }
 
-/// Two parts that are `bytes` together.
+/// Splits `bytes` in two.
 fn halves(bytes: &[u8], at: usize) -> [&[u8]; 2] {
     let (head, tail) = bytes.split_at(at.min(bytes.len()));
     [head, tail]

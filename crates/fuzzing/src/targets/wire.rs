@@ -10,8 +10,11 @@ use wire::{Inbox, InboxLimits, Incoming, WireError};
 
 const LIMITS: InboxLimits = InboxLimits { fragmented_bytes_max: 1 << 20 };
 
-/// Any bytes on a link, split in two anywhere: no panic, and the split changes nothing. Once as they are, once as
-/// the payload of a frame, past its checksum, and once with bytes behind that frame.
+/// Receives any bytes on a link, split in two at any position: no panic, and the split changes
+/// nothing.
+///
+/// The bytes are tried as they are, as the payload of a frame with a correct checksum, and with
+/// further bytes after that frame.
 pub fn inbox(bytes: &[u8]) {
     let (at, bytes) = split_number(bytes);
     let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (*kind, rest));
@@ -21,7 +24,7 @@ pub fn inbox(bytes: &[u8]) {
     }
 }
 
-/// What comes of `pieces` that come one after the other.
+/// Returns the messages of `pieces`, which arrive in order, and the error that ends them.
 fn incoming(pieces: &[&[u8]]) -> (Vec<Incoming>, Option<WireError>) {
     let mut inbox = Inbox::new(LIMITS);
     let mut all = Vec::new();
@@ -49,12 +52,12 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Payloads of frames that begin with each number.
+/// Payloads of frames, one for each first byte.
 pub fn inbox_seeds() -> Vec<Vec<u8>> {
     (0..48u8).map(|kind| [&[9, 0, kind % 2, kind][..], &[kind; 40]].concat()).collect()
 }
 
-/// Any bytes at either side of a handshake: no panic, and nobody is let in.
+/// Receives any bytes on either side of a handshake: no panic, and no peer is authenticated.
 pub fn handshake(bytes: &[u8]) {
     let (at, bytes) = split_number(bytes);
     let (kind, bytes) = bytes.split_first().map_or((0, bytes), |(kind, rest)| (*kind, rest));
@@ -87,7 +90,7 @@ fn local(node: u8) -> Local {
     }
 }
 
-/// `bytes` as the body of a message of this kind.
+/// Returns a message of this kind with `bytes` as its body.
 fn message(kind: u8, bytes: &[u8]) -> Vec<u8> {
     let len = (bytes.len() as u16).to_le_bytes();
     [b"vHsk".as_slice(), &[1 + kind % 5, 0], &len, bytes].concat()

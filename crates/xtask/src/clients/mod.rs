@@ -1,12 +1,14 @@
-//! `cargo xtask clients`: HTTP clients that people use hold the same conversation with a node, directly, behind nginx and
-//! behind HAProxy.
+//! `cargo xtask clients`: common HTTP clients hold the same conversation with a node, directly,
+//! behind nginx and behind HAProxy.
 //!
-//! The conversation and the programs are in `bench/clients`, one for each client, with the configuration of the proxies.
-//! Each program reports its steps; a step that it neither reports nor declares impossible is a failure, as is a
-//! program that opens a connection for each request where it says that it keeps one.
+//! `bench/clients` contains the conversation, with one program per client, and the configuration of
+//! the proxies. Each program reports its steps. A step that a program neither reports nor declares
+//! impossible is a failure. A program that claims to reuse its connection, and opens one per
+//! request, is a failure too.
 //!
-//! Needs the programs that [`programs`] names. A client or proxy that cannot be had fails the run, unless `--skip NAME`
-//! names it. Everything listens on loopback, on free ports, and ends after [`PATIENCE`].
+//! The command needs the programs that [`programs`] names. A missing client or proxy fails the run,
+//! unless `--skip NAME` names it. All processes listen on free loopback ports, and end after
+//! [`TIMEOUT`].
 
 mod process;
 mod programs;
@@ -22,16 +24,16 @@ use std::time::Duration;
 
 pub(crate) const USAGE: &str = "--skip NAME,... --only NAME,...";
 
-/// The longest time that one program may take, and one service to start.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest time for a build of a program or of the node.
-const BUILD_PATIENCE: Duration = Duration::from_secs(900);
-/// The connections that a program may open in a whole conversation without being suspected of opening one for each of
-/// the 100 requests of its last step.
+/// Timeout of one program, and of the start of one service.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout of the build of a program or of the node.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
+/// Maximum number of connections in one conversation of a program that reuses connections. Its last
+/// step alone makes 100 requests.
 const CONNECTIONS_MAX: u64 = 60;
 
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    match Choice::parse(arguments).and_then(|choice| check(&choice)) {
+    match Selection::parse(arguments).and_then(|selection| check(&selection)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("clients: {error}");
@@ -40,31 +42,31 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// Which programs and routes are wanted.
+/// The selected programs and routes.
 #[derive(Default)]
-struct Choice {
+struct Selection {
     skipped: Vec<String>,
-    /// Empty: all.
+    /// Empty selects all.
     only: Vec<String>,
 }
 
-impl Choice {
+impl Selection {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
-        let mut choice = Self::default();
+        let mut selection = Self::default();
         while let Some(flag) = arguments.next() {
             let names = arguments.next().ok_or_else(|| format!("{flag} needs names; usage: {USAGE}"))?;
             let names = names.split(',').map(str::to_owned);
             match &flag[..] {
-                "--skip" => choice.skipped.extend(names),
-                "--only" => choice.only.extend(names),
+                "--skip" => selection.skipped.extend(names),
+                "--only" => selection.only.extend(names),
                 _ => return Err(format!("{flag} is not known; usage: {USAGE}")),
             }
         }
         let known: Vec<&str> = programs::names().chain(Route::ALL.iter().map(|route| route.name())).collect();
-        let mut named = choice.skipped.iter().chain(&choice.only);
+        let mut named = selection.skipped.iter().chain(&selection.only);
         match named.find(|name| !known.contains(&&name[..])) {
             Some(name) => Err(format!("{name} is not known; known are {}", known.join(", "))),
-            None => Ok(choice),
+            None => Ok(selection),
         }
     }
 
@@ -81,52 +83,52 @@ impl Choice {
     }
 }
 
-/// Where things are.
-struct Places {
+/// Directories of the run.
+struct Directories {
     /// `bench/clients`.
     sources: PathBuf,
-    /// For what is built; kept between runs.
+    /// Build output, kept between runs.
     built: PathBuf,
-    /// For this run alone.
+    /// Temporary directory of this run.
     dir: PathBuf,
 }
 
-impl Places {
+impl Directories {
     fn make() -> Outcome<Self> {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
         let absolute =
             |path: PathBuf| std::path::absolute(path).map_err(|error| format!("no such place: {error}"));
-        let places = Self {
+        let directories = Self {
             sources: absolute(PathBuf::from("bench/clients"))?,
             built: absolute(target.join("clients"))?,
             dir: std::env::temp_dir().join(format!("veche-clients-{}", std::process::id())),
         };
-        for dir in [&places.built, &places.dir] {
+        for dir in [&directories.built, &directories.dir] {
             std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         }
-        Ok(places)
+        Ok(directories)
     }
 }
 
-impl Drop for Places {
+impl Drop for Directories {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-fn check(choice: &Choice) -> Outcome {
-    let places = Places::make()?;
-    let programs = prepare(choice, &places)?;
-    let (node, address) = start_node(&places)?;
-    let routes = Route::ALL.into_iter().filter(|route| choice.wants_route(*route));
+fn check(selection: &Selection) -> Outcome {
+    let directories = Directories::make()?;
+    let programs = prepare(selection, &directories)?;
+    let (node, address) = start_node(&directories)?;
+    let routes = Route::ALL.into_iter().filter(|route| selection.wants_route(*route));
     let routes =
-        routes.map(|route| Ok((route, route.start(&places, address)?))).collect::<Outcome<Vec<_>>>()?;
+        routes.map(|route| Ok((route, route.start(&directories, address)?))).collect::<Outcome<Vec<_>>>()?;
     let mut failures = Vec::new();
     for (route, proxy) in &routes {
         for program in &programs {
             match converse(program, *route, proxy.as_ref().map_or(address, |proxy| proxy.address), address) {
-                Ok(told) => println!("{:<9} {:<8} {told}", program.name, route.name()),
+                Ok(summary) => println!("{:<9} {:<8} {summary}", program.name, route.name()),
                 Err(error) => {
                     println!("{:<9} {:<8} FAILED", program.name, route.name());
                     failures.push(format!("{} {}: {error}", program.name, route.name()));
@@ -138,16 +140,16 @@ fn check(choice: &Choice) -> Outcome {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Builds what is wanted, and names all that cannot be had.
-fn prepare(choice: &Choice, places: &Places) -> Outcome<Vec<Program>> {
+/// Builds the selected programs. The error lists all missing clients and proxies.
+fn prepare(selection: &Selection, directories: &Directories) -> Outcome<Vec<Program>> {
     let (mut ready, mut missing) = (Vec::new(), Vec::new());
-    for name in programs::names().filter(|name| choice.wants_program(name)) {
-        match Program::prepare(name, places) {
+    for name in programs::names().filter(|name| selection.wants_program(name)) {
+        match Program::prepare(name, directories) {
             Ok(program) => ready.push(program),
             Err(error) => missing.push(format!("{name}: {error}")),
         }
     }
-    for route in Route::ALL.into_iter().filter(|route| choice.wants_route(*route)) {
+    for route in Route::ALL.into_iter().filter(|route| selection.wants_route(*route)) {
         if let Err(error) = route.find() {
             missing.push(format!("{}: {error}", route.name()));
         }
@@ -158,35 +160,35 @@ fn prepare(choice: &Choice, places: &Places) -> Outcome<Vec<Program>> {
     Err(format!("these cannot be had; install them, or leave them out by --skip:\n{}", missing.join("\n")))
 }
 
-fn start_node(places: &Places) -> Outcome<(Service, SocketAddr)> {
+fn start_node(directories: &Directories) -> Outcome<(Service, SocketAddr)> {
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--package", "veche"]);
-    output_of(&mut build, BUILD_PATIENCE)?;
-    let binary = places.built.with_file_name("debug").join("veche");
+    output_of(&mut build, BUILD_TIMEOUT)?;
+    let binary = directories.built.with_file_name("debug").join("veche");
     let address = free_address()?;
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", &address.to_string(), "--log", "warn", "--memory", "128MiB"]);
-    command.arg("--data").arg(places.dir.join("node"));
+    command.arg("--data").arg(directories.dir.join("node"));
     let node = Service::start(&mut command)?;
-    until("the node serves", PATIENCE, || {
+    until("the node serves", TIMEOUT, || {
         process::status_of(address, "/v0/status").is_some_and(|code| code == 200)
     })?;
     Ok((node, address))
 }
 
-/// One program, one way. Returns what it said in short.
+/// Runs one program over one route. Returns a summary of its output.
 fn converse(program: &Program, route: Route, at: SocketAddr, node: SocketAddr) -> Outcome<String> {
     let before = accepted_connections(node)?;
     let prefix = format!("{}-{}", program.name, route.name());
     let mut command = program.command();
     command.arg(format!("http://{at}")).arg(prefix);
-    let said = output_of(&mut command, PATIENCE)?;
+    let output = output_of(&mut command, TIMEOUT)?;
     let connections = accepted_connections(node)? - before;
-    let steps: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
-    let cannot: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("cannot ")).collect();
+    let steps: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
+    let cannot: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix("cannot ")).collect();
     let is_declared = |step: &str| cannot.iter().any(|line| line.starts_with(&format!("{step}: ")));
     if let Some(step) = STEPS.iter().find(|step| !steps.contains(*step) && !is_declared(step)) {
-        return Err(format!("the step {step} is neither passed nor declared impossible:\n{said}"));
+        return Err(format!("the step {step} is neither passed nor declared impossible:\n{output}"));
     }
     let keeps_alive = route == Route::Direct && program.is_one_process && steps.contains(&"keep_alive");
     if keeps_alive && connections > CONNECTIONS_MAX {
@@ -197,7 +199,7 @@ fn converse(program: &Program, route: Route, at: SocketAddr, node: SocketAddr) -
     Ok(format!("{} steps, {connections} connections to the node{without}", steps.len()))
 }
 
-/// Connections of clients that the node has accepted since its start.
+/// Client connections that the node has accepted since its start.
 fn accepted_connections(node: SocketAddr) -> Outcome<u64> {
     let metrics = process::get(node, "/metrics").ok_or("the node does not tell its metrics")?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("veche_connections_accepted_total "));
@@ -205,10 +207,10 @@ fn accepted_connections(node: SocketAddr) -> Outcome<u64> {
         .ok_or_else(|| "the node counts no connections".to_owned())
 }
 
-/// The path of a program that must be there.
+/// Finds the path of an installed program.
 fn find_program(name: &str) -> Outcome<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps servers where ordinary users do not look.
+    // Debian installs servers outside of the `PATH` of ordinary users.
     let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let mut files = dirs.map(|dir| dir.join(name));
     files.find(|file| Path::is_file(file)).ok_or_else(|| format!("the program {name} is not installed"))

@@ -1,4 +1,4 @@
-//! Processes that are bounded in time, and small requests to them.
+//! Processes with timeouts, and simple requests to them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T = ()> = Result<T, String>;
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A process that runs until this is dropped.
+/// A process that is killed when this is dropped.
 pub(crate) struct Service(Child);
 
 impl Service {
@@ -31,8 +31,8 @@ impl Drop for Service {
 /// Runs a command to its end, and returns its standard output.
 ///
 /// # Errors
-/// A text: it cannot be started, it fails, or it takes longer than `patience`.
-pub(crate) fn output_of(command: &mut Command, patience: Duration) -> Outcome<String> {
+/// A message, if the command cannot be started, fails, or takes longer than `timeout`.
+pub(crate) fn output_of(command: &mut Command, timeout: Duration) -> Outcome<String> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child =
         child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
@@ -43,12 +43,12 @@ pub(crate) fn output_of(command: &mut Command, patience: Duration) -> Outcome<St
         if let Some(status) = child.try_wait().map_err(|error| format!("it cannot be waited for: {error}"))? {
             break Some(status);
         }
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             let _ = child.kill();
             let _ = child.wait();
             break None;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     };
     match status {
         Some(status) if status.success() => Ok(stdout.join().unwrap_or_default()),
@@ -56,7 +56,7 @@ pub(crate) fn output_of(command: &mut Command, patience: Duration) -> Outcome<St
             let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
             Err(format!("{status}\n{}{}", tail(&stdout), tail(&stderr)))
         }
-        None => Err(format!("it did not end within {} s", patience.as_secs())),
+        None => Err(format!("it did not end within {} s", timeout.as_secs())),
     }
 }
 
@@ -68,26 +68,26 @@ fn read_aside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<S
     })
 }
 
-/// The last lines of what a program said.
+/// The last lines of a program's output.
 fn tail(text: &str) -> String {
     const LINES_MAX: usize = 25;
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Waits until `happens`.
-pub(crate) fn until(what: &str, patience: Duration, mut happens: impl FnMut() -> bool) -> Outcome {
+/// Waits until `happens` returns true, for at most `timeout`.
+pub(crate) fn until(what: &str, timeout: Duration, mut happens: impl FnMut() -> bool) -> Outcome {
     let begun = Instant::now();
     while !happens() {
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             return Err(format!("this never came true: {what}"));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
 
-/// An address of loopback that nothing listens on at this moment.
+/// Returns a loopback address whose port is free at this moment.
 pub(crate) fn free_address() -> Outcome<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     listener.map_err(|error| format!("no port is free: {error}"))
@@ -104,8 +104,8 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Option<String> {
 }
 
 fn exchange(address: SocketAddr, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&address, REQUEST_PATIENCE).ok()?;
-    stream.set_read_timeout(Some(REQUEST_PATIENCE)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT)).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

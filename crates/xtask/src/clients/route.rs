@@ -1,11 +1,11 @@
-//! The ways to the node: directly, and through proxies.
+//! Routes to the node: directly, and through proxies.
 
 use super::process::{Outcome, Service, free_address, status_of, until};
-use super::{PATIENCE, Places, find_program};
+use super::{Directories, TIMEOUT, find_program};
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// A way to the node.
+/// A route to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Direct,
@@ -13,7 +13,7 @@ pub(crate) enum Route {
     Haproxy,
 }
 
-/// A proxy that runs.
+/// A running proxy.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     _service: Service,
@@ -30,7 +30,7 @@ impl Route {
         }
     }
 
-    /// Whether its program is there.
+    /// Checks that the route's proxy is installed.
     pub(crate) fn find(self) -> Outcome {
         match self {
             Self::Direct => Ok(()),
@@ -38,29 +38,31 @@ impl Route {
         }
     }
 
-    /// Starts the proxy, if there is one, in front of the node.
-    pub(crate) fn start(self, places: &Places, node: SocketAddr) -> Outcome<Option<Proxy>> {
+    /// Starts the route's proxy, if it has one, in front of the node.
+    pub(crate) fn start(self, directories: &Directories, node: SocketAddr) -> Outcome<Option<Proxy>> {
         let template = match self {
             Self::Direct => return Ok(None),
             Self::Nginx => "nginx.conf",
             Self::Haproxy => "haproxy.cfg",
         };
         let address = free_address()?;
-        let template = places.sources.join(template);
+        let template = directories.sources.join(template);
         let text =
             std::fs::read_to_string(&template).map_err(|error| format!("{}: {error}", template.display()))?;
         let text = text.replace("@LISTEN@", &address.to_string()).replace("@NODE@", &node.to_string());
-        let text = text.replace("@DIR@", &places.dir.display().to_string());
-        let file = places.dir.join(self.name());
+        let text = text.replace("@DIR@", &directories.dir.display().to_string());
+        let file = directories.dir.join(self.name());
         std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut command = Command::new(find_program(self.name())?);
         match self {
-            Self::Nginx => command.arg("-c").arg(&file).arg("-p").arg(&places.dir).args(["-e", "stderr"]),
+            Self::Nginx => {
+                command.arg("-c").arg(&file).arg("-p").arg(&directories.dir).args(["-e", "stderr"])
+            }
             Self::Direct | Self::Haproxy => command.arg("-db").arg("-f").arg(&file),
         };
         let service = Service::start(&mut command)?;
         let passes = || status_of(address, "/v0/ready").is_some_and(|code| code == 200);
-        until(&format!("{} passes requests on", self.name()), PATIENCE, passes)?;
+        until(&format!("{} passes requests on", self.name()), TIMEOUT, passes)?;
         Ok(Some(Proxy { address, _service: service }))
     }
 }
@@ -69,7 +71,7 @@ impl Route {
 mod tests {
     use std::path::Path;
 
-    /// The part of a configuration that the page for operators shows, without its indentation.
+    /// The part of a configuration that the operators' page shows, without its indentation.
     fn shown_part(file: &str) -> String {
         let text = std::fs::read_to_string(root().join("bench/clients").join(file)).expect("it is there");
         let lines = text.lines().skip_while(|line| !line.contains("BEGIN docs/operations.md")).skip(1);

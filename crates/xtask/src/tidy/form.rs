@@ -30,8 +30,8 @@ fn is_fragment(word: &str) -> bool {
     word.starts_with('…') || word.starts_with("...") || (begins_lower && !LOWER_CASE_NAMES.contains(&name))
 }
 
-/// Finds lines of comments that extend past [`COLUMNS_MAX`]. Lines that cannot be wrapped are exempt:
-/// rows of tables, and one long word such as a URL.
+/// Finds lines of comments that extend past [`COLUMNS_MAX`]. Lines that cannot be wrapped are
+/// exempt: rows of tables, and one long word such as a URL.
 pub(crate) fn check_width(source: &Source) -> Vec<Finding> {
     if source.language != Language::Rust {
         return Vec::new();

@@ -146,7 +146,8 @@ impl<'a> Lexer<'a> {
         self.take((end + 1).min(bytes.len()));
     }
 
-    /// A raw string literal whose prefix (`r`, `br` or `cr`) has `prefix` bytes; false if it is none.
+    /// A raw string literal whose prefix (`r`, `br` or `cr`) has `prefix` bytes; false if it is
+    /// none.
     fn raw_string(&mut self, prefix: usize) -> bool {
         let after = &self.rest[prefix..];
         let hashes = after.len() - after.trim_start_matches('#').len();

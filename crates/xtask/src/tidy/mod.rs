@@ -13,8 +13,8 @@
 //! | `reference` | a file or page that prose refers to and that does not exist |
 //! | `rate` | more than 3 of the words [`words::COUNTED`] in 1,000 words of a file's prose |
 //!
-//! Prose is comments in Rust, in shell scripts and in TOML, and pages of Markdown. Messages in string
-//! literals are not examined.
+//! Prose is comments in Rust, in shell scripts and in TOML, and pages of Markdown. Messages in
+//! string literals are not examined.
 
 mod finding;
 mod form;
@@ -38,12 +38,12 @@ use wording::Rate;
 
 pub(crate) const USAGE: &str = "[--summary] [--advice] [PATH...]";
 
-/// Arguments of the command line.
+/// Options of the command line.
 #[derive(Debug, Default)]
 struct Options {
     /// Print a table per crate instead of the findings.
     is_summary: bool,
-    /// Also print what does not fail: long sentences, and each counted word.
+    /// Also print advice: long sentences, and each counted word.
     is_advice: bool,
     /// Prefixes of the paths to report; empty for all paths.
     prefixes: Vec<String>,

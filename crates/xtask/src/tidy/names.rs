@@ -1,11 +1,11 @@
 //! The rule `retired-name`: identifiers do not contain retired words.
 //!
 //! It examines identifiers in Rust code, identifiers in code spans, and the names of files. Each
-//! identifier is reported once a file, with the number of its uses.
+//! identifier is reported once per file, with the number of its uses.
 //!
-//! Code spans also hold names of the interface, such as metrics and fields of JSON, which a rename in
-//! the code does not change. So names of metrics are exempt, and so are code spans on pages, except
-//! in `ARCHITECTURE.md` and where they hold a path of Rust (`Queue::new`) or of a Rust file.
+//! Code spans also hold names of the interface, such as metrics and fields of JSON, which a rename
+//! in the code does not change. So names of metrics are exempt. On pages, only code spans with a
+//! path of Rust (`Queue::new`) or of a Rust file are examined; in `ARCHITECTURE.md`, all are.
 
 use super::finding::{Finding, Rule};
 use super::prose::{Located, Token};

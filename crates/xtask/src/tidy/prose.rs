@@ -1,7 +1,8 @@
 //! Prose as words: comments and pages without their markup and code.
 //!
-//! Fenced and indented code blocks are omitted. A code span, a path and a number with a unit are one
-//! word each, but none of them is compared with phrases. Targets of links are kept apart from the text.
+//! Fenced and indented code blocks are omitted. A code span, a path and a number with a unit are
+//! one word each, but none of them is compared with phrases. Targets of links are kept apart from
+//! the text.
 
 use super::source::{Block, Line};
 

@@ -4,10 +4,14 @@
 //! resolved against the root, `crates/`, each crate, `docs/` and the directories above the file. It
 //! may be a glob (`tests/node_*.rs`) or a set (`tests/{crash,manifest}.rs`).
 //!
-//! Other text in code spans may look like a path: names of files that a node writes, of HTTP
-//! resources, of media types. So text is a reference only if it is a name that ends in `.rs`, or a
-//! path that ends in `.rs` or `.md`, begins with a directory of the root, or names a module below a
-//! crate (`server/stream`). Links between items of Rust are rustdoc's.
+//! Other text in code spans may look like a path: files that a node writes, HTTP resources, media
+//! types. So the following text is a reference:
+//!
+//! - a name that ends in `.rs`;
+//! - a path that ends in `.rs` or `.md`, or begins with a directory of the root;
+//! - a code span that names a module below a crate (`server/stream`).
+//!
+//! Rustdoc checks links between items of Rust.
 
 use super::finding::{Finding, Rule};
 use super::prose::{Located, Token};

@@ -143,8 +143,8 @@ fn page(text: &str) -> Block {
     Block { origin: Origin::Page, lines: text.lines().enumerate().map(line).collect() }
 }
 
-/// Comments that fill whole lines. Comments after code are omitted: finding them would take a parser
-/// of each language.
+/// Comments that fill whole lines. Comments after code are omitted: finding them would take a
+/// parser of each language.
 fn hash_comments(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for (index, line) in text.lines().enumerate() {
