@@ -7,7 +7,7 @@ const RANDOM_BYTES_MAX: u64 = 300;
 /// Boundary values of bytes.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Returns up to [`RANDOM_BYTES_MAX`] random bytes.
+/// Returns up to 300 random bytes.
 pub fn random(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; rng.below(RANDOM_BYTES_MAX) as usize];
     rng.fill(&mut bytes);
