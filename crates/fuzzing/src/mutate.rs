@@ -2,12 +2,12 @@
 
 use stdx::Rng;
 
-/// Maximum length of a random input, in bytes.
+/// Upper bound of the length of a random input, in bytes; exclusive.
 const RANDOM_BYTES_MAX: u64 = 300;
 /// Boundary values of bytes.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Returns up to 300 random bytes.
+/// Returns fewer than 300 random bytes.
 pub fn random(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; rng.below(RANDOM_BYTES_MAX) as usize];
     rng.fill(&mut bytes);

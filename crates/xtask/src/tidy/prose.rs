@@ -1,8 +1,7 @@
 //! Prose as words: comments and pages without their markup and code.
 //!
-//! Fenced and indented code blocks are omitted. A code span, a path and a number with a unit are
-//! one word each, but none of them is compared with phrases. Targets of links are kept apart from
-//! the text.
+//! Fenced and indented code blocks are omitted. A code span and a path in plain text are one word
+//! each, and are not compared with phrases. Targets of links are kept apart from the text.
 
 use super::source::{Block, Line};
 

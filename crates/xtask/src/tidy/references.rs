@@ -8,8 +8,8 @@
 //! types. So the following text is a reference:
 //!
 //! - a name that ends in `.rs`;
-//! - a path that ends in `.rs` or `.md`, or begins with a directory of the root;
-//! - a code span that names a module below a crate (`server/stream`).
+//! - a path that ends in `.rs`, `.md` or `.txt`, or begins with a directory of the root;
+//! - a code span that names a module below a crate (`server/stream`) or another module.
 //!
 //! Rustdoc checks links between items of Rust.
 
@@ -32,6 +32,8 @@ pub(crate) struct Tree {
     top: BTreeSet<String>,
     /// Names of the directories below `crates/`.
     crates: BTreeSet<String>,
+    /// Names of the directories below the `src` of any crate.
+    modules: BTreeSet<String>,
     /// Anchors of headings by page.
     anchors: HashMap<String, HashSet<String>>,
 }
@@ -47,6 +49,9 @@ impl Tree {
                 if top == "crates" {
                     tree.crates.insert(second.to_owned());
                 }
+            }
+            if let ["crates", _, "src", module, _, ..] = file.split('/').collect::<Vec<_>>()[..] {
+                tree.modules.insert(module.to_owned());
             }
             tree.file_names.insert(last_component(file).to_owned());
             let ends = file.match_indices('/').map(|(at, _)| at).chain([file.len()]);
@@ -89,14 +94,13 @@ impl Tree {
         elsewhere.into_iter().chain(of_crate).chain(below_crate).any(|path| self.contains(&path))
     }
 
-    /// Whether a code span such as `server/stream` names a module below a crate.
+    /// Whether a code span such as `server/stream` names a module below a crate or another module.
     fn names_module(&self, reference: &str) -> bool {
         let is_name =
             |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         let mut components = reference.trim_end_matches('/').split('/');
-        components.next().is_some_and(|name| self.crates.contains(name))
-            && reference.contains('/')
-            && components.all(is_name)
+        let is_known = |name: &str| self.crates.contains(name) || self.modules.contains(name);
+        components.next().is_some_and(is_known) && reference.contains('/') && components.all(is_name)
     }
 
     /// Whether the text of a code span or a path in plain text refers to a file of the repository.
@@ -113,7 +117,7 @@ impl Tree {
         if is_versioned || first == ".." || first == BUILD_DIRECTORY {
             return false;
         }
-        let has_extension = text.ends_with(".rs") || text.ends_with(".md");
+        let has_extension = [".rs", ".md", ".txt"].into_iter().any(|end| text.ends_with(end));
         has_extension || self.top.contains(first) || (is_span && self.names_module(text))
     }
 
@@ -245,13 +249,15 @@ mod tests {
     use super::*;
     use crate::tidy::prose;
 
-    const FILES: [&str; 8] = [
+    const FILES: [&str; 10] = [
         "README.md",
         "docs/testing.md",
         "docs/format/wal.md",
         "crates/engine/src/read.rs",
         "crates/engine/src/wal/mod.rs",
         "crates/engine/tests/crash.rs",
+        "crates/engine/tests/scripts/a.txt",
+        "crates/engine/tests/scripts/b.txt",
         "crates/server/src/stream/plain.rs",
         "bench/run",
     ];
@@ -271,7 +277,7 @@ mod tests {
             "`crates/engine/src/read.rs`, `engine/read.rs`, `read.rs:12` and `wal/mod.rs`",
             "`crates/engine/tests/{crash}.rs`, `engine/crash.rs`, `tests/crash.rs`, `tests/c*.rs`",
             "`server/stream/plain`, `server/stream/`, `crates/engine/src/{wal,read.rs}`",
-            "`bench/run` and `crates/engine`",
+            "`bench/run` and `crates/engine`, `stream/plain`, `scripts/{a,b}.txt`",
         ] {
             assert!(found("docs/format/wal.md", text).is_empty(), "{text}");
         }
@@ -289,6 +295,8 @@ mod tests {
             ("`tests/gone_*.rs`", "tests/gone_*.rs"),
             ("`server/stream/gone`", "server/stream/gone"),
             ("`bench/gone`", "bench/gone"),
+            ("`stream/gone`", "stream/gone"),
+            ("`scripts/{a,gone}.txt`", "scripts/gone.txt"),
         ] {
             assert_eq!(found("crates/engine/src/lib.md", text), [format!("{dead} does not exist")], "{text}");
         }

@@ -106,7 +106,7 @@ pub(crate) const NAMES: &[Name] = &[
 #[rustfmt::skip]
 pub(crate) const PHRASES: &[Phrase] = &[
     phrase("see the module", "say it here, or link to the item"),
-    phrase("the library", "name it: hyper, mimalloc"),
+    phrase("the library", "name it: hyper, mimalloc, libc"),
     phrase("plain path|plain paths", "fast path"),
     phrase("whoever", "name the subject: the client, the caller, the thread"),
     phrase("so many", "give the number and its unit, or name the parameter"),
