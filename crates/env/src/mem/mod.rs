@@ -95,7 +95,7 @@ impl MemFs {
         self.disk.state.lock().capacity_bytes = bytes;
     }
 
-    /// Marks the page cache as empty: while cold, [`File::read_at_nowait`] returns `None`.
+    /// Sets whether the page cache is empty: while cold, [`File::read_at_nowait`] returns `None`.
     pub fn set_cold(&self, cold: bool) {
         self.disk.cold.store(cold, Ordering::Relaxed);
     }
