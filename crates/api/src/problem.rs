@@ -3,7 +3,7 @@
 //! **Promise.** Each says in `detail`, in plain English, what was wrong and what to do. The body is a problem
 //! document (RFC 9457) of the type `about:blank`, which is left out.
 
-use crate::Answer;
+use crate::EncodedResponse;
 use crate::encode::acks_value;
 use bytes::Bytes;
 use cluster::Acks;
@@ -132,7 +132,7 @@ impl Problem {
     }
 
     /// The response. To a `HEAD` it has no body, but the headers that a `GET` would have got.
-    pub fn to_answer(&self, is_head: bool) -> Answer {
+    pub fn to_response(&self, is_head: bool) -> EncodedResponse {
         let document = self.document();
         let document_len = document.len();
         let mut response = Response::new(if is_head { Bytes::new() } else { document });
@@ -153,12 +153,12 @@ impl Problem {
         if let Some(acks) = self.acks {
             headers.insert(crate::encode::VECHE_ACKS, acks_value(acks));
         }
-        Answer { response, reason: self.reason }
+        EncodedResponse { response, reason: self.reason }
     }
 
     /// The response as bytes, for a connection that ends with it.
     pub fn to_http1_bytes(&self) -> Bytes {
-        self.to_answer(false).to_last_http1_bytes()
+        self.to_response(false).to_last_http1_bytes()
     }
 
     fn title(&self) -> &'static str {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_document_says_status_title_and_detail() {
         let problem = Problem::bad_request("It says \"no\".");
-        let answer = problem.to_answer(false);
+        let answer = problem.to_response(false);
         assert_eq!(answer.response.status(), 400);
         assert_eq!(answer.response.headers()[CONTENT_TYPE], "application/problem+json");
         assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_head_request_gets_the_headers_alone() {
         let problem = Problem::bad_request("No.");
-        let (get, head) = (problem.to_answer(false).response, problem.to_answer(true).response);
+        let (get, head) = (problem.to_response(false).response, problem.to_response(true).response);
         assert_eq!(get.headers(), head.headers());
         assert_eq!(head.headers()[CONTENT_LENGTH], get.body().len().to_string().as_str());
         assert!(head.body().is_empty());
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn retry_after_is_1_to_30_whole_seconds() {
         for (millis, expected) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (99_000, "30")] {
-            let answer = Problem::unavailable(Duration::from_millis(millis), "Wait.").to_answer(false);
+            let answer = Problem::unavailable(Duration::from_millis(millis), "Wait.").to_response(false);
             assert_eq!(answer.response.headers()[RETRY_AFTER], expected, "{millis} ms");
         }
     }

@@ -60,7 +60,8 @@ pub struct NodeStatus {
     /// Whether it answers.
     pub state: NodeState,
     /// Whether its answers to reads count; nothing before that is known.
-    pub standing: Option<NodeStanding>,
+    #[serde(rename = "standing")]
+    pub sync_state: Option<NodeSyncState>,
     /// Whether it refuses values for lack of room on its disk.
     pub disk_full: bool,
     /// Hints that this node keeps for it: writes that it missed.
@@ -94,7 +95,7 @@ pub enum NodeState {
 /// Whether a node's answers to reads count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum NodeStanding {
+pub enum NodeSyncState {
     /// Its directory is new, and it does not know yet whether it stands for a lost one.
     Unsettled,
     /// It lost its data and is being filled by the others.
@@ -107,7 +108,8 @@ pub enum NodeStanding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
     /// Whether its answers to reads count.
-    pub standing: NodeStanding,
+    #[serde(rename = "standing")]
+    pub sync_state: NodeSyncState,
     /// Each peer is linked or unreachable, and the hints that reachable peers keep for this node are applied.
     pub ready: bool,
     /// The pass over all keys under way.
@@ -159,7 +161,7 @@ impl NodeStatus {
             url,
             is_self,
             state: if is_self { NodeState::Up } else { NodeState::Unknown },
-            standing: None,
+            sync_state: None,
             disk_full: false,
             hints: 0,
             hints_bytes: 0,
@@ -185,7 +187,7 @@ impl NodeStatus {
             url,
             is_self,
             state,
-            standing: is_heard_of.then(|| peer.sync_state.into()),
+            sync_state: is_heard_of.then(|| peer.sync_state.into()),
             disk_full: peer.disk_full,
             hints: peer.hints.hints,
             hints_bytes: peer.hints.bytes,
@@ -197,7 +199,7 @@ impl NodeStatus {
     }
 }
 
-impl From<SyncState> for NodeStanding {
+impl From<SyncState> for NodeSyncState {
     fn from(sync_state: SyncState) -> Self {
         match sync_state {
             SyncState::Unsettled => Self::Unsettled,
@@ -210,7 +212,7 @@ impl From<SyncState> for NodeStanding {
 impl From<&cluster::NodeStatus> for ClusterStatus {
     fn from(node: &cluster::NodeStatus) -> Self {
         Self {
-            standing: node.sync_state.into(),
+            sync_state: node.sync_state.into(),
             ready: node.ready,
             repair: node.repair.map(RepairProgress::from),
             repaired_at_ms: node.repaired_at.map(|at| at.micros_since_unix_epoch() / 1_000),
@@ -359,7 +361,7 @@ pub struct MemoryStatus {
     pub snapshots_bytes: u64,
     /// In the block cache.
     pub cache_bytes: u64,
-    /// Kept for tables outside the cache.
+    /// CheckpointDocument for tables outside the cache.
     pub tables_bytes: u64,
     /// In writes that wait for their group commit.
     pub queue_bytes: u64,

@@ -1,7 +1,8 @@
 //! The contract's rows about requests: what is understood as what, and what is refused with which status.
 
 use api::{
-    Action, Decoded, Entity, ReadyForm, Rules, SlowRequest, SlowRequests, SlowStage, decode_head, encode_slow,
+    Action, DecodedRequest, EntityRequest, ReadyForm, RequestRules, SlowRequest, SlowRequests, SlowStage,
+    decode_head, encode_slow,
 };
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, QuorumChoice};
@@ -12,9 +13,9 @@ use std::time::Duration;
 
 const VALUE_BYTES_MAX: usize = 1_000;
 
-fn rules(nodes: u8) -> Rules {
+fn rules(nodes: u8) -> RequestRules {
     let nodes = NonZeroU8::new(nodes).expect("at least one node");
-    Rules { nodes, default_from: nodes.get(), value_bytes_max: VALUE_BYTES_MAX }
+    RequestRules { nodes, default_from: nodes.get(), value_bytes_max: VALUE_BYTES_MAX }
 }
 
 fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
@@ -23,9 +24,9 @@ fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).expect("a request").into_parts().0
 }
 
-fn entity(method: &str, target: &str) -> Entity {
+fn entity(method: &str, target: &str) -> EntityRequest {
     match decode_head(&parts(method, target, &[]), &rules(5)) {
-        Ok(Decoded::Entity(entity)) => entity,
+        Ok(DecodedRequest::Entity(entity)) => entity,
         other => panic!("{method} {target}: {other:?}"),
     }
 }
@@ -69,7 +70,7 @@ fn other_methods_are_refused_with_those_allowed() {
         let others = common.into_iter().filter(|method| !allow.split(", ").any(|allowed| allowed == *method));
         for method in others.chain(["PATCH", "TRACE", "BREW"]) {
             let problem = decode_head(&parts(method, target, &[]), &rules(1)).expect_err("not allowed");
-            let answer = problem.to_answer(false);
+            let answer = problem.to_response(false);
             assert_eq!(answer.response.status(), 405);
             assert_eq!(answer.response.headers()["allow"], allow);
         }
@@ -88,10 +89,10 @@ fn options_tell_the_methods_of_a_path_and_probe_the_server() {
         ("/v0/profile", "GET"),
         ("/v0/ready", "GET, HEAD"),
     ] {
-        assert_eq!(options(target), Ok(Decoded::Options { allow }), "{target}");
+        assert_eq!(options(target), Ok(DecodedRequest::Options { allow }), "{target}");
     }
     for target in ["/", "*"] {
-        assert_eq!(options(target), Ok(Decoded::Ready(ReadyForm::Options)), "{target}");
+        assert_eq!(options(target), Ok(DecodedRequest::Ready(ReadyForm::Options)), "{target}");
     }
     assert_eq!(status_with("OPTIONS", "/v0/entity", &[("if-match", "*")]), 501);
 }
@@ -260,7 +261,7 @@ fn a_get_may_ask_for_a_part_of_the_value() {
         &parts(method, "/v0/entity?id=k", &[("range", range)]),
         &rules(1),
     ) {
-        Ok(Decoded::Entity(entity)) => entity.byte_range.is_some(),
+        Ok(DecodedRequest::Entity(entity)) => entity.byte_range.is_some(),
         other => panic!("{other:?}"),
     };
     assert!(asks("GET", "bytes=0-1"));
@@ -313,18 +314,18 @@ fn only_one_expectation_can_be_met() {
 #[test]
 fn status_and_metrics_take_no_parameters() {
     let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(1)).ok();
-    assert_eq!(decoded("GET", "/v0/status"), Some(Decoded::Status { is_head: false }));
-    assert_eq!(decoded("HEAD", "/v0/status?"), Some(Decoded::Status { is_head: true }));
+    assert_eq!(decoded("GET", "/v0/status"), Some(DecodedRequest::Status { is_head: false }));
+    assert_eq!(decoded("HEAD", "/v0/status?"), Some(DecodedRequest::Status { is_head: true }));
     assert_eq!(decoded("GET", "/v0/status?verbose=1"), None);
-    assert_eq!(decoded("GET", "/metrics"), Some(Decoded::Metrics { is_head: false }));
-    assert_eq!(decoded("HEAD", "/metrics?"), Some(Decoded::Metrics { is_head: true }));
+    assert_eq!(decoded("GET", "/metrics"), Some(DecodedRequest::Metrics { is_head: false }));
+    assert_eq!(decoded("HEAD", "/metrics?"), Some(DecodedRequest::Metrics { is_head: true }));
     assert_eq!(decoded("GET", "/metrics?name[]=veche_info"), None);
 }
 
 #[test]
 fn a_repair_is_asked_for_without_more() {
     let decoded = |target| decode_head(&parts("POST", target, &[("content-length", "0")]), &rules(3)).ok();
-    assert_eq!(decoded("/v0/repair"), Some(Decoded::Repair));
+    assert_eq!(decoded("/v0/repair"), Some(DecodedRequest::Repair));
     assert_eq!(decoded("/v0/repair?now=1"), None);
     assert_eq!(status_with("POST", "/v0/repair", &[("if-match", "*")]), 501);
 }
@@ -332,8 +333,8 @@ fn a_repair_is_asked_for_without_more() {
 #[test]
 fn slow_requests_are_asked_for_without_more() {
     let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(3)).ok();
-    assert_eq!(decoded("GET", "/v0/slow"), Some(Decoded::Slow { is_head: false }));
-    assert_eq!(decoded("HEAD", "/v0/slow?"), Some(Decoded::Slow { is_head: true }));
+    assert_eq!(decoded("GET", "/v0/slow"), Some(DecodedRequest::Slow { is_head: false }));
+    assert_eq!(decoded("HEAD", "/v0/slow?"), Some(DecodedRequest::Slow { is_head: true }));
     assert_eq!(decoded("GET", "/v0/slow?limit=1"), None);
     assert_eq!(status_with("GET", "/v0/slow", &[("if-none-match", "*")]), 501);
 }
@@ -366,10 +367,10 @@ fn slow_requests_are_told_in_json() {
 #[test]
 fn the_default_of_an_operator_is_the_default_of_users() {
     for nodes in 3..=7 {
-        let rules = Rules { default_from: 3, ..rules(nodes) };
+        let rules = RequestRules { default_from: 3, ..rules(nodes) };
         let resolved =
             |query: &str| match decode_head(&parts("PUT", &format!("/v0/entity?id=k{query}"), &[]), &rules) {
-                Ok(Decoded::Entity(entity)) => Some((entity.quorum.ack(), entity.quorum.from())),
+                Ok(DecodedRequest::Entity(entity)) => Some((entity.quorum.ack(), entity.quorum.from())),
                 _ => None,
             };
         assert_eq!(resolved(""), Some((2, 3)));

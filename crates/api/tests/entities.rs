@@ -1,7 +1,9 @@
 //! Ranges, batches and checkpoints: what is understood as what, and what is refused with which status.
 
 use api::entries::{Coding, Format, ResultScope};
-use api::{Batch, Checkpoint, Decoded, Range, RangeContent, Rules, decode_head};
+use api::{
+    BatchRequest, CheckpointRequest, DecodedRequest, RangeContent, RangeRequest, RequestRules, decode_head,
+};
 use bytes::Bytes;
 use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope, Shortfall};
 use http::Request;
@@ -12,8 +14,8 @@ use std::time::Duration;
 const NDJSON: &str = "application/x-ndjson";
 const BINARY: &str = "application/vnd.veche.entries";
 
-fn rules() -> Rules {
-    Rules { nodes: NonZeroU8::new(5).unwrap(), default_from: 5, value_bytes_max: 1_000 }
+fn rules() -> RequestRules {
+    RequestRules { nodes: NonZeroU8::new(5).unwrap(), default_from: 5, value_bytes_max: 1_000 }
 }
 
 fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
@@ -22,20 +24,20 @@ fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).expect("a request").into_parts().0
 }
 
-fn range_with(query: &str, headers: &[(&str, &str)]) -> Range {
+fn range_with(query: &str, headers: &[(&str, &str)]) -> RangeRequest {
     match decode_head(&parts("GET", &format!("/v0/entities?{query}"), headers), &rules()) {
-        Ok(Decoded::Range(range)) => range,
+        Ok(DecodedRequest::Range(range)) => range,
         other => panic!("{query} {headers:?}: {other:?}"),
     }
 }
 
-fn range(query: &str) -> Range {
+fn range(query: &str) -> RangeRequest {
     range_with(query, &[])
 }
 
-fn batch_with(query: &str, headers: &[(&str, &str)]) -> Batch {
+fn batch_with(query: &str, headers: &[(&str, &str)]) -> BatchRequest {
     match decode_head(&parts("POST", &format!("/v0/entities{query}"), headers), &rules()) {
-        Ok(Decoded::Batch(batch)) => batch,
+        Ok(DecodedRequest::Batch(batch)) => batch,
         other => panic!("{query} {headers:?}: {other:?}"),
     }
 }
@@ -242,7 +244,7 @@ fn other_methods_are_refused_with_those_allowed() {
     ] {
         for method in others {
             let problem = decode_head(&parts(method, target, &[]), &rules()).expect_err("not allowed");
-            let answer = problem.to_answer(method == "HEAD");
+            let answer = problem.to_response(method == "HEAD");
             assert_eq!(answer.response.status(), 405, "{method} {target}");
             assert_eq!(answer.response.headers()["allow"], allow);
         }
@@ -263,7 +265,7 @@ fn preconditions_are_refused_and_a_part_is_not_sent() {
 
 fn format_for(accept: &str) -> Option<Format> {
     match decode_head(&parts("GET", "/v0/entities?start=a", &[("accept", accept)]), &rules()) {
-        Ok(Decoded::Range(range)) => Some(range.format),
+        Ok(DecodedRequest::Range(range)) => Some(range.format),
         Err(problem) if problem.status() == 406 => None,
         other => panic!("{accept}: {other:?}"),
     }
@@ -308,7 +310,7 @@ fn the_coding_is_what_is_accepted_most_and_the_default_form_has_none() {
     let coding_for = |accept: &str, coding: &str| {
         let headers = [("accept", accept), ("accept-encoding", coding)];
         match decode_head(&parts("GET", "/v0/entities?start=a", &headers), &rules()) {
-            Ok(Decoded::Range(range)) => Some(range.coding),
+            Ok(DecodedRequest::Range(range)) => Some(range.coding),
             Err(problem) if problem.status() == 406 => None,
             other => panic!("{coding}: {other:?}"),
         }
@@ -424,16 +426,16 @@ fn a_range_that_cannot_begin_says_so() {
 #[test]
 fn checkpoints_are_made_and_removed() {
     let decoded = |method, target| match decode_head(&parts(method, target, &[]), &rules()) {
-        Ok(Decoded::Checkpoint(checkpoint)) => checkpoint,
+        Ok(DecodedRequest::Checkpoint(checkpoint)) => checkpoint,
         other => panic!("{method} {target}: {other:?}"),
     };
-    assert_eq!(decoded("POST", "/v0/checkpoint"), Checkpoint::Make { name: None });
-    let make = Checkpoint::Make { name: Some("backup-1".to_owned()) };
+    assert_eq!(decoded("POST", "/v0/checkpoint"), CheckpointRequest::Make { name: None });
+    let make = CheckpointRequest::Make { name: Some("backup-1".to_owned()) };
     assert_eq!(decoded("POST", "/v0/checkpoint?name=backup-1"), make);
-    assert_eq!(decoded("GET", "/v0/checkpoint"), Checkpoint::List { is_head: false });
-    assert_eq!(decoded("HEAD", "/v0/checkpoint"), Checkpoint::List { is_head: true });
+    assert_eq!(decoded("GET", "/v0/checkpoint"), CheckpointRequest::List { is_head: false });
+    assert_eq!(decoded("HEAD", "/v0/checkpoint"), CheckpointRequest::List { is_head: true });
     assert_eq!(status_with("GET", "/v0/checkpoint?name=a", &[]), 400);
-    let remove = Checkpoint::Remove { name: "2026-11-21_a.1".to_owned() };
+    let remove = CheckpointRequest::Remove { name: "2026-11-21_a.1".to_owned() };
     assert_eq!(decoded("DELETE", "/v0/checkpoint?name=2026%2D11-21_a.1"), remove);
     assert_eq!(status_with("DELETE", "/v0/checkpoint", &[]), 400);
     for query in [

@@ -292,7 +292,7 @@ fn any_limits() -> impl Strategy<Value = HeadLimits> {
     ]
 }
 
-/// Pieces that meet in interesting ways.
+/// ByteQueue that meet in interesting ways.
 fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         8 => prop::sample::select(vec![

@@ -2,8 +2,8 @@
 
 use api::{
     ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
-    MemoryStatus, NodeStanding, NodeState, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, RequestStatus,
-    ServingState, Status, StorageStatus, encode_status,
+    MemoryStatus, NodeState, NodeStatus, NodeSyncState, QueueStatus, QuorumStatus, RangeStatus,
+    RequestStatus, ServingState, Status, StorageStatus, encode_status,
 };
 use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
 use std::time::Duration;
@@ -145,9 +145,9 @@ fn the_round_trip_is_told_of_peers_that_answer() {
 fn of_a_peer_that_was_never_heard_nothing_is_claimed() {
     let peer = PeerStatus { state: PeerState::Unknown, round_trip: None, ..PEER };
     let node = NodeStatus::of("http://b:1".to_owned(), false, &peer);
-    assert_eq!((node.state, node.standing), (NodeState::Unknown, None));
+    assert_eq!((node.state, node.sync_state), (NodeState::Unknown, None));
     let own = NodeStatus::of("http://a:1".to_owned(), true, &peer);
-    assert_eq!((own.state, own.standing), (NodeState::Up, Some(NodeStanding::Rebuilding)));
+    assert_eq!((own.state, own.sync_state), (NodeState::Up, Some(NodeSyncState::Rebuilding)));
 }
 
 #[test]

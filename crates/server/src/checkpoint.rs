@@ -5,7 +5,7 @@
 
 use crate::local::Local;
 use crate::process::Process;
-use api::{Answer, Checkpoint, Problem};
+use api::{CheckpointRequest, EncodedResponse, Problem};
 use http::StatusCode;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,14 +24,17 @@ const PACE: Duration = Duration::from_secs(10);
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Does what is asked, however long it takes. A client that leaves does not stop it.
-pub(crate) async fn answer(process: &Arc<Process>, asked: Checkpoint) -> Result<Answer, Problem> {
+pub(crate) async fn answer(
+    process: &Arc<Process>,
+    asked: CheckpointRequest,
+) -> Result<EncodedResponse, Problem> {
     let busy = || Problem::unavailable(RETRY_AFTER, "Another checkpoint is made or removed. Try again.");
     let turn = match asked {
         // It only waits for the one that is being made.
-        Checkpoint::Renew { .. } => None,
+        CheckpointRequest::Renew { .. } => None,
         _ => Some(Turn::take(process).ok_or_else(busy)?),
     };
-    let is_paced = matches!(asked, Checkpoint::Make { .. });
+    let is_paced = matches!(asked, CheckpointRequest::Make { .. });
     if is_paced && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono) {
         let detail = "Checkpoints are asked for too often: each costs a flush. Try again later.";
         return Err(Problem::unavailable(retry_after, detail));
@@ -49,14 +52,16 @@ pub(crate) async fn answer(process: &Arc<Process>, asked: Checkpoint) -> Result<
     done.await.unwrap_or_else(|_| Err(internal("the thread that does it panicked; this is a bug")))
 }
 
-fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
+fn carry_out(local: &Local, asked: &CheckpointRequest) -> Result<EncodedResponse, Problem> {
     let done = match asked {
-        Checkpoint::Renew { name } => Ok(api::encode_checkpoint_renewed(local.store.renew_checkpoint(name))),
-        Checkpoint::List { is_head } => local.store.list_checkpoints().map(|kept| {
+        CheckpointRequest::Renew { name } => {
+            Ok(api::encode_checkpoint_renewed(local.store.renew_checkpoint(name)))
+        }
+        CheckpointRequest::List { is_head } => local.store.list_checkpoints().map(|kept| {
             let kept: Vec<_> = kept.into_iter().map(|kept| (kept.name, absolute(kept.path))).collect();
             api::encode_checkpoints(&kept, *is_head)
         }),
-        Checkpoint::Make { name } => {
+        CheckpointRequest::Make { name } => {
             let made = match name {
                 Some(name) => local.store.checkpoint_named(name),
                 None => local.store.checkpoint(),
@@ -65,7 +70,7 @@ fn carry_out(local: &Local, asked: &Checkpoint) -> Result<Answer, Problem> {
             let damaged: Vec<_> = damaged.into_iter().map(|table| absolute(table.path)).collect();
             made.map(|made| api::encode_checkpoint(&made.name, &absolute(made.path), &damaged))
         }
-        Checkpoint::Remove { name } => {
+        CheckpointRequest::Remove { name } => {
             local.store.remove_checkpoint(name).map(api::encode_checkpoint_removed)
         }
     };

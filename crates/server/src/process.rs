@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 /// What the threads of a node share.
 pub(crate) struct Process {
     pub(crate) config: Config,
-    pub(crate) rules: api::Rules,
+    pub(crate) rules: api::RequestRules,
     pub(crate) env: Env,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
@@ -69,8 +69,11 @@ impl Process {
     pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<FromThreads>) {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");
-        let rules =
-            api::Rules { nodes, default_from: config.default_from, value_bytes_max: config.value_bytes_max };
+        let rules = api::RequestRules {
+            nodes,
+            default_from: config.default_from,
+            value_bytes_max: config.value_bytes_max,
+        };
         let (control, from_threads) = mpsc::channel(FROM_THREADS_MAX);
         let admission = Arc::new(Admission::new(config.threads));
         let memory = Arc::new(MemoryBudget::new(

@@ -7,7 +7,7 @@ use crate::process::Process;
 use crate::stages;
 use crate::stream::CheckedStream;
 use ::profile::{Capture, ProfileError, alloc, cpu};
-use api::{Answer, Problem, Profile, ProfileKind, ServingState};
+use api::{EncodedResponse, Problem, ProfileKind, ProfileRequest, ServingState};
 use http::StatusCode;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,8 +31,8 @@ const NICENESS: i32 = 5;
 pub(crate) async fn answer(
     process: &Arc<Process>,
     stream: &Rc<RefCell<CheckedStream>>,
-    asked: Profile,
-) -> Result<Answer, Problem> {
+    asked: ProfileRequest,
+) -> Result<EncodedResponse, Problem> {
     let turn = Turn::take(process, asked.time).map_err(busy)?;
     let taken = async {
         match asked.kind {

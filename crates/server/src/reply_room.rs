@@ -22,7 +22,7 @@ use crate::budget::{MemoryBudget, Part, Taken};
 use crate::counters::Refusal;
 use crate::process::Process;
 use crate::vitals::{Holding, Vitals};
-use api::{Action, Asked};
+use api::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{Failure, Reply, StoreFault, StoreResponse};
 use engine::{LargeRead, read_with_consent};
@@ -55,7 +55,7 @@ pub(crate) fn find(
     process: &Process,
     vitals: &Rc<Vitals>,
     reply: Reply,
-    asked: &Asked,
+    asked: &ResponseContext,
 ) -> (Reply, Option<ReplyRoom>) {
     let value = match &reply {
         Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => &cell.value,
@@ -77,7 +77,7 @@ pub(crate) fn find(
 }
 
 /// Whether what is found in this version is sent, and not only told of.
-fn sends_value(asked: &Asked, version: Version) -> bool {
+fn sends_value(asked: &ResponseContext, version: Version) -> bool {
     let is_known = asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version));
     asked.action == Action::Get && !is_known
 }

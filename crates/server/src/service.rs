@@ -27,7 +27,8 @@ use crate::streaming::range::{BegunRange, Form, NotBegun};
 use crate::thread::Thread;
 use crate::vitals::Vitals;
 use api::{
-    Answer, Asked, Batch, Checkpoint, Decoded, Entity, Problem, Profile, Range, RequestKind, ServingState,
+    BatchRequest, CheckpointRequest, DecodedRequest, EncodedResponse, EntityRequest, Problem, ProfileRequest,
+    RangeRequest, RequestKind, ResponseContext, ServingState,
 };
 use bytes::Bytes;
 use cluster::Reply;
@@ -63,7 +64,7 @@ pub(crate) enum Handling {
     /// The command is under way.
     Executing {
         execution: Option<Execution>,
-        asked: Asked,
+        asked: ResponseContext,
         version: Version,
         service: Rc<Service>,
         _under_way: UnderWay,
@@ -94,12 +95,12 @@ impl Future for Handling {
 
 /// What a head asks for, where it is to be had.
 enum Begun<'a> {
-    Answered(Answer),
-    Entity(&'a Rc<Driver<Coordinating>>, Entity),
-    Range(&'a Rc<Driver<Coordinating>>, Range),
-    Batch(&'a Rc<Driver<Coordinating>>, Batch),
-    Checkpoint(Checkpoint),
-    Profile(Profile),
+    Answered(EncodedResponse),
+    Entity(&'a Rc<Driver<Coordinating>>, EntityRequest),
+    Range(&'a Rc<Driver<Coordinating>>, RangeRequest),
+    Batch(&'a Rc<Driver<Coordinating>>, BatchRequest),
+    Checkpoint(CheckpointRequest),
+    Profile(ProfileRequest),
     Repair,
     Metrics { is_head: bool },
 }
@@ -121,7 +122,7 @@ impl Service {
                     | Begun::Repair
                     | Begun::Metrics { .. },
                 ) => None,
-                Err(problem) => Some(problem.to_answer(parts.method == Method::HEAD)),
+                Err(problem) => Some(problem.to_response(parts.method == Method::HEAD)),
             };
             if let Some(answer) = answer {
                 return Handling::Done(Some(self.respond(RequestKind::of(&parts), answer, &parts, true)));
@@ -134,7 +135,7 @@ impl Service {
     fn execute(
         self: &Rc<Self>,
         driver: &Rc<Driver<Coordinating>>,
-        entity: Entity,
+        entity: EntityRequest,
         version: Version,
     ) -> Handling {
         let kind = entity.action.into();
@@ -174,7 +175,7 @@ impl Service {
             Err(problem) => {
                 // What is wrong was said already; more of it only ends the connection.
                 let _ = body.skip().await;
-                (problem.to_answer(parts.method == Method::HEAD), None)
+                (problem.to_response(parts.method == Method::HEAD), None)
             }
         };
         self.note_answer(RequestKind::of(&parts), answer.response.status());
@@ -182,7 +183,7 @@ impl Service {
     }
 
     /// The answer to what was asked, and its room if it is large.
-    fn encode(&self, reply: Reply, asked: &Asked) -> (Answer, Option<ReplyRoom>) {
+    fn encode(&self, reply: Reply, asked: &ResponseContext) -> (EncodedResponse, Option<ReplyRoom>) {
         let (reply, room) = reply_room::find(&self.thread.process, &self.vitals, reply, asked);
         (api::encode(reply, asked), room)
     }
@@ -191,7 +192,7 @@ impl Service {
         &self,
         begun: Begun<'_>,
         body: &mut RequestBody,
-    ) -> Result<(Answer, Option<ReplyRoom>), Problem> {
+    ) -> Result<(EncodedResponse, Option<ReplyRoom>), Problem> {
         let answer = match begun {
             Begun::Entity(driver, entity) => {
                 let value_len = if entity.takes_value() { body.len_min() } else { 0 };
@@ -243,7 +244,7 @@ impl Service {
     async fn answer_range(
         &self,
         driver: &Rc<Driver<Coordinating>>,
-        range: Range,
+        range: RangeRequest,
         parts: &Parts,
         mut body: RequestBody,
         under_way: UnderWay,
@@ -267,17 +268,17 @@ impl Service {
     async fn begin_range(
         &self,
         driver: &Rc<Driver<Coordinating>>,
-        range: &Range,
+        range: &RangeRequest,
         body: &mut RequestBody,
-    ) -> Result<(BegunRange, Form), Answer> {
-        self.read_over(body).await.map_err(|problem| problem.to_answer(false))?;
+    ) -> Result<(BegunRange, Form), EncodedResponse> {
+        self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
         let process = &self.thread.process;
-        let no_room = || process.admission.refuse(Refusal::Ranges).to_answer(false);
+        let no_room = || process.admission.refuse(Refusal::Ranges).to_response(false);
         let room = process.ranges.enter(&process.memory, range.format, range.coding).ok_or_else(no_room)?;
         let form = Form::of(range.content, range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
-            Problem::unavailable(RETRY_AFTER, detail).to_answer(false)
+            Problem::unavailable(RETRY_AFTER, detail).to_response(false)
         })?;
         let begun = BegunRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
         let begun = begun.map_err(|why| match why {
@@ -291,7 +292,7 @@ impl Service {
     async fn answer_batch(
         &self,
         driver: &Rc<Driver<Coordinating>>,
-        batch: Batch,
+        batch: BatchRequest,
         parts: &Parts,
         body: RequestBody,
         under_way: UnderWay,
@@ -315,7 +316,7 @@ impl Service {
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
-            Err(problem) => self.respond(RequestKind::Batch, problem.to_answer(false), parts, false),
+            Err(problem) => self.respond(RequestKind::Batch, problem.to_response(false), parts, false),
         }
     }
 
@@ -333,7 +334,7 @@ impl Service {
             let detail =
                 format!("The connection cannot be made to show whether the response is whole: {error}.");
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
-            return self.respond(kind, problem.to_answer(false), parts, false);
+            return self.respond(kind, problem.to_response(false), parts, false);
         }
         self.note_answer(kind, head.status());
         finish(head.map(|()| body), parts.version, self.goes_on(goes_on && knows_chunks))
@@ -343,30 +344,30 @@ impl Service {
     fn begin(&self, parts: &Parts) -> Result<Begun<'_>, Problem> {
         let process = &self.thread.process;
         match api::decode_head(parts, &process.rules) {
-            Ok(Decoded::Status { is_head }) => {
+            Ok(DecodedRequest::Status { is_head }) => {
                 Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)))
             }
-            Ok(Decoded::Ready(form)) => {
+            Ok(DecodedRequest::Ready(form)) => {
                 Ok(Begun::Answered(api::encode_ready(readiness::obstacle(process), form)))
             }
-            Ok(Decoded::Options { allow }) => Ok(Begun::Answered(api::encode_options(allow))),
-            Ok(Decoded::Root { is_head }) => {
+            Ok(DecodedRequest::Options { allow }) => Ok(Begun::Answered(api::encode_options(allow))),
+            Ok(DecodedRequest::Root { is_head }) => {
                 Ok(Begun::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
             }
-            Ok(Decoded::Metrics { is_head }) => Ok(Begun::Metrics { is_head }),
-            Ok(Decoded::Slow { is_head }) => {
+            Ok(DecodedRequest::Metrics { is_head }) => Ok(Begun::Metrics { is_head }),
+            Ok(DecodedRequest::Slow { is_head }) => {
                 self.check_is_local()?;
                 Ok(Begun::Answered(api::encode_slow(&process.stages.latest(), is_head)))
             }
-            Ok(Decoded::Profile(profile)) => self.check_is_local().map(|()| Begun::Profile(profile)),
+            Ok(DecodedRequest::Profile(profile)) => self.check_is_local().map(|()| Begun::Profile(profile)),
             // The others need the store. Until it is open they all get the same answer, malformed ones too.
-            Ok(Decoded::Entity(entity)) => Ok(Begun::Entity(self.serving_driver()?, entity)),
-            Ok(Decoded::Range(range)) => Ok(Begun::Range(self.serving_driver()?, range)),
-            Ok(Decoded::Batch(batch)) => Ok(Begun::Batch(self.serving_driver()?, batch)),
-            Ok(Decoded::Checkpoint(checkpoint)) => {
+            Ok(DecodedRequest::Entity(entity)) => Ok(Begun::Entity(self.serving_driver()?, entity)),
+            Ok(DecodedRequest::Range(range)) => Ok(Begun::Range(self.serving_driver()?, range)),
+            Ok(DecodedRequest::Batch(batch)) => Ok(Begun::Batch(self.serving_driver()?, batch)),
+            Ok(DecodedRequest::Checkpoint(checkpoint)) => {
                 self.serving_driver().map(|_| Begun::Checkpoint(checkpoint))
             }
-            Ok(Decoded::Repair) => self.serving_driver().map(|_| Begun::Repair),
+            Ok(DecodedRequest::Repair) => self.serving_driver().map(|_| Begun::Repair),
             Err(problem) => self.serving_driver().and(Err(problem)),
         }
     }
@@ -409,7 +410,13 @@ impl Service {
 
     /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
     /// hyper has yet to hear of it where the request came after the order.
-    fn respond(&self, kind: RequestKind, answer: Answer, parts: &Parts, body_is_ended: bool) -> HttpResponse {
+    fn respond(
+        &self,
+        kind: RequestKind,
+        answer: EncodedResponse,
+        parts: &Parts,
+        body_is_ended: bool,
+    ) -> HttpResponse {
         let status = answer.response.status();
         self.note_answer(kind, status);
         // Behind a head without a length there may be a body all the same, which is no request; behind a CONNECT,
@@ -435,7 +442,7 @@ impl Service {
 }
 
 /// Leaves the wish for a pass of anti-entropy with the control thread.
-fn begin_repair(process: &Process) -> Result<Answer, Problem> {
+fn begin_repair(process: &Process) -> Result<EncodedResponse, Problem> {
     match process.control.try_send(FromThreads::Repair) {
         Ok(()) => Ok(api::encode_repair_begun()),
         Err(_) => Err(Problem::unavailable(RETRY_AFTER, "Too much is asked of the node. Try again.")),
@@ -443,8 +450,13 @@ fn begin_repair(process: &Process) -> Result<Answer, Problem> {
 }
 
 /// The response for hyper, to a request of this version. After it the connection goes on, or not.
-fn respond_with(answer: Answer, room: Option<ReplyRoom>, version: Version, goes_on: bool) -> HttpResponse {
-    let Answer { response, reason } = answer;
+fn respond_with(
+    answer: EncodedResponse,
+    room: Option<ReplyRoom>,
+    version: Version,
+    goes_on: bool,
+) -> HttpResponse {
+    let EncodedResponse { response, reason } = answer;
     let mut response = response.map(|body| ResponseBody::Whole(body, room.map(Box::new)));
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));

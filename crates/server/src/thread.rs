@@ -19,7 +19,7 @@ use crate::stream::refusals::Refusals;
 use crate::stream::shares::Shares;
 use crate::streaming::batch::OpenBatches;
 use crate::vitals::Connections;
-use api::{Action, Entity};
+use api::{Action, EntityRequest};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;
 use std::cell::{OnceCell, RefCell};
@@ -96,7 +96,7 @@ impl Thread {
     }
 
     /// When to try again, if this is a write for which there is no room.
-    pub(crate) fn refuses(&self, entity: &Entity, value_len: usize) -> Option<Duration> {
+    pub(crate) fn refuses(&self, entity: &EntityRequest, value_len: usize) -> Option<Duration> {
         match entity.action {
             Action::Get | Action::Head => None,
             Action::Put { .. } => self.driver()?.refuses_write(entity, Some(value_len)),

@@ -5,7 +5,7 @@
 use crate::local::Local;
 use crate::process::Process;
 use crate::readiness::QuorumReach;
-use api::{NodeStanding, NodeState, NodeStatus};
+use api::{NodeState, NodeStatus, NodeSyncState};
 use cluster::HybridClock;
 use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
@@ -216,7 +216,7 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
 
 /// What it means that this node's answers to reads do not count.
 fn of_standing(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
-    let standing = nodes.iter().find(|node| node.is_self)?.standing?;
+    let sync_state = nodes.iter().find(|node| node.is_self)?.sync_state?;
     let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
         .map(|node| node.url.as_str())
         .collect();
@@ -225,15 +225,15 @@ fn of_standing(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
     } else {
         format!("; these are missing, start them: {}", missing.join(", "))
     };
-    match standing {
-        NodeStanding::Settled => None,
-        NodeStanding::Unsettled if !has_started => None,
-        NodeStanding::Rebuilding => Some(format!(
+    match sync_state {
+        NodeSyncState::Settled => None,
+        NodeSyncState::Unsettled if !has_started => None,
+        NodeSyncState::Rebuilding => Some(format!(
             "This node lost its data, or its directory is an older state or a copy, and it is being filled by the others; \
              until then its answers to reads do not \
              count{needs}."
         )),
-        NodeStanding::Unsettled => Some(format!(
+        NodeSyncState::Unsettled => Some(format!(
             "This node's directory is new, and it has not heard from all others whether it stands for a lost one (with \
              --new-cluster, for the first start of a new cluster only, a majority is enough); until then its answers to reads do not count{needs}."
         )),
@@ -370,22 +370,22 @@ mod tests {
 
     #[test]
     fn a_node_whose_answers_do_not_count_says_who_is_missing() {
-        let told_when = |has_started, standing, state| {
-            let me = NodeStatus { standing: Some(standing), ..node("a", true, NodeState::Up) };
+        let told_when = |has_started, sync_state, state| {
+            let me = NodeStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
             of_standing(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
         };
-        let told = |standing, state| told_when(true, standing, state);
-        assert!(told_when(false, NodeStanding::Rebuilding, NodeState::Up).is_some(), "at once");
+        let told = |sync_state, state| told_when(true, sync_state, state);
+        assert!(told_when(false, NodeSyncState::Rebuilding, NodeState::Up).is_some(), "at once");
         assert_eq!(
-            told_when(false, NodeStanding::Unsettled, NodeState::Up),
+            told_when(false, NodeSyncState::Unsettled, NodeState::Up),
             None,
             "that may pass in a moment"
         );
-        assert_eq!(told(NodeStanding::Settled, NodeState::Unreachable), None);
-        for standing in [NodeStanding::Unsettled, NodeStanding::Rebuilding] {
-            let missing = told(standing, NodeState::Unreachable).expect("it is told");
+        assert_eq!(told(NodeSyncState::Settled, NodeState::Unreachable), None);
+        for sync_state in [NodeSyncState::Unsettled, NodeSyncState::Rebuilding] {
+            let missing = told(sync_state, NodeState::Unreachable).expect("it is told");
             assert!(missing.ends_with("start them: b."), "{missing}");
-            let complete = told(standing, NodeState::Up).expect("it is told");
+            let complete = told(sync_state, NodeState::Up).expect("it is told");
             assert!(complete.ends_with("do not count."), "{complete}");
         }
     }

@@ -1,14 +1,16 @@
 //! Watches a run: keeps its history and has each invariant checked when it can be.
 
-use crate::check::facts::{Facts, Rule};
-use crate::check::heard_versions::Heard;
-use crate::check::later_writes::LaterWrites;
+use crate::check::facts::{Facts, SurvivalRule};
+use crate::check::monotonic_writes::MonotonicWrites;
+use crate::check::observed_clocks::ObservedClocks;
 use crate::check::slow_disk::SlowDisk;
 use crate::check::{
-    Violation, acks, deadlines, expiry, monotonic_reads, near_time, no_resurrection, nothing_stored,
+    Violation, acks, clock_bound, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored,
     one_reply, one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
 };
-use crate::history::{Asked, History, Issue, Operation, ScanEnd, Scans, Stored, Told};
+use crate::history::{
+    ClientOutcome, CommandKind, DurableVersions, History, IssuedCells, Operation, ScanEnd, Scans,
+};
 use crate::{Nanos, Scenario};
 use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,32 +24,32 @@ use store::StoreError;
 pub(crate) struct Judge {
     pub(crate) history: History,
     pub(crate) scans: Scans,
-    pub(crate) issue: Issue,
-    pub(crate) stored: Stored,
-    pub(crate) heard: Heard,
+    pub(crate) issued_cells: IssuedCells,
+    pub(crate) durable: DurableVersions,
+    pub(crate) observed_clocks: ObservedClocks,
     pub(crate) facts: Facts,
     ledger: acks::Ledger,
-    later_writes: LaterWrites,
+    monotonic_writes: MonotonicWrites,
     snapshot_age: Duration,
     layout: Arc<Layout>,
     /// The greatest that any wall clock has shown that was not wrong.
     pub(crate) latest_wall: WallTime,
-    under_way: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
+    in_flight: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
     /// When processes of each node have ended.
-    endings: BTreeMap<NodeIndex, Vec<Nanos>>,
+    process_ends: BTreeMap<NodeIndex, Vec<Nanos>>,
     /// Disks that were slow.
     pub(crate) slow_disks: Vec<SlowDisk>,
     /// In a run in which nothing else goes wrong.
     one_slow_disk: bool,
     /// Times that all nodes were set back behind.
-    given_up: Vec<RangeInclusive<Nanos>>,
+    undone_periods: Vec<RangeInclusive<Nanos>>,
     /// Hints that were given up.
     pub(crate) hints_dropped: u64,
     /// The first that did not hold.
     pub(crate) violation: Option<Violation>,
 }
 
-impl Told {
+impl ClientOutcome {
     /// What a reply tells a client.
     pub(crate) fn of(reply: &Reply) -> Self {
         match reply {
@@ -58,13 +60,13 @@ impl Told {
             Reply::Page { .. } => unreachable!("pages answer scans"),
             Reply::Written { version, .. } => Self::Written { version: *version },
             Reply::Failed(failure) => {
-                let is_certain = match failure {
+                let is_not_stored = match failure {
                     Failure::NotEnoughReplicas { shortfall, .. } => *shortfall != Shortfall::MaybeStored,
                     Failure::ClockAhead { maybe_stored, .. }
                     | Failure::ReplicasOverloaded { maybe_stored, .. } => !maybe_stored,
                     failure => matches!(failure, Failure::ExpiryTooLate { .. } | Failure::Overloaded { .. }),
                 };
-                Self::Failed { is_certain, reason: format!("{failure:?}") }
+                Self::Failed { is_not_stored, reason: format!("{failure:?}") }
             }
         }
     }
@@ -75,20 +77,20 @@ impl Judge {
         Self {
             history: History::default(),
             scans: Scans::default(),
-            issue: Issue::default(),
-            stored: Stored::default(),
-            heard: Heard::default(),
-            facts: Facts::new(Rule::of(scenario)),
+            issued_cells: IssuedCells::default(),
+            durable: DurableVersions::default(),
+            observed_clocks: ObservedClocks::default(),
+            facts: Facts::new(SurvivalRule::of(scenario)),
             ledger: acks::Ledger::default(),
-            later_writes: LaterWrites::default(),
+            monotonic_writes: MonotonicWrites::default(),
             snapshot_age: scenario.snapshot_age,
             layout,
             latest_wall: WallTime::EPOCH_2020,
-            under_way: BTreeMap::new(),
-            endings: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            process_ends: BTreeMap::new(),
             slow_disks: Vec::new(),
             one_slow_disk: scenario.one_slow_disk,
-            given_up: Vec::new(),
+            undone_periods: Vec::new(),
             hints_dropped: 0,
             violation: None,
         }
@@ -96,23 +98,23 @@ impl Judge {
 
     /// Takes note of a command that begins.
     pub(crate) fn begin(&mut self, operation: Operation) {
-        self.under_way.entry(operation.node).or_default().insert(operation.id);
-        self.later_writes.begin(&operation);
+        self.in_flight.entry(operation.node).or_default().insert(operation.id);
+        self.monotonic_writes.begin(&operation);
         self.history.begin(operation);
     }
 
     /// Takes note of how a command ended; `wall` is what the answering node's clock showed.
-    pub(crate) fn end(&mut self, id: RequestId, at: Nanos, told: Told, wall: Option<WallTime>) {
-        let ended = self.history.end(id, at, told);
+    pub(crate) fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome, wall: Option<WallTime>) {
+        let ended = self.history.end(id, at, outcome);
         if let Err(violation) = one_reply::check(id, ended) {
             return self.fail(violation);
         }
         let operation = ended.expect("it was checked").clone();
-        self.under_way.entry(operation.node).or_default().remove(&id);
-        if let Err(violation) = self.later_writes.end(&operation) {
+        self.in_flight.entry(operation.node).or_default().remove(&id);
+        if let Err(violation) = self.monotonic_writes.end(&operation) {
             return self.fail(violation);
         }
-        if operation.asked == Asked::Get
+        if operation.kind == CommandKind::Get
             && let Err(violation) = self.check_read(&operation, wall)
         {
             return self.fail(violation);
@@ -123,7 +125,7 @@ impl Judge {
             return self.fail(violation);
         }
         let latest_wall = self.latest_for(wall);
-        self.facts.learn(&operation, &self.issue, latest_wall);
+        self.facts.learn(&operation, &self.issued_cells, latest_wall);
     }
 
     /// The greatest wall time that an answer may go by: the clock of the node that answers decides what has expired, also
@@ -143,7 +145,7 @@ impl Judge {
 
     /// A node has said that it made a version of a key durable. `member` is the member of the cluster that it stands for:
     /// where two processes stand for one, what either acknowledges counts, and the other is rebuilt when it is alone.
-    pub(crate) fn has_stored(
+    pub(crate) fn note_durable(
         &mut self,
         node: NodeIndex,
         member: NodeIndex,
@@ -152,25 +154,25 @@ impl Judge {
         version: Version,
     ) {
         self.ledger.note_durable(member, version);
-        self.stored.note(node, key, at, version);
+        self.durable.note(node, key, at, version);
     }
 
     /// A node has lost its data directory, and starts with an empty one.
-    pub(crate) fn lost_directory(&mut self, node: NodeIndex) {
-        self.stored.lose_all(node);
-        self.later_writes.forget(node);
+    pub(crate) fn note_empty_directory(&mut self, node: NodeIndex) {
+        self.durable.lose_all(node);
+        self.monotonic_writes.forget(node);
     }
 
     /// A node has another data directory, which may hold a part of what it made durable.
-    pub(crate) fn changed_directory(&mut self, node: NodeIndex) {
-        self.stored.lose_some(node);
-        self.later_writes.forget(node);
+    pub(crate) fn note_changed_directory(&mut self, node: NodeIndex) {
+        self.durable.lose_some(node);
+        self.monotonic_writes.forget(node);
     }
 
     /// The directory of `to` is a copy of that of `of`, of this moment.
-    pub(crate) fn copied_directory(&mut self, of: NodeIndex, to: NodeIndex) {
-        self.stored.copy(of, to);
-        self.later_writes.forget(to);
+    pub(crate) fn note_copied_directory(&mut self, of: NodeIndex, to: NodeIndex) {
+        self.durable.copy(of, to);
+        self.monotonic_writes.forget(to);
     }
 
     /// Takes note of the reply to a command for a page: the scan, if it goes on.
@@ -181,7 +183,7 @@ impl Judge {
             return None;
         }
         let id = call.expect("it was checked").scan;
-        if let Some(end) = self.scans.see(id, at, reply) {
+        if let Some(end) = self.scans.note_page(id, at, reply) {
             self.end_scan(id, at, end);
         }
         self.scans.is_open(id).then_some(id)
@@ -197,33 +199,33 @@ impl Judge {
     }
 
     fn check_scan(&self, id: ScanId) -> Result<(), Violation> {
-        let scanned = self.scans.get(id);
-        for seen in &scanned.seen {
+        let record = self.scans.get(id);
+        for seen in &record.seen {
             self.writer_of(&seen.value).map_or(Ok(()), nothing_stored::check)?;
         }
-        let floors = match scanned.scan.scope {
-            ScanScope::Node => self.stored.newest_before(scanned.node, scanned.began),
-            ScanScope::Cluster(quorum) => self.facts.floors(scanned.began, quorum),
+        let floors = match record.scan.scope {
+            ScanScope::Node => self.durable.newest_before(record.node, record.began),
+            ScanScope::Cluster(quorum) => self.facts.floors(record.began, quorum),
         };
-        let latest_wall = self.latest_for(Some(scanned.greatest_wall));
-        ranges::check(scanned, &floors, &self.issue, latest_wall)?;
-        let is_short = scanned.came.is_some_and(|(_, last)| last - scanned.began < self.snapshot_age);
-        if scanned.scan.scope == ScanScope::Node && is_short && !scanned.lost_snapshot {
-            one_snapshot::check(scanned, &self.stored, &self.issue)?;
+        let latest_wall = self.latest_for(Some(record.greatest_wall));
+        ranges::check(record, &floors, &self.issued_cells, latest_wall)?;
+        let is_short = record.page_times.is_some_and(|(_, last)| last - record.began < self.snapshot_age);
+        if record.scan.scope == ScanScope::Node && is_short && !record.lost_snapshot {
+            one_snapshot::check(record, &self.durable, &self.issued_cells)?;
         }
         Ok(())
     }
 
     fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
-        let (facts, issue, latest_wall) = (&self.facts, &self.issue, self.latest_for(wall));
-        validity::check(read, issue)?;
-        if let Some((_, Told::Found { value, .. })) = &read.told {
+        let (facts, issued_cells, latest_wall) = (&self.facts, &self.issued_cells, self.latest_for(wall));
+        validity::check(read, issued_cells)?;
+        if let Some((_, ClientOutcome::Found { value, .. })) = &read.outcome {
             self.writer_of(value).map_or(Ok(()), nothing_stored::check)?;
         }
-        wall.map_or(Ok(()), |wall| expiry::check(read, issue, wall))?;
-        no_resurrection::check(read, facts, issue, latest_wall)?;
-        quorum_reads::check(read, facts, issue, latest_wall)?;
-        monotonic_reads::check(read, facts, issue, latest_wall)
+        wall.map_or(Ok(()), |wall| expiry::check(read, issued_cells, wall))?;
+        no_resurrection::check(read, facts, issued_cells, latest_wall)?;
+        quorum_reads::check(read, facts, issued_cells, latest_wall)?;
+        monotonic_reads::check(read, facts, issued_cells, latest_wall)
     }
 
     /// The command that wrote a value.
@@ -233,8 +235,8 @@ impl Judge {
     }
 
     /// Checks a cell that some replica holds.
-    pub(crate) fn is_held(&self, key: &Key, version: Version) -> Result<(), Violation> {
-        let value = self.issue.get(key, version).map(|issued| &issued.value);
+    pub(crate) fn check_held_version(&self, key: &Key, version: Version) -> Result<(), Violation> {
+        let value = self.issued_cells.get(key, version).map(|issued| &issued.value);
         value.and_then(|value| self.writer_of(value)).map_or(Ok(()), nothing_stored::check)
     }
 
@@ -255,7 +257,7 @@ impl Judge {
     }
 
     /// Takes note of a cell that a coordinator of `node` issues.
-    pub(crate) fn issues(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
+    pub(crate) fn note_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
         if let Err(violation) = self.check_issued(node, key, cell) {
             self.fail(violation);
         }
@@ -263,33 +265,33 @@ impl Judge {
 
     fn check_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) -> Result<(), Violation> {
         let version = cell.meta.version;
-        if unique_versions::check(&mut self.issue, key, cell)? {
-            near_time::check(key, version, self.latest_wall)?;
-            self.heard.check(node, key, version)?;
+        if unique_versions::check(&mut self.issued_cells, key, cell)? {
+            clock_bound::check(key, version, self.latest_wall)?;
+            self.observed_clocks.check(node, key, version)?;
         }
         Ok(())
     }
 
     /// Takes note of a cell that a node is asked to store.
-    pub(crate) fn stores(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
+    pub(crate) fn note_write_request(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
         self.ledger.give(node, key, meta.version);
-        let checked = replica_sets::check(&self.layout, &self.issue, node, key, meta)
-            .and_then(|()| near_time::check(key, meta.version, self.latest_wall));
+        let checked = replica_sets::check(&self.layout, &self.issued_cells, node, key, meta)
+            .and_then(|()| clock_bound::check(key, meta.version, self.latest_wall));
         if let Err(violation) = checked {
             self.fail(violation);
         }
     }
 
     /// All nodes went back at `now` to what they held at `since`: nothing is promised of what was acknowledged between.
-    pub(crate) fn go_back_to(&mut self, since: Nanos, now: Nanos) {
+    pub(crate) fn note_cluster_restore(&mut self, since: Nanos, now: Nanos) {
         self.facts.forget_since(since);
-        self.given_up.push(since..=now);
+        self.undone_periods.push(since..=now);
     }
 
     /// Whether this was acknowledged in a time that all nodes were set back behind.
-    pub(crate) fn is_given_up(&self, write: &Operation) -> bool {
-        let at = write.told.as_ref().map(|(at, _)| *at);
-        at.is_some_and(|at| self.given_up.iter().any(|times| times.contains(&at)))
+    pub(crate) fn is_undone(&self, write: &Operation) -> bool {
+        let at = write.outcome.as_ref().map(|(at, _)| *at);
+        at.is_some_and(|at| self.undone_periods.iter().any(|times| times.contains(&at)))
     }
 
     /// A process could not be started: a full or failing disk may do that, damage never.
@@ -306,38 +308,40 @@ impl Judge {
 
     /// The process of a node has ended.
     pub(crate) fn process_ended(&mut self, node: NodeIndex, at: Nanos) {
-        self.endings.entry(node).or_default().push(at);
-        self.heard.forget(node);
+        self.process_ends.entry(node).or_default().push(at);
+        self.observed_clocks.forget(node);
     }
 
     /// Whether a process of the node has ended within these times.
     fn has_ended(&self, node: NodeIndex, from: Nanos, until: Nanos) -> bool {
-        self.endings.get(&node).is_some_and(|endings| endings.iter().any(|at| (from..=until).contains(at)))
+        self.process_ends
+            .get(&node)
+            .is_some_and(|process_ends| process_ends.iter().any(|at| (from..=until).contains(at)))
     }
 
     /// Whether the process of this node did not end from the begin of a write until `long` after the client's last
     /// word of it. A process that was paused takes a command long after the client gave it, and answers later still.
-    pub(crate) fn lived_on(&self, node: NodeIndex, write: &Operation, long: Duration) -> bool {
-        let last_word = write.told.as_ref().map_or(write.began, |(at, _)| *at);
+    pub(crate) fn has_outlived(&self, node: NodeIndex, write: &Operation, long: Duration) -> bool {
+        let last_word = write.outcome.as_ref().map_or(write.began, |(at, _)| *at);
         !self.has_ended(node, write.began, last_word + long)
     }
 
     /// Commands that a node has not answered.
-    pub(crate) fn under_way_at(&self, node: NodeIndex) -> Vec<RequestId> {
-        self.under_way.get(&node).into_iter().flatten().copied().collect()
+    pub(crate) fn in_flight_at(&self, node: NodeIndex) -> Vec<RequestId> {
+        self.in_flight.get(&node).into_iter().flatten().copied().collect()
     }
 
     /// Takes note that a node dropped a snapshot for its memory.
-    pub(crate) fn lost_snapshot(&mut self, node: NodeIndex) {
-        self.scans.lost_snapshot(node);
+    pub(crate) fn note_lost_snapshot(&mut self, node: NodeIndex) {
+        self.scans.note_lost_snapshot(node);
     }
 
     /// Takes note of what the wall clock of a node shows, and whether it is wrong.
-    pub(crate) fn saw_wall(&mut self, node: NodeIndex, wall: WallTime, is_wrong: bool) {
+    pub(crate) fn observe_wall(&mut self, node: NodeIndex, wall: WallTime, is_wrong: bool) {
         if !is_wrong {
             self.latest_wall = self.latest_wall.max(wall);
         }
-        self.scans.saw_wall(node, wall);
+        self.scans.observe_wall(node, wall);
     }
 
     /// Something does not hold. The first of a run counts.

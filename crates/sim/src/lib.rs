@@ -8,14 +8,14 @@
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which are traits of the world
 //! beside faults. Hosts stand in a world with one queue of events; each
-//! has a disk in memory that loses what was not synced, clocks that err, and a process that lives and dies
+//! has a disk in memory that loses what was not synced, clocks that err, and a process that generation and dies
 //! (`world`, `host`, [`network`]). Clients ask for keys and read ranges (`workload`), the nemesis strikes
 //! (`nemesis`), and a judge keeps the [`history`] and has the invariants of [`check`] looked at, one a file.
 //! After the safety phase everything is mended, and the cluster must come to rest within bounded time
 //! ([`run`](fn@run)).
 //!
 //! A run may have one *kind of change* ([`FaultKind::CHANGES`]): a clock that steps by years, a data directory that comes
-//! back as it was before, a node that was away for longer than deletes are kept. [`Scenario::draw_with`] asks for one.
+//! back as it was before, a node that was away for longer than deletes are kept. [`Scenario::draw_with_fault`] asks for one.
 //!
 //! Bugs are planted ([`Plant`]) between the machines and the world, to see that each is caught.
 //!
@@ -23,6 +23,8 @@
 //! disk for good, and a node list that changes, are not simulated.
 
 pub mod check;
+#[cfg(test)]
+mod directed;
 pub mod history;
 mod host;
 mod judge;
@@ -32,8 +34,6 @@ pub mod packet;
 mod plant;
 mod run;
 mod scenario;
-#[cfg(test)]
-mod situations;
 mod time;
 mod trace;
 mod workload;

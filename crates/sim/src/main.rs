@@ -15,7 +15,7 @@ const FLOOD_EVERY: u64 = 10;
 
 /// How a seed is run.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct RunOptions {
     scale: Scale,
     is_flood: bool,
     fault: Option<FaultKind>,
@@ -23,15 +23,15 @@ struct Kind {
     with: Option<Dimension>,
 }
 
-impl Kind {
+impl RunOptions {
     fn draw(self, seed: u64) -> Scenario {
         let scenario = match self.fault {
-            Some(kind) => Scenario::draw_with(seed, self.scale, kind),
+            Some(kind) => Scenario::draw_with_fault(seed, self.scale, kind),
             None if self.is_flood => Scenario::draw_flood(seed, self.scale),
             None => Scenario::draw(seed, self.scale, None),
         };
         match self.with {
-            Some(dimension) => scenario.with(dimension),
+            Some(dimension) => scenario.with_dimension(dimension),
             None => scenario,
         }
     }
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match words.first().map(String::as_str) {
         Some("run") => match number_after("--seed") {
             Some(seed) => {
-                run_one(seed, Kind { scale, is_flood: has("--flood"), fault, with }, has("--trace"))
+                run_one(seed, RunOptions { scale, is_flood: has("--flood"), fault, with }, has("--trace"))
             }
             None => usage(),
         },
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             Some(count) => sweep(
                 number_after("--from").unwrap_or(0),
                 count,
-                Kind { scale, is_flood: false, fault, with },
+                RunOptions { scale, is_flood: false, fault, with },
             ),
             None => usage(),
         },
@@ -86,27 +86,27 @@ fn usage() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run_one(seed: u64, kind: Kind, prints: bool) -> ExitCode {
-    replay_on_panic(seed, kind);
-    let scenario = kind.draw(seed);
+fn run_one(seed: u64, options: RunOptions, prints: bool) -> ExitCode {
+    replay_on_panic(seed, options);
+    let scenario = options.draw(seed);
     println!("{scenario:#?}");
     let report = sim::run(scenario, prints);
-    print(&report, kind);
+    print(&report, options);
     if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs all of the seeds; each that fails is told with the line that replays it.
-fn sweep(from: u64, count: u64, kind: Kind) -> ExitCode {
+/// Runs all of the seeds; each that fails is outcome with the line that replays it.
+fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
     let mut failed = Vec::new();
     for seed in from..from + count {
-        let has_flood = kind.fault.is_none() && seed.is_multiple_of(FLOOD_EVERY);
-        let flood = has_flood.then_some(Kind { is_flood: true, ..kind });
-        for kind in std::iter::once(kind).chain(flood) {
-            replay_on_panic(seed, kind);
+        let has_flood = options.fault.is_none() && seed.is_multiple_of(FLOOD_EVERY);
+        let flood = has_flood.then_some(RunOptions { is_flood: true, ..options });
+        for options in std::iter::once(options).chain(flood) {
+            replay_on_panic(seed, options);
             // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
-            let report = std::panic::catch_unwind(|| sim::run(kind.draw(seed), false));
+            let report = std::panic::catch_unwind(|| sim::run(options.draw(seed), false));
             if !report
-                .is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, kind)).is_none())
+                .is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, options)).is_none())
             {
                 failed.push(seed);
             }
@@ -139,28 +139,28 @@ fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print(report: &Report, kind: Kind) {
+fn print(report: &Report, options: RunOptions) {
     let Report { seed, violation, hash, events, operations, scans, faults, took } = report;
-    let ((succeeded, asked), (complete, begun)) = (operations, scans);
+    let ((succeeded, submitted), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
-        println!("{violation}\n{}", replay(*seed, kind));
+        println!("{violation}\n{}", replay(*seed, options));
     }
     println!(
-        "seed {seed}: {succeeded} of {asked} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
+        "seed {seed}: {succeeded} of {submitted} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
     );
 }
 
 /// Whatever a run panics with, the line that replays it is printed.
-fn replay_on_panic(seed: u64, kind: Kind) {
+fn replay_on_panic(seed: u64, options: RunOptions) {
     std::panic::set_hook(Box::new(move |panic| {
-        println!("{panic}\n{}", replay(seed, kind));
+        println!("{panic}\n{}", replay(seed, options));
     }));
 }
 
-fn replay(seed: u64, kind: Kind) -> String {
-    let small = if kind.scale == Scale::SMALL { " --small" } else { "" };
-    let flood = if kind.is_flood { " --flood" } else { "" };
-    let fault = kind.fault.map_or_else(String::new, |kind| format!(" --fault {}", kind.name()));
-    let with = kind.with.map_or_else(String::new, |dimension| format!(" --with {}", dimension.name()));
+fn replay(seed: u64, options: RunOptions) -> String {
+    let small = if options.scale == Scale::SMALL { " --small" } else { "" };
+    let flood = if options.is_flood { " --flood" } else { "" };
+    let fault = options.fault.map_or_else(String::new, |kind| format!(" --fault {}", kind.name()));
+    let with = options.with.map_or_else(String::new, |dimension| format!(" --with {}", dimension.name()));
     format!("replay: cargo xtask sim --seed {seed}{small}{flood}{fault}{with}")
 }

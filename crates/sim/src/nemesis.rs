@@ -11,13 +11,13 @@ mod fixed;
 mod future;
 
 use crate::Nanos;
-use crate::check::room_again::{self, Room};
+use crate::check::disk_recovery::{self, DiskState};
 use crate::check::slow_disk::SlowDisk;
-use crate::host::Ending;
+use crate::host::EndCause;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
 use cluster::{NodeIndex, SyncState};
-use directories::Changes;
+use directories::ChangeState;
 use env::{Fs, MemFs};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub(crate) struct Nemesis {
     /// The table that was damaged last, until it is gone.
     damaged: Option<(NodeIndex, PathBuf)>,
     /// What kinds of change need to know.
-    changes: Changes,
+    changes: ChangeState,
     /// In runs in which faults do not overlap: until then nothing goes wrong.
     calm_until: Nanos,
     is_over: bool,
@@ -48,18 +48,18 @@ pub(crate) struct Nemesis {
 
 /// What ends a fault.
 #[derive(Clone, Debug)]
-pub(crate) enum Mend {
+pub(crate) enum FaultEnd {
     Resume(NodeIndex),
-    Join(Vec<(NodeIndex, NodeIndex)>),
+    ReconnectPaths(Vec<(NodeIndex, NodeIndex)>),
     Unclog(NodeIndex, NodeIndex),
     AcceptDials(NodeIndex),
-    SpeedUp(NodeIndex, NodeIndex),
-    StopLosing,
-    FastDisk(NodeIndex),
-    GoodReads(NodeIndex),
-    RoomOnDisk(NodeIndex),
-    Thaw(NodeIndex),
-    RightClock(NodeIndex),
+    RestoreSpeed(NodeIndex, NodeIndex),
+    EndLoss,
+    RestoreDiskSpeed(NodeIndex),
+    EndBadReads(NodeIndex),
+    FreeDiskSpace(NodeIndex),
+    ThawClock(NodeIndex),
+    CorrectClock(NodeIndex),
     EndCopy(NodeIndex),
 }
 
@@ -81,7 +81,7 @@ impl Nemesis {
             emptied: BTreeSet::new(),
             tables_damaged: 0,
             damaged: None,
-            changes: Changes::default(),
+            changes: ChangeState::default(),
             calm_until: Nanos::ZERO,
             is_over: false,
         }
@@ -106,8 +106,8 @@ impl Nemesis {
         (NodeIndex(first), NodeIndex((first + step) % nodes))
     }
 
-    fn ending(&mut self) -> Ending {
-        if self.rng.chance(0.5) { Ending::Kill } else { Ending::PowerLoss }
+    fn draw_end_cause(&mut self) -> EndCause {
+        if self.rng.chance(0.5) { EndCause::Kill } else { EndCause::PowerLoss }
     }
 }
 
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Lets one thing go wrong.
-    pub(crate) fn strike(&mut self) {
+    pub(crate) fn inject_fault(&mut self) {
         if self.nemesis.is_over {
             return;
         }
@@ -144,28 +144,28 @@ impl World {
         let node = self.nemesis.node(self.scenario.nodes);
         let node = prepared.map_or(node, |(_, node)| node);
         match kind {
-            FaultKind::Kill => self.end_process(node, Ending::Kill, Some(lasts)),
-            FaultKind::PowerLoss => self.end_process(node, Ending::PowerLoss, Some(lasts)),
-            FaultKind::PowerLossOfAll => self.black_out(lasts),
+            FaultKind::Kill => self.end_process(node, EndCause::Kill, Some(lasts)),
+            FaultKind::PowerLoss => self.end_process(node, EndCause::PowerLoss, Some(lasts)),
+            FaultKind::PowerLossOfAll => self.power_off_all(lasts),
             FaultKind::StopAtFileOperation => self.stop_at_file_operation(node, lasts),
-            FaultKind::Pause if self.has_copy(node) => self.strike_later(),
-            FaultKind::Pause => self.begin(lasts, Mend::Resume(node), |world| world.pause(node)),
+            FaultKind::Pause if self.has_copy(node) => self.postpone_fault(),
+            FaultKind::Pause => self.apply_for(lasts, FaultEnd::Resume(node), |world| world.pause(node)),
             FaultKind::Drain => self.drain(node, lasts),
             FaultKind::LoseDisk => self.lose_disk(node, lasts),
             FaultKind::DamageTable => self.damage_table(node),
             FaultKind::SlowDisk => self.slow_disk(node, lasts),
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
-                self.begin(lasts, Mend::GoodReads(node), |world| {
+                self.apply_for(lasts, FaultEnd::EndBadReads(node), |world| {
                     world.host(node).faults.set_bad_reads(of_thousand);
                 });
             }
             FaultKind::BadWrite => self.host(node).faults.set_fails_write(true),
             FaultKind::FullDisk => self.fill_disk(node, lasts),
-            FaultKind::ClockJump => self.jump(node),
+            FaultKind::ClockJump => self.jump_clock(node),
             FaultKind::ClockFreeze => {
                 let at = self.now;
-                self.begin(lasts, Mend::Thaw(node), |world| world.host(node).clock.freeze(at));
+                self.apply_for(lasts, FaultEnd::ThawClock(node), |world| world.host(node).clock.freeze(at));
             }
             FaultKind::ClockStep => self.step_clock(node, lasts),
             FaultKind::LoseTwoDisks => self.lose_two_disks(node, lasts),
@@ -175,15 +175,15 @@ impl World {
             FaultKind::RestoreNode => self.restore_node(node, lasts),
             FaultKind::RestoreCluster => self.restore_cluster(node, lasts),
             FaultKind::DuplicateMember => self.duplicate(node, lasts),
-            FaultKind::FutureCell => self.leave_future_cell(node, lasts),
+            FaultKind::FutureCell => self.store_future_cell(node, lasts),
             FaultKind::Suspend => self.suspend(node),
-            FaultKind::LongAbsence => self.be_away(node),
-            _ if self.scenario.nodes > 1 => self.strike_network(kind, lasts),
+            FaultKind::LongAbsence => self.stop_for_long(node),
+            _ if self.scenario.nodes > 1 => self.inject_network_fault(kind, lasts),
             _ => {}
         }
     }
 
-    fn strike_network(&mut self, kind: FaultKind, lasts: Duration) {
+    fn inject_network_fault(&mut self, kind: FaultKind, lasts: Duration) {
         let (from, to) = self.nemesis.two_nodes(self.scenario.nodes);
         match kind {
             FaultKind::Partition => {
@@ -192,7 +192,7 @@ impl World {
             }
             FaultKind::OneWayCut => self.cut(lasts, vec![(from, to)]),
             FaultKind::Clog => {
-                self.begin(lasts, Mend::Unclog(from, to), |world| world.network.clog(from, to, true));
+                self.apply_for(lasts, FaultEnd::Unclog(from, to), |world| world.network.clog(from, to, true));
             }
             FaultKind::Reset => {
                 for connection in self.network.between(from, to) {
@@ -200,37 +200,41 @@ impl World {
                 }
             }
             FaultKind::RefuseDials => {
-                self.begin(lasts, Mend::AcceptDials(to), |world| world.network.refuse(to, true));
+                self.apply_for(lasts, FaultEnd::AcceptDials(to), |world| world.network.refuse(to, true));
             }
             FaultKind::SlowNetwork => {
                 let slowness = self.nemesis.up_to(Duration::from_millis(600));
-                self.begin(lasts, Mend::SpeedUp(from, to), |world| world.network.slow(from, to, slowness));
+                self.apply_for(lasts, FaultEnd::RestoreSpeed(from, to), |world| {
+                    world.network.slow(from, to, slowness)
+                });
             }
             FaultKind::LossyNetwork => {
-                self.begin(lasts, Mend::StopLosing, |world| world.network.set_lossy(true));
+                self.apply_for(lasts, FaultEnd::EndLoss, |world| world.network.set_lossy(true));
             }
             _ => unreachable!("{kind:?} is not of the network"),
         }
     }
 
     /// Ends a fault.
-    pub(crate) fn mend(&mut self, mend: Mend) {
-        match mend {
-            Mend::Resume(node) => self.resume(node),
-            Mend::Join(cuts) => cuts.into_iter().for_each(|(from, to)| self.network.cut(from, to, false)),
-            Mend::Unclog(from, to) => {
+    pub(crate) fn end_fault(&mut self, fault_end: FaultEnd) {
+        match fault_end {
+            FaultEnd::Resume(node) => self.resume(node),
+            FaultEnd::ReconnectPaths(cuts) => {
+                cuts.into_iter().for_each(|(from, to)| self.network.cut(from, to, false))
+            }
+            FaultEnd::Unclog(from, to) => {
                 self.network.clog(from, to, false);
                 self.release_held();
             }
-            Mend::AcceptDials(node) => self.network.refuse(node, false),
-            Mend::SpeedUp(from, to) => self.network.slow(from, to, Duration::ZERO),
-            Mend::StopLosing => self.network.set_lossy(false),
-            Mend::FastDisk(node) => self.host(node).sync_max = self.scenario.sync_max,
-            Mend::GoodReads(node) => self.host(node).faults.set_bad_reads(0),
-            Mend::RoomOnDisk(node) => self.make_room(node),
-            Mend::Thaw(node) => self.host(node).clock.thaw(),
-            Mend::RightClock(node) => self.undo_step(node),
-            Mend::EndCopy(node) => self.end_copy_of(node),
+            FaultEnd::AcceptDials(node) => self.network.refuse(node, false),
+            FaultEnd::RestoreSpeed(from, to) => self.network.slow(from, to, Duration::ZERO),
+            FaultEnd::EndLoss => self.network.set_lossy(false),
+            FaultEnd::RestoreDiskSpeed(node) => self.host(node).sync_max = self.scenario.sync_max,
+            FaultEnd::EndBadReads(node) => self.host(node).faults.set_bad_reads(0),
+            FaultEnd::FreeDiskSpace(node) => self.free_disk_space(node),
+            FaultEnd::ThawClock(node) => self.host(node).clock.thaw(),
+            FaultEnd::CorrectClock(node) => self.undo_step(node),
+            FaultEnd::EndCopy(node) => self.end_copy_of(node),
         }
     }
 
@@ -244,13 +248,15 @@ impl World {
         self.pump_all();
         for node in self.nodes() {
             self.resume(node);
-            for mend in [Mend::FastDisk(node), Mend::GoodReads(node), Mend::RoomOnDisk(node)] {
-                self.mend(mend);
+            for fault_end in
+                [FaultEnd::RestoreDiskSpeed(node), FaultEnd::EndBadReads(node), FaultEnd::FreeDiskSpace(node)]
+            {
+                self.end_fault(fault_end);
             }
             let error = self.nemesis.rng.below(2 * SKEW_LEFT_MICROS as u64) as i64 - SKEW_LEFT_MICROS;
             let host = self.host(node);
             host.faults.set_fails_write(false);
-            host.faults.let_live();
+            host.faults.cancel_stop();
             host.stop_next_start = None;
             host.clock.correct(error);
             if host.process.is_none() {
@@ -259,9 +265,9 @@ impl World {
         }
     }
 
-    fn begin(&mut self, lasts: Duration, mend: Mend, fault: impl FnOnce(&mut Self)) {
+    fn apply_for(&mut self, lasts: Duration, fault_end: FaultEnd, fault: impl FnOnce(&mut Self)) {
         fault(self);
-        self.after(lasts, Event::Mend(mend));
+        self.after(lasts, Event::FaultEnd(fault_end));
     }
 
     fn release_held(&mut self) {
@@ -274,7 +280,7 @@ impl World {
         for (from, to) in &cuts {
             self.network.cut(*from, *to, true);
         }
-        self.after(lasts, Event::Mend(Mend::Join(cuts)));
+        self.after(lasts, Event::FaultEnd(FaultEnd::ReconnectPaths(cuts)));
     }
 
     /// Two sides, at random; none of them is empty.
@@ -288,28 +294,28 @@ impl World {
         pairs.filter(|(a, b)| side[a.as_usize()] != side[b.as_usize()]).collect()
     }
 
-    fn black_out(&mut self, lasts: Duration) {
+    fn power_off_all(&mut self, lasts: Duration) {
         for node in self.nodes() {
             let down = lasts / 2 + self.nemesis.up_to(lasts);
-            self.end_process(node, Ending::PowerLoss, Some(down));
+            self.end_process(node, EndCause::PowerLoss, Some(down));
         }
     }
 
     fn stop_at_file_operation(&mut self, node: NodeIndex, down: Duration) {
         let operations = self.nemesis.rng.below(60);
-        let ending = self.nemesis.ending();
+        let end_cause = self.nemesis.draw_end_cause();
         let stops_start = self.nemesis.rng.chance(0.4).then(|| self.nemesis.rng.below(60));
         let host = self.host(node);
-        host.at_stop = (ending, down);
+        host.planned_stop = (end_cause, down);
         host.faults.stop_after(operations);
         host.stop_next_start = stops_start;
     }
 
     fn lose_disk(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
-        self.end_process(node, Ending::PowerLoss, Some(down));
+        self.end_process(node, EndCause::PowerLoss, Some(down));
         self.replace_disk(node);
     }
 
@@ -318,7 +324,7 @@ impl World {
         self.host(node).disk = MemFs::new();
         // The damaged file went with the old disk; the new one may come to have another of this name.
         self.nemesis.damaged.take_if(|(damaged, _)| *damaged == node);
-        self.judge.lost_directory(node);
+        self.judge.note_empty_directory(node);
         self.nemesis.disks_lost += 1;
         self.nemesis.emptied.insert(node);
     }
@@ -331,7 +337,7 @@ impl World {
         };
         let tables: Vec<PathBuf> = self.host(node).disk.file_names().into_iter().filter(is_table).collect();
         if tables.is_empty() || self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let path = tables[self.nemesis.rng.below(tables.len() as u64) as usize].clone();
         let bytes = self.host(node).disk.read_file(&path).map_or(0, |bytes| bytes.len() as u64);
@@ -344,7 +350,7 @@ impl World {
     pub(crate) fn flip_bit(&mut self, node: NodeIndex, path: PathBuf, bit: u64) {
         if self.host(node).disk.corrupt(&path, bit / 8, (bit % 8) as u8).is_ok() {
             self.trace.note(self.now, || format!("bit {bit} of {} at {node:?}", path.display()));
-            self.judge.stored.lose_some(node);
+            self.judge.durable.lose_some(node);
             self.nemesis.tables_damaged += 1;
             self.nemesis.damaged = Some((node, path));
         }
@@ -357,7 +363,7 @@ impl World {
 
     /// Whether a table was damaged that is still there.
     pub(crate) fn has_damage(&mut self) -> bool {
-        self.look_for_rebuilt();
+        self.update_data_loss();
         self.nemesis.damaged.is_some()
     }
 
@@ -369,19 +375,19 @@ impl World {
     }
 
     /// In runs in which faults do not overlap: the fault that strikes now lasts for so long.
-    fn be_calm_after(&mut self, lasts: Duration) {
+    fn pause_faults_for(&mut self, lasts: Duration) {
         self.nemesis.calm_until = self.now + lasts + CALM;
     }
 
-    fn strike_later(&mut self) {
+    fn postpone_fault(&mut self) {
         self.nemesis.faults -= 1;
         self.after(WAIT_FOR_REBUILT, Event::Fault);
     }
 
-    fn look_for_rebuilt(&mut self) {
-        self.look_for_whole();
+    fn update_data_loss(&mut self) {
+        self.forget_recovered();
         for node in self.nodes() {
-            if self.has_standing(node) {
+            if self.is_node_settled(node) {
                 self.nemesis.emptied.remove(&node);
             }
         }
@@ -392,14 +398,14 @@ impl World {
         }
     }
 
-    fn has_standing(&mut self, node: NodeIndex) -> bool {
+    fn is_node_settled(&mut self, node: NodeIndex) -> bool {
         let process = self.host(node).process.as_ref();
         process.is_some_and(|process| process.node.status().sync_state == SyncState::Settled)
     }
 
     /// Whether all nodes are up and hold what they are to hold.
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.nodes().all(|node| self.has_standing(node))
+        self.nodes().all(|node| self.is_node_settled(node))
     }
 
     fn slow_disk(&mut self, node: NodeIndex, lasts: Duration) {
@@ -407,7 +413,7 @@ impl World {
         let most = if self.nemesis.rng.chance(0.5) { SLOW.end } else { SLOW.end / 10 };
         let sync_max = SLOW.start + self.nemesis.up_to(most);
         self.judge.slow_disks.push(SlowDisk { node, from: self.now, until: self.now + lasts + SLOW_TAIL });
-        self.begin(lasts, Mend::FastDisk(node), |world| world.host(node).sync_max = sync_max);
+        self.apply_for(lasts, FaultEnd::RestoreDiskSpeed(node), |world| world.host(node).sync_max = sync_max);
     }
 
     fn fill_disk(&mut self, node: NodeIndex, lasts: Duration) {
@@ -424,32 +430,34 @@ impl World {
         }
         disk.set_capacity(u64::MAX - available + room);
         self.host(node).filled = self.now;
-        self.after(lasts, Event::Mend(Mend::RoomOnDisk(node)));
+        self.after(lasts, Event::FaultEnd(FaultEnd::FreeDiskSpace(node)));
     }
 
-    fn make_room(&mut self, node: NodeIndex) {
+    fn free_disk_space(&mut self, node: NodeIndex) {
         self.host(node).disk.set_capacity(u64::MAX);
-        let life = self.host(node).process.as_ref().map(|process| process.life);
-        if let Some(life) = life {
-            self.after(room_again::WITHIN, Event::RoomDue(node, life));
+        let generation = self.host(node).process.as_ref().map(|process| process.generation);
+        if let Some(generation) = generation {
+            self.after(disk_recovery::WITHIN, Event::DiskSpaceDue(node, generation));
         }
     }
 
     /// Checks that a node has found its room, if it has run since and its disk was not filled again.
-    pub(crate) fn room_due(&mut self, node: NodeIndex, life: u64) {
+    pub(crate) fn check_disk_space(&mut self, node: NodeIndex, generation: u64) {
         let (now, host) = (self.now, self.host(node));
-        let Some(process) = host.process.as_ref().filter(|process| process.life == life) else { return };
+        let Some(process) = host.process.as_ref().filter(|process| process.generation == generation) else {
+            return;
+        };
         if host.paused.is_some() {
             return;
         }
-        let refuses_values = process.store.engine().is_disk_full() || host.planted.refuses_values();
-        let room = Room { node, filled: host.filled, resumed: host.resumed, refuses_values };
-        if let Err(violation) = room_again::check(room, now) {
+        let refuses_values = process.store.engine().is_disk_full() || host.plant_state.refuses_values();
+        let disk = DiskState { node, filled: host.filled, resumed: host.resumed, refuses_values };
+        if let Err(violation) = disk_recovery::check(disk, now) {
             self.judge.fail(violation);
         }
     }
 
-    fn jump(&mut self, node: NodeIndex) {
+    fn jump_clock(&mut self, node: NodeIndex) {
         let most = self.scenario.jump_max.as_micros() as u64;
         let micros = self.nemesis.rng.below(2 * most) as i64 - most as i64;
         self.host(node).clock.jump(micros);

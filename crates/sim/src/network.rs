@@ -14,7 +14,7 @@ use stdx::Rng;
 
 /// A connection, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Connection(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,13 +35,13 @@ impl Side {
     }
 }
 
-/// A machine in one life of a host.
+/// A machine in one generation of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Endpoint {
     /// Which host.
     pub node: NodeIndex,
-    /// Which life of it.
-    pub life: u64,
+    /// Which generation of it.
+    pub generation: u64,
     /// Which of its machines.
     pub requester: Requester,
 }
@@ -59,11 +59,11 @@ pub enum EndState {
 
 /// A connection between two nodes.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct ConnectionState {
     /// Who dialed.
-    pub dialer: Place,
+    pub dialer: Endpoint,
     /// Who was dialed; the machine is known once it was let in.
-    pub acceptor: Place,
+    pub acceptor: Endpoint,
     /// How far the dialer's end has come.
     pub dialer_end: EndState,
     /// How far the acceptor's end has come.
@@ -72,9 +72,9 @@ pub struct Link {
     last_arrival: [Nanos; 2],
 }
 
-impl Link {
+impl ConnectionState {
     /// Who is at this end.
-    pub const fn place(&self, side: Side) -> Place {
+    pub const fn endpoint(&self, side: Side) -> Endpoint {
         match side {
             Side::Dialer => self.dialer,
             Side::Acceptor => self.acceptor,
@@ -100,7 +100,7 @@ impl Link {
 
 /// How it is from one node to another.
 #[derive(Clone, Copy, Debug, Default)]
-struct Path {
+struct PathState {
     cuts: u8,
     clogs: u8,
     slowness: Duration,
@@ -108,7 +108,7 @@ struct Path {
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum Delivery {
     /// Nowhere.
     Lost,
     /// It is held until the path is clear.
@@ -118,16 +118,16 @@ pub enum Course {
 }
 
 /// A packet that is held, where it goes, and on what.
-pub type HeldPacket = (Connection, Side, Packet);
+pub type HeldPacket = (ConnectionId, Side, Packet);
 
 /// All connections, and how the paths between nodes are.
 #[derive(Debug)]
 pub struct Network {
-    links: BTreeMap<Connection, Link>,
+    links: BTreeMap<ConnectionId, ConnectionState>,
     next: u64,
-    paths: BTreeMap<(NodeIndex, NodeIndex), Path>,
+    paths: BTreeMap<(NodeIndex, NodeIndex), PathState>,
     held: BTreeMap<(NodeIndex, NodeIndex), Vec<HeldPacket>>,
-    /// Nodes that refuse connections, and how often they were told to.
+    /// Nodes that refuse connections, and how often they were outcome to.
     refusing: BTreeMap<NodeIndex, u8>,
     delay_max: Duration,
     lossy_share: f64,
@@ -152,11 +152,11 @@ impl Network {
     }
 
     /// A new connection that nobody has accepted yet.
-    pub fn dial(&mut self, dialer: Place, to: NodeIndex) -> Connection {
-        let connection = Connection(self.next);
+    pub fn dial(&mut self, dialer: Endpoint, to: NodeIndex) -> ConnectionId {
+        let connection = ConnectionId(self.next);
         self.next += 1;
-        let acceptor = Place { node: to, life: 0, requester: Requester::Node };
-        let link = Link {
+        let acceptor = Endpoint { node: to, generation: 0, requester: Requester::Node };
+        let link = ConnectionState {
             dialer,
             acceptor,
             dialer_end: EndState::Pending,
@@ -168,36 +168,37 @@ impl Network {
     }
 
     /// A connection, unless both of its ends are gone and it was swept.
-    pub fn link(&self, connection: Connection) -> Option<&Link> {
+    pub fn link(&self, connection: ConnectionId) -> Option<&ConnectionState> {
         self.links.get(&connection)
     }
 
     /// As [`Network::link`].
-    pub fn link_mut(&mut self, connection: Connection) -> Option<&mut Link> {
+    pub fn link_mut(&mut self, connection: ConnectionId) -> Option<&mut ConnectionState> {
         self.links.get_mut(&connection)
     }
 
     /// Forgets a connection if both of its ends are gone.
-    pub fn sweep(&mut self, connection: Connection) {
-        let is_gone = |link: &Link| [link.dialer_end, link.acceptor_end] == [EndState::Gone; 2];
+    pub fn forget_closed(&mut self, connection: ConnectionId) {
+        let is_gone = |link: &ConnectionState| [link.dialer_end, link.acceptor_end] == [EndState::Gone; 2];
         if self.links.get(&connection).is_some_and(is_gone) {
             self.links.remove(&connection);
         }
     }
 
     /// The connections that have an end at `node` which is not gone, with that end.
-    pub fn ends_at(&self, node: NodeIndex) -> Vec<(Connection, Side)> {
+    pub fn ends_at(&self, node: NodeIndex) -> Vec<(ConnectionId, Side)> {
         let ends = self.links.iter().flat_map(|(connection, link)| {
-            [Side::Dialer, Side::Acceptor].map(|side| (*connection, side, link.place(side), link.end(side)))
+            [Side::Dialer, Side::Acceptor]
+                .map(|side| (*connection, side, link.endpoint(side), link.end(side)))
         });
-        ends.filter(|(_, _, place, end)| place.node == node && *end != EndState::Gone)
+        ends.filter(|(_, _, endpoint, end)| endpoint.node == node && *end != EndState::Gone)
             .map(|(connection, side, _, _)| (connection, side))
             .collect()
     }
 
     /// The connections between two nodes.
-    pub fn between(&self, a: NodeIndex, b: NodeIndex) -> Vec<Connection> {
-        let is_between = |link: &Link| {
+    pub fn between(&self, a: NodeIndex, b: NodeIndex) -> Vec<ConnectionId> {
+        let is_between = |link: &ConnectionState| {
             let ends = (link.dialer.node, link.acceptor.node);
             ends == (a, b) || ends == (b, a)
         };
@@ -205,34 +206,34 @@ impl Network {
     }
 
     /// What becomes of a packet sent now towards this end.
-    pub fn course(&mut self, connection: Connection, toward: Side, now: Nanos) -> Course {
-        let Some(link) = self.links.get(&connection) else { return Course::Lost };
-        let (from, to) = (link.place(toward.other()).node, link.place(toward).node);
+    pub fn schedule(&mut self, connection: ConnectionId, toward: Side, now: Nanos) -> Delivery {
+        let Some(link) = self.links.get(&connection) else { return Delivery::Lost };
+        let (from, to) = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
         let path = self.path(from, to);
         if path.cuts > 0 {
-            return Course::Lost;
+            return Delivery::Lost;
         }
         if path.clogs > 0 {
-            return Course::Held;
+            return Delivery::Held;
         }
         let at = now + self.delay() + path.slowness;
         if self.lossy > 0 {
-            return self.lossy_course(at);
+            return self.schedule_lossy(at);
         }
         let link = self.links.get_mut(&connection).expect("it was there");
         let last = &mut link.last_arrival[toward as usize];
         *last = (*last).max(at);
-        Course::Arrives(*last, None)
+        Delivery::Arrives(*last, None)
     }
 
-    fn lossy_course(&mut self, at: Nanos) -> Course {
+    fn schedule_lossy(&mut self, at: Nanos) -> Delivery {
         if self.rng.chance(self.lossy_share) {
-            return Course::Lost;
+            return Delivery::Lost;
         }
         let late = |rng: &mut Rng| Duration::from_micros(rng.below(400_000));
         let first = if self.rng.chance(self.lossy_share) { at + late(&mut self.rng) } else { at };
         let again = self.rng.chance(self.lossy_share).then(|| at + late(&mut self.rng));
-        Course::Arrives(first, again)
+        Delivery::Arrives(first, again)
     }
 
     /// When something that is no message (a connection, its end) arrives that leaves now; `None`: never.
@@ -256,16 +257,17 @@ impl Network {
     }
 
     /// Keeps a packet until the path is clear.
-    pub fn hold(&mut self, connection: Connection, toward: Side, packet: Packet) {
+    pub fn hold(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
         let Some(link) = self.links.get(&connection) else { return };
-        let path = (link.place(toward.other()).node, link.place(toward).node);
+        let path = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
         self.held.entry(path).or_default().push((connection, toward, packet));
     }
 
     /// What was held on a path that is clear now.
     pub fn release(&mut self) -> Vec<HeldPacket> {
-        let clear =
-            |paths: &BTreeMap<_, Path>, path| paths.get(path).is_none_or(|path: &Path| path.clogs == 0);
+        let clear = |paths: &BTreeMap<_, PathState>, path| {
+            paths.get(path).is_none_or(|path: &PathState| path.clogs == 0)
+        };
         let cleared: Vec<_> = self.held.keys().filter(|path| clear(&self.paths, path)).copied().collect();
         cleared.iter().filter_map(|path| self.held.remove(path)).flatten().collect()
     }
@@ -277,7 +279,7 @@ impl Network {
 
     /// Whether two nodes reach each other in time, each dialed by the other, and no message is lost.
     pub fn is_clear(&self, a: NodeIndex, b: NodeIndex) -> bool {
-        let is_clear = |path: Path| path.cuts == 0 && path.clogs == 0 && path.slowness.is_zero();
+        let is_clear = |path: PathState| path.cuts == 0 && path.clogs == 0 && path.slowness.is_zero();
         let accepts = !self.is_refusing(a) && !self.is_refusing(b);
         self.lossy == 0 && accepts && is_clear(self.path(a, b)) && is_clear(self.path(b, a))
     }
@@ -314,7 +316,7 @@ impl Network {
         self.lossy = 0;
     }
 
-    fn path(&self, from: NodeIndex, to: NodeIndex) -> Path {
+    fn path(&self, from: NodeIndex, to: NodeIndex) -> PathState {
         self.paths.get(&(from, to)).copied().unwrap_or_default()
     }
 

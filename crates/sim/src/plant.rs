@@ -11,7 +11,7 @@ pub enum Plant {
     /// A read returns what a crash can still undo.
     ReadBeforeSync,
     /// The cell that arrives last is the one that is read, whatever its version.
-    LateWriteWins,
+    LastArrivalWins,
     /// One answer is enough for a read, whatever was asked for.
     ReadOfOne,
     /// One replica fewer than asked for is enough for a write.
@@ -19,7 +19,7 @@ pub enum Plant {
     /// Hints are acknowledged and not kept.
     HintLost,
     /// A directory that replaces a lost one is taken for complete.
-    EmptiedReplicaBelieved,
+    EmptyReplicaServesReads,
     /// A rebuild is answered with nothing.
     RebuildSkipped,
     /// What a damaged table has lost is given up and nobody is asked for it.
@@ -41,7 +41,7 @@ pub enum Plant {
     /// A pull stores the cells of its sources whatever their versions.
     PullsUnchecked,
     /// Replicas outside of a write's `from` are written to as well.
-    OneReplicaTooMany,
+    ExtraReplica,
     /// The answers of checkers of a scan are taken for "the same here".
     ScanChecksIgnored,
     /// A replica that takes over in a scan resumes behind the next key.
@@ -59,23 +59,23 @@ pub enum Plant {
     /// Some commands are never answered.
     NoReply,
     /// A write that finds no room is acknowledged.
-    FullIsAcknowledged,
+    DiskFullAcknowledged,
     /// A disk that was full once is taken for full for good.
-    FullForGood,
+    DiskFullNeverEnds,
     /// A write waits for all replicas, whatever was asked for.
     SlowReplicaAwaited,
     /// No command is refused for what is under way.
-    FloodLetIn,
+    AdmissionSkipped,
     /// Who was too busy once is too busy for good.
-    BusyForGood,
+    OverloadNeverEnds,
     /// Of the other replicas that a read must write a version back to, it writes to one only.
     WriteBackTooSmall,
-    /// What peers remember of a node's lives is not heard.
-    RolledBackDirectoryBelieved,
+    /// What peers remember of a node's generation is not heard.
+    RollbackIgnored,
     /// A rebuild begins at once, while writes that count acknowledgements of the lost disk are under way.
-    RebuildUnsettled,
+    RebuildTooEarly,
     /// The node's record does not keep that a repair is owed.
-    OwedRepairForgotten,
+    PendingRepairForgotten,
 }
 
 impl Plant {
@@ -83,11 +83,11 @@ impl Plant {
     pub const ALL: [Self; 35] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
-        Self::LateWriteWins,
+        Self::LastArrivalWins,
         Self::ReadOfOne,
         Self::QuorumOffByOne,
         Self::HintLost,
-        Self::EmptiedReplicaBelieved,
+        Self::EmptyReplicaServesReads,
         Self::RebuildSkipped,
         Self::HealingSkipped,
         Self::ScrubSkipped,
@@ -98,7 +98,7 @@ impl Plant {
         Self::TombstoneDroppedEarly,
         Self::ExpiryByOwnClock,
         Self::PullsUnchecked,
-        Self::OneReplicaTooMany,
+        Self::ExtraReplica,
         Self::ScanChecksIgnored,
         Self::TakeoverSkips,
         Self::FullPageIsLast,
@@ -107,14 +107,14 @@ impl Plant {
         Self::SnapshotsKept,
         Self::TwoReplies,
         Self::NoReply,
-        Self::FullIsAcknowledged,
-        Self::FullForGood,
+        Self::DiskFullAcknowledged,
+        Self::DiskFullNeverEnds,
         Self::SlowReplicaAwaited,
-        Self::FloodLetIn,
-        Self::BusyForGood,
+        Self::AdmissionSkipped,
+        Self::OverloadNeverEnds,
         Self::WriteBackTooSmall,
-        Self::RolledBackDirectoryBelieved,
-        Self::RebuildUnsettled,
-        Self::OwedRepairForgotten,
+        Self::RollbackIgnored,
+        Self::RebuildTooEarly,
+        Self::PendingRepairForgotten,
     ];
 }

@@ -17,12 +17,12 @@
 //! In half of the runs nobody asks for that repair. Writes of which hints were given up are brought to their replicas by the
 //! repair that nodes owe, soon; everything else, by the next round of anti-entropy.
 
-use crate::check::{Violation, convergence, durability, floods, handed_over, whole_ranges};
-use crate::history::{Asked, Operation, ScanEnd, Scanned, Told};
+use crate::check::{Violation, complete_ranges, convergence, durability, floods, handed_over};
+use crate::history::{ClientOutcome, CommandKind, Operation, ScanEnd, ScanRecord};
 use crate::host::clock::EPOCH;
 use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
 use crate::judge::Judge;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::scenario::FloodLoad;
 use crate::trace::Trace;
 use crate::workload::quorum;
@@ -53,15 +53,15 @@ const CONVERGED_WITHIN: Duration = Duration::from_secs(120);
 /// From the time at which a round of anti-entropy is due until it has ended.
 const ROUND_WITHIN: Duration = Duration::from_secs(60);
 /// Until all that was given up has been repaired, as it is owed.
-const REPAID_WITHIN: Duration = Duration::from_secs(60);
+const PENDING_REPAIRS_WITHIN: Duration = Duration::from_secs(60);
 /// What must come true is looked at so often.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 /// A command of the liveness phase may fail so often: a queue may be full for a moment.
 const TRIES: usize = 5;
 /// A coordinator that lived so long past the begin of a write has made its hints durable or given them up.
-const HINTS_KEPT_WITHIN: Duration = Duration::from_secs(6);
+const HINTS_DURABLE_WITHIN: Duration = Duration::from_secs(6);
 /// Every node that lived so long past the begin of a write remembers durably what it gave up of it.
-pub(crate) const OWED_KEPT_WITHIN: Duration = Duration::from_secs(8);
+pub(crate) const PENDING_NOTED_WITHIN: Duration = Duration::from_secs(8);
 /// No wall clock is further behind than this, with all its jumps.
 const BEHIND_MAX: Duration = Duration::from_secs(60);
 /// Clocks may be so far behind what was issued before a liveness phase begins.
@@ -72,10 +72,10 @@ const CALM: Duration = Duration::from_secs(2);
 const FLOOD: Duration = Duration::from_secs(3);
 /// The length of values after a flood, in bytes, at most.
 const AFTER_FLOOD_BYTES_MAX: u64 = 8 << 10;
-const AFTER_FLOOD: Duration = floods::WELL_AFTER.saturating_add(Duration::from_secs(2));
+const AFTER_FLOOD: Duration = floods::RECOVERED_AFTER.saturating_add(Duration::from_secs(2));
 
 /// Snapshots that are too old are looked for so often, and let go at the next time at the latest.
-const SNAPSHOTS_LOOK: Duration = Duration::from_secs(3);
+const SNAPSHOT_EXPIRY_PERIOD: Duration = Duration::from_secs(3);
 
 /// What became of a run.
 #[derive(Clone, Debug)]
@@ -102,13 +102,16 @@ pub struct Report {
 pub fn run(scenario: Scenario, prints: bool) -> Report {
     let seed = scenario.seed;
     let mut world = World::new(scenario, Trace::new(prints));
-    if let Err(violation) = world.go_through() {
+    if let Err(violation) = world.run_phases() {
         world.judge.fail(violation);
     }
     let succeeded = |operation: &&Operation| {
-        matches!(operation.told, Some((_, Told::Found { .. } | Told::Missing | Told::Written { .. })))
+        matches!(
+            operation.outcome,
+            Some((_, ClientOutcome::Found { .. } | ClientOutcome::Missing | ClientOutcome::Written { .. }))
+        )
     };
-    let is_complete = |scanned: &&Scanned| matches!(scanned.ended, Some((_, ScanEnd::Complete)));
+    let is_complete = |record: &&ScanRecord| matches!(record.ended, Some((_, ScanEnd::Complete)));
     let (history, scans) = (&world.judge.history, &world.judge.scans);
     Report {
         seed,
@@ -149,20 +152,20 @@ fn can_read_all(process: &Process) -> bool {
 }
 
 impl World {
-    fn go_through(&mut self) -> Result<(), Violation> {
+    fn run_phases(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
         self.wait_until("a node that was started does not serve", READY_WITHIN, Self::all_serve)?;
         match (self.scenario.flood, self.scenario.fixed) {
-            (Some(load), _) => self.go_through_flood(load)?,
+            (Some(load), _) => self.run_flood(load)?,
             (None, Some(fixed)) => {
                 self.note("fixed faults");
-                self.go_through_fixed(fixed)?;
+                self.run_fixed_faults(fixed)?;
             }
-            (None, None) => self.go_through_faults()?,
+            (None, None) => self.run_random_faults()?,
         }
         self.note("heal");
         self.heal();
-        self.go_on(REQUEST_TIMEOUT)?;
+        self.run_for(REQUEST_TIMEOUT)?;
         self.wait_until("a node does not serve although all is well", READY_WITHIN, Self::all_serve)?;
         self.let_clocks_catch_up()?;
         self.note("rebuild");
@@ -188,7 +191,7 @@ impl World {
             self.repair_all();
         } else {
             self.note("owed repairs");
-            self.wait_until_repaid()?;
+            self.wait_for_pending_repairs()?;
             self.note("all quorums");
         }
         self.use_all_quorums()?;
@@ -199,43 +202,43 @@ impl World {
         self.read_all_keys()?;
         self.note("ranges");
         // Until what those reads have repaired is stored.
-        self.go_on(REQUEST_TIMEOUT)?;
+        self.run_for(REQUEST_TIMEOUT)?;
         self.scan_all()?;
-        let aged = self.scenario.snapshot_age + SNAPSHOTS_LOOK;
+        let aged = self.scenario.snapshot_age + SNAPSHOT_EXPIRY_PERIOD;
         self.wait_until("a snapshot is kept for too long", aged, Self::no_snapshots)?;
         self.check_durability()
     }
 
-    fn go_through_faults(&mut self) -> Result<(), Violation> {
+    fn run_random_faults(&mut self) -> Result<(), Violation> {
         self.note("safety phase");
         let scale = self.scenario.scale;
         self.begin_workload(scale.operations, self.now + scale.duration);
         self.begin_faults(scale.duration.mul_f64(0.9));
-        self.go_on(scale.duration + REQUEST_TIMEOUT)
+        self.run_for(scale.duration + REQUEST_TIMEOUT)
     }
 
-    fn go_through_flood(&mut self, load: FloodLoad) -> Result<(), Violation> {
+    fn run_flood(&mut self, load: FloodLoad) -> Result<(), Violation> {
         self.note("calm");
-        let calm = self.ask_for(load.calm, CALM)?;
+        let calm = self.run_load(load.calm, CALM)?;
         self.note("flood");
-        let flood = self.ask_for(load.flood, FLOOD)?;
+        let flood = self.run_load(load.flood, FLOOD)?;
         self.note("after the flood");
         // A value of 100 KiB takes such a disk a tenth of a second, the longest that a write may wait to be let in: a few
         // of them at a time would look like the rest of a flood.
         self.scenario.value_bytes_max = self.scenario.value_bytes_max.min(AFTER_FLOOD_BYTES_MAX);
-        let after = self.ask_for(load.after, AFTER_FLOOD)?;
-        self.go_on(REQUEST_TIMEOUT * 2)?;
+        let after = self.run_load(load.after, AFTER_FLOOD)?;
+        self.run_for(REQUEST_TIMEOUT * 2)?;
         floods::check(
             self.judge.history.iter(),
-            &floods::Flood { deadline: REQUEST_TIMEOUT, calm, flood, after },
+            &floods::FloodPhases { deadline: REQUEST_TIMEOUT, calm, flood, after },
         )
     }
 
     /// So many commands a second. When that was.
-    fn ask_for(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, Violation> {
+    fn run_load(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, Violation> {
         let (from, until) = (self.now, self.now + lasts);
         self.begin_commands(a_second * lasts.as_secs(), until);
-        self.go_on(lasts)?;
+        self.run_for(lasts)?;
         self.end_workload();
         Ok(from..until)
     }
@@ -244,8 +247,8 @@ impl World {
         self.trace.note(self.now, || format!("=== {phase}"));
     }
 
-    pub(crate) fn go_on(&mut self, for_so_long: Duration) -> Result<(), Violation> {
-        let end = self.now + for_so_long;
+    pub(crate) fn run_for(&mut self, duration: Duration) -> Result<(), Violation> {
+        let end = self.now + duration;
         self.run_until(end);
         self.judge.violation.clone().map_or(Ok(()), Err)
     }
@@ -264,7 +267,7 @@ impl World {
                     format!("{otherwise}, after {within:?}: {}", self.state()),
                 ));
             }
-            self.go_on(LOOK)?;
+            self.run_for(POLL_EVERY)?;
         }
         Ok(())
     }
@@ -301,9 +304,9 @@ impl World {
     /// Waits until the latest version, and the latest time that a node has shown, is at most `ahead` in the future.
     fn wait_for_clock(&mut self, ahead: Duration) -> Result<(), Violation> {
         let first = NodeIndex(0);
-        let latest = self.judge.latest_wall.max(self.judge.issue.latest());
+        let latest = self.judge.latest_wall.max(self.judge.issued_cells.latest());
         while self.show_clocks(first).wall.saturating_add(ahead) < latest {
-            self.go_on(LOOK)?;
+            self.run_for(POLL_EVERY)?;
         }
         Ok(())
     }
@@ -357,7 +360,7 @@ impl World {
     }
 
     fn held_of_all(&mut self) -> Result<BTreeMap<Key, Held>, Violation> {
-        let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
+        let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         keys.into_iter().map(|key| Ok((key.clone(), self.held(&key)?))).collect()
     }
 
@@ -372,25 +375,25 @@ impl World {
         if self.judge.hints_dropped > 0 || self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
-        self.check_handed_over_of(|judge, write| judge.lived_on(write.node, write, HINTS_KEPT_WITHIN))
+        self.check_handed_over_of(|judge, write| judge.has_outlived(write.node, write, HINTS_DURABLE_WITHIN))
     }
 
     /// Until each write is where it is to be, also those of which hints were dropped. Nodes remember durably that a repair is
     /// owed, if all of them lived on for a moment after the write.
-    fn wait_until_repaid(&mut self) -> Result<(), Violation> {
+    fn wait_for_pending_repairs(&mut self) -> Result<(), Violation> {
         if self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
         let nodes: Vec<NodeIndex> = self.nodes().collect();
         let is_owed = |judge: &Judge, write: &Operation| {
-            nodes.iter().all(|node| judge.lived_on(*node, write, OWED_KEPT_WITHIN))
+            nodes.iter().all(|node| judge.has_outlived(*node, write, PENDING_NOTED_WITHIN))
         };
-        let end = self.now + REPAID_WITHIN;
+        let end = self.now + PENDING_REPAIRS_WITHIN;
         while let Err(violation) = self.check_handed_over_of(is_owed) {
             if self.now >= end {
-                return Err(Violation::new("repaid", violation.detail));
+                return Err(Violation::new("pending_repairs", violation.detail));
             }
-            self.go_on(LOOK)?;
+            self.run_for(POLL_EVERY)?;
         }
         Ok(())
     }
@@ -399,7 +402,7 @@ impl World {
         let held = self.held_of_all()?;
         for write in self.judge.history.iter().filter(|write| counts(&self.judge, write)) {
             if let Some(held) = held.get(&write.key) {
-                handed_over::check(self.layout(), write, held, &self.judge.issue, self.purged())?;
+                handed_over::check(self.layout(), write, held, &self.judge.issued_cells, self.purged())?;
             }
         }
         Ok(())
@@ -407,8 +410,8 @@ impl World {
 
     fn repair_all(&mut self) {
         for node in self.nodes() {
-            if let Some(place) = self.place(node, Requester::Node) {
-                self.turn(Place { ..place }, Input::Repair);
+            if let Some(endpoint) = self.endpoint(node, Requester::Node) {
+                self.step(Endpoint { ..endpoint }, Input::Repair);
             }
         }
     }
@@ -421,8 +424,8 @@ impl World {
             for &(ack, from) in &quorums {
                 let key =
                     Key::new(format!("alive-{}-{ack}-{from}", node.0).into()).expect("short and not empty");
-                for asked in [Asked::Put { ttl: None }, Asked::Get, Asked::Delete] {
-                    self.must_succeed(node, asked, &key, (ack, from))?;
+                for kind in [CommandKind::Put { ttl: None }, CommandKind::Get, CommandKind::Delete] {
+                    self.must_succeed(node, kind, &key, (ack, from))?;
                 }
             }
         }
@@ -431,10 +434,10 @@ impl World {
 
     fn read_all_keys(&mut self) -> Result<(), Violation> {
         let (nodes, mut node) = (self.scenario.nodes, 0);
-        let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
+        let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         for key in keys {
             node = (node + 1) % nodes;
-            self.must_succeed(NodeIndex(node), Asked::Get, &key, (nodes, nodes))?;
+            self.must_succeed(NodeIndex(node), CommandKind::Get, &key, (nodes, nodes))?;
         }
         Ok(())
     }
@@ -442,31 +445,31 @@ impl World {
     fn must_succeed(
         &mut self,
         node: NodeIndex,
-        asked: Asked,
+        kind: CommandKind,
         key: &Key,
         of: (u8, u8),
     ) -> Result<(), Violation> {
         const STEP: Duration = Duration::from_millis(5);
         let mut last = String::new();
         for _ in 0..TRIES {
-            let id = self.ask(node, asked, key.clone(), quorum(of.0, of.1, self.scenario.nodes));
-            while self.told(id).is_none() {
-                self.go_on(STEP)?;
+            let id = self.submit_command(node, kind, key.clone(), quorum(of.0, of.1, self.scenario.nodes));
+            while self.outcome_of(id).is_none() {
+                self.run_for(STEP)?;
             }
-            match self.told(id) {
-                Some(Told::Failed { reason, .. }) => last = reason,
-                Some(Told::Nothing) => last = "no reply".to_owned(),
+            match self.outcome_of(id) {
+                Some(ClientOutcome::Failed { reason, .. }) => last = reason,
+                Some(ClientOutcome::NoReply) => last = "no reply".to_owned(),
                 _ => return Ok(()),
             }
-            self.go_on(REQUEST_TIMEOUT)?;
+            self.run_for(REQUEST_TIMEOUT)?;
         }
         let (ack, from) = of;
         let detail =
-            format!("{asked:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
+            format!("{kind:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
         Err(Violation::new("liveness", detail))
     }
 
-    /// Every node is asked for everything, of the cluster and of itself.
+    /// Every node is kind for everything, of the cluster and of itself.
     fn scan_all(&mut self) -> Result<(), Violation> {
         let (nodes, majority, from) =
             (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
@@ -494,16 +497,16 @@ impl World {
         for _ in 0..TRIES {
             if let Some((id, _)) = self.begin_scan(node, scan.clone()) {
                 while self.judge.scans.is_open(id) {
-                    self.go_on(STEP)?;
+                    self.run_for(STEP)?;
                 }
-                let scanned = self.judge.scans.get(id);
-                if let Some((_, ScanEnd::Complete)) = scanned.ended {
+                let record = self.judge.scans.get(id);
+                if let Some((_, ScanEnd::Complete)) = record.ended {
                     return held
-                        .map_or(Ok(()), |held| whole_ranges::check(scanned, held, self.judge.latest_wall));
+                        .map_or(Ok(()), |held| complete_ranges::check(record, held, self.judge.latest_wall));
                 }
-                last = format!("{:?}", scanned.ended);
+                last = format!("{:?}", record.ended);
             }
-            self.go_on(REQUEST_TIMEOUT)?;
+            self.run_for(REQUEST_TIMEOUT)?;
         }
         Err(Violation::new("liveness", format!("{scan:?} at {node:?} although all is well: {last}")))
     }
@@ -515,11 +518,11 @@ impl World {
         })
     }
 
-    fn told(&self, id: RequestId) -> Option<Told> {
-        self.judge.history.get(id).and_then(|operation| operation.told.clone()).map(|(_, told)| told)
+    fn outcome_of(&self, id: RequestId) -> Option<ClientOutcome> {
+        self.judge.history.get(id).and_then(|operation| operation.outcome.clone()).map(|(_, outcome)| outcome)
     }
 
-    /// Until all replicas agree without having been asked to: the next round of anti-entropy of each node, by a clock that
+    /// Until all replicas agree without having been kind to: the next round of anti-entropy of each node, by a clock that
     /// may have been ahead when the last one began.
     fn converged_unforced_within(&mut self) -> Duration {
         let wall = self.show_clocks(NodeIndex(0)).wall;
@@ -530,7 +533,7 @@ impl World {
 
     fn wait_until_converged(&mut self, within: Duration) -> Result<(), Violation> {
         let end = self.now + within;
-        let keys: Vec<Key> = self.judge.issue.keys().cloned().collect();
+        let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         // One key is looked at until its replicas agree, and then the next: to look at all of them each time takes long.
         loop {
             for key in &keys {
@@ -538,7 +541,7 @@ impl World {
                     if self.now >= end {
                         return Err(violation);
                     }
-                    self.go_on(LOOK)?;
+                    self.run_for(POLL_EVERY)?;
                 }
             }
             if keys.iter().all(|key| self.check_converged(key).is_ok()) {
@@ -556,14 +559,14 @@ impl World {
         let held = self.held_of_all()?;
         for (key, held) in &held {
             for meta in held.iter().filter_map(|(_, meta)| meta.as_ref()) {
-                self.judge.is_held(key, meta.version)?;
+                self.judge.check_held_version(key, meta.version)?;
             }
         }
         let counts =
-            |write: &&Operation| self.judge.facts.survives(write.quorum) && !self.judge.is_given_up(write);
+            |write: &&Operation| self.judge.facts.survives(write.quorum) && !self.judge.is_undone(write);
         for write in self.judge.history.iter().filter(counts) {
             if let Some(held) = held.get(&write.key) {
-                durability::check(write, held, &self.judge.issue, self.purged())?;
+                durability::check(write, held, &self.judge.issued_cells, self.purged())?;
             }
         }
         Ok(())

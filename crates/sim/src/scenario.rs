@@ -72,7 +72,7 @@ pub enum FaultKind {
     RefuseDials,
     /// Messages are late.
     SlowNetwork,
-    /// Messages are lost, doubled and out of order although their connection lives.
+    /// Messages are lost, doubled and out of order although their connection generation.
     LossyNetwork,
     /// A disk takes long.
     SlowDisk,
@@ -90,7 +90,7 @@ pub enum FaultKind {
     ClockStep,
     /// Two machines lose their disks at once.
     LoseTwoDisks,
-    /// A data directory comes back as it was in an earlier life of its node.
+    /// A data directory comes back as it was in an earlier generation of its node.
     RollBack,
     /// A data directory comes back without some of its files.
     LoseFiles,
@@ -293,7 +293,7 @@ pub struct Scenario {
     pub one_slow_disk: bool,
     /// Clients ask for more than disks bear, and nothing else goes wrong.
     pub flood: Option<FloodLoad>,
-    /// The safety phase has these faults, in a fixed order, in place of those that are drawn.
+    /// The safety phase has these faults, in a fixed order, in endpoint of those that are drawn.
     pub fixed: Option<FixedFaults>,
     /// Traits of the world beside faults.
     pub dimensions: Dimensions,
@@ -316,9 +316,9 @@ pub struct FloodLoad {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedFaults {
     /// A node is cut off and the others drop hints for it. Then all nodes stop.
-    OwingNodesStop,
+    StopWithPendingRepairs,
     /// A node loses its disk while writes are under way that only this node has acknowledged.
-    LostDiskAmidWrites,
+    LoseDiskDuringWrites,
 }
 
 /// Where tables are scrubbed, a round is over within this time.
@@ -339,7 +339,7 @@ impl Scenario {
     pub fn draw(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
         let mut scenario = Self::draw_any(seed, scale, plant);
         match plant {
-            Some(plant) => scenario.bring_out(plant),
+            Some(plant) => scenario.expose(plant),
             None => {
                 scenario.draw_change();
                 scenario.draw_dimensions();
@@ -349,9 +349,9 @@ impl Scenario {
     }
 
     /// As [`Scenario::draw`], a run in which half of the faults are of this kind.
-    pub fn draw_with(seed: u64, scale: Scale, kind: FaultKind) -> Self {
+    pub fn draw_with_fault(seed: u64, scale: Scale, kind: FaultKind) -> Self {
         let mut scenario = Self::draw_any(seed, scale, None);
-        scenario.admit(kind);
+        scenario.focus_on(kind);
         scenario
     }
 
@@ -432,26 +432,26 @@ impl Scenario {
     }
 
     /// Some bugs show only under faults that few runs have: this one has them, and a few hot keys.
-    fn bring_out(&mut self, plant: Plant) {
+    fn expose(&mut self, plant: Plant) {
         use FaultKind::{
             DamageTable, Kill, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk, StopAtFileOperation,
         };
         self.fault_kinds = match plant {
             Plant::ReadBeforeSync => vec![SlowDisk, PowerLoss, PowerLossOfAll, StopAtFileOperation],
-            Plant::EmptiedReplicaBelieved | Plant::RebuildSkipped => return self.bring_out_rebuilds(),
+            Plant::EmptyReplicaServesReads | Plant::RebuildSkipped => return self.expose_rebuilds(),
             Plant::HealingSkipped | Plant::ScrubSkipped => vec![DamageTable, DamageTable, Partition, Kill],
             Plant::RepairSkipped => vec![Kill, PowerLoss, Partition],
-            Plant::WriteBackTooSmall => return self.bring_out_write_backs(),
-            Plant::RolledBackDirectoryBelieved => return self.bring_out_roll_backs(),
-            Plant::RebuildUnsettled => return self.bring_out_late_writes(),
-            Plant::OwedRepairForgotten => return self.bring_out_owed_repairs(),
+            Plant::WriteBackTooSmall => return self.expose_write_backs(),
+            Plant::RollbackIgnored => return self.expose_roll_backs(),
+            Plant::RebuildTooEarly => return self.expose_early_rebuilds(),
+            Plant::PendingRepairForgotten => return self.expose_pending_repairs(),
             Plant::TombstoneDroppedEarly => vec![Kill, Partition, Pause],
-            Plant::ExpiryByOwnClock => return self.bring_out_wrong_clocks(),
-            Plant::PullsUnchecked => return self.admit(FaultKind::FutureCell),
-            Plant::TakeoverSkips => return self.bring_out_takeovers(),
-            Plant::FullIsAcknowledged | Plant::FullForGood => return self.bring_out_full_disks(),
+            Plant::ExpiryByOwnClock => return self.expose_wrong_clocks(),
+            Plant::PullsUnchecked => return self.focus_on(FaultKind::FutureCell),
+            Plant::TakeoverSkips => return self.expose_takeovers(),
+            Plant::DiskFullAcknowledged | Plant::DiskFullNeverEnds => return self.expose_full_disks(),
             Plant::SlowReplicaAwaited => return self.slow_one_disk(),
-            Plant::FloodLetIn | Plant::BusyForGood => return self.flood_disks(),
+            Plant::AdmissionSkipped | Plant::OverloadNeverEnds => return self.flood_disks(),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -467,25 +467,25 @@ impl Scenario {
             self.value_bytes_max = 64;
         }
         if plant == Plant::RepairSkipped {
-            self.leave_it_to_repair();
+            self.leave_to_repair();
         }
         if plant == Plant::HealingSkipped {
-            self.leave_it_to_damage();
+            self.leave_to_damage();
         }
         if plant == Plant::ScrubSkipped {
-            self.leave_it_to_scrubbing();
+            self.leave_to_scrubbing();
         }
     }
 
     /// Room for a hint or two, and keys that are written once and never read, which a read would repair.
-    const fn leave_it_to_repair(&mut self) {
+    const fn leave_to_repair(&mut self) {
         self.hint_bytes_max = 200;
         self.cold_share = 0.3;
         self.delete_share = 0.0;
     }
 
     /// Reads that may have to write back to several replicas, and writes that reach few of them.
-    fn bring_out_write_backs(&mut self) {
+    fn expose_write_backs(&mut self) {
         self.fault_kinds = vec![FaultKind::Partition];
         self.nodes = 5;
         self.default_from = 5;
@@ -501,16 +501,16 @@ impl Scenario {
     }
 
     /// Directories that go back, and writes that all replicas must have, which one of them shows to lack.
-    fn bring_out_roll_backs(&mut self) {
+    fn expose_roll_backs(&mut self) {
         self.fault_kinds = vec![FaultKind::Kill];
-        self.admit(FaultKind::RollBack);
+        self.focus_on(FaultKind::RollBack);
         self.fault_kinds.retain(|kind| *kind == FaultKind::RollBack);
         self.default_from = self.nodes.min(3);
         self.write_to_every_replica();
     }
 
     /// Disks that are lost, and writes that all replicas must have, which an emptied one shows to lack.
-    fn bring_out_rebuilds(&mut self) {
+    fn expose_rebuilds(&mut self) {
         self.fault_kinds = vec![FaultKind::LoseDisk];
         self.faults = self.faults.max(12);
         self.nodes = 3;
@@ -529,9 +529,9 @@ impl Scenario {
 
     /// Keys that are written or deleted once, and compacted again and again, on nodes whose clocks step past their expiry
     /// and the grace period.
-    fn bring_out_wrong_clocks(&mut self) {
+    fn expose_wrong_clocks(&mut self) {
         self.fault_kinds = vec![FaultKind::ClockStep];
-        self.admit(FaultKind::ClockStep);
+        self.focus_on(FaultKind::ClockStep);
         self.faults = self.faults.max(12);
         self.ttl_max = Duration::from_secs(3_600);
         self.ttl_share = 0.5;
@@ -546,8 +546,8 @@ impl Scenario {
 
     /// A disk that is lost while writes are under way. There is one node more than replicas, so that
     /// the coordinator of the writes is none of them.
-    fn bring_out_late_writes(&mut self) {
-        self.fixed = Some(FixedFaults::LostDiskAmidWrites);
+    fn expose_early_rebuilds(&mut self) {
+        self.fixed = Some(FixedFaults::LoseDiskDuringWrites);
         self.fault_kinds = vec![FaultKind::LoseDisk];
         self.nodes = 4;
         self.default_from = 3;
@@ -565,8 +565,8 @@ impl Scenario {
     /// Room for a few hints, and keys that are written once and never read, since a read would repair
     /// them. No operator asks for a repair. The first round of anti-entropy is due only after the
     /// time within which owed repairs must be done.
-    fn bring_out_owed_repairs(&mut self) {
-        self.fixed = Some(FixedFaults::OwingNodesStop);
+    fn expose_pending_repairs(&mut self) {
+        self.fixed = Some(FixedFaults::StopWithPendingRepairs);
         self.fault_kinds = vec![FaultKind::Partition];
         self.nodes = 3;
         self.default_from = 3;
@@ -580,12 +580,12 @@ impl Scenario {
         self.grace = GRACE_LONG;
         self.operations_max = 256;
         self.skew_max = Duration::from_millis(100);
-        self.take_on(Dimension::UnforcedRepair, &mut Rng::new(self.seed));
+        self.add_dimension(Dimension::UnforcedRepair, &mut Rng::new(self.seed));
         self.grace = GRACE_WITHOUT_ROUND;
     }
 
     /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.
-    const fn leave_it_to_damage(&mut self) {
+    const fn leave_to_damage(&mut self) {
         self.hint_bytes_max = 200;
         self.keys = 60;
         self.read_share = 0.7;
@@ -594,7 +594,7 @@ impl Scenario {
 
     /// Keys that are written once and seldom read, with values in blocks of their own, which the comparison of replicas does
     /// not read.
-    const fn leave_it_to_scrubbing(&mut self) {
+    const fn leave_to_scrubbing(&mut self) {
         self.scrub_period = Some(SCRUB_PERIOD);
         self.value_bytes_max = 100 << 10;
         self.cold_share = 0.9;
@@ -604,7 +604,7 @@ impl Scenario {
     }
 
     /// Long scans in which several nodes are sources, some of which die or stand still meanwhile.
-    fn bring_out_takeovers(&mut self) {
+    fn expose_takeovers(&mut self) {
         self.fault_kinds = vec![FaultKind::Kill, FaultKind::Pause, FaultKind::Partition];
         self.nodes = 5;
         self.default_from = 3;
@@ -617,7 +617,7 @@ impl Scenario {
     }
 
     /// Keys that are written once, on disks that fill again and again.
-    fn bring_out_full_disks(&mut self) {
+    fn expose_full_disks(&mut self) {
         self.fault_kinds = vec![FaultKind::FullDisk];
         self.nodes = 1;
         self.default_from = 1;

@@ -53,14 +53,17 @@ fn one_seed_gives_one_run() {
 
 #[test]
 fn commands_succeed_although_faults_strike() {
-    let (mut succeeded, mut asked, mut faults) = (0, 0, 0);
+    let (mut succeeded, mut submitted, mut faults) = (0, 0, 0);
     for seed in 100..106 {
         let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
         succeeded += report.operations.0;
-        asked += report.operations.1;
+        submitted += report.operations.1;
         faults += report.faults;
     }
-    assert!(succeeded * 2 > asked, "{succeeded} of {asked} succeeded: the nemesis leaves nothing to check");
+    assert!(
+        succeeded * 2 > submitted,
+        "{succeeded} of {submitted} succeeded: the nemesis leaves nothing to check"
+    );
     assert!(faults >= 6 * 5, "{faults} faults in 6 runs");
 }
 

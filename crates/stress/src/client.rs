@@ -1,9 +1,9 @@
 //! A thread that writes, reads and checks.
 
-use crate::config::Order;
+use crate::config::WriteOrder;
 use crate::expected::Expected;
 use crate::model::{Content, REGISTERS, Register};
-use crate::verify::{Layout, Sight, check_checkpoint, keep_floors, permitted_since};
+use crate::verify::{CheckedSnapshot, RunFiles, check_checkpoint, permitted_since, write_floors};
 use engine::{Batch, Engine, Error};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use stdx::Rng;
 
 /// Snapshots that a client keeps at most, to walk them later.
-const SIGHTS_MAX: usize = 2;
+const SNAPSHOTS_MAX: usize = 2;
 /// Registers of a batch at most.
 const BATCH_REGISTERS_MAX: u64 = 4;
 
@@ -23,10 +23,10 @@ pub struct Session<'a> {
     /// The expected state.
     pub expected: &'a Expected,
     /// Where the files are.
-    pub layout: &'a Layout,
+    pub files: &'a RunFiles,
     /// How writers of one register are ordered.
-    pub order: Order,
-    /// Held by the writer of a register, under [`Order::Serial`].
+    pub order: WriteOrder,
+    /// DelayedWrite by the writer of a register, under [`WriteOrder::Serial`].
     pub writers: Vec<Mutex<()>>,
     /// Operations that are left of the session.
     pub left: AtomicU64,
@@ -38,7 +38,7 @@ pub struct Session<'a> {
 pub struct Client<'a> {
     session: &'a Session<'a>,
     rng: Rng,
-    sights: Vec<Sight>,
+    snapshots: Vec<CheckedSnapshot>,
 }
 
 type Outcome = Result<(), String>;
@@ -46,7 +46,7 @@ type Outcome = Result<(), String>;
 impl<'a> Client<'a> {
     /// A client that draws from `rng`.
     pub fn new(session: &'a Session<'a>, rng: Rng) -> Self {
-        Self { session, rng, sights: Vec::new() }
+        Self { session, rng, snapshots: Vec::new() }
     }
 
     /// Works until the session has no operations left.
@@ -62,8 +62,8 @@ impl<'a> Client<'a> {
                 kill_this_process();
             }
         }
-        while let Some(sight) = self.sights.pop() {
-            sight.check()?;
+        while let Some(snapshot) = self.snapshots.pop() {
+            snapshot.check()?;
         }
         Ok(())
     }
@@ -71,13 +71,13 @@ impl<'a> Client<'a> {
     fn operate(&mut self) -> Outcome {
         match self.rng.below(1_000) {
             0..550 => self.write(),
-            550..600 => self.write_late(),
+            550..600 => self.write_old_version(),
             600..880 => self.read(),
             880..930 => self.scan(),
             930..960 => self.scan_range(),
-            960..980 => self.keep_sight(),
-            980..985 => self.session.engine.flush().or_else(unless_short).map_err(told("flush")),
-            985..990 => self.session.engine.step_idle().map_err(told("step_idle")),
+            960..980 => self.keep_snapshot(),
+            980..985 => self.session.engine.flush().or_else(ignore_exhaustion).map_err(failed("flush")),
+            985..990 => self.session.engine.step_idle().map_err(failed("step_idle")),
             990..994 => self.checkpoint(),
             _ => {
                 self.note_log_end();
@@ -105,8 +105,8 @@ impl<'a> Client<'a> {
         let writers = &self.session.writers;
         // In ascending order, so that two batches do not wait for each other.
         let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
-            Order::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
-            Order::Concurrent => Vec::new(),
+            WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
+            WriteOrder::Concurrent => Vec::new(),
         };
         let writes: Vec<(Register, u64)> =
             registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
@@ -120,12 +120,12 @@ impl<'a> Client<'a> {
     }
 
     /// Writes an old version again, as repairs between replicas do. It is never seen.
-    fn write_late(&mut self) -> Outcome {
+    fn write_old_version(&mut self) -> Outcome {
         let register = self.register();
         let floor = self.session.expected.floor_of(register);
         // A delete may be gone by now, and no longer hides older versions.
         let is_hidden = floor > 1 && register.content(floor) == Content::Value;
-        if self.session.order == Order::Serial || !is_hidden {
+        if self.session.order == WriteOrder::Serial || !is_hidden {
             return Ok(());
         }
         let version = 1 + self.rng.below(floor - 1);
@@ -153,7 +153,7 @@ impl<'a> Client<'a> {
         let register = self.register();
         let index = self.rng.below(register.keys() as u64) as usize;
         let floor = self.session.expected.floor_of(register);
-        let seen = self.session.engine.get(&register.key(index)).map_err(told("get"))?;
+        let seen = self.session.engine.get(&register.key(index)).map_err(failed("get"))?;
         let permitted = self.session.expected.permitted(register, floor);
         if let Some(version) = permitted.check(register, index, seen.as_ref())? {
             self.session.expected.raise_floor(register, version);
@@ -162,7 +162,7 @@ impl<'a> Client<'a> {
     }
 
     fn scan(&mut self) -> Outcome {
-        let versions = Sight::take(&self.session.engine, self.session.expected).check()?;
+        let versions = CheckedSnapshot::take(&self.session.engine, self.session.expected).check()?;
         for (register, version) in Register::all().zip(versions) {
             if let Some(version) = version {
                 self.session.expected.raise_floor(register, version);
@@ -175,28 +175,28 @@ impl<'a> Client<'a> {
         let register = self.register();
         let start = register.key(self.rng.below(register.keys() as u64) as usize);
         let count = 1 + self.rng.below(30) as usize;
-        Sight::take(&self.session.engine, self.session.expected).check_range(&start, count)
+        CheckedSnapshot::take(&self.session.engine, self.session.expected).check_range(&start, count)
     }
 
     /// Keeps a snapshot, and walks one that was kept while others wrote and tables were merged.
-    fn keep_sight(&mut self) -> Outcome {
-        self.sights.push(Sight::take(&self.session.engine, self.session.expected));
-        if self.sights.len() <= SIGHTS_MAX {
+    fn keep_snapshot(&mut self) -> Outcome {
+        self.snapshots.push(CheckedSnapshot::take(&self.session.engine, self.session.expected));
+        if self.snapshots.len() <= SNAPSHOTS_MAX {
             return Ok(());
         }
-        self.sights.remove(0).check().map(drop)
+        self.snapshots.remove(0).check().map(drop)
     }
 
     /// Makes a checkpoint. Some are left for the check at the beginning of the next round.
     fn checkpoint(&mut self) -> Outcome {
-        let Session { engine, expected, layout, .. } = self.session;
+        let Session { engine, expected, files, .. } = self.session;
         let number = expected.next_number();
-        let dir = layout.checkpoint(number);
+        let dir = files.checkpoint(number);
         let floors = expected.floors();
-        keep_floors(&floors, &layout.floors_of(number))?;
+        write_floors(&floors, &files.floors_of(number))?;
         match engine.checkpoint(&dir) {
             Ok(_) => {}
-            Err(error) => return unless_short(error).map_err(told("checkpoint")),
+            Err(error) => return ignore_exhaustion(error).map_err(failed("checkpoint")),
         }
         let permitted = permitted_since(expected, &floors);
         if self.rng.chance(0.3) {
@@ -204,7 +204,7 @@ impl<'a> Client<'a> {
         }
         check_checkpoint(&dir, &permitted)?;
         let is_taken_back = self.rng.chance(0.5);
-        layout.remove_checkpoint(number, |dir| {
+        files.remove_checkpoint(number, |dir| {
             if is_taken_back {
                 engine.reclaim_checkpoint(dir);
             }
@@ -223,14 +223,14 @@ fn batch_of(writes: &[(Register, u64)]) -> Batch {
 }
 
 /// Nothing, where the disk or the descriptors are short: that is no fault of the engine.
-fn unless_short(error: Error) -> Result<(), Error> {
+fn ignore_exhaustion(error: Error) -> Result<(), Error> {
     match error {
         Error::Full { .. } | Error::Exhausted { .. } => Ok(()),
         error => Err(error),
     }
 }
 
-fn told(operation: &'static str) -> impl Fn(Error) -> String {
+fn failed(operation: &'static str) -> impl Fn(Error) -> String {
     move |error| format!("{operation} failed: {error}")
 }
 

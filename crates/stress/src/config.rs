@@ -7,7 +7,7 @@ use stdx::Rng;
 
 /// How writers of one register are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum WriteOrder {
     /// The versions of a register reach the engine one after the other, each after the one before it has ended. So
     /// tombstones need no grace period: the horizon is far in the future, and they are dropped as soon as can be.
     Serial,
@@ -26,7 +26,7 @@ pub struct Config {
     /// Compactions at once.
     pub compaction_threads: usize,
     /// How writers of one register are ordered.
-    pub order: Order,
+    pub order: WriteOrder,
     /// Whether the log gets its closing record at the end of the session.
     pub is_closed: bool,
 }
@@ -34,8 +34,8 @@ pub struct Config {
 impl Config {
     /// Draws a configuration. `log_end` is an end that the log is known to have had.
     pub fn draw(rng: &mut Rng, log_end: Option<LogEnd>) -> Self {
-        let order = if rng.chance(0.5) { Order::Serial } else { Order::Concurrent };
-        let has_local_keys = order == Order::Serial && rng.chance(0.3);
+        let order = if rng.chance(0.5) { WriteOrder::Serial } else { WriteOrder::Concurrent };
+        let has_local_keys = order == WriteOrder::Serial && rng.chance(0.3);
         let compressions = [
             Compression::None,
             Compression::Lz4,

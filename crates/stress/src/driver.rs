@@ -2,7 +2,7 @@
 
 use crate::expected::Expected;
 use crate::plant::Plant;
-use crate::verify::{Layout, check_directory};
+use crate::verify::{RunFiles, check_directory};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,14 +30,14 @@ pub struct Run {
     /// What is drawn from it: configurations, operations, the times of kills.
     pub seed: u64,
     /// When to stop.
-    pub limit: Limit,
+    pub limit: RunLimit,
     /// A fault of the file system, to show that a run finds it.
     pub plant: Option<Plant>,
 }
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
-pub enum Limit {
+pub enum RunLimit {
     /// With the first round that ends after so long.
     Time(Duration),
     /// After so many rounds, which are killed after a number of operations and never after a time.
@@ -57,7 +57,7 @@ pub struct Summary {
 
 /// How a round ends.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum RoundEnd {
     /// By itself.
     Alone,
     /// It kills itself after so many operations.
@@ -66,12 +66,12 @@ enum End {
     At(Duration),
 }
 
-impl End {
-    fn draw(rng: &mut Rng, limit: Limit) -> Self {
+impl RoundEnd {
+    fn draw(rng: &mut Rng, limit: RunLimit) -> Self {
         match (rng.below(10), limit) {
             (0..2, _) => Self::Alone,
-            (2..6, Limit::Time(_)) => Self::After(1 + rng.below(OPERATIONS_MAX / 4)),
-            (_, Limit::Rounds(_)) => Self::After(1 + rng.below(OPERATIONS_OF_SHORT)),
+            (2..6, RunLimit::Time(_)) => Self::After(1 + rng.below(OPERATIONS_MAX / 4)),
+            (_, RunLimit::Rounds(_)) => Self::After(1 + rng.below(OPERATIONS_OF_SHORT)),
             _ => Self::At(KILLED_AFTER_MAX.mul_f64(rng.unit() * rng.unit())),
         }
     }
@@ -90,8 +90,8 @@ impl Run {
         let begun = Instant::now();
         loop {
             let is_over = match self.limit {
-                Limit::Time(time) => begun.elapsed() >= time,
-                Limit::Rounds(rounds) => summary.rounds >= rounds,
+                RunLimit::Time(time) => begun.elapsed() >= time,
+                RunLimit::Rounds(rounds) => summary.rounds >= rounds,
             };
             if is_over || rng.chance(0.2) {
                 // With a planted fault the check of the values is to find it, not the one of the log's end.
@@ -101,7 +101,7 @@ impl Run {
             if is_over {
                 break;
             }
-            let end = End::draw(&mut rng, self.limit);
+            let end = RoundEnd::draw(&mut rng, self.limit);
             let killed = self.round(rng.next_u64(), end);
             summary.kills += u64::from(killed.map_err(|error| format!("after {summary:?}: {error}"))?);
             summary.rounds += 1;
@@ -111,15 +111,15 @@ impl Run {
     }
 
     /// Runs a round. Returns whether it was killed.
-    fn round(&self, seed: u64, end: End) -> Result<bool, String> {
+    fn round(&self, seed: u64, end: RoundEnd) -> Result<bool, String> {
         let mut command = Command::new(&self.binary);
         command.arg("round").arg("--dir").arg(&self.dir).args(["--seed", &seed.to_string()]);
         let operations = match self.limit {
-            Limit::Time(_) => OPERATIONS_MAX,
-            Limit::Rounds(_) => OPERATIONS_OF_SHORT,
+            RunLimit::Time(_) => OPERATIONS_MAX,
+            RunLimit::Rounds(_) => OPERATIONS_OF_SHORT,
         };
         command.args(["--operations", &operations.to_string()]);
-        if let End::After(operations) = end {
+        if let RoundEnd::After(operations) = end {
             command.args(["--die-after", &operations.to_string()]);
         }
         if let Some(plant) = self.plant {
@@ -128,21 +128,21 @@ impl Run {
         // A round says little, and only at its end: it fits into the pipe.
         let child = command.stderr(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start {}: {error}", self.binary.display()))?;
-        let mut round = Running { child, last: 0, moved: Instant::now() };
+        let mut round = RoundProcess { child, last: 0, moved: Instant::now() };
         let expected = open_expected(&self.dir)?;
         let begun = Instant::now();
         loop {
             let ended = round.child.try_wait().map_err(|error| format!("cannot wait: {error}"))?;
             if let Some(status) = ended {
                 let is_killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
-                let is_as_planned = status.success() || is_killed && !matches!(end, End::Alone);
+                let is_as_planned = status.success() || is_killed && !matches!(end, RoundEnd::Alone);
                 if is_as_planned {
                     return Ok(is_killed);
                 }
                 let said = round.said();
                 return Err(format!("the round of seed {seed} ended with {status} ({end:?}): {said}"));
             }
-            if matches!(end, End::At(time) if begun.elapsed() >= time) {
+            if matches!(end, RoundEnd::At(time) if begun.elapsed() >= time) {
                 round.child.kill().map_err(|error| format!("cannot kill: {error}"))?;
             }
             round.look(&expected).map_err(|error| format!("the round of seed {seed} {error}"))?;
@@ -152,11 +152,11 @@ impl Run {
 }
 
 fn open_expected(dir: &Path) -> Result<Expected, String> {
-    Expected::open(&Layout::new(dir).expected()).map_err(|error| format!("no expected state: {error}"))
+    Expected::open(&RunFiles::new(dir).expected()).map_err(|error| format!("no expected state: {error}"))
 }
 
 /// A round that runs. It is killed when this is dropped.
-struct Running {
+struct RoundProcess {
     child: Child,
     /// Operations when the driver looked last.
     last: u64,
@@ -164,7 +164,7 @@ struct Running {
     moved: Instant,
 }
 
-impl Running {
+impl RoundProcess {
     /// What a round that has ended has written to its error output.
     fn said(&mut self) -> String {
         let mut said = String::new();
@@ -185,7 +185,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RoundProcess {
     fn drop(&mut self) {
         // It has mostly ended already.
         let _ = self.child.kill();

@@ -13,24 +13,24 @@
 //!
 //! No cell is permitted where a tombstone or an expired value between `floor` and `issued` may have been dropped.
 
+use crate::mapped_words::MappedWords;
 use crate::model::{Content, REGISTERS, Register};
-use crate::words::Words;
 use engine::{LogEnd, SegmentId};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Cell;
 
-/// Words before those of the registers.
+/// MappedWords before those of the registers.
 const HEADER: usize = 4;
-/// Words of a register.
+/// MappedWords of a register.
 const WORDS: usize = 4;
 /// Bits of the length in the packed end of the log. No segment of these tests is as long as 4 GiB.
 const LEN_BITS: u32 = 32;
 
 /// The expected state of a directory.
 pub struct Expected {
-    words: Words,
+    words: MappedWords,
 }
 
 /// The versions that a reader of one register may see.
@@ -54,7 +54,7 @@ impl Expected {
     /// # Errors
     /// What the system says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { words: Words::open(path, HEADER + WORDS * REGISTERS)? })
+        Ok(Self { words: MappedWords::open(path, HEADER + WORDS * REGISTERS)? })
     }
 
     fn register(&self, register: Register) -> &[AtomicU64] {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use stress::driver::{Limit, Run};
+use stress::driver::{Run, RunLimit};
 use stress::plant::Plant;
 use stress::round::{Round, fail};
 use stress::verify::check_directory;
@@ -97,7 +97,7 @@ impl Arguments {
             binary: std::env::current_exe().map_err(|error| error.to_string())?,
             dir: dir.clone(),
             seed,
-            limit: Limit::Time(Duration::from_secs(seconds)),
+            limit: RunLimit::Time(Duration::from_secs(seconds)),
             plant: self.plant,
         };
         let summary = run.run().map_err(|error| {

@@ -62,13 +62,13 @@ const EDITS_KEPT: u64 = 3;
 /// What the files with a fault share.
 enum Fault {
     /// The write that the kernel does not have yet.
-    Lagging(Mutex<Option<Held>>),
+    Lagging(Mutex<Option<DelayedWrite>>),
     /// How many writes there were.
     Forgetful(AtomicU64),
 }
 
 /// A write that was acknowledged.
-struct Held {
+struct DelayedWrite {
     file: Arc<dyn File>,
     bytes: Vec<u8>,
     offset: u64,
@@ -79,7 +79,7 @@ impl Fault {
         match self {
             Self::Lagging(held) => {
                 let mut held = held.lock();
-                let next = Held { file: Arc::clone(file), bytes, offset };
+                let next = DelayedWrite { file: Arc::clone(file), bytes, offset };
                 held.replace(next).map_or(Ok(()), |last| last.file.write_at(&last.bytes, last.offset))
             }
             Self::Forgetful(writes) if writes.fetch_add(1, Ordering::SeqCst) >= EDITS_KEPT => Ok(()),

@@ -1,11 +1,11 @@
 //! A round: one process, from its start to its end or death.
 
 use crate::client::{Client, Session};
-use crate::config::{Config, Order};
+use crate::config::{Config, WriteOrder};
 use crate::expected::Expected;
 use crate::model::REGISTERS;
 use crate::plant::{Plant, PlantFs};
-use crate::verify::{Layout, check_and_remove_checkpoints, check_and_settle};
+use crate::verify::{RunFiles, check_and_remove_checkpoints, check_and_settle};
 use engine::{Engine, workers};
 use env::{Env, OsClock};
 use parking_lot::Mutex;
@@ -40,9 +40,9 @@ impl Round {
     /// # Errors
     /// A sentence: the engine has broken a promise. It begins with the configuration of the session.
     pub fn run(&self) -> Result<(), String> {
-        let layout = Layout::new(&self.dir);
+        let files = RunFiles::new(&self.dir);
         let expected =
-            Expected::open(&layout.expected()).map_err(|error| format!("no expected state: {error}"))?;
+            Expected::open(&files.expected()).map_err(|error| format!("no expected state: {error}"))?;
         let begun_at = expected.operations();
         let mut rng = Rng::new(self.seed);
         let mut left = self.operations;
@@ -59,7 +59,7 @@ impl Round {
                 is_first,
                 config: &config,
             };
-            let ran = session.run(&layout, &expected, &mut rng);
+            let ran = session.run(&files, &expected, &mut rng);
             ran.map_err(|error| format!("{error}\n  {config:?}\n  {self:?}"))?;
             left -= operations;
             is_first = false;
@@ -85,15 +85,15 @@ impl SessionPlan<'_> {
         }
     }
 
-    fn run(&self, layout: &Layout, expected: &Expected, rng: &mut Rng) -> Result<(), String> {
+    fn run(&self, files: &RunFiles, expected: &Expected, rng: &mut Rng) -> Result<(), String> {
         let Config { options, clients, compaction_threads, order, is_closed } = self.config;
-        let opened = Engine::open(self.env(), &layout.engine(), options.clone());
+        let opened = Engine::open(self.env(), &files.engine(), options.clone());
         let (engine, _) = opened.map_err(|error| format!("the engine does not open: {error}"))?;
         check_and_settle(&engine, expected)?;
         if self.is_first {
-            check_and_remove_checkpoints(layout, expected)?;
+            check_and_remove_checkpoints(files, expected)?;
         }
-        if *order == Order::Serial {
+        if *order == WriteOrder::Serial {
             let end_of_time = WallTime::from_micros_since_unix_epoch(u64::MAX >> 1);
             engine.set_horizon(end_of_time, end_of_time);
         }
@@ -104,7 +104,7 @@ impl SessionPlan<'_> {
         let session = Session {
             engine: engine.clone(),
             expected,
-            layout,
+            files,
             order: *order,
             writers: (0..REGISTERS).map(|_| Mutex::new(())).collect(),
             left: AtomicU64::new(self.operations),

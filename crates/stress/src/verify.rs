@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use stdx::Cell;
 
 /// A snapshot, and what it may show.
-pub struct Sight {
+pub struct CheckedSnapshot {
     snapshot: Snapshot,
     permitted: Vec<Permitted>,
 }
 
-impl Sight {
+impl CheckedSnapshot {
     /// Takes a snapshot of an engine that is written to meanwhile.
     pub fn take(engine: &Engine, expected: &Expected) -> Self {
         let floors = expected.floors();
@@ -99,7 +99,7 @@ fn check_registers(
 /// # Errors
 /// A sentence: the engine has broken a promise.
 pub fn check_and_settle(engine: &Engine, expected: &Expected) -> Result<(), String> {
-    let versions = Sight::take(engine, expected).check()?;
+    let versions = CheckedSnapshot::take(engine, expected).check()?;
     for (register, walked) in Register::all().zip(&versions) {
         for index in 0..register.keys() {
             let seen = engine.get(&register.key(index)).map_err(|error| format!("a read failed: {error}"))?;
@@ -116,12 +116,12 @@ pub fn check_and_settle(engine: &Engine, expected: &Expected) -> Result<(), Stri
 
 /// Where the files of a run are.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct RunFiles {
     root: PathBuf,
 }
 
-impl Layout {
-    /// The layout below `root`.
+impl RunFiles {
+    /// The files below `root`.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -170,12 +170,12 @@ impl Layout {
 ///
 /// # Errors
 /// A sentence: what the system says.
-pub fn keep_floors(floors: &Floors, path: &Path) -> Result<(), String> {
+pub fn write_floors(floors: &Floors, path: &Path) -> Result<(), String> {
     let bytes: Vec<u8> = floors.0.iter().flat_map(|floor| floor.to_le_bytes()).collect();
     std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn kept_floors(path: &Path) -> Result<Floors, String> {
+fn read_floors(path: &Path) -> Result<Floors, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok(Floors(words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
@@ -198,8 +198,8 @@ pub fn check_checkpoint(dir: &Path, permitted: &[Permitted]) -> Result<(), Strin
 ///
 /// # Errors
 /// A sentence: the engine has broken a promise.
-pub fn check_and_remove_checkpoints(layout: &Layout, expected: &Expected) -> Result<(), String> {
-    let dir = layout.checkpoints();
+pub fn check_and_remove_checkpoints(files: &RunFiles, expected: &Expected) -> Result<(), String> {
+    let dir = files.checkpoints();
     let entries = match std::fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -208,9 +208,9 @@ pub fn check_and_remove_checkpoints(layout: &Layout, expected: &Expected) -> Res
     for entry in entries.flatten() {
         match entry.file_name().to_str().and_then(|name| name.parse().ok()) {
             Some(number) => {
-                let floors = kept_floors(&layout.floors_of(number))?;
+                let floors = read_floors(&files.floors_of(number))?;
                 check_checkpoint(&entry.path(), &permitted_since(expected, &floors))?;
-                layout.remove_checkpoint(number, |_| ())?;
+                files.remove_checkpoint(number, |_| ())?;
             }
             // It was being made or removed when the process died.
             None => std::fs::remove_dir_all(entry.path())
@@ -226,21 +226,21 @@ pub fn check_and_remove_checkpoints(layout: &Layout, expected: &Expected) -> Res
 /// # Errors
 /// A sentence: the engine has broken a promise.
 pub fn check_directory(root: &Path, with_log_end: bool) -> Result<(), String> {
-    let layout = Layout::new(root);
+    let files = RunFiles::new(root);
     let expected =
-        Expected::open(&layout.expected()).map_err(|error| format!("no expected state: {error}"))?;
+        Expected::open(&files.expected()).map_err(|error| format!("no expected state: {error}"))?;
     // A process may have died before it had made all files of the directory.
     let is_begun = expected.floors().0.iter().any(|floor| *floor > 0);
     if is_begun {
         let log_end = expected.log_end().filter(|_| with_log_end);
-        verify_files(&layout, log_end)?;
+        verify_files(&files, log_end)?;
     }
-    let opened = Engine::open(Env::os(), &layout.engine(), inspection_options());
+    let opened = Engine::open(Env::os(), &files.engine(), inspection_options());
     let (engine, _) = opened.map_err(|error| format!("the engine does not open: {error}"))?;
     check_and_settle(&engine, &expected)
 }
 
-fn verify_files(layout: &Layout, log_end: Option<LogEnd>) -> Result<(), String> {
-    let verified = engine::verify(&Env::os(), &layout.engine(), log_end, &mut |_| ());
+fn verify_files(files: &RunFiles, log_end: Option<LogEnd>) -> Result<(), String> {
+    let verified = engine::verify(&Env::os(), &files.engine(), log_end, &mut |_| ());
     verified.map(drop).map_err(|damage| format!("the directory does not verify: {damage:?}"))
 }

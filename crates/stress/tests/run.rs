@@ -1,7 +1,7 @@
 //! Short runs of real processes: the engine as it is passes, and planted faults are found.
 
 use std::path::Path;
-use stress::driver::{Limit, Run, Summary};
+use stress::driver::{Run, RunLimit, Summary};
 use stress::plant::Plant;
 
 /// The first seed, from the environment or a fixed one.
@@ -16,7 +16,7 @@ fn run(rounds: u64, plant: Option<Plant>) -> Result<Summary, String> {
         binary: Path::new(env!("CARGO_BIN_EXE_stress")).to_owned(),
         dir: dir.path().to_owned(),
         seed: seed(),
-        limit: Limit::Rounds(rounds),
+        limit: RunLimit::Rounds(rounds),
         plant,
     };
     println!("seed {}", run.seed);

@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// What is to be done with checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Checkpoint {
+pub enum CheckpointRequest {
     /// List those that are kept.
     List {
         /// The headers alone.
@@ -37,16 +37,16 @@ pub enum Checkpoint {
     },
 }
 
-pub(super) fn decode(parts: &Parts) -> Result<Checkpoint, Problem> {
+pub(super) fn decode(parts: &Parts) -> Result<CheckpointRequest, Problem> {
     match parts.method {
         Method::GET | Method::HEAD => {
             check_headers(parts, false)?;
             check_no_parameters(parts)?;
-            Ok(Checkpoint::List { is_head: parts.method == Method::HEAD })
+            Ok(CheckpointRequest::List { is_head: parts.method == Method::HEAD })
         }
-        Method::POST => Ok(Checkpoint::Make { name: given_name(parts)? }),
-        Method::PUT => Ok(Checkpoint::Renew { name: required_name(parts)? }),
-        Method::DELETE => Ok(Checkpoint::Remove { name: required_name(parts)? }),
+        Method::POST => Ok(CheckpointRequest::Make { name: given_name(parts)? }),
+        Method::PUT => Ok(CheckpointRequest::Renew { name: required_name(parts)? }),
+        Method::DELETE => Ok(CheckpointRequest::Remove { name: required_name(parts)? }),
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
 }

@@ -1,8 +1,8 @@
 //! Ranges and batches: `GET` and `POST` on `/v0/entities`.
 
 use super::negotiation::{accepted_coding, accepted_format, media_type_of};
-use super::query::{Given, Parameters, WholeNumber};
-use super::{Decoded, Rules, check_body_has_length, check_headers};
+use super::query::{OptionalKey, Parameters, WholeNumber};
+use super::{DecodedRequest, RequestRules, check_body_has_length, check_headers};
 use crate::Problem;
 use crate::entries::{Coding, Format, ResultScope};
 use cluster::{Cut, Key, KeyRange, Quorum, Scan, ScanScope};
@@ -16,7 +16,7 @@ const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas", "results"];
 
 /// A request for a range of entities.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct RangeRequest {
     /// Which of them.
     pub scan: Scan,
     /// What is wanted of them.
@@ -40,7 +40,7 @@ pub enum RangeContent {
 
 /// A request to write many entities, without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct BatchRequest {
     /// On how many replicas each.
     pub quorum: Quorum,
     /// How the entries are written. Never [`Format::Lines`].
@@ -51,15 +51,15 @@ pub struct Batch {
     pub scope: ResultScope,
 }
 
-pub(super) fn decode(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
+pub(super) fn decode(parts: &Parts, rules: &RequestRules) -> Result<DecodedRequest, Problem> {
     match parts.method {
-        Method::GET => decode_range(parts, rules).map(Decoded::Range),
-        Method::POST => decode_batch(parts, rules).map(Decoded::Batch),
+        Method::GET => decode_range(parts, rules).map(DecodedRequest::Range),
+        Method::POST => decode_batch(parts, rules).map(DecodedRequest::Batch),
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
 }
 
-fn decode_range(parts: &Parts, rules: &Rules) -> Result<Range, Problem> {
+fn decode_range(parts: &Parts, rules: &RequestRules) -> Result<RangeRequest, Problem> {
     check_headers(parts, false)?;
     let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), RANGE_PARAMETERS)?;
     let range = key_range(&parameters)?;
@@ -87,29 +87,29 @@ fn decode_range(parts: &Parts, rules: &Rules) -> Result<Range, Problem> {
             Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
         })?,
     };
-    Ok(Range { scan: Scan { range, limit, scope }, content, format, coding })
+    Ok(RangeRequest { scan: Scan { range, limit, scope }, content, format, coding })
 }
 
 fn key_range(parameters: &Parameters<'_>) -> Result<KeyRange, Problem> {
     let start = match parameters.optional_key("start")? {
-        Given::Absent => None,
-        Given::Empty => return Err(no_start("The parameter start is empty.")),
-        Given::Key(key) => Some(Cut::Before(key)),
+        OptionalKey::Absent => None,
+        OptionalKey::Empty => return Err(no_start("The parameter start is empty.")),
+        OptionalKey::Key(key) => Some(Cut::Before(key)),
     };
     let (prefix_start, prefix_end) = match parameters.optional_key("prefix")? {
-        Given::Absent => (None, None),
-        Given::Empty => return Err(no_start("The parameter prefix is empty.")),
-        Given::Key(prefix) => {
+        OptionalKey::Absent => (None, None),
+        OptionalKey::Empty => return Err(no_start("The parameter prefix is empty.")),
+        OptionalKey::Key(prefix) => {
             let end = end_of_prefix(&prefix);
             (Some(Cut::Before(prefix)), end)
         }
     };
     let from = start.max(prefix_start).ok_or_else(|| no_start("The range has no start."))?;
     let end = match parameters.optional_key("end")? {
-        Given::Absent => None,
+        OptionalKey::Absent => None,
         // Nothing is before it.
-        Given::Empty => Some(from.clone()),
-        Given::Key(key) => Some(Cut::Before(key)),
+        OptionalKey::Empty => Some(from.clone()),
+        OptionalKey::Key(key) => Some(Cut::Before(key)),
     };
     let to = [end, prefix_end].into_iter().flatten().min();
     Ok(KeyRange { from: Some(from), to })
@@ -169,7 +169,7 @@ fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {
     }
 }
 
-fn scope(parameters: &Parameters<'_>, rules: &Rules) -> Result<ScanScope, Problem> {
+fn scope(parameters: &Parameters<'_>, rules: &RequestRules) -> Result<ScanScope, Problem> {
     if is_set(parameters, "cluster")? {
         return parameters.quorum(rules).map(ScanScope::Cluster);
     }
@@ -182,7 +182,7 @@ fn scope(parameters: &Parameters<'_>, rules: &Rules) -> Result<ScanScope, Proble
     Ok(ScanScope::Node)
 }
 
-fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {
+fn decode_batch(parts: &Parts, rules: &RequestRules) -> Result<BatchRequest, Problem> {
     check_headers(parts, false)?;
     check_body_has_length(parts)?;
     let entries = entries_format(parts)?;
@@ -197,7 +197,7 @@ fn decode_batch(parts: &Parts, rules: &Rules) -> Result<Batch, Problem> {
             .or(Format::Ndjson)
             .ok_or_else(|| not_acceptable("application/x-ndjson"))?,
     };
-    Ok(Batch { quorum, entries, results, scope })
+    Ok(BatchRequest { quorum, entries, results, scope })
 }
 
 fn result_scope(parameters: &Parameters<'_>) -> Result<ResultScope, Problem> {

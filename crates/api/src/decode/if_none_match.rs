@@ -9,7 +9,7 @@ use stdx::Version;
 pub enum IfNoneMatch {
     /// `*`: whichever it is.
     Any,
-    /// One of these. Entity tags that are not versions are left out, as they match nothing.
+    /// One of these. EntityRequest tags that are not versions are left out, as they match nothing.
     Versions(Vec<Version>),
 }
 

@@ -4,7 +4,7 @@
 //! never ignored. What the head alone shows to be wrong is refused before a body is read.
 //!
 //! **Mechanism.** [`decode_head`] looks at path, method, headers and query, in that order. A `PUT` gets its
-//! value from [`Entity::into_command`] when the body is there; the entries of a [`Batch`] come out of an
+//! value from [`EntityRequest::into_command`] when the body is there; the entries of a [`BatchRequest`] come out of an
 //! [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
 //! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it has to come whole, and is ignored. So is that of a
@@ -14,11 +14,11 @@
 mod byte_range;
 mod checkpoint;
 mod entities;
+mod fast_path;
 mod if_none_match;
 mod kind;
 mod negotiation;
 mod paths;
-mod plain;
 mod profile;
 mod query;
 
@@ -26,16 +26,16 @@ use crate::Problem;
 pub use byte_range::ByteRange;
 pub(crate) use byte_range::Selection;
 use bytes::Bytes;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::CheckpointRequest;
 use cluster::{Command, Key, Lifetime, Quorum};
-pub use entities::{Batch, Range, RangeContent};
+pub use entities::{BatchRequest, RangeContent, RangeRequest};
+pub use fast_path::decode_fast_path;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use if_none_match::IfNoneMatch;
 pub use kind::RequestKind;
 pub use paths::ReadyForm;
-pub use plain::decode_plain;
-pub use profile::{Profile, ProfileKind};
+pub use profile::{ProfileKind, ProfileRequest};
 use query::Parameters;
 use std::num::NonZeroU8;
 
@@ -56,7 +56,7 @@ const ROOT_PATH: &str = "/";
 
 /// What a request is held to.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct RequestRules {
     /// How many nodes there are.
     pub nodes: NonZeroU8,
     /// `from`, where a request does not say it.
@@ -67,15 +67,15 @@ pub struct Rules {
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
+pub enum DecodedRequest {
     /// One entity.
-    Entity(Entity),
+    Entity(EntityRequest),
     /// A range of entities.
-    Range(Range),
+    Range(RangeRequest),
     /// Writes of many entities.
-    Batch(Batch),
+    Batch(BatchRequest),
     /// A checkpoint of what the node holds.
-    Checkpoint(Checkpoint),
+    Checkpoint(CheckpointRequest),
     /// How the node is.
     Status {
         /// The headers alone.
@@ -87,7 +87,7 @@ pub enum Decoded {
         is_head: bool,
     },
     /// A profile of the node.
-    Profile(Profile),
+    Profile(ProfileRequest),
     /// That the node compare all it holds with the other replicas.
     Repair,
     /// The requests that were slow, and why.
@@ -111,7 +111,7 @@ pub enum Decoded {
 
 /// A request for one entity, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entity {
+pub struct EntityRequest {
     /// What is to be done.
     pub action: Action,
     /// With which key.
@@ -142,7 +142,7 @@ pub enum Action {
 
 /// What [`encode`](crate::encode) must know of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ResponseContext {
     /// What was to be done.
     pub action: Action,
     /// When the value need not be sent.
@@ -151,27 +151,27 @@ pub struct Asked {
     pub byte_range: Option<ByteRange>,
 }
 
-impl Entity {
+impl EntityRequest {
     /// Whether the body of the request is the value.
     pub const fn takes_value(&self) -> bool {
         matches!(self.action, Action::Put { .. })
     }
 
     /// The command, and what the encoder must remember of it. `value` counts for a `PUT` only.
-    pub fn into_command(self, value: Bytes) -> (Command, Asked) {
+    pub fn into_command(self, value: Bytes) -> (Command, ResponseContext) {
         let Self { action, key, quorum, if_none_match, byte_range } = self;
         let command = match action {
             Action::Get | Action::Head => Command::Get { key, quorum },
             Action::Put { lifetime } => Command::Put { key, value, lifetime, quorum },
             Action::Delete => Command::Delete { key, quorum },
         };
-        (command, Asked { action, if_none_match, byte_range })
+        (command, ResponseContext { action, if_none_match, byte_range })
     }
 }
 
 /// The method, before the parameters are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum EntityMethod {
     Get,
     Head,
     Put,
@@ -182,68 +182,68 @@ enum Verb {
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub fn decode_head(parts: &Parts, rules: &Rules) -> Result<Decoded, Problem> {
+pub fn decode_head(parts: &Parts, rules: &RequestRules) -> Result<DecodedRequest, Problem> {
     if parts.method == Method::OPTIONS {
         return paths::decode_options(parts);
     }
     match parts.uri.path() {
-        ENTITY_PATH => decode_entity(parts, rules).map(Decoded::Entity),
+        ENTITY_PATH => decode_entity(parts, rules).map(DecodedRequest::Entity),
         ENTITIES_PATH => entities::decode(parts, rules),
-        CHECKPOINT_PATH => checkpoint::decode(parts).map(Decoded::Checkpoint),
-        STATUS_PATH => Ok(Decoded::Status { is_head: decode_plain_read(parts)? }),
-        METRICS_PATH => Ok(Decoded::Metrics { is_head: decode_plain_read(parts)? }),
+        CHECKPOINT_PATH => checkpoint::decode(parts).map(DecodedRequest::Checkpoint),
+        STATUS_PATH => Ok(DecodedRequest::Status { is_head: decode_node_read(parts)? }),
+        METRICS_PATH => Ok(DecodedRequest::Metrics { is_head: decode_node_read(parts)? }),
         REPAIR_PATH => decode_repair(parts),
-        PROFILE_PATH => profile::decode(parts).map(Decoded::Profile),
-        SLOW_PATH => Ok(Decoded::Slow { is_head: decode_plain_read(parts)? }),
-        ROOT_PATH => Ok(Decoded::Root { is_head: decode_plain_read(parts)? }),
+        PROFILE_PATH => profile::decode(parts).map(DecodedRequest::Profile),
+        SLOW_PATH => Ok(DecodedRequest::Slow { is_head: decode_node_read(parts)? }),
+        ROOT_PATH => Ok(DecodedRequest::Root { is_head: decode_node_read(parts)? }),
         READY_PATH => {
-            let is_head = decode_plain_read(parts)?;
-            Ok(Decoded::Ready(if is_head { ReadyForm::Head } else { ReadyForm::Get }))
+            let is_head = decode_node_read(parts)?;
+            Ok(DecodedRequest::Ready(if is_head { ReadyForm::Head } else { ReadyForm::Get }))
         }
         _ => Err(paths::unknown()),
     }
 }
 
-fn decode_entity(parts: &Parts, rules: &Rules) -> Result<Entity, Problem> {
-    let verb = match parts.method {
-        Method::GET => Verb::Get,
-        Method::HEAD => Verb::Head,
-        Method::PUT => Verb::Put,
-        Method::DELETE => Verb::Delete,
+fn decode_entity(parts: &Parts, rules: &RequestRules) -> Result<EntityRequest, Problem> {
+    let method = match parts.method {
+        Method::GET => EntityMethod::Get,
+        Method::HEAD => EntityMethod::Head,
+        Method::PUT => EntityMethod::Put,
+        Method::DELETE => EntityMethod::Delete,
         _ => return Err(Problem::method_not_allowed(ENTITY_METHODS)),
     };
-    let is_read = matches!(verb, Verb::Get | Verb::Head);
+    let is_read = matches!(method, EntityMethod::Get | EntityMethod::Head);
     check_headers(parts, is_read)?;
-    if verb == Verb::Put {
+    if method == EntityMethod::Put {
         check_value_headers(parts, rules)?;
     }
-    let entity = entity_of(verb, parts.uri.query().unwrap_or_default(), rules)?;
+    let entity = entity_of(method, parts.uri.query().unwrap_or_default(), rules)?;
     let if_none_match = if is_read { if_none_match(parts)? } else { None };
-    let byte_range = if verb == Verb::Get { ByteRange::of(parts) } else { None };
-    Ok(Entity { if_none_match, byte_range, ..entity })
+    let byte_range = if method == EntityMethod::Get { ByteRange::of(parts) } else { None };
+    Ok(EntityRequest { if_none_match, byte_range, ..entity })
 }
 
 /// What method and query say.
-fn entity_of(verb: Verb, query: &str, rules: &Rules) -> Result<Entity, Problem> {
+fn entity_of(method: EntityMethod, query: &str, rules: &RequestRules) -> Result<EntityRequest, Problem> {
     let parameters = Parameters::parse(query, ENTITY_PARAMETERS)?;
-    let action = match verb {
-        Verb::Put => Action::Put { lifetime: parameters.lifetime()? },
+    let action = match method {
+        EntityMethod::Put => Action::Put { lifetime: parameters.lifetime()? },
         _ if parameters.has_lifetime() => {
             return Err(Problem::bad_request(
                 "Only a PUT takes a ttl. Leave it out, or set it when you write.",
             ));
         }
-        Verb::Get => Action::Get,
-        Verb::Head => Action::Head,
-        Verb::Delete => Action::Delete,
+        EntityMethod::Get => Action::Get,
+        EntityMethod::Head => Action::Head,
+        EntityMethod::Delete => Action::Delete,
     };
     let quorum = parameters.quorum(rules)?;
     let key = parameters.key()?;
-    Ok(Entity { action, key, quorum, if_none_match: None, byte_range: None })
+    Ok(EntityRequest { action, key, quorum, if_none_match: None, byte_range: None })
 }
 
 /// A read of what the node says of itself; whether it is of the headers alone.
-fn decode_plain_read(parts: &Parts) -> Result<bool, Problem> {
+fn decode_node_read(parts: &Parts) -> Result<bool, Problem> {
     let is_head = match parts.method {
         Method::GET => false,
         Method::HEAD => true,
@@ -254,13 +254,13 @@ fn decode_plain_read(parts: &Parts) -> Result<bool, Problem> {
     Ok(is_head)
 }
 
-fn decode_repair(parts: &Parts) -> Result<Decoded, Problem> {
+fn decode_repair(parts: &Parts) -> Result<DecodedRequest, Problem> {
     if parts.method != Method::POST {
         return Err(Problem::method_not_allowed(REPAIR_METHODS));
     }
     check_headers(parts, false)?;
     check_no_parameters(parts)?;
-    Ok(Decoded::Repair)
+    Ok(DecodedRequest::Repair)
 }
 
 fn check_no_parameters(parts: &Parts) -> Result<(), Problem> {
@@ -283,7 +283,7 @@ fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
             ref name if is_precondition(name) => {
                 let detail = format!(
                     "The precondition {name} is not supported here. Leave it out; \
-                     If-None-Match and If-Range work on GET of {ENTITY_PATH}."
+                     If-None-Match and If-RangeRequest work on GET of {ENTITY_PATH}."
                 );
                 return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
             }
@@ -308,11 +308,11 @@ fn check_expect(value: &HeaderValue) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::EXPECTATION_FAILED, detail))
 }
 
-fn check_value_headers(parts: &Parts, rules: &Rules) -> Result<(), Problem> {
+fn check_value_headers(parts: &Parts, rules: &RequestRules) -> Result<(), Problem> {
     if parts.headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::bad_request(
-            "A PUT replaces the whole value; it cannot write the part that Content-Range names. \
-             Send the whole value without Content-Range.",
+            "A PUT replaces the whole value; it cannot write the part that Content-RangeRequest names. \
+             Send the whole value without Content-RangeRequest.",
         ));
     }
     let Some(value) = parts.headers.get(header::CONTENT_LENGTH) else {

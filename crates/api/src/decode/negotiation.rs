@@ -15,7 +15,7 @@ const WEIGHT_MAX: Weight = 1_000;
 
 /// The format that a user wants most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Accepted {
+pub(super) enum AcceptedFormat {
     /// He does not say.
     Any,
     /// This one.
@@ -24,7 +24,7 @@ pub(super) enum Accepted {
     None,
 }
 
-impl Accepted {
+impl AcceptedFormat {
     /// The format, or this one if he does not say; `None` if there is none for him.
     pub(super) const fn or(self, default: Format) -> Option<Format> {
         match self {
@@ -36,16 +36,16 @@ impl Accepted {
 }
 
 /// The format of these that `Accept` wants most; of several, the first.
-pub(super) fn accepted_format(headers: &HeaderMap, formats: &[Format]) -> Accepted {
+pub(super) fn accepted_format(headers: &HeaderMap, formats: &[Format]) -> AcceptedFormat {
     let elements: Vec<_> = elements(headers, &header::ACCEPT).collect();
     if elements.is_empty() {
-        return Accepted::Any;
+        return AcceptedFormat::Any;
     }
-    let mut best = (0, Accepted::None);
+    let mut best = (0, AcceptedFormat::None);
     for format in formats {
         let weight = weight_of_format(&elements, *format);
         if weight > best.0 {
-            best = (weight, Accepted::Format(*format));
+            best = (weight, AcceptedFormat::Format(*format));
         }
     }
     best.1

@@ -1,7 +1,7 @@
 //! Paths and the methods that each of them knows; `OPTIONS`.
 
 use super::{
-    CHECKPOINT_PATH, Decoded, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, METRICS_PATH, PROFILE_PATH,
+    CHECKPOINT_PATH, DecodedRequest, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, METRICS_PATH, PROFILE_PATH,
     READ_METHODS, READY_PATH, REPAIR_METHODS, REPAIR_PATH, ROOT_PATH, SLOW_PATH, STATUS_PATH, check_headers,
     checkpoint, entities, profile,
 };
@@ -23,15 +23,15 @@ pub enum ReadyForm {
 }
 
 /// Understands an `OPTIONS` request. Parameters have no meaning in it.
-pub(super) fn decode_options(parts: &Parts) -> Result<Decoded, Problem> {
+pub(super) fn decode_options(parts: &Parts) -> Result<DecodedRequest, Problem> {
     let path = parts.uri.path();
     if matches!(path, ROOT_PATH | ANY_PATH) {
         check_headers(parts, false)?;
-        return Ok(Decoded::Ready(ReadyForm::Options));
+        return Ok(DecodedRequest::Ready(ReadyForm::Options));
     }
     let allow = methods(path).ok_or_else(unknown)?;
     check_headers(parts, false)?;
-    Ok(Decoded::Options { allow })
+    Ok(DecodedRequest::Options { allow })
 }
 
 /// The methods of a path, as `Allow` lists them. `None`: there is no such path.

@@ -17,7 +17,7 @@ const SECONDS_DEFAULT: u64 = 30;
 
 /// A profile that the node is to take of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub struct ProfileRequest {
     /// What is looked for.
     pub kind: ProfileKind,
     /// For how long: from 1 to 300 s.
@@ -35,7 +35,7 @@ pub enum ProfileKind {
     Wait,
 }
 
-pub(super) fn decode(parts: &Parts) -> Result<Profile, Problem> {
+pub(super) fn decode(parts: &Parts) -> Result<ProfileRequest, Problem> {
     if parts.method != Method::GET {
         return Err(Problem::method_not_allowed(METHODS));
     }
@@ -62,7 +62,7 @@ pub(super) fn decode(parts: &Parts) -> Result<Profile, Problem> {
             })?
         }
     };
-    Ok(Profile { kind, time: Duration::from_secs(seconds) })
+    Ok(ProfileRequest { kind, time: Duration::from_secs(seconds) })
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use http::{Request, StatusCode};
 
-    fn decoded(method: &str, query: &str) -> Result<Profile, StatusCode> {
+    fn decoded(method: &str, query: &str) -> Result<ProfileRequest, StatusCode> {
         let request = Request::builder().method(method).uri(format!("/v0/profile{query}"));
         let (parts, ()) = request.body(()).expect("a request").into_parts();
         decode(&parts).map_err(|problem| problem.status())
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_profile_has_a_kind_and_a_time() {
-        let profile = |kind, seconds| Ok(Profile { kind, time: Duration::from_secs(seconds) });
+        let profile = |kind, seconds| Ok(ProfileRequest { kind, time: Duration::from_secs(seconds) });
         assert_eq!(decoded("GET", ""), profile(ProfileKind::Cpu, 30));
         assert_eq!(decoded("GET", "?kind=cpu&seconds=1"), profile(ProfileKind::Cpu, 1));
         assert_eq!(decoded("GET", "?seconds=300&kind=alloc"), profile(ProfileKind::Alloc, 300));

@@ -3,7 +3,7 @@
 //! A query is what form encoders write: `name=value` pairs between `&`, percent-encoded, `+` for a space. Names
 //! are compared as they stand. Each may be given once.
 
-use super::Rules;
+use super::RequestRules;
 use crate::Problem;
 use bytes::Bytes;
 use cluster::{Key, KeyError, Lifetime, Quorum, QuorumChoice};
@@ -52,22 +52,22 @@ impl<'a> Parameters<'a> {
     /// The key of an entity.
     pub(super) fn key(&self) -> Result<Key, Problem> {
         match self.optional_key("id")? {
-            Given::Key(key) => Ok(key),
-            Given::Absent => Err(Problem::bad_request(
+            OptionalKey::Key(key) => Ok(key),
+            OptionalKey::Absent => Err(Problem::bad_request(
                 "The parameter id is missing. Name the key: ?id=<percent-encoded key>.",
             )),
-            Given::Empty => {
+            OptionalKey::Empty => {
                 Err(Problem::bad_request("The parameter id is empty. A key has at least 1 byte: ?id=<key>."))
             }
         }
     }
 
     /// A key that may be given.
-    pub(super) fn optional_key(&self, name: &'static str) -> Result<Given, Problem> {
-        let Some(text) = self.get(name) else { return Ok(Given::Absent) };
+    pub(super) fn optional_key(&self, name: &'static str) -> Result<OptionalKey, Problem> {
+        let Some(text) = self.get(name) else { return Ok(OptionalKey::Absent) };
         match Key::new(decode_component(name, text)?) {
-            Ok(key) => Ok(Given::Key(key)),
-            Err(KeyError::Empty) => Ok(Given::Empty),
+            Ok(key) => Ok(OptionalKey::Key(key)),
+            Err(KeyError::Empty) => Ok(OptionalKey::Empty),
             Err(KeyError::TooLong { len }) => {
                 let detail = format!(
                     "The key in {name} has {len} bytes, the most is {}. Use a shorter key.",
@@ -88,7 +88,7 @@ impl<'a> Parameters<'a> {
         QUORUM.iter().any(|name| self.get(name).is_some())
     }
 
-    pub(super) fn quorum(&self, rules: &Rules) -> Result<Quorum, Problem> {
+    pub(super) fn quorum(&self, rules: &RequestRules) -> Result<Quorum, Problem> {
         let [ack, from, replicas] = QUORUM.map(|name| self.get(name));
         let choice = match replicas {
             None => QuorumChoice { ack: count("ack", ack, rules)?, from: count("from", from, rules)? },
@@ -130,7 +130,7 @@ impl<'a> Parameters<'a> {
 
 /// A key that may be given.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum OptionalKey {
     Absent,
     /// It is given, but has no bytes.
     Empty,
@@ -145,7 +145,7 @@ fn unknown(name: &str, known: &[&str]) -> Problem {
     Problem::bad_request(format!("The parameter {name:?} is not known here. Known: {known}."))
 }
 
-fn choice_of(replicas: &str, rules: &Rules) -> Result<QuorumChoice, Problem> {
+fn choice_of(replicas: &str, rules: &RequestRules) -> Result<QuorumChoice, Problem> {
     let text = decode_component("replicas", replicas)?;
     let numbers = memchr::memchr(b'/', &text).and_then(|slash| {
         Some((WholeNumber::parse(&text[..slash])?, WholeNumber::parse(&text[slash + 1..])?))
@@ -161,7 +161,7 @@ fn choice_of(replicas: &str, rules: &Rules) -> Result<QuorumChoice, Problem> {
     }
 }
 
-fn count(name: &'static str, value: Option<&str>, rules: &Rules) -> Result<Option<u32>, Problem> {
+fn count(name: &'static str, value: Option<&str>, rules: &RequestRules) -> Result<Option<u32>, Problem> {
     let Some(value) = value else {
         return Ok(None);
     };
@@ -174,7 +174,7 @@ fn count(name: &'static str, value: Option<&str>, rules: &Rules) -> Result<Optio
 }
 
 /// A number of replicas. The cluster's own bounds are checked later; a number that does not fit is beyond all of them.
-fn replica_count(name: &str, number: WholeNumber, rules: &Rules) -> Result<u32, Problem> {
+fn replica_count(name: &str, number: WholeNumber, rules: &RequestRules) -> Result<u32, Problem> {
     number.value().and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
         let nodes = rules.nodes;
         let of_nodes = if nodes.get() == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };

@@ -1,8 +1,8 @@
 //! The heads of ranges and batches, whose bodies are streams; and the answers about checkpoints.
 
-use super::{Answer, Operation, VECHE_ACKS, acks_value, json, problem_of};
+use super::{EncodedResponse, Operation, VECHE_ACKS, acks_value, json, problem_of};
 use crate::entries::Format;
-use crate::{Batch, Problem, Range, RangeContent};
+use crate::{BatchRequest, Problem, RangeContent, RangeRequest};
 use bytes::Bytes;
 use cluster::{Acks, Failure, ScanScope};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -14,7 +14,7 @@ const CONTENT_TYPE_TEXT: HeaderValue = HeaderValue::from_static("text/plain; cha
 
 /// The head of the answer to a range, once its first page is there. The body is chunked. Of a range of the cluster it says
 /// how many replicas of each key have a say at least: where there are fewer, it breaks off.
-pub fn encode_range_head(range: &Range) -> Response<()> {
+pub fn encode_range_head(range: &RangeRequest) -> Response<()> {
     let mut response = match range.content {
         RangeContent::Entries | RangeContent::Keys => head_of(range.format),
         RangeContent::Count => head_with(CONTENT_TYPE_TEXT),
@@ -36,7 +36,7 @@ pub fn encode_range_head(range: &Range) -> Response<()> {
 }
 
 /// The head of the answer to a batch: the results follow, chunked.
-pub fn encode_batch_head(batch: &Batch) -> Response<()> {
+pub fn encode_batch_head(batch: &BatchRequest) -> Response<()> {
     let mut response = head_of(batch.results);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
@@ -53,8 +53,8 @@ fn head_with(content_type: HeaderValue) -> Response<()> {
 }
 
 /// The answer to a range that failed before its first page.
-pub fn encode_range_failure(failure: Failure) -> Answer {
-    problem_of(failure, Operation::Range).to_answer(false)
+pub fn encode_range_failure(failure: Failure) -> EncodedResponse {
+    problem_of(failure, Operation::Range).to_response(false)
 }
 
 /// The reason why a range failed, as a sentence.
@@ -64,14 +64,14 @@ pub fn describe_range_failure(failure: &Failure) -> String {
 
 /// A checkpoint, as it is told.
 #[derive(Serialize)]
-struct Kept<'a> {
+struct CheckpointDocument<'a> {
     name: &'a str,
     path: &'a str,
 }
 
 /// A checkpoint that was made.
 #[derive(Serialize)]
-struct Made<'a> {
+struct NewCheckpointDocument<'a> {
     name: &'a str,
     path: &'a str,
     /// Absent when there is none, as nearly always.
@@ -81,29 +81,29 @@ struct Made<'a> {
 
 /// Those of a node.
 #[derive(Serialize)]
-struct AllKept<'a> {
-    checkpoints: Vec<Kept<'a>>,
+struct CheckpointListDocument<'a> {
+    checkpoints: Vec<CheckpointDocument<'a>>,
 }
 
 /// The answer to `GET /v0/checkpoint`: the names of those that are kept, and where they are.
-pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> Answer {
-    let checkpoints = kept.iter().map(|(name, path)| Kept { name, path }).collect();
-    json(&AllKept { checkpoints }, is_head).into()
+pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> EncodedResponse {
+    let checkpoints = kept.iter().map(|(name, path)| CheckpointDocument { name, path }).collect();
+    json(&CheckpointListDocument { checkpoints }, is_head).into()
 }
 
 /// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
 /// `damaged_tables`: files of the node that it knows to be damaged, and that the checkpoint holds as they are.
-pub fn encode_checkpoint(name: &str, path: &str, damaged_tables: &[String]) -> Answer {
-    let mut response = json(&Made { name, path, damaged_tables }, false);
+pub fn encode_checkpoint(name: &str, path: &str, damaged_tables: &[String]) -> EncodedResponse {
+    let mut response = json(&NewCheckpointDocument { name, path, damaged_tables }, false);
     *response.status_mut() = StatusCode::CREATED;
     response.into()
 }
 
 /// The answer to `DELETE /v0/checkpoint`; `was_there`: there was one of that name.
-pub fn encode_checkpoint_removed(was_there: bool) -> Answer {
+pub fn encode_checkpoint_removed(was_there: bool) -> EncodedResponse {
     if !was_there {
         let detail = "There is no checkpoint of this name: it was removed, or the node was started since.";
-        return Problem::new(StatusCode::NOT_FOUND, detail).to_answer(false);
+        return Problem::new(StatusCode::NOT_FOUND, detail).to_response(false);
     }
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::ACCEPTED;
@@ -112,6 +112,6 @@ pub fn encode_checkpoint_removed(was_there: bool) -> Answer {
 }
 
 /// The answer to the renewal of a checkpoint, which was there or not.
-pub fn encode_checkpoint_renewed(was_there: bool) -> Answer {
+pub fn encode_checkpoint_renewed(was_there: bool) -> EncodedResponse {
     encode_checkpoint_removed(was_there)
 }

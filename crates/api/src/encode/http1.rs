@@ -1,10 +1,10 @@
 //! Responses as the bytes of HTTP/1.1.
 //!
-//! **Promise.** The bytes are those that the HTTP library makes of the same [`Answer`]: the same fields in the same
+//! **Promise.** The bytes are those that the HTTP library makes of the same [`EncodedResponse`]: the same fields in the same
 //! order. What is answered most, values and versions, is written without a map of headers between.
 
-use super::{Answer, EntityHead, etag_text, outcome};
-use crate::{Action, Asked};
+use super::{EncodedResponse, EntityHead, etag_text, outcome};
+use crate::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{Acks, Reply};
 use http::StatusCode;
@@ -19,7 +19,7 @@ const CLOSE: &[u8] = b"connection: close\r\n";
 /// the connection goes on, or not.
 pub fn encode_http1(
     reply: Reply,
-    asked: &Asked,
+    asked: &ResponseContext,
     goes_on: bool,
     date: &HttpDate,
     out: &mut Vec<u8>,
@@ -30,7 +30,7 @@ pub fn encode_http1(
             (head.status, body)
         }
         Err(problem) => {
-            let answer = problem.to_answer(asked.action == Action::Head);
+            let answer = problem.to_response(asked.action == Action::Head);
             answer.append_http1(out);
             (answer.response.status(), answer.response.into_body())
         }
@@ -66,7 +66,7 @@ impl EntityHead {
     }
 }
 
-impl Answer {
+impl EncodedResponse {
     /// Appends the head, but for the empty line behind it.
     pub(crate) fn append_http1(&self, out: &mut Vec<u8>) {
         append_status(out, self.response.status(), self.reason);
@@ -178,13 +178,13 @@ mod tests {
         ]
     }
 
-    fn asked() -> impl Strategy<Value = Asked> {
+    fn asked() -> impl Strategy<Value = ResponseContext> {
         let lifetime = cluster::Lifetime::Forever;
         let actions = vec![Action::Get, Action::Head, Action::Put { lifetime }, Action::Delete];
         let ranges = vec![None, Some("bytes=1-20"), Some("bytes=-7"), Some("bytes=300-")];
         (prop::sample::select(actions), prop::sample::select(ranges)).prop_map(|(action, range)| {
             let byte_range = range.filter(|_| action == Action::Get).map(byte_range);
-            Asked { action, if_none_match: None, byte_range }
+            ResponseContext { action, if_none_match: None, byte_range }
         })
     }
 
@@ -192,9 +192,9 @@ mod tests {
         let request = http::Request::get("/v0/entity?id=k").header("range", text);
         let (parts, ()) = request.body(()).expect("a request").into_parts();
         let nodes = std::num::NonZeroU8::MIN;
-        let rules = crate::Rules { nodes, default_from: 1, value_bytes_max: 1 };
+        let rules = crate::RequestRules { nodes, default_from: 1, value_bytes_max: 1 };
         match crate::decode_head(&parts, &rules) {
-            Ok(crate::Decoded::Entity(entity)) => entity.byte_range.expect("a range"),
+            Ok(crate::DecodedRequest::Entity(entity)) => entity.byte_range.expect("a range"),
             other => panic!("{other:?}"),
         }
     }

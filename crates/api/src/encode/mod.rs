@@ -9,7 +9,7 @@ mod node;
 mod shortfall;
 
 use crate::decode::Selection;
-use crate::{Action, Asked, Problem, ServingState, SlowRequests, Status};
+use crate::{Action, Problem, ResponseContext, ServingState, SlowRequests, Status};
 use bytes::Bytes;
 use cluster::{Acks, Failure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
@@ -46,24 +46,24 @@ const CLOCK_AHEAD_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A response, and the reason phrase where it is not the usual one of the status.
 #[derive(Debug)]
-pub struct Answer {
+pub struct EncodedResponse {
     /// Status, headers, body.
     pub response: Response<Bytes>,
     /// The reason phrase, if it is not the status's own.
     pub reason: Option<&'static str>,
 }
 
-impl From<Response<Bytes>> for Answer {
+impl From<Response<Bytes>> for EncodedResponse {
     fn from(response: Response<Bytes>) -> Self {
         Self { response, reason: None }
     }
 }
 
 /// The response to what was asked.
-pub fn encode(reply: Reply, asked: &Asked) -> Answer {
+pub fn encode(reply: Reply, asked: &ResponseContext) -> EncodedResponse {
     match outcome(reply, asked) {
         Ok((head, body)) => head.into_response(body).into(),
-        Err(problem) => problem.to_answer(asked.action == Action::Head),
+        Err(problem) => problem.to_response(asked.action == Action::Head),
     }
 }
 
@@ -104,7 +104,7 @@ impl EntityHead {
 }
 
 /// What is answered, head and body.
-fn outcome(reply: Reply, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> {
+fn outcome(reply: Reply, asked: &ResponseContext) -> Result<(EntityHead, Bytes), Problem> {
     match reply {
         Reply::Found { cell, acks } => found(cell, acks, asked),
         Reply::Missing { acks } => {
@@ -121,7 +121,7 @@ fn outcome(reply: Reply, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> 
     }
 }
 
-fn found(cell: Cell, acks: Acks, asked: &Asked) -> Result<(EntityHead, Bytes), Problem> {
+fn found(cell: Cell, acks: Acks, asked: &ResponseContext) -> Result<(EntityHead, Bytes), Problem> {
     let Cell { meta, value } = cell;
     let head =
         EntityHead { expires_at: meta.expires_at, ..EntityHead::new(StatusCode::OK, meta.version, acks) };
@@ -175,7 +175,7 @@ impl EntityHead {
 }
 
 /// The response to `GET /v0/status`: `503` unless the node serves.
-pub fn encode_status(status: &Status, is_head: bool) -> Answer {
+pub fn encode_status(status: &Status, is_head: bool) -> EncodedResponse {
     let mut response = json(status, is_head);
     if status.state != ServingState::Serving {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -186,28 +186,28 @@ pub fn encode_status(status: &Status, is_head: bool) -> Answer {
 }
 
 /// The response to `GET /v0/slow`.
-pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> Answer {
+pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> EncodedResponse {
     json(slow, is_head).into()
 }
 
 /// The response to `GET /v0/profile`: the profile, as JSON.
-pub fn encode_profile(json: Vec<u8>) -> Answer {
+pub fn encode_profile(json: Vec<u8>) -> EncodedResponse {
     document(CONTENT_TYPE_JSON, json.into(), false).into()
 }
 
 /// The response to `GET /metrics`, in the text format of Prometheus.
-pub fn encode_metrics(text: String, is_head: bool) -> Answer {
+pub fn encode_metrics(text: String, is_head: bool) -> EncodedResponse {
     document(CONTENT_TYPE_METRICS, text.into(), is_head).into()
 }
 
 /// The response to `GET /metrics` of a node that keeps none.
-pub fn encode_no_metrics(is_head: bool) -> Answer {
+pub fn encode_no_metrics(is_head: bool) -> EncodedResponse {
     let detail = "This node keeps no metrics. Start it with --metrics on.";
-    Problem::new(StatusCode::NOT_FOUND, detail).to_answer(is_head)
+    Problem::new(StatusCode::NOT_FOUND, detail).to_response(is_head)
 }
 
 /// The response to `POST /v0/repair`.
-pub fn encode_repair_begun() -> Answer {
+pub fn encode_repair_begun() -> EncodedResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::ACCEPTED;
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
@@ -267,7 +267,7 @@ pub(crate) enum Operation {
     Range,
 }
 
-impl Asked {
+impl ResponseContext {
     const fn operation(&self) -> Operation {
         match self.action {
             Action::Get | Action::Head => Operation::Read,
@@ -400,11 +400,11 @@ mod tests {
     const VERSION_ETAG: &str = "\"0123456789abcdef000000000000000f\"";
     const ACKS: Acks = Acks { got: 1, from: 1 };
 
-    fn asked(action: Action) -> Asked {
-        Asked { action, if_none_match: None, byte_range: None }
+    fn asked(action: Action) -> ResponseContext {
+        ResponseContext { action, if_none_match: None, byte_range: None }
     }
 
-    fn put() -> Asked {
+    fn put() -> ResponseContext {
         asked(Action::Put { lifetime: cluster::Lifetime::Forever })
     }
 
@@ -412,7 +412,7 @@ mod tests {
         Reply::Found { cell: Cell::value(VERSION, 1, Bytes::from_static(b"value")), acks: ACKS }
     }
 
-    fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    fn header<'a>(answer: &'a EncodedResponse, name: &str) -> Option<&'a str> {
         answer.response.headers().get(name).map(|value| value.to_str().expect("text"))
     }
 
@@ -447,7 +447,7 @@ mod tests {
         for (condition, status) in [("*", 304), (VERSION_ETAG, 304), ("\"0\"", 200)] {
             let value = HeaderValue::from_str(condition).expect("a header value");
             let if_none_match = IfNoneMatch::parse([&value]).expect("a list of entity tags");
-            let asked = Asked { if_none_match: Some(if_none_match), ..asked(Action::Get) };
+            let asked = ResponseContext { if_none_match: Some(if_none_match), ..asked(Action::Get) };
             let answer = encode(found(), &asked);
             assert_eq!(answer.response.status(), status, "{condition}");
             assert_eq!(answer.response.body().is_empty(), status == 304);

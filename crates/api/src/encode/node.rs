@@ -1,6 +1,6 @@
 //! Answers about the node: its readiness, its methods, and a page for people.
 
-use super::{Answer, NOT_SERVING_RETRY_AFTER, document, json};
+use super::{EncodedResponse, NOT_SERVING_RETRY_AFTER, document, json};
 use crate::{Problem, ReadyForm};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
@@ -16,11 +16,11 @@ struct Ready {
 }
 
 /// The response to `GET /v0/ready`: `200`, or `503` with the `obstacle`.
-pub fn encode_ready(obstacle: Option<String>, form: ReadyForm) -> Answer {
+pub fn encode_ready(obstacle: Option<String>, form: ReadyForm) -> EncodedResponse {
     let is_head = form == ReadyForm::Head;
     let mut answer = match obstacle {
         None => json(&Ready { ready: true }, is_head).into(),
-        Some(obstacle) => Problem::unavailable(NOT_SERVING_RETRY_AFTER, obstacle).to_answer(is_head),
+        Some(obstacle) => Problem::unavailable(NOT_SERVING_RETRY_AFTER, obstacle).to_response(is_head),
     };
     if form == ReadyForm::Options {
         *answer.response.body_mut() = Bytes::new();
@@ -31,7 +31,7 @@ pub fn encode_ready(obstacle: Option<String>, form: ReadyForm) -> Answer {
 }
 
 /// The response to `OPTIONS` of a path with these methods.
-pub fn encode_options(allow: &'static str) -> Answer {
+pub fn encode_options(allow: &'static str) -> EncodedResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
@@ -39,7 +39,7 @@ pub fn encode_options(allow: &'static str) -> Answer {
 }
 
 /// The response to `GET /`: a short page with links.
-pub fn encode_root(version: &str, is_head: bool) -> Answer {
+pub fn encode_root(version: &str, is_head: bool) -> EncodedResponse {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<title>veche</title>\n<h1>veche {version}</h1>\n\
          <p>A distributed key-value store. Store and read a value:</p>\n\

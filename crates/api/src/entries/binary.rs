@@ -14,8 +14,8 @@
 //!             value, to the end
 //! ```
 
-use super::decoder::Fault;
-use super::pieces::Pieces;
+use super::byte_queue::ByteQueue;
+use super::decoder::EntryFault;
 use super::{BatchAction, BatchEntry};
 use bytes::{Buf, Bytes};
 use cluster::{Key, Lifetime};
@@ -148,7 +148,11 @@ impl BinaryReader {
     }
 
     /// The next entry behind this many.
-    pub(super) fn next(&mut self, pieces: &mut Pieces, entries: u64) -> Result<Option<BatchEntry>, Fault> {
+    pub(super) fn next(
+        &mut self,
+        pieces: &mut ByteQueue,
+        entries: u64,
+    ) -> Result<Option<BatchEntry>, EntryFault> {
         loop {
             match &mut self.state {
                 State::Begin => match pieces.take_array() {
@@ -173,7 +177,7 @@ impl BinaryReader {
                 State::PassedOver { left: 0, crc, digest } => {
                     let is_right = digest.finalize() == u64::from(*crc);
                     self.state = State::Record;
-                    return Err(if is_right { Fault::TooLarge } else { CHECKSUM });
+                    return Err(if is_right { EntryFault::TooLarge } else { CHECKSUM });
                 }
                 State::PassedOver { left, digest, .. } => {
                     let front = pieces.front();
@@ -204,41 +208,41 @@ impl BinaryReader {
     }
 
     /// The entry of a payload; `None`: it is the end.
-    fn entry_of(&mut self, mut payload: Bytes, entries: u64) -> Result<Option<BatchEntry>, Fault> {
+    fn entry_of(&mut self, mut payload: Bytes, entries: u64) -> Result<Option<BatchEntry>, EntryFault> {
         if payload.first() == Some(&kind::END) {
             return self.end(&payload, entries).map(|()| None);
         }
         let head = PayloadHead::read(&payload)?;
         self.last_version = head.version;
         payload.advance(head.key_at);
-        let key =
-            Key::new(payload.split_to(head.key_len)).map_err(|error| Fault::malformed(error.to_string()))?;
+        let key = Key::new(payload.split_to(head.key_len))
+            .map_err(|error| EntryFault::malformed(error.to_string()))?;
         let action = match head.kind {
-            kind::VALUE if payload.len() > self.value_bytes_max => return Err(Fault::TooLarge),
+            kind::VALUE if payload.len() > self.value_bytes_max => return Err(EntryFault::TooLarge),
             kind::VALUE => BatchAction::Put { value: payload, lifetime: head.lifetime()? },
             kind::DELETE if !payload.is_empty() => return Err("a delete has a value".into()),
             kind::DELETE if head.has_lifetime() => return Err("a delete has a lifetime".into()),
             kind::DELETE => BatchAction::Delete,
-            kind => return Err(Fault::malformed(format!("there are no records of kind {kind}"))),
+            kind => return Err(EntryFault::malformed(format!("there are no records of kind {kind}"))),
         };
         Ok(Some(BatchEntry { key, action }))
     }
 
-    fn end(&mut self, payload: &[u8], entries: u64) -> Result<(), Fault> {
+    fn end(&mut self, payload: &[u8], entries: u64) -> Result<(), EntryFault> {
         let count: [u8; 8] =
             payload[1..].try_into().map_err(|_| "the end record is too long or too short")?;
         match u64::from_le_bytes(count) {
             count if count == entries => self.state = State::Ended,
             count => {
                 let detail = format!("the end record counts {count} entries, but {entries} have come");
-                return Err(Fault::malformed(detail));
+                return Err(EntryFault::malformed(detail));
             }
         }
         Ok(())
     }
 }
 
-const CHECKSUM: Fault = Fault::of("its checksum does not match");
+const CHECKSUM: EntryFault = EntryFault::of("its checksum does not match");
 
 /// What a payload begins with.
 struct PayloadHead {
@@ -251,7 +255,7 @@ struct PayloadHead {
 }
 
 impl PayloadHead {
-    fn read(payload: &[u8]) -> Result<Self, Fault> {
+    fn read(payload: &[u8]) -> Result<Self, EntryFault> {
         let mut reader = Reader::new(payload);
         let [kind, flags] = reader.array()?;
         if flags & !flag::ALL != 0 {
@@ -270,19 +274,19 @@ impl PayloadHead {
         self.expires_at_ms.is_some() || self.ttl_ms.is_some()
     }
 
-    fn lifetime(&self) -> Result<Lifetime, Fault> {
+    fn lifetime(&self) -> Result<Lifetime, EntryFault> {
         lifetime_of(self.expires_at_ms, self.ttl_ms)
     }
 }
 
-impl From<Truncated> for Fault {
+impl From<Truncated> for EntryFault {
     fn from(Truncated: Truncated) -> Self {
         "its record ends inside one of its fields".into()
     }
 }
 
 /// The lifetime that these say together.
-pub(super) fn lifetime_of(expires_at_ms: Option<u64>, ttl_ms: Option<u64>) -> Result<Lifetime, Fault> {
+pub(super) fn lifetime_of(expires_at_ms: Option<u64>, ttl_ms: Option<u64>) -> Result<Lifetime, EntryFault> {
     match (expires_at_ms, ttl_ms) {
         (None, None) => Ok(Lifetime::Forever),
         (Some(millis), None) => {

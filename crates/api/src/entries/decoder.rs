@@ -1,8 +1,8 @@
 //! Bytes to entries.
 
 use super::binary::BinaryReader;
+use super::byte_queue::ByteQueue;
 use super::json_entry::JsonReader;
-use super::pieces::Pieces;
 use super::{BatchEntry, EntryError, Format};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use stdx::Version;
 /// unfinished entry: its key, and a value of at most the given size (in JSON, in base64).
 #[derive(Debug)]
 pub struct EntryDecoder {
-    pieces: Pieces,
+    pieces: ByteQueue,
     reader: Reader,
     value_bytes_max: usize,
     needs_end: bool,
@@ -31,12 +31,12 @@ enum Reader {
 
 /// What is wrong with an entry, before it is known which one it is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum EntryFault {
     TooLarge,
     Malformed(Cow<'static, str>),
 }
 
-impl Fault {
+impl EntryFault {
     pub(super) const fn of(detail: &'static str) -> Self {
         Self::Malformed(Cow::Borrowed(detail))
     }
@@ -46,7 +46,7 @@ impl Fault {
     }
 }
 
-impl From<&'static str> for Fault {
+impl From<&'static str> for EntryFault {
     fn from(detail: &'static str) -> Self {
         Self::of(detail)
     }
@@ -63,7 +63,7 @@ impl EntryDecoder {
             Format::Ndjson => Reader::Json(JsonReader::new(value_bytes_max)),
             Format::Binary => Reader::Binary(BinaryReader::new(value_bytes_max)),
         };
-        let (pieces, needs_end) = (Pieces::default(), false);
+        let (pieces, needs_end) = (ByteQueue::default(), false);
         Self { pieces, reader, value_bytes_max, needs_end, entries: 0, failed: None }
     }
 
@@ -101,17 +101,17 @@ impl EntryDecoder {
                 self.entries += 1;
                 Ok(Some(entry))
             }
-            Err(Fault::TooLarge) => {
+            Err(EntryFault::TooLarge) => {
                 self.entries += 1;
                 Err(EntryError::TooLarge { entry: self.entries, bytes_max: self.value_bytes_max })
             }
-            Err(Fault::Malformed(detail)) => {
+            Err(EntryFault::Malformed(detail)) => {
                 Err(self.fail(EntryError::Malformed { entry: self.entries + 1, detail }))
             }
         }
     }
 
-    /// That nothing follows what was fed. Asked when [`EntryDecoder::next`] has no more entries.
+    /// That nothing follows what was fed. ResponseContext when [`EntryDecoder::next`] has no more entries.
     ///
     /// # Errors
     /// A final [`EntryError`]: the last entry is not whole, or the end record is missing where there must be one.
@@ -156,7 +156,7 @@ impl EntryDecoder {
     }
 
     fn fail(&mut self, error: EntryError) -> EntryError {
-        self.pieces = Pieces::default();
+        self.pieces = ByteQueue::default();
         self.failed = Some(error.clone());
         error
     }

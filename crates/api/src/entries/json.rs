@@ -5,8 +5,8 @@
 //!
 //! **Caveats.** Numbers are whole and have no sign. There is no `null`, and there are no arrays: no entry has any.
 
-use super::decoder::Fault;
-use super::pieces::Pieces;
+use super::byte_queue::ByteQueue;
+use super::decoder::EntryFault;
 
 /// How many bytes are looked at together for some that must be escaped.
 const BLOCK_LEN: usize = 32;
@@ -110,9 +110,9 @@ impl Lexer {
     /// The next token, once it is there; of a string, at most so many bytes.
     pub(super) fn next(
         &mut self,
-        pieces: &mut Pieces,
+        pieces: &mut ByteQueue,
         string_bytes_max: usize,
-    ) -> Result<Option<Token>, Fault> {
+    ) -> Result<Option<Token>, EntryFault> {
         while let Some(&byte) = pieces.front().first() {
             let token = match self.state {
                 State::Between => self.begin(byte, pieces)?,
@@ -130,7 +130,7 @@ impl Lexer {
         Ok(None)
     }
 
-    fn begin(&mut self, byte: u8, pieces: &mut Pieces) -> Result<Option<Token>, Fault> {
+    fn begin(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<Token>, EntryFault> {
         let token = match byte {
             b' ' | b'\t' | b'\r' => None,
             b'{' => Some(Token::Open),
@@ -153,7 +153,7 @@ impl Lexer {
         Ok(token)
     }
 
-    fn string(&mut self, pieces: &mut Pieces, bytes_max: usize) -> Result<Option<Token>, Fault> {
+    fn string(&mut self, pieces: &mut ByteQueue, bytes_max: usize) -> Result<Option<Token>, EntryFault> {
         let front = pieces.front();
         let plain = plain_len(front);
         let end = front.get(plain).copied();
@@ -173,7 +173,7 @@ impl Lexer {
         }
     }
 
-    fn end_string(&mut self) -> Result<Token, Fault> {
+    fn end_string(&mut self) -> Result<Token, EntryFault> {
         self.expect_no_half()?;
         self.state = State::Between;
         let text = std::mem::take(&mut self.text);
@@ -184,7 +184,12 @@ impl Lexer {
         Ok(Token::String(Some(text)))
     }
 
-    fn escape(&mut self, byte: u8, pieces: &mut Pieces, bytes_max: usize) -> Result<Option<Token>, Fault> {
+    fn escape(
+        &mut self,
+        byte: u8,
+        pieces: &mut ByteQueue,
+        bytes_max: usize,
+    ) -> Result<Option<Token>, EntryFault> {
         pieces.advance(1);
         self.state = State::String;
         let character = match byte {
@@ -208,9 +213,9 @@ impl Lexer {
         digits: u8,
         number: u16,
         byte: u8,
-        pieces: &mut Pieces,
+        pieces: &mut ByteQueue,
         bytes_max: usize,
-    ) -> Result<Option<Token>, Fault> {
+    ) -> Result<Option<Token>, EntryFault> {
         let digit = char::from(byte).to_digit(16).ok_or("\\u stands before something else than 4 digits")?;
         pieces.advance(1);
         let number = number << 4 | digit as u16;
@@ -234,7 +239,7 @@ impl Lexer {
         self.push(character.encode_utf8(&mut [0; 4]).as_bytes(), bytes_max).map(|()| None)
     }
 
-    fn push(&mut self, bytes: &[u8], bytes_max: usize) -> Result<(), Fault> {
+    fn push(&mut self, bytes: &[u8], bytes_max: usize) -> Result<(), EntryFault> {
         self.expect_no_half()?;
         if self.is_too_long || self.text.len() + bytes.len() > bytes_max {
             self.is_too_long = true;
@@ -245,12 +250,12 @@ impl Lexer {
         Ok(())
     }
 
-    fn expect_no_half(&self) -> Result<(), Fault> {
+    fn expect_no_half(&self) -> Result<(), EntryFault> {
         if self.high_surrogate.is_some() { Err(HALF_A_CHARACTER) } else { Ok(()) }
     }
 
     /// A word or number ends before something else; no object ends with it.
-    fn word(&mut self, byte: u8, pieces: &mut Pieces) -> Result<Option<Token>, Fault> {
+    fn word(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<Token>, EntryFault> {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-') {
             if self.text.len() == WORD_LEN_MAX {
                 let is_number = self.text.iter().all(u8::is_ascii_digit) && byte.is_ascii_digit();
@@ -276,9 +281,11 @@ impl Lexer {
     }
 }
 
-const HALF_A_CHARACTER: Fault = Fault::of("a string has half of a character beyond 16 bits");
-const NO_NUMBER: Fault = Fault::of("it has a value that is neither true, false, nor a whole number");
-const LARGE_NUMBER: Fault = Fault::of("it has a number that is too large: the most is 18446744073709551615");
+const HALF_A_CHARACTER: EntryFault = EntryFault::of("a string has half of a character beyond 16 bits");
+const NO_NUMBER: EntryFault =
+    EntryFault::of("it has a value that is neither true, false, nor a whole number");
+const LARGE_NUMBER: EntryFault =
+    EntryFault::of("it has a number that is too large: the most is 18446744073709551615");
 
 #[cfg(test)]
 mod tests {
@@ -286,8 +293,8 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    fn string_of(json: &[u8], bytes_max: usize) -> Result<Option<Token>, Fault> {
-        let mut pieces = Pieces::default();
+    fn string_of(json: &[u8], bytes_max: usize) -> Result<Option<Token>, EntryFault> {
+        let mut pieces = ByteQueue::default();
         json.chunks(3).for_each(|piece| pieces.feed(Bytes::copy_from_slice(piece)));
         Lexer::default().next(&mut pieces, bytes_max)
     }
@@ -324,7 +331,7 @@ mod tests {
     #[test]
     fn words_and_numbers_are_exact() {
         let token = |text: &str| {
-            let mut pieces = Pieces::default();
+            let mut pieces = ByteQueue::default();
             pieces.feed(Bytes::copy_from_slice(text.as_bytes()));
             Lexer::default().next(&mut pieces, 0)
         };

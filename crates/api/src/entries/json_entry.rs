@@ -5,9 +5,9 @@
 //! say `ttl` instead of `expires_at`; the version is passed over, so that an export can be imported.
 
 use super::binary::{Attributes, lifetime_of};
-use super::decoder::Fault;
+use super::byte_queue::ByteQueue;
+use super::decoder::EntryFault;
 use super::json::{Lexer, Token, put_string};
-use super::pieces::Pieces;
 use super::{BatchAction, BatchEntry};
 use crate::encode::version_digits;
 use base64::Engine as _;
@@ -172,7 +172,7 @@ impl JsonReader {
         self.lexer.held_bytes() + texts.map(String::len).sum::<usize>()
     }
 
-    pub(super) fn next(&mut self, pieces: &mut Pieces) -> Result<Option<BatchEntry>, Fault> {
+    pub(super) fn next(&mut self, pieces: &mut ByteQueue) -> Result<Option<BatchEntry>, EntryFault> {
         loop {
             let string_bytes_max = match self.state {
                 State::Value(Field::Key) => base64_len(Key::LEN_MAX),
@@ -187,7 +187,7 @@ impl JsonReader {
     }
 
     /// Takes in a token; an entry that it ends.
-    fn take(&mut self, token: Token) -> Result<Option<BatchEntry>, Fault> {
+    fn take(&mut self, token: Token) -> Result<Option<BatchEntry>, EntryFault> {
         self.state = match (self.state, token) {
             (State::Entry | State::LineEnd, Token::LineEnd) => State::Entry,
             (State::Entry, Token::Open) => State::FirstField,
@@ -215,10 +215,10 @@ impl JsonReader {
     }
 }
 
-fn field_of(name: Option<&str>) -> Result<Field, Fault> {
+fn field_of(name: Option<&str>) -> Result<Field, EntryFault> {
     name.and_then(Field::of).ok_or_else(|| {
         let name = name.unwrap_or("of so long a name");
-        Fault::malformed(format!(
+        EntryFault::malformed(format!(
             "it has no field {name:?}; there are key, value, delete, ttl, expires_at, version, key_encoding, \
              value_encoding"
         ))
@@ -226,7 +226,7 @@ fn field_of(name: Option<&str>) -> Result<Field, Fault> {
 }
 
 impl Fields {
-    fn set(&mut self, field: Field, token: Token) -> Result<(), Fault> {
+    fn set(&mut self, field: Field, token: Token) -> Result<(), EntryFault> {
         let bit = 1 << field as u8;
         if self.seen & bit != 0 {
             return Err("it has a field twice".into());
@@ -254,12 +254,12 @@ impl Fields {
         Ok(())
     }
 
-    fn into_entry(self, value_bytes_max: usize) -> Result<BatchEntry, Fault> {
+    fn into_entry(self, value_bytes_max: usize) -> Result<BatchEntry, EntryFault> {
         let key = self.key.ok_or("it has no key")?;
-        let key =
-            key.ok_or_else(|| Fault::malformed(format!("its key is longer than {} bytes", Key::LEN_MAX)))?;
+        let key = key
+            .ok_or_else(|| EntryFault::malformed(format!("its key is longer than {} bytes", Key::LEN_MAX)))?;
         let key = Key::new(bytes_of(key, self.key_is_base64)?);
-        let key = key.map_err(|error| Fault::malformed(error.to_string()))?;
+        let key = key.map_err(|error| EntryFault::malformed(error.to_string()))?;
         let action = match (self.value, self.is_delete) {
             (None, true) if self.expires_at_ms.is_some() || self.ttl_ms.is_some() => {
                 return Err("a delete has a lifetime".into());
@@ -269,9 +269,9 @@ impl Fields {
             (None, false) => return Err("it has neither a value nor \"delete\":true".into()),
             (Some(value), false) => {
                 let lifetime = lifetime_of(self.expires_at_ms, self.ttl_ms)?;
-                let value = bytes_of(value.ok_or(Fault::TooLarge)?, self.value_is_base64)?;
+                let value = bytes_of(value.ok_or(EntryFault::TooLarge)?, self.value_is_base64)?;
                 if value.len() > value_bytes_max {
-                    return Err(Fault::TooLarge);
+                    return Err(EntryFault::TooLarge);
                 }
                 BatchAction::Put { value, lifetime }
             }
@@ -280,19 +280,19 @@ impl Fields {
     }
 }
 
-fn is_base64(name: Option<&str>) -> Result<bool, Fault> {
+fn is_base64(name: Option<&str>) -> Result<bool, EntryFault> {
     match name {
         Some(BASE64) => Ok(true),
         _ => Err("the only encoding is base64".into()),
     }
 }
 
-fn bytes_of(text: String, is_base64: bool) -> Result<Bytes, Fault> {
+fn bytes_of(text: String, is_base64: bool) -> Result<Bytes, EntryFault> {
     match is_base64 {
         false => Ok(text.into()),
         true => match BASE64_STANDARD.decode(text) {
             Ok(bytes) => Ok(bytes.into()),
-            Err(error) => Err(Fault::malformed(format!("its base64 is none: {error}"))),
+            Err(error) => Err(EntryFault::malformed(format!("its base64 is none: {error}"))),
         },
     }
 }

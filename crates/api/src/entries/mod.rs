@@ -14,13 +14,13 @@
 //! A file of JSON lines that was cut between two of them looks complete. Compression is the caller's.
 
 mod binary;
+mod byte_queue;
 mod decoder;
 mod encoder;
 mod entry;
 mod error;
 mod json;
 mod json_entry;
-mod pieces;
 mod results;
 
 pub use binary::MAGIC;

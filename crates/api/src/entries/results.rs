@@ -16,8 +16,8 @@
 //!                                                8  count of results before it
 //! ```
 
+use super::byte_queue::ByteQueue;
 use super::json::put_string;
-use super::pieces::Pieces;
 use super::{EntryError, Format};
 use crate::Problem;
 use crate::encode::{Operation, problem_of, version_digits};
@@ -227,7 +227,7 @@ fn put_json(out: &mut Vec<u8>, entry: Option<u64>, result: &EntryResult) {
 /// more.
 #[derive(Debug)]
 pub struct ResultDecoder {
-    pieces: Pieces,
+    pieces: ByteQueue,
     state: State,
     results: u64,
     failed: Option<EntryError>,
@@ -264,7 +264,7 @@ impl ResultDecoder {
             Format::Ndjson => State::Line(Vec::new()),
             Format::Binary => State::Begin,
         };
-        Self { pieces: Pieces::default(), state, results: 0, failed: None }
+        Self { pieces: ByteQueue::default(), state, results: 0, failed: None }
     }
 
     /// Takes in the next piece.
@@ -299,7 +299,7 @@ impl ResultDecoder {
         }
     }
 
-    /// That nothing follows what was fed. Asked when [`ResultDecoder::next`] has no more.
+    /// That nothing follows what was fed. ResponseContext when [`ResultDecoder::next`] has no more.
     ///
     /// # Errors
     /// [`EntryError::CutShort`]: a result is not whole, or the binary format lacks its end.
@@ -319,7 +319,7 @@ impl ResultDecoder {
     }
 
     fn fail(&mut self, error: EntryError) -> EntryError {
-        self.pieces = Pieces::default();
+        self.pieces = ByteQueue::default();
         self.failed = Some(error.clone());
         error
     }

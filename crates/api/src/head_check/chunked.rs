@@ -1,7 +1,7 @@
 //! Chunked bodies: sizes, extensions, data, trailers (RFC 9112, section 7.1).
 
 use super::Step;
-use super::lines::Lines;
+use super::line_scanner::LineScanner;
 use crate::Problem;
 use http::StatusCode;
 use httparse::{EMPTY_HEADER, Status};
@@ -20,12 +20,12 @@ const TRAILERS_MAX: usize = 32;
 /// Where a chunked body is.
 #[derive(Debug, Default)]
 pub(super) struct Chunked {
-    place: Place,
+    state: ChunkState,
     extension_bytes: u32,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ChunkState {
     /// In the size.
     Size { digits: u8, size: u64 },
     /// In what may follow a size.
@@ -39,10 +39,10 @@ enum Place {
     /// Behind the CR of the data.
     DataLf,
     /// Behind the last chunk.
-    Trailers(Lines),
+    Trailers(LineScanner),
 }
 
-impl Default for Place {
+impl Default for ChunkState {
     fn default() -> Self {
         Self::Size { digits: 0, size: 0 }
     }
@@ -53,15 +53,15 @@ impl Chunked {
     pub(super) fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
         let mut passed = 0;
         while let Some(&byte) = waiting.get(passed) {
-            match &mut self.place {
-                Place::Trailers(_) if passed > 0 => break,
-                Place::Trailers(lines) => return find_trailers(lines, waiting),
-                Place::Data { left } => {
+            match &mut self.state {
+                ChunkState::Trailers(_) if passed > 0 => break,
+                ChunkState::Trailers(lines) => return find_trailers(lines, waiting),
+                ChunkState::Data { left } => {
                     let len = ((waiting.len() - passed) as u64).min(*left);
                     *left -= len;
                     passed += len as usize;
                     if *left == 0 {
-                        self.place = Place::DataCr;
+                        self.state = ChunkState::DataCr;
                     }
                 }
                 _ => match self.step_byte(byte) {
@@ -75,47 +75,50 @@ impl Chunked {
     }
 
     fn step_byte(&mut self, byte: u8) -> Result<(), Problem> {
-        self.place = match (&self.place, byte) {
-            (&Place::Size { digits, size }, byte) if byte.is_ascii_hexdigit() => {
+        self.state = match (&self.state, byte) {
+            (&ChunkState::Size { digits, size }, byte) if byte.is_ascii_hexdigit() => {
                 next_digit(digits, size, byte).ok_or_else(|| malformed("a chunk size that is too large"))?
             }
-            (&Place::Size { digits: 1.., size }, b'\r') => Place::SizeLf { size },
-            (&Place::Size { digits: 1.., size }, b';') => Place::Extension { size },
-            (&Place::Extension { size }, b'\r') => Place::SizeLf { size },
-            (&Place::Extension { size }, b'\t' | b' '..=0x7e | 0x80..) => {
+            (&ChunkState::Size { digits: 1.., size }, b'\r') => ChunkState::SizeLf { size },
+            (&ChunkState::Size { digits: 1.., size }, b';') => ChunkState::Extension { size },
+            (&ChunkState::Extension { size }, b'\r') => ChunkState::SizeLf { size },
+            (&ChunkState::Extension { size }, b'\t' | b' '..=0x7e | 0x80..) => {
                 self.extension_bytes += 1;
                 if self.extension_bytes > EXTENSION_BYTES_MAX {
                     return Err(malformed("chunk extensions that are too long"));
                 }
-                Place::Extension { size }
+                ChunkState::Extension { size }
             }
-            (Place::SizeLf { size: 0 }, b'\n') => Place::Trailers(Lines::default()),
-            (&Place::SizeLf { size }, b'\n') => Place::Data { left: size },
-            (Place::DataCr, b'\r') => Place::DataLf,
-            (Place::DataLf, b'\n') => Place::default(),
-            (Place::Size { .. }, _) => {
+            (ChunkState::SizeLf { size: 0 }, b'\n') => ChunkState::Trailers(LineScanner::default()),
+            (&ChunkState::SizeLf { size }, b'\n') => ChunkState::Data { left: size },
+            (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => ChunkState::default(),
+            (ChunkState::Size { .. }, _) => {
                 return Err(malformed("a chunk size that is not a hexadecimal number"));
             }
-            (Place::Extension { .. }, _) => {
+            (ChunkState::Extension { .. }, _) => {
                 return Err(malformed("a control character in a chunk extension"));
             }
-            (Place::SizeLf { .. } | Place::DataCr | Place::DataLf, _) => {
+            (ChunkState::SizeLf { .. } | ChunkState::DataCr | ChunkState::DataLf, _) => {
                 return Err(malformed("a chunk that does not end in CR LF where its size says"));
             }
-            (Place::Data { .. } | Place::Trailers(_), _) => unreachable!("neither is taken byte by byte"),
+            (ChunkState::Data { .. } | ChunkState::Trailers(_), _) => {
+                unreachable!("neither is taken byte by byte")
+            }
         };
         Ok(())
     }
 }
 
-fn next_digit(digits: u8, size: u64, byte: u8) -> Option<Place> {
+fn next_digit(digits: u8, size: u64, byte: u8) -> Option<ChunkState> {
     let digit = u64::from(char::from(byte).to_digit(16)?);
     let size = size.checked_mul(16)? + digit;
-    (digits < SIZE_DIGITS_MAX && size <= CHUNK_BYTES_MAX).then_some(Place::Size { digits: digits + 1, size })
+    (digits < SIZE_DIGITS_MAX && size <= CHUNK_BYTES_MAX)
+        .then_some(ChunkState::Size { digits: digits + 1, size })
 }
 
 /// Lets the trailers pass once they are complete.
-fn find_trailers(lines: &mut Lines, waiting: &[u8]) -> Result<Step, Problem> {
+fn find_trailers(lines: &mut LineScanner, waiting: &[u8]) -> Result<Step, Problem> {
     if waiting.starts_with(b"\r\n") {
         return Ok(Step::End(2));
     }

@@ -15,12 +15,12 @@ const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A head that may pass.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Judged<'a> {
+pub(super) struct CheckedHead<'a> {
     pub(super) method: &'a str,
     pub(super) target: &'a str,
     pub(super) framing: Framing,
     /// Of HTTP/1.1, and without a header that any reader of these requests looks at, but for `Host` and a length.
-    pub(super) is_plain: bool,
+    pub(super) is_fast_path: bool,
 }
 
 /// What follows a head.
@@ -45,7 +45,7 @@ pub(super) enum Body {
 
 /// What the headers say about the connection.
 #[derive(Default)]
-struct Findings<'a> {
+struct HeaderSummary<'a> {
     content_length: Option<&'a [u8]>,
     transfer_encoding: Option<&'a [u8]>,
     host: Option<&'a [u8]>,
@@ -56,7 +56,7 @@ struct Findings<'a> {
 }
 
 /// Judges `head`, which ends with its empty line.
-pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Judged<'_>, Problem> {
+pub(super) fn check_head(head: &[u8], limits: HeadLimits) -> Result<CheckedHead<'_>, Problem> {
     let mut headers = [MaybeUninit::<Header<'_>>::uninit(); HeadLimits::HEADERS_MAX];
     let mut request = Request::new(&mut []);
     let parsed = ParserConfig::default().parse_request_with_uninit_headers(
@@ -72,16 +72,16 @@ pub(super) fn judge(head: &[u8], limits: HeadLimits) -> Result<Judged<'_>, Probl
     }
     let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
     check_target(target)?;
-    let findings = Findings::of(request.headers)?;
+    let findings = HeaderSummary::of(request.headers)?;
     let is_http_11 = request.version == Some(1);
     check_host(findings.host, is_http_11)?;
     // What follows a CONNECT is a tunnel to the library; here is none, so nothing may follow.
     let is_last = findings.is_last(is_http_11) || method == "CONNECT";
     let framing = Framing { body: findings.body(is_http_11)?, is_last };
-    Ok(Judged { method, target, framing, is_plain: is_http_11 && !findings.has_special })
+    Ok(CheckedHead { method, target, framing, is_fast_path: is_http_11 && !findings.has_special })
 }
 
-impl<'a> Findings<'a> {
+impl<'a> HeaderSummary<'a> {
     #[inline]
     fn of(headers: &[Header<'a>]) -> Result<Self, Problem> {
         let mut findings = Self::default();
@@ -224,7 +224,8 @@ fn check_target(target: &str) -> Result<(), Problem> {
         return Err(Problem::new(StatusCode::URI_TOO_LONG, detail));
     }
     let bytes = target.as_bytes();
-    if bytes.first() == Some(&b'/') && bytes.iter().fold(true, |all, byte| all & IS_PLAIN[usize::from(*byte)])
+    if bytes.first() == Some(&b'/')
+        && bytes.iter().fold(true, |all, byte| all & IS_TARGET_BYTE[usize::from(*byte)])
     {
         return Ok(());
     }
@@ -242,7 +243,7 @@ fn check_target(target: &str) -> Result<(), Problem> {
 }
 
 /// Bytes of which every target that begins with `/` is well formed (RFC 3986: unreserved, reserved but `#`, `%`).
-static IS_PLAIN: [bool; 256] = {
+static IS_TARGET_BYTE: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0u8;
     while byte < 0x7f {
@@ -291,13 +292,13 @@ fn problem_of(error: Error, limits: HeadLimits) -> Problem {
 mod tests {
     use super::*;
 
-    fn judged(head: &str) -> Result<Framing, u16> {
-        let judged = judge(head.as_bytes(), HeadLimits::default());
-        judged.map(|judged| judged.framing).map_err(|problem| problem.status().as_u16())
+    fn checked(head: &str) -> Result<Framing, u16> {
+        let checked = check_head(head.as_bytes(), HeadLimits::default());
+        checked.map(|checked| checked.framing).map_err(|problem| problem.status().as_u16())
     }
 
     fn body(headers: &str) -> Result<Body, u16> {
-        judged(&format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: h\r\n{headers}\r\n"))
+        checked(&format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: h\r\n{headers}\r\n"))
             .map(|framing| framing.body)
     }
 
@@ -316,18 +317,18 @@ mod tests {
         {
             for before in ["GET ", "\r\nGET "] {
                 let head = [before.as_bytes(), target, b" HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
-                let problem = judge(&head, HeadLimits::default()).expect_err("a bad target");
+                let problem = check_head(&head, HeadLimits::default()).expect_err("a bad target");
                 assert!(problem.detail().contains("Percent-encode"), "{target:?}: {}", problem.detail());
             }
         }
-        let of_method = judge(b"G\xff / HTTP/1.1\r\nHost: h\r\n\r\n", HeadLimits::default());
+        let of_method = check_head(b"G\xff / HTTP/1.1\r\nHost: h\r\n\r\n", HeadLimits::default());
         assert!(of_method.expect_err("a bad method").detail().contains("request line is malformed"));
     }
 
     #[test]
     fn the_last_request_is_known() {
         let is_last = |version: &str, connection: &str| {
-            judged(&format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"))
+            checked(&format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"))
                 .map(|framing| framing.is_last)
         };
         assert_eq!(is_last("1.1", ""), Ok(false));
@@ -342,15 +343,15 @@ mod tests {
 
     #[test]
     fn heads_with_headers_of_a_meaning_are_not_plain() {
-        let is_plain = |version: &str, header: &str| {
+        let is_fast_path = |version: &str, header: &str| {
             let head = format!("GET /v0/entity?id=k HTTP/{version}\r\nHost: h\r\n{header}\r\n");
-            judge(head.as_bytes(), HeadLimits::default()).expect("a good head").is_plain
+            check_head(head.as_bytes(), HeadLimits::default()).expect("a good head").is_fast_path
         };
         for header in
             ["", "ACCEPT: */*\r\n", "connection: Keep-Alive\r\n", "User-Agent: a\r\nAccept-Encoding: b\r\n"]
         {
-            assert!(is_plain("1.1", header), "{header}");
-            assert!(!is_plain("1.0", header), "{header}");
+            assert!(is_fast_path("1.1", header), "{header}");
+            assert!(!is_fast_path("1.0", header), "{header}");
         }
         let special = [
             "If-None-Match: *",
@@ -365,13 +366,13 @@ mod tests {
             "X-Other: 1",
         ];
         for header in special {
-            assert!(!is_plain("1.1", &format!("{header}\r\n")), "{header}");
+            assert!(!is_fast_path("1.1", &format!("{header}\r\n")), "{header}");
         }
     }
 
     #[test]
     fn plain_targets_are_those_of_the_library() {
-        for byte in (0..=255u8).filter(|byte| IS_PLAIN[usize::from(*byte)]) {
+        for byte in (0..=255u8).filter(|byte| IS_TARGET_BYTE[usize::from(*byte)]) {
             for target in [format!("/{}", char::from(byte)), format!("/?{}", char::from(byte))] {
                 let uri = Uri::try_from(target.as_str()).expect("a plain target");
                 assert_eq!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), Some(target.as_str()));

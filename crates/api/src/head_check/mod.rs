@@ -1,6 +1,6 @@
 //! The head check: what stands between a socket and the HTTP library.
 //!
-//! **Promise.** Nothing of a head reaches the library before the whole head was judged. What two readers could
+//! **Promise.** Nothing of a head reaches the library before the whole head was checked. What two readers could
 //! understand differently is refused: two lengths (even equal), a length beside a transfer coding, bare CR or LF,
 //! folded lines, a missing or second `Host`, malformed chunks. Every head that the library would refuse with an
 //! empty `400` of its own is refused here with a [`Problem`] that says why. However the bytes are split, the same
@@ -16,16 +16,16 @@
 //! senders.
 
 mod chunked;
+mod fast_path;
 mod head;
-mod lines;
-mod plain;
+mod line_scanner;
 
 use crate::Problem;
 use chunked::Chunked;
+pub use fast_path::FastPathRequest;
 use head::{Body, Framing};
 use http::StatusCode;
-use lines::Lines;
-pub use plain::PlainRequest;
+use line_scanner::LineScanner;
 
 /// Empty lines before a request line that are let pass; some senders end a body with one too many.
 const EMPTY_LINES_MAX: usize = 4;
@@ -57,7 +57,7 @@ pub enum Verdict {
     Pass(usize),
     /// None of them, until more have come.
     NeedMore,
-    /// None of them. Answer with this problem and end the connection.
+    /// None of them. EncodedResponse with this problem and end the connection.
     Refuse(Problem),
     /// None of them, and none that still come: the last request passed. To the library, the input ends here.
     Ended,
@@ -77,7 +77,7 @@ pub struct HeadCheck {
 #[derive(Debug)]
 enum State {
     /// Before or inside a head.
-    Head(Lines),
+    Head(LineScanner),
     /// Inside a body; so many bytes are to come, at least 1.
     Sized { left: u64 },
     /// Inside a chunked body.
@@ -103,7 +103,7 @@ impl HeadCheck {
     /// When `limits.headers_max` is greater than [`HeadLimits::HEADERS_MAX`].
     pub fn new(limits: HeadLimits) -> Self {
         assert!(limits.headers_max <= HeadLimits::HEADERS_MAX, "the HTTP library takes no more headers");
-        Self { limits, state: State::Head(Lines::default()), is_last: false, heads_passed: 0 }
+        Self { limits, state: State::Head(LineScanner::default()), is_last: false, heads_passed: 0 }
     }
 
     /// Judges `waiting`: all bytes that were read from the socket and did not pass yet, in order.
@@ -115,7 +115,8 @@ impl HeadCheck {
                 Ok(Step::Pass(len)) => passed += len,
                 Ok(Step::End(len)) => {
                     passed += len;
-                    self.state = if self.is_last { State::Ended } else { State::Head(Lines::default()) };
+                    self.state =
+                        if self.is_last { State::Ended } else { State::Head(LineScanner::default()) };
                     break;
                 }
                 Ok(Step::NeedMore) => break,
@@ -143,7 +144,7 @@ impl HeadCheck {
     fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
         match &mut self.state {
             State::Head(lines) => match find_head(lines, waiting, self.limits)? {
-                Some(head) => Ok(self.enter(head.len(), head::judge(head, self.limits)?.framing)),
+                Some(head) => Ok(self.enter(head.len(), head::check_head(head, self.limits)?.framing)),
                 None => Ok(Step::NeedMore),
             },
             State::Sized { left } => {
@@ -171,7 +172,7 @@ impl HeadCheck {
 
 /// The next head, with empty lines before it, once it is complete.
 fn find_head<'a>(
-    lines: &mut Lines,
+    lines: &mut LineScanner,
     waiting: &'a [u8],
     limits: HeadLimits,
 ) -> Result<Option<&'a [u8]>, Problem> {

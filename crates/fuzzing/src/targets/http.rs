@@ -9,8 +9,8 @@ use api::{HeadCheck, HeadLimits, Verdict};
 use bytes::Bytes;
 use std::num::NonZeroU8;
 
-const RULES: api::Rules =
-    api::Rules { nodes: NonZeroU8::new(3).unwrap(), default_from: 3, value_bytes_max: 16 << 20 };
+const RULES: api::RequestRules =
+    api::RequestRules { nodes: NonZeroU8::new(3).unwrap(), default_from: 3, value_bytes_max: 16 << 20 };
 const VALUE_BYTES_MAX: usize = 64;
 const HELD_BYTES_MAX: usize = (VALUE_BYTES_MAX + 8_192) * 4 / 3 + 200;
 

@@ -7,7 +7,7 @@ use crate::metrics::{Outcome, Recorder};
 use crate::process::Process;
 use crate::replies::{Begun, Replies};
 use crate::stages::Request;
-use api::{Entity, RequestKind};
+use api::{EntityRequest, RequestKind};
 use cluster::{
     ClusterView, Command, Coordinator, CoordinatorLimits, Effect, Failure, LinkEvent, Message, NodeIndex,
     Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId, StoreResponse,
@@ -99,7 +99,7 @@ impl Driver<Coordinating> {
     }
 
     /// When to try again, if there is no room for this write of a value of `value_len` bytes, or for this delete.
-    pub(crate) fn refuses_write(&self, entity: &Entity, value_len: Option<usize>) -> Option<Duration> {
+    pub(crate) fn refuses_write(&self, entity: &EntityRequest, value_len: Option<usize>) -> Option<Duration> {
         self.look(|core| core.machine.coordinator.write_refusal(&entity.key, value_len, entity.quorum))
     }
 

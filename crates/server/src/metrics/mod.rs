@@ -21,7 +21,7 @@ mod system;
 
 use crate::local::Local;
 use crate::process::Process;
-use api::Answer;
+use api::EncodedResponse;
 use cluster::NodeIndex;
 use exposition::Exposition;
 use http::StatusCode;
@@ -96,7 +96,7 @@ struct Scene<'a> {
 }
 
 /// The answer to `GET /metrics`.
-pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> Answer {
+pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResponse {
     let Some(metrics) = &process.metrics else {
         return api::encode_no_metrics(is_head);
     };
@@ -112,7 +112,7 @@ pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> Answer {
         Err(error) => {
             tracing::error!(%error, "metrics could not be written");
             let detail = "The metrics could not be written; this is a bug. See the log of the node.";
-            api::Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).to_answer(is_head)
+            api::Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).to_response(is_head)
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::service::UnderWay;
 use crate::socket;
 use crate::stages::Ending;
 use crate::thread::Thread;
-use api::{Asked, HttpDate, ServingState};
+use api::{HttpDate, ResponseContext, ServingState};
 use bytes::{Buf, Bytes};
 use cluster::{Command, Reply};
 use http::StatusCode;
@@ -63,7 +63,7 @@ pub(super) struct PlainPath {
 /// A command that is under way.
 struct Executing {
     execution: Execution,
-    asked: Asked,
+    asked: ResponseContext,
     _value_room: Option<Lent>,
     _under_way: UnderWay,
 }
@@ -87,7 +87,7 @@ struct LargeValue {
 struct Begun {
     reply: Reply,
     execution: Execution,
-    asked: Asked,
+    asked: ResponseContext,
 }
 
 /// When an answer is made.
@@ -99,7 +99,7 @@ struct Moment {
 /// A plain request that was understood.
 struct Taken {
     command: Command,
-    asked: Asked,
+    asked: ResponseContext,
     value_room: Option<Lent>,
     len: usize,
     /// It is not to be carried out, but to be tried again after this.
@@ -239,8 +239,8 @@ impl CheckedStream {
         if bytes.is_empty() || thread.driver().is_none() || thread.process.state() == ServingState::Starting {
             return None;
         }
-        let request = self.check.peek_plain(bytes)?;
-        let entity = api::decode_plain(&request, &thread.process.rules)?;
+        let request = self.check.peek_fast_path(bytes)?;
+        let entity = api::decode_fast_path(&request, &thread.process.rules)?;
         let refused = thread.refuses(&entity, request.body.len());
         let (value, value_room) = if entity.takes_value() && refused.is_none() {
             let room = thread.writes.lend(request.body.len() as u64)?;
@@ -249,7 +249,7 @@ impl CheckedStream {
             (Bytes::new(), None)
         };
         let (command, asked) = entity.into_command(value);
-        self.check.pass_over();
+        self.check.skip_fast_path_request();
         self.is_at_start = false;
         self.plain.requests += 1;
         self.vitals.requests.set(self.vitals.requests.get() + 1);
@@ -261,7 +261,7 @@ impl CheckedStream {
         &mut self,
         thread: &Thread,
         retry_after: Duration,
-        asked: &Asked,
+        asked: &ResponseContext,
         date: &HttpDate,
         answers: &mut Vec<u8>,
     ) {
@@ -289,7 +289,7 @@ impl CheckedStream {
         &mut self,
         thread: &Thread,
         reply: Reply,
-        asked: &Asked,
+        asked: &ResponseContext,
         goes_on: bool,
         moment: &Moment,
         answers: &mut Vec<u8>,

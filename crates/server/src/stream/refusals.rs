@@ -11,7 +11,7 @@
 //!
 //! **Caveats.** What has come already is answered: a connection that pauses holds what the library has read of it.
 
-use api::{Asked, HttpDate};
+use api::{HttpDate, ResponseContext};
 use cluster::{Failure, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -59,7 +59,13 @@ pub(super) struct Pause(Rc<Pausing>);
 
 impl Refusals {
     /// Refuses what was asked: appends the answer.
-    pub(super) fn append(&self, retry_after: Duration, asked: &Asked, date: &HttpDate, out: &mut Vec<u8>) {
+    pub(super) fn append(
+        &self,
+        retry_after: Duration,
+        asked: &ResponseContext,
+        date: &HttpDate,
+        out: &mut Vec<u8>,
+    ) {
         let mut prepared = self.prepared.borrow_mut();
         // As `Retry-After` has it, nothing less than a second tells two times apart.
         let retry_after_secs = retry_after.as_millis().div_ceil(1_000) as u64;
@@ -135,12 +141,12 @@ mod tests {
     const DATE: &HttpDate = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const LATER: &HttpDate = b"Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn asked() -> Asked {
+    fn asked() -> ResponseContext {
         let key = cluster::Key::new("k".into()).expect("a key");
         let nodes = std::num::NonZeroU8::MIN;
         let quorum = cluster::QuorumChoice::default().resolve(nodes, 1).expect("a quorum");
         let action = Action::Delete;
-        api::Entity { action, key, quorum, if_none_match: None, byte_range: None }
+        api::EntityRequest { action, key, quorum, if_none_match: None, byte_range: None }
             .into_command(bytes::Bytes::new())
             .1
     }

@@ -7,7 +7,7 @@ use crate::history::{Operation, PageCall};
 
 /// Checks a command at `now`, when its reply is due.
 pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
-    match operation.told {
+    match operation.outcome {
         Some(_) => Ok(()),
         None => Err(Violation::new("deadlines", format!("no reply by {now}: {operation:?}"))),
     }
@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn a_command_without_a_reply_is_caught() {
         assert!(check(&missing((1, 1), 0..1), Nanos(2)).is_ok());
-        assert!(check(&Operation { told: None, ..missing((1, 1), 0..1) }, Nanos(2)).is_err());
+        assert!(check(&Operation { outcome: None, ..missing((1, 1), 0..1) }, Nanos(2)).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! replaced are looked into.
 
 use super::Violation;
-use crate::history::{Issue, Operation, Told};
+use crate::history::{ClientOutcome, IssuedCells, Operation};
 use cluster::NodeIndex;
 use stdx::{CellMeta, WallTime};
 
@@ -11,12 +11,14 @@ use stdx::{CellMeta, WallTime};
 pub fn check(
     write: &Operation,
     held: &[(NodeIndex, Option<CellMeta>)],
-    issue: &Issue,
+    issued_cells: &IssuedCells,
     purged: Option<WallTime>,
 ) -> Result<(), Violation> {
-    let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
+    let Some((_, ClientOutcome::Written { version })) = write.outcome else { return Ok(()) };
     let newest = held.iter().filter_map(|(_, meta)| meta.as_ref()).map(|meta| meta.version).max();
-    if newest.is_some_and(|newest| newest >= version) || issue.may_be_purged(&write.key, version, purged) {
+    if newest.is_some_and(|newest| newest >= version)
+        || issued_cells.may_be_purged(&write.key, version, purged)
+    {
         return Ok(());
     }
     Err(Violation::new("durability", format!("replicas hold {held:?}, and this was acknowledged: {write:?}")))
@@ -24,18 +26,18 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{NOW, issue, version, write};
+    use super::super::testing::{NOW, issued_cells, version, write};
     use super::*;
 
     #[test]
     fn an_acknowledged_write_that_is_nowhere_is_caught() {
         let held = |number| [(NodeIndex(0), None), (NodeIndex(1), Some(CellMeta::value(version(number), 3)))];
         let write = write(2, (2, 3), 0..1);
-        let alive = issue(&[1, 2, 3], &[]);
+        let alive = issued_cells(&[1, 2, 3], &[]);
         assert!(check(&write, &held(1), &alive, Some(NOW)).is_err());
         assert!(check(&write, &held(2), &alive, None).is_ok());
         assert!(check(&write, &held(3), &alive, None).is_ok());
-        let deleted = issue(&[2], &[3]);
+        let deleted = issued_cells(&[2], &[3]);
         assert!(check(&write, &[], &deleted, Some(NOW)).is_ok());
         assert!(check(&write, &[], &deleted, None).is_err(), "nothing is purged in this run");
     }

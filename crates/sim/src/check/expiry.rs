@@ -1,13 +1,13 @@
 //! A value is not returned from its expiry on, by the clock of the node that answers.
 
 use super::Violation;
-use crate::history::{Issue, Operation, Told};
+use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::WallTime;
 
 /// Checks a read that was answered when the answering node's clock showed `wall`.
-pub fn check(read: &Operation, issue: &Issue, wall: WallTime) -> Result<(), Violation> {
-    let Some((_, Told::Found { version, .. })) = &read.told else { return Ok(()) };
-    match issue.get(&read.key, *version).and_then(|issued| issued.expires_at) {
+pub fn check(read: &Operation, issued_cells: &IssuedCells, wall: WallTime) -> Result<(), Violation> {
+    let Some((_, ClientOutcome::Found { version, .. })) = &read.outcome else { return Ok(()) };
+    match issued_cells.get(&read.key, *version).and_then(|issued| issued.expires_at) {
         Some(expires_at) if expires_at <= wall => {
             let detail = format!("it expired at {expires_at:?}, and was returned at {wall:?}: {read:?}");
             Err(Violation::new("expiry", detail))
@@ -24,13 +24,17 @@ mod tests {
 
     #[test]
     fn an_expired_value_is_caught() {
-        let mut issue = Issue::default();
+        let mut issued_cells = IssuedCells::default();
         let meta = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
-        issue.note(&key(), &Cell { meta, value: "1".into() }).unwrap();
-        assert!(check(&found(1, (2, 3), 0..1), &issue, NOW).is_err());
+        issued_cells.note(&key(), &Cell { meta, value: "1".into() }).unwrap();
+        assert!(check(&found(1, (2, 3), 0..1), &issued_cells, NOW).is_err());
         assert!(
-            check(&found(1, (2, 3), 0..1), &issue, NOW.saturating_sub(std::time::Duration::from_micros(1)))
-                .is_ok()
+            check(
+                &found(1, (2, 3), 0..1),
+                &issued_cells,
+                NOW.saturating_sub(std::time::Duration::from_micros(1))
+            )
+            .is_ok()
         );
     }
 }

@@ -9,7 +9,7 @@
 //! A read, or a scan, is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`,
 //! the larger `from` of the two operations. The `from` of the version itself does not count.
 
-use crate::history::{Asked, Issue, Operation, Told};
+use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
 use crate::{Nanos, Scenario};
 use cluster::{Key, Quorum};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use stdx::{Version, WallTime};
 
 /// What established a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum FactSource {
     /// An acknowledged write.
     Write,
     /// A reply to a read.
@@ -28,7 +28,7 @@ pub enum By {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// What established it.
-    pub by: By,
+    pub source: FactSource,
     /// When it was certain.
     pub since: Nanos,
     /// Which version.
@@ -41,12 +41,12 @@ pub struct Fact {
 
 /// Which facts count: those that survive the loss of a disk need a majority of the default replicas.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct SurvivalRule {
     /// In runs that lose data: holders that are needed, and of how many.
     pub survives_with: Option<(u8, u8)>,
 }
 
-impl Rule {
+impl SurvivalRule {
     /// The rule for a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         let survives_with = scenario.survives_with().map(|holders| (holders, scenario.default_from));
@@ -62,13 +62,13 @@ impl Rule {
 /// All facts of a run.
 #[derive(Debug)]
 pub struct Facts {
-    rule: Rule,
+    rule: SurvivalRule,
     by_key: BTreeMap<Key, Vec<Fact>>,
 }
 
 impl Facts {
     /// No facts yet.
-    pub const fn new(rule: Rule) -> Self {
+    pub const fn new(rule: SurvivalRule) -> Self {
         Self { rule, by_key: BTreeMap::new() }
     }
 
@@ -90,21 +90,21 @@ impl Facts {
     }
 
     /// Learns from a command that has ended. `latest_wall` is the greatest that any clock has shown.
-    pub fn learn(&mut self, operation: &Operation, issue: &Issue, latest_wall: WallTime) {
-        let Some((since, told)) = &operation.told else { return };
+    pub fn learn(&mut self, operation: &Operation, issued_cells: &IssuedCells, latest_wall: WallTime) {
+        let Some((since, outcome)) = &operation.outcome else { return };
         let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
-        let fact = match told {
-            Told::Written { version } => {
-                Some(Fact { by: By::Write, since: *since, version: *version, holders: ack, from })
+        let fact = match outcome {
+            ClientOutcome::Written { version } => {
+                Some(Fact { source: FactSource::Write, since: *since, version: *version, holders: ack, from })
             }
-            Told::Found { version, .. } => {
-                let stored_on = issue.get(&operation.key, *version).map_or(1, |issued| issued.from);
-                Some(seen(operation.quorum, *since, *version, stored_on))
+            ClientOutcome::Found { version, .. } => {
+                let stored_on = issued_cells.get(&operation.key, *version).map_or(1, |issued| issued.from);
+                Some(fact_of_read(operation.quorum, *since, *version, stored_on))
             }
-            Told::Missing if operation.asked == Asked::Get => {
-                self.seen_dead(operation, *since, issue, latest_wall)
+            ClientOutcome::Missing if operation.kind == CommandKind::Get => {
+                self.fact_of_missing(operation, *since, issued_cells, latest_wall)
             }
-            Told::Missing | Told::Failed { .. } | Told::Nothing => None,
+            ClientOutcome::Missing | ClientOutcome::Failed { .. } | ClientOutcome::NoReply => None,
         };
         if let Some(fact) = fact.filter(|fact| self.rule.survives(fact.holders, fact.from)) {
             self.by_key.entry(operation.key.clone()).or_default().push(fact);
@@ -118,26 +118,28 @@ impl Facts {
         }
     }
 
-    fn seen_dead(
+    fn fact_of_missing(
         &self,
         read: &Operation,
         since: Nanos,
-        issue: &Issue,
+        issued_cells: &IssuedCells,
         latest_wall: WallTime,
     ) -> Option<Fact> {
         let floor = self.floor(read, |_| true)?;
-        let mut dead =
-            issue.range(&read.key, floor..).filter(|(_, issued)| issued.is_dead_at(latest_wall)).peekable();
+        let mut dead = issued_cells
+            .range(&read.key, floor..)
+            .filter(|(_, issued)| issued.is_dead_at(latest_wall))
+            .peekable();
         let &(version, _) = dead.peek()?;
         let stored_on = dead.map(|(_, issued)| issued.from).min().unwrap_or(0);
-        (version > floor).then(|| seen(read.quorum, since, version, stored_on))
+        (version > floor).then(|| fact_of_read(read.quorum, since, version, stored_on))
     }
 }
 
 /// What a read has established by seeing a version that is for `stored_on` replicas.
-const fn seen(quorum: Quorum, since: Nanos, version: Version, stored_on: u8) -> Fact {
+const fn fact_of_read(quorum: Quorum, since: Nanos, version: Version, stored_on: u8) -> Fact {
     let holders = if stored_on < quorum.from() { 1 } else { quorum.ack() };
-    Fact { by: By::Read, since, version, holders, from: quorum.from() }
+    Fact { source: FactSource::Read, since, version, holders, from: quorum.from() }
 }
 
 /// The newest version that binds a read which began then, with this quorum.
@@ -149,12 +151,17 @@ fn floor<'a>(facts: impl IntoIterator<Item = &'a Fact>, began: Nanos, quorum: Qu
     facts.into_iter().filter(binds).map(|fact| fact.version).max()
 }
 
-/// Whether what a read was told is possible when nothing older than `floor` may be returned.
-pub(super) fn respects(read: &Operation, floor: Version, issue: &Issue, latest_wall: WallTime) -> bool {
-    match &read.told {
-        Some((_, Told::Found { version, .. })) => *version >= floor,
-        Some((_, Told::Missing)) => {
-            issue.range(&read.key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall))
+/// Whether what a read was outcome is possible when nothing older than `floor` may be returned.
+pub(super) fn respects(
+    read: &Operation,
+    floor: Version,
+    issued_cells: &IssuedCells,
+    latest_wall: WallTime,
+) -> bool {
+    match &read.outcome {
+        Some((_, ClientOutcome::Found { version, .. })) => *version >= floor,
+        Some((_, ClientOutcome::Missing)) => {
+            issued_cells.range(&read.key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall))
         }
         _ => true,
     }

@@ -3,7 +3,7 @@
 //! write that the replica is not to hold is not brought there any more.
 
 use super::Violation;
-use crate::history::{Issue, Operation, Told};
+use crate::history::{ClientOutcome, IssuedCells, Operation};
 use cluster::{Layout, NodeIndex};
 use stdx::{CellMeta, WallTime};
 
@@ -13,15 +13,15 @@ pub fn check(
     layout: &Layout,
     write: &Operation,
     held: &[(NodeIndex, Option<CellMeta>)],
-    issue: &Issue,
+    issued_cells: &IssuedCells,
     purged: Option<WallTime>,
 ) -> Result<(), Violation> {
-    let Some((_, Told::Written { version })) = write.told else { return Ok(()) };
-    if issue.may_be_purged(&write.key, version, purged) {
+    let Some((_, ClientOutcome::Written { version })) = write.outcome else { return Ok(()) };
+    if issued_cells.may_be_purged(&write.key, version, purged) {
         return Ok(());
     }
     let is_superseded_elsewhere = |replica| {
-        issue
+        issued_cells
             .range(&write.key, version..)
             .any(|(_, newer)| !layout.is_replica(replica, &write.key, newer.from))
     };
@@ -39,17 +39,17 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{issue, key, version, write};
+    use super::super::testing::{issued_cells, key, version, write};
     use super::*;
 
     #[test]
     fn a_replica_that_was_not_brought_its_write_is_caught() {
         let layout = Layout::new((0..3).map(|node| format!("node-{node}")).collect(), 16).unwrap();
-        let issue = issue(&[1, 2, 3], &[]);
+        let issued_cells = issued_cells(&[1, 2, 3], &[]);
         let check_last = |last: Option<u64>| {
             let metas = [Some(2), Some(2), last].map(|number| number.map(|n| CellMeta::value(version(n), 3)));
             let held: Vec<_> = layout.replicas(&key(), 3).iter().copied().zip(metas).collect();
-            check(&layout, &write(2, (2, 3), 0..1), &held, &issue, None)
+            check(&layout, &write(2, (2, 3), 0..1), &held, &issued_cells, None)
         };
         assert!(check_last(None).is_err());
         assert!(check_last(Some(1)).is_err());

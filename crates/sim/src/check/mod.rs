@@ -2,29 +2,29 @@
 //! feeds it a violation.
 
 pub mod acks;
+pub mod clock_bound;
+pub mod complete_ranges;
 pub mod convergence;
 pub mod deadlines;
+pub mod disk_recovery;
 pub mod durability;
 pub mod expiry;
 pub mod facts;
 pub mod floods;
 pub mod handed_over;
-pub mod heard_versions;
-pub mod later_writes;
 pub mod monotonic_reads;
-pub mod near_time;
+pub mod monotonic_writes;
 pub mod no_resurrection;
 pub mod nothing_stored;
+pub mod observed_clocks;
 pub mod one_reply;
 pub mod one_snapshot;
 pub mod quorum_reads;
 pub mod ranges;
 pub mod replica_sets;
-pub mod room_again;
 pub mod slow_disk;
 pub mod unique_versions;
 pub mod validity;
-pub mod whole_ranges;
 
 #[cfg(test)]
 mod testing;

@@ -3,16 +3,21 @@
 
 use super::Violation;
 use super::facts::Facts;
-use crate::history::{Issue, Operation, Told};
+use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::WallTime;
 
 /// Checks a read that has ended against the deletes established before it began.
-pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTime) -> Result<(), Violation> {
+pub fn check(
+    read: &Operation,
+    facts: &Facts,
+    issued_cells: &IssuedCells,
+    latest_wall: WallTime,
+) -> Result<(), Violation> {
     let is_dead =
-        |version| issue.get(&read.key, version).is_some_and(|issued| issued.is_dead_at(latest_wall));
+        |version| issued_cells.get(&read.key, version).is_some_and(|issued| issued.is_dead_at(latest_wall));
     let Some(dead) = facts.floor(read, |fact| is_dead(fact.version)) else { return Ok(()) };
-    match &read.told {
-        Some((_, Told::Found { version, .. })) if *version < dead => {
+    match &read.outcome {
+        Some((_, ClientOutcome::Found { version, .. })) if *version < dead => {
             let detail = format!("{dead} had deleted what this read finds: {read:?}");
             Err(Violation::new("no_resurrection", detail))
         }
@@ -22,19 +27,23 @@ pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTi
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Rule;
-    use super::super::testing::{NOW, found, issue, operation, version};
+    use super::super::facts::SurvivalRule;
+    use super::super::testing::{NOW, found, issued_cells, operation, version};
     use super::*;
-    use crate::history::Asked;
+    use crate::history::CommandKind;
 
     #[test]
     fn a_value_that_returns_after_its_delete_is_caught() {
-        let issue = issue(&[1, 3], &[2]);
-        let mut facts = Facts::new(Rule { survives_with: None });
-        let deleted = operation(Asked::Delete, (2, 3), 0..10, Told::Written { version: version(2) });
-        facts.learn(&deleted, &issue, NOW);
-        assert!(check(&found(1, (2, 3), 11..20), &facts, &issue, NOW).is_err());
-        assert!(check(&found(3, (2, 3), 11..20), &facts, &issue, NOW).is_ok(), "written again");
-        assert!(check(&found(1, (2, 3), 5..20), &facts, &issue, NOW).is_ok(), "the delete was under way");
+        let issued_cells = issued_cells(&[1, 3], &[2]);
+        let mut facts = Facts::new(SurvivalRule { survives_with: None });
+        let deleted =
+            operation(CommandKind::Delete, (2, 3), 0..10, ClientOutcome::Written { version: version(2) });
+        facts.learn(&deleted, &issued_cells, NOW);
+        assert!(check(&found(1, (2, 3), 11..20), &facts, &issued_cells, NOW).is_err());
+        assert!(check(&found(3, (2, 3), 11..20), &facts, &issued_cells, NOW).is_ok(), "written again");
+        assert!(
+            check(&found(1, (2, 3), 5..20), &facts, &issued_cells, NOW).is_ok(),
+            "the delete was under way"
+        );
     }
 }

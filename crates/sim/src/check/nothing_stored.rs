@@ -1,12 +1,12 @@
 //! A write that was refused before any copy is nowhere: its value is never read, and no replica holds it.
 
 use super::Violation;
-use crate::history::{Operation, Told};
+use crate::history::{ClientOutcome, Operation};
 
 /// Checks the write whose value was seen somewhere.
 pub fn check(writer: &Operation) -> Result<(), Violation> {
-    match &writer.told {
-        Some((_, Told::Failed { is_certain: true, .. })) => Err(Violation::new(
+    match &writer.outcome {
+        Some((_, ClientOutcome::Failed { is_not_stored: true, .. })) => Err(Violation::new(
             "nothing_stored",
             format!("it is stored, and its client was told that it is not: {writer:?}"),
         )),
@@ -18,13 +18,13 @@ pub fn check(writer: &Operation) -> Result<(), Violation> {
 mod tests {
     use super::super::testing::operation;
     use super::*;
-    use crate::history::Asked;
+    use crate::history::CommandKind;
 
     #[test]
     fn what_was_refused_and_is_seen_is_caught() {
-        let failed = |is_certain| {
-            let told = Told::Failed { is_certain, reason: "why".to_owned() };
-            operation(Asked::Put { ttl: None }, (2, 3), 0..1, told)
+        let failed = |is_not_stored| {
+            let outcome = ClientOutcome::Failed { is_not_stored, reason: "why".to_owned() };
+            operation(CommandKind::Put { ttl: None }, (2, 3), 0..1, outcome)
         };
         assert!(check(&failed(true)).is_err());
         assert!(check(&failed(false)).is_ok());

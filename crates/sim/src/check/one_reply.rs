@@ -1,7 +1,7 @@
 //! Each command gets exactly one reply, and of its kind.
 
 use super::Violation;
-use crate::history::{Asked, Operation, PageCall, Told};
+use crate::history::{ClientOutcome, CommandKind, Operation, PageCall};
 use cluster::{Reply, RequestId};
 
 /// Checks a reply that names `to`: `operation` is the command of that number that had none, if there is one.
@@ -12,9 +12,9 @@ pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violati
             format!("a reply to {to:?}, which has one or was not asked"),
         ));
     };
-    let fits = match (&operation.asked, operation.told.as_ref().map(|(_, told)| told)) {
-        (Asked::Get, Some(told)) => !matches!(told, Told::Written { .. }),
-        (_, Some(told)) => !matches!(told, Told::Found { .. } | Told::Missing),
+    let fits = match (&operation.kind, operation.outcome.as_ref().map(|(_, outcome)| outcome)) {
+        (CommandKind::Get, Some(outcome)) => !matches!(outcome, ClientOutcome::Written { .. }),
+        (_, Some(outcome)) => !matches!(outcome, ClientOutcome::Found { .. } | ClientOutcome::Missing),
         (_, None) => false,
     };
     if fits {
@@ -50,11 +50,11 @@ mod tests {
     #[test]
     fn a_second_reply_is_caught() {
         let mut history = History::default();
-        history.begin(Operation { told: None, ..missing((1, 1), 0..1) });
+        history.begin(Operation { outcome: None, ..missing((1, 1), 0..1) });
         let id = RequestId(0);
-        assert!(check(id, history.end(id, Nanos(1), Told::Missing)).is_ok());
-        assert!(check(id, history.end(id, Nanos(2), Told::Missing)).is_err());
-        assert!(check(RequestId(7), history.end(RequestId(7), Nanos(2), Told::Missing)).is_err());
+        assert!(check(id, history.end(id, Nanos(1), ClientOutcome::Missing)).is_ok());
+        assert!(check(id, history.end(id, Nanos(2), ClientOutcome::Missing)).is_err());
+        assert!(check(RequestId(7), history.end(RequestId(7), Nanos(2), ClientOutcome::Missing)).is_err());
     }
 
     #[test]
@@ -74,8 +74,10 @@ mod tests {
     #[test]
     fn a_reply_of_another_kind_is_caught() {
         let id = RequestId(0);
-        let written = write(1, (1, 1), 0..1).told.expect("told").1;
-        assert!(check(id, Some(&operation(Asked::Get, (1, 1), 0..1, written))).is_err());
-        assert!(check(id, Some(&operation(Asked::Delete, (1, 1), 0..1, Told::Missing))).is_err());
+        let written = write(1, (1, 1), 0..1).outcome.expect("outcome").1;
+        assert!(check(id, Some(&operation(CommandKind::Get, (1, 1), 0..1, written))).is_err());
+        assert!(
+            check(id, Some(&operation(CommandKind::Delete, (1, 1), 0..1, ClientOutcome::Missing))).is_err()
+        );
     }
 }

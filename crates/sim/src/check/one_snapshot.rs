@@ -11,40 +11,45 @@
 
 use super::Violation;
 use crate::Nanos;
-use crate::history::{Issue, Scanned, Stored};
+use crate::history::{DurableVersions, IssuedCells, ScanRecord};
 use cluster::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{CellKind, Version};
 
 /// Checks a scan of one node that has ended, and took less time than snapshots are kept.
-pub fn check(scanned: &Scanned, stored: &Stored, issue: &Issue) -> Result<(), Violation> {
-    let Some((first_came, _)) = scanned.came else { return Ok(()) };
-    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
-    let expires = |key| issue.range(key, ..).any(|(_, issued)| issued.expires_at.is_some());
-    let perhaps_held = |version| stored.perhaps_held(scanned.node, version);
-    let held: Vec<_> = (stored.of(scanned.node))
-        .filter(|(key, _)| scanned.went_past(key) && !expires(key))
+pub fn check(
+    record: &ScanRecord,
+    durable: &DurableVersions,
+    issued_cells: &IssuedCells,
+) -> Result<(), Violation> {
+    let Some((first_page_at, _)) = record.page_times else { return Ok(()) };
+    let seen: BTreeMap<&Key, Version> = record.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    let expires = |key| issued_cells.range(key, ..).any(|(_, issued)| issued.expires_at.is_some());
+    let possibly_held = |version| durable.possibly_held(record.node, version);
+    let held: Vec<_> = (durable.versions_at(record.node))
+        .filter(|(key, _)| record.has_passed(key) && !expires(key))
         .map(|(key, versions)| Held {
             key,
             versions,
             seen: seen.get(key).copied(),
-            perhaps_held: &perhaps_held,
+            possibly_held: &possibly_held,
         })
         .collect();
     // Between two of these nothing changes.
     let changes = held.iter().flat_map(|held| held.versions).map(|(since, _)| *since);
     let mut moments: BTreeSet<Nanos> =
-        changes.filter(|since| (scanned.began..=first_came).contains(since)).collect();
-    moments.insert(scanned.began);
-    let shows = |at: &Nanos| held.iter().all(|held| held.may_show(*at, issue));
+        changes.filter(|since| (record.began..=first_page_at).contains(since)).collect();
+    moments.insert(record.began);
+    let shows = |at: &Nanos| held.iter().all(|held| held.may_show(*at, issued_cells));
     if moments.iter().any(shows) {
         return Ok(());
     }
-    let began = scanned.began;
-    let odd = held.iter().find(|held| !held.may_show(began, issue)).expect("else the begin is a moment");
+    let began = record.began;
+    let odd =
+        held.iter().find(|held| !held.may_show(began, issued_cells)).expect("else the begin is a moment");
     let detail = format!(
-        "{:?} shows no one moment from {began} to {first_came}; at first not that of {:?} in {:?}, which was seen in {:?}",
-        scanned.id, odd.key, odd.versions, odd.seen
+        "{:?} shows no one moment from {began} to {first_page_at}; at first not that of {:?} in {:?}, which was seen in {:?}",
+        record.id, odd.key, odd.versions, odd.seen
     );
     Err(Violation::new("one_snapshot", detail))
 }
@@ -57,24 +62,25 @@ struct Held<'a> {
     /// What the scan saw of it.
     seen: Option<Version>,
     /// Whether the node may have held a version before it said so.
-    perhaps_held: &'a dyn Fn(Version) -> bool,
+    possibly_held: &'a dyn Fn(Version) -> bool,
 }
 
 impl Held<'_> {
     /// Whether what was seen of the key may be what the node held at `at`.
-    fn may_show(&self, at: Nanos, issue: &Issue) -> bool {
+    fn may_show(&self, at: Nanos, issued_cells: &IssuedCells) -> bool {
         let passed = self.versions.partition_point(|(since, _)| *since <= at);
         let newest = self.versions[..passed].last().map(|(_, version)| *version);
         let came_later = |version| {
-            !(self.perhaps_held)(version)
+            !(self.possibly_held)(version)
                 && self.versions[passed..].iter().any(|(_, later)| *later == version)
         };
         match (self.seen, newest) {
             (Some(seen), newest) => newest <= Some(seen) && !came_later(seen),
             (None, None) => true,
             (None, Some(newest)) => {
-                let mut dead =
-                    issue.range(self.key, newest..).filter(|(_, cell)| cell.kind == CellKind::Tombstone);
+                let mut dead = issued_cells
+                    .range(self.key, newest..)
+                    .filter(|(_, cell)| cell.kind == CellKind::Tombstone);
                 dead.any(|(version, _)| !came_later(version))
             }
         }
@@ -85,7 +91,7 @@ impl Held<'_> {
 mod tests {
     use super::super::testing::{NOW, version};
     use super::*;
-    use crate::history::{ScanEnd, Seen};
+    use crate::history::{ScanEnd, SeenEntry};
     use bytes::Bytes;
     use cluster::{KeyRange, NodeIndex, Scan, ScanId, ScanScope};
     use stdx::Cell;
@@ -95,13 +101,13 @@ mod tests {
     }
 
     /// From 10 to 20 a scan had its first page, in which it saw these versions.
-    fn scanned(seen: &[(&'static str, u64)]) -> Scanned {
-        let see = |&(name, number): &(&'static str, u64)| Seen {
+    fn record(seen: &[(&'static str, u64)]) -> ScanRecord {
+        let see = |&(name, number): &(&'static str, u64)| SeenEntry {
             key: key(name),
             version: version(number),
             value: Bytes::new(),
         };
-        Scanned {
+        ScanRecord {
             id: ScanId(0),
             node: NodeIndex(0),
             scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
@@ -109,7 +115,7 @@ mod tests {
             least_wall: NOW,
             greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
-            came: Some((Nanos(20), Nanos(30))),
+            page_times: Some((Nanos(20), Nanos(30))),
             lost_snapshot: false,
             ended: Some((Nanos(30), ScanEnd::Complete)),
         }
@@ -117,15 +123,15 @@ mod tests {
 
     /// From 10 to 20 a scan had its first page; before and after, "a" and "b" changed, and "c" was deleted.
     fn holds(seen: &[(&'static str, u64)]) -> bool {
-        let mut stored = Stored::default();
-        let mut issue = Issue::default();
+        let mut durable = DurableVersions::default();
+        let mut issued_cells = IssuedCells::default();
         for (name, at, number) in [("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("a", 12, 4), ("b", 14, 5)] {
-            stored.note(NodeIndex(0), key(name), Nanos(at), version(number));
-            issue.note(&key(name), &Cell::value(version(number), 3, Bytes::new())).unwrap();
+            durable.note(NodeIndex(0), key(name), Nanos(at), version(number));
+            issued_cells.note(&key(name), &Cell::value(version(number), 3, Bytes::new())).unwrap();
         }
-        stored.note(NodeIndex(0), key("c"), Nanos(16), version(6));
-        issue.note(&key("c"), &Cell::tombstone(version(6), 3)).unwrap();
-        check(&scanned(seen), &stored, &issue).is_ok()
+        durable.note(NodeIndex(0), key("c"), Nanos(16), version(6));
+        issued_cells.note(&key("c"), &Cell::tombstone(version(6), 3)).unwrap();
+        check(&record(seen), &durable, &issued_cells).is_ok()
     }
 
     #[test]
@@ -145,20 +151,20 @@ mod tests {
 
     #[test]
     fn a_directory_that_was_changed_may_hold_what_a_repair_writes_again_later() {
-        let is_seen = |lose: fn(&mut Stored, NodeIndex)| {
-            let mut stored = Stored::default();
-            let mut issue = Issue::default();
-            issue.note(&key("a"), &Cell::value(version(1), 3, Bytes::new())).unwrap();
-            stored.note(NodeIndex(0), key("a"), Nanos(1), version(1));
-            lose(&mut stored, NodeIndex(0));
-            stored.note(NodeIndex(0), key("a"), Nanos(25), version(1));
-            check(&scanned(&[("a", 1)]), &stored, &issue).is_ok()
+        let is_seen = |lose: fn(&mut DurableVersions, NodeIndex)| {
+            let mut durable = DurableVersions::default();
+            let mut issued_cells = IssuedCells::default();
+            issued_cells.note(&key("a"), &Cell::value(version(1), 3, Bytes::new())).unwrap();
+            durable.note(NodeIndex(0), key("a"), Nanos(1), version(1));
+            lose(&mut durable, NodeIndex(0));
+            durable.note(NodeIndex(0), key("a"), Nanos(25), version(1));
+            check(&record(&[("a", 1)]), &durable, &issued_cells).is_ok()
         };
-        assert!(is_seen(Stored::lose_some));
-        assert!(!is_seen(Stored::lose_all), "an empty directory holds nothing");
-        let restored_after_empty = |stored: &mut Stored, node| {
-            stored.lose_all(node);
-            stored.lose_some(node);
+        assert!(is_seen(DurableVersions::lose_some));
+        assert!(!is_seen(DurableVersions::lose_all), "an empty directory holds nothing");
+        let restored_after_empty = |durable: &mut DurableVersions, node| {
+            durable.lose_all(node);
+            durable.lose_some(node);
         };
         assert!(is_seen(restored_after_empty), "the backup is older than the empty directory");
     }

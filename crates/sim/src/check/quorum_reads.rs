@@ -2,14 +2,19 @@
 //! something newer; nothing, only if something newer, or that itself, is dead.
 
 use super::Violation;
-use super::facts::{By, Facts, respects};
-use crate::history::{Issue, Operation};
+use super::facts::{FactSource, Facts, respects};
+use crate::history::{IssuedCells, Operation};
 use stdx::WallTime;
 
 /// Checks a read that has ended against the writes acknowledged before it began.
-pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTime) -> Result<(), Violation> {
-    let Some(floor) = facts.floor(read, |fact| fact.by == By::Write) else { return Ok(()) };
-    if respects(read, floor, issue, latest_wall) {
+pub fn check(
+    read: &Operation,
+    facts: &Facts,
+    issued_cells: &IssuedCells,
+    latest_wall: WallTime,
+) -> Result<(), Violation> {
+    let Some(floor) = facts.floor(read, |fact| fact.source == FactSource::Write) else { return Ok(()) };
+    if respects(read, floor, issued_cells, latest_wall) {
         return Ok(());
     }
     let detail =
@@ -19,21 +24,21 @@ pub fn check(read: &Operation, facts: &Facts, issue: &Issue, latest_wall: WallTi
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Rule;
-    use super::super::testing::{NOW, found, issue, missing, write};
+    use super::super::facts::SurvivalRule;
+    use super::super::testing::{NOW, found, issued_cells, missing, write};
     use super::*;
 
-    fn after(write: &Operation, issue: &Issue) -> Facts {
-        let mut facts = Facts::new(Rule { survives_with: None });
-        facts.learn(write, issue, NOW);
+    fn after(write: &Operation, issued_cells: &IssuedCells) -> Facts {
+        let mut facts = Facts::new(SurvivalRule { survives_with: None });
+        facts.learn(write, issued_cells, NOW);
         facts
     }
 
     #[test]
     fn a_read_that_misses_an_acknowledged_write_is_caught() {
-        let issue = issue(&[1, 2], &[]);
-        let facts = after(&write(2, (2, 3), 0..10), &issue);
-        let check = |read: &Operation| check(read, &facts, &issue, NOW);
+        let issued_cells = issued_cells(&[1, 2], &[]);
+        let facts = after(&write(2, (2, 3), 0..10), &issued_cells);
+        let check = |read: &Operation| check(read, &facts, &issued_cells, NOW);
         assert!(check(&found(1, (2, 3), 11..20)).is_err());
         assert!(check(&missing((2, 3), 11..20)).is_err());
         assert!(check(&found(2, (2, 3), 11..20)).is_ok());
@@ -41,9 +46,9 @@ mod tests {
 
     #[test]
     fn a_read_that_overlaps_with_nothing_or_in_time_is_free() {
-        let issue = issue(&[1, 2], &[]);
-        let facts = after(&write(2, (2, 3), 0..10), &issue);
-        let check = |read: &Operation| check(read, &facts, &issue, NOW);
+        let issued_cells = issued_cells(&[1, 2], &[]);
+        let facts = after(&write(2, (2, 3), 0..10), &issued_cells);
+        let check = |read: &Operation| check(read, &facts, &issued_cells, NOW);
         assert!(check(&found(1, (1, 3), 11..20)).is_ok(), "1 + 2 replicas of 3 need not overlap");
         assert!(check(&found(1, (2, 5), 11..20)).is_ok(), "2 + 2 replicas of 5 need not overlap");
         assert!(check(&found(1, (2, 3), 9..20)).is_ok(), "it began before the write was acknowledged");
@@ -51,11 +56,11 @@ mod tests {
 
     #[test]
     fn nothing_is_explained_by_a_newer_delete_only() {
-        let older = issue(&[2], &[1]);
+        let older = issued_cells(&[2], &[1]);
         assert!(
             check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &older), &older, NOW).is_err()
         );
-        let newer = issue(&[2], &[3]);
+        let newer = issued_cells(&[2], &[3]);
         assert!(
             check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &newer), &newer, NOW).is_ok()
         );

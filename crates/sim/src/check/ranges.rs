@@ -10,68 +10,68 @@
 //! for one of a node, what the node has made durable.
 
 use super::Violation;
-use crate::history::{Issue, Issued, Scanned, Seen};
+use crate::history::{IssuedCell, IssuedCells, ScanRecord, SeenEntry};
 use cluster::Key;
 use std::collections::BTreeMap;
 use stdx::{CellKind, Version, WallTime};
 
 /// Checks a scan that has ended. `latest_wall` is the greatest that any clock has shown.
 pub fn check(
-    scanned: &Scanned,
+    record: &ScanRecord,
     floors: &BTreeMap<Key, Version>,
-    issue: &Issue,
+    issued_cells: &IssuedCells,
     latest_wall: WallTime,
 ) -> Result<(), Violation> {
-    check_form(scanned)?;
-    for seen in &scanned.seen {
-        check_entry(scanned, seen, issue)?;
+    check_form(record)?;
+    for seen in &record.seen {
+        check_entry(record, seen, issued_cells)?;
     }
-    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
-    for (key, floor) in floors.iter().filter(|(key, _)| scanned.went_past(key)) {
+    let seen: BTreeMap<&Key, Version> = record.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    for (key, floor) in floors.iter().filter(|(key, _)| record.has_passed(key)) {
         let is_respected = match seen.get(key) {
             Some(version) => version >= floor,
-            None => issue.range(key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall)),
+            None => issued_cells.range(key, floor..).any(|(_, issued)| issued.is_dead_at(latest_wall)),
         };
         if !is_respected {
             let found = seen.get(key);
             let detail = format!("{floor} of {key:?} was there before, and {found:?} was found");
-            return Err(violation(scanned, &detail));
+            return Err(violation(record, &detail));
         }
     }
     Ok(())
 }
 
-fn check_form(scanned: &Scanned) -> Result<(), Violation> {
-    let keys: Vec<&Key> = scanned.seen.iter().map(|seen| &seen.key).collect();
+fn check_form(record: &ScanRecord) -> Result<(), Violation> {
+    let keys: Vec<&Key> = record.seen.iter().map(|seen| &seen.key).collect();
     if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
-        return Err(violation(scanned, &format!("{:?} is followed by {:?}", pair[0], pair[1])));
+        return Err(violation(record, &format!("{:?} is followed by {:?}", pair[0], pair[1])));
     }
-    if let Some(key) = keys.iter().find(|key| !scanned.scan.range.contains(key.as_bytes())) {
-        return Err(violation(scanned, &format!("{key:?} is not in the range")));
+    if let Some(key) = keys.iter().find(|key| !record.scan.range.contains(key.as_bytes())) {
+        return Err(violation(record, &format!("{key:?} is not in the range")));
     }
-    if scanned.scan.limit.is_some_and(|limit| keys.len() as u64 > limit) {
-        return Err(violation(scanned, "these are more than were wanted"));
+    if record.scan.limit.is_some_and(|limit| keys.len() as u64 > limit) {
+        return Err(violation(record, "these are more than were wanted"));
     }
     Ok(())
 }
 
-fn check_entry(scanned: &Scanned, seen: &Seen, issue: &Issue) -> Result<(), Violation> {
-    let Seen { key, version, value } = seen;
-    let is_written = |issued: &Issued| issued.kind == CellKind::Value && issued.value == *value;
-    let Some(issued) = issue.get(key, *version).filter(|issued| is_written(issued)) else {
-        return Err(violation(scanned, &format!("nobody wrote this: {seen:?}")));
+fn check_entry(record: &ScanRecord, seen: &SeenEntry, issued_cells: &IssuedCells) -> Result<(), Violation> {
+    let SeenEntry { key, version, value } = seen;
+    let is_written = |issued: &IssuedCell| issued.kind == CellKind::Value && issued.value == *value;
+    let Some(issued) = issued_cells.get(key, *version).filter(|issued| is_written(issued)) else {
+        return Err(violation(record, &format!("nobody wrote this: {seen:?}")));
     };
     match issued.expires_at {
-        Some(expires_at) if expires_at <= scanned.least_wall => {
-            let wall = scanned.least_wall;
-            Err(violation(scanned, &format!("{seen:?} expired at {expires_at:?}, and it was {wall:?}")))
+        Some(expires_at) if expires_at <= record.least_wall => {
+            let wall = record.least_wall;
+            Err(violation(record, &format!("{seen:?} expired at {expires_at:?}, and it was {wall:?}")))
         }
         _ => Ok(()),
     }
 }
 
-fn violation(scanned: &Scanned, detail: &str) -> Violation {
-    let Scanned { id, node, scan, began, seen, ended, .. } = scanned;
+fn violation(record: &ScanRecord, detail: &str) -> Violation {
+    let ScanRecord { id, node, scan, began, seen, ended, .. } = record;
     let detail = format!(
         "{detail}: {id:?} of {node:?} for {scan:?}, begun at {began}, {} entries, ended {ended:?}",
         seen.len()
@@ -97,27 +97,27 @@ mod tests {
     type Entries<'a> = &'a [(&'static str, u64)];
 
     /// What clients wrote: of each key some values; and tombstones.
-    fn issue(values: Entries<'_>, tombstones: Entries<'_>) -> Issue {
-        let mut issue = Issue::default();
+    fn issued_cells(values: Entries<'_>, tombstones: Entries<'_>) -> IssuedCells {
+        let mut issued_cells = IssuedCells::default();
         for (name, number) in values {
             let value = Cell::value(version(*number), 3, Bytes::from(number.to_string()));
-            issue.note(&key(name), &value).unwrap();
+            issued_cells.note(&key(name), &value).unwrap();
         }
         for (name, number) in tombstones {
-            issue.note(&key(name), &Cell::tombstone(version(*number), 3)).unwrap();
+            issued_cells.note(&key(name), &Cell::tombstone(version(*number), 3)).unwrap();
         }
-        issue
+        issued_cells
     }
 
     /// A scan of the keys up to "x" that saw this.
-    fn scanned(seen: Entries<'_>, ended: ScanEnd) -> Scanned {
+    fn record(seen: Entries<'_>, ended: ScanEnd) -> ScanRecord {
         let range = KeyRange { from: None, to: Some(Cut::Before(key("x"))) };
-        let see = |&(name, number): &(&'static str, u64)| Seen {
+        let see = |&(name, number): &(&'static str, u64)| SeenEntry {
             key: key(name),
             version: version(number),
             value: Bytes::from(number.to_string()),
         };
-        Scanned {
+        ScanRecord {
             id: ScanId(0),
             node: NodeIndex(0),
             scan: Scan { range, limit: None, scope: ScanScope::Node },
@@ -125,7 +125,7 @@ mod tests {
             least_wall: NOW,
             greatest_wall: NOW,
             seen: seen.iter().map(see).collect(),
-            came: None,
+            page_times: None,
             lost_snapshot: false,
             ended: Some((Nanos(9), ended)),
         }
@@ -136,18 +136,18 @@ mod tests {
     }
 
     fn left() -> ScanEnd {
-        ScanEnd::Left
+        ScanEnd::ClosedByClient
     }
 
     const WRITTEN: Entries<'_> = &[("a", 1), ("b", 2), ("b", 6), ("c", 3), ("z", 4)];
 
-    fn holds(scanned: &Scanned, established: Entries<'_>, deleted: Entries<'_>) -> bool {
-        check(scanned, &floors(established), &issue(WRITTEN, deleted), NOW).is_ok()
+    fn holds(record: &ScanRecord, established: Entries<'_>, deleted: Entries<'_>) -> bool {
+        check(record, &floors(established), &issued_cells(WRITTEN, deleted), NOW).is_ok()
     }
 
     #[test]
     fn keys_out_of_order_twice_or_out_of_the_range_are_caught() {
-        let holds = |seen| holds(&scanned(seen, ScanEnd::Complete), &[], &[]);
+        let holds = |seen| holds(&record(seen, ScanEnd::Complete), &[], &[]);
         assert!(holds(&[("a", 1), ("b", 2), ("c", 3)]));
         assert!(!holds(&[("b", 2), ("a", 1)]));
         assert!(!holds(&[("b", 2), ("b", 6)]));
@@ -156,16 +156,16 @@ mod tests {
 
     #[test]
     fn more_entries_than_were_wanted_are_caught() {
-        let mut scanned = scanned(&[("a", 1), ("b", 2)], ScanEnd::Complete);
-        scanned.scan.limit = Some(2);
-        assert!(holds(&scanned, &[], &[]));
-        scanned.scan.limit = Some(1);
-        assert!(!holds(&scanned, &[], &[]));
+        let mut record = record(&[("a", 1), ("b", 2)], ScanEnd::Complete);
+        record.scan.limit = Some(2);
+        assert!(holds(&record, &[], &[]));
+        record.scan.limit = Some(1);
+        assert!(!holds(&record, &[], &[]));
     }
 
     #[test]
     fn what_nobody_wrote_is_caught() {
-        let holds = |seen, deleted| holds(&scanned(seen, ScanEnd::Complete), &[], deleted);
+        let holds = |seen, deleted| holds(&record(seen, ScanEnd::Complete), &[], deleted);
         assert!(!holds(&[("a", 8)], &[]));
         assert!(!holds(&[("a", 2)], &[]), "that is the version of another key");
         assert!(!holds(&[("a", 8)], &[("a", 8)]), "a delete is no entry");
@@ -174,17 +174,17 @@ mod tests {
     #[test]
     fn what_had_expired_is_caught() {
         let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
-        let mut issue = Issue::default();
-        issue.note(&key("a"), &Cell { meta: expires, value: Bytes::from_static(b"1") }).unwrap();
-        let mut scanned = scanned(&[("a", 1)], ScanEnd::Complete);
-        assert!(check(&scanned, &floors(&[]), &issue, NOW).is_err());
-        scanned.least_wall = NOW.saturating_sub(std::time::Duration::from_micros(1));
-        assert!(check(&scanned, &floors(&[]), &issue, NOW).is_ok());
+        let mut issued_cells = IssuedCells::default();
+        issued_cells.note(&key("a"), &Cell { meta: expires, value: Bytes::from_static(b"1") }).unwrap();
+        let mut record = record(&[("a", 1)], ScanEnd::Complete);
+        assert!(check(&record, &floors(&[]), &issued_cells, NOW).is_err());
+        record.least_wall = NOW.saturating_sub(std::time::Duration::from_micros(1));
+        assert!(check(&record, &floors(&[]), &issued_cells, NOW).is_ok());
     }
 
     #[test]
     fn a_key_that_is_left_out_and_an_older_entry_are_caught() {
-        let holds = |seen| holds(&scanned(seen, ScanEnd::Complete), &[("a", 1), ("b", 6), ("z", 4)], &[]);
+        let holds = |seen| holds(&record(seen, ScanEnd::Complete), &[("a", 1), ("b", 6), ("z", 4)], &[]);
         assert!(holds(&[("a", 1), ("b", 6)]));
         assert!(!holds(&[("a", 1), ("b", 2)]));
         assert!(!holds(&[("a", 1)]));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_delete_explains_what_is_older_and_what_it_hides_is_caught() {
-        let complete = |seen| scanned(seen, ScanEnd::Complete);
+        let complete = |seen| record(seen, ScanEnd::Complete);
         assert!(holds(&complete(&[]), &[("a", 1)], &[("a", 7)]));
         assert!(!holds(&complete(&[]), &[("b", 6)], &[("b", 5)]), "the delete is older");
         assert!(!holds(&complete(&[("b", 2)]), &[("b", 5)], &[("b", 5)]), "it was deleted");
@@ -203,19 +203,19 @@ mod tests {
     #[test]
     fn a_scan_that_broke_off_is_checked_up_to_its_last_entry() {
         let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
-        assert!(holds(&scanned(&[], left()), established, &[]));
-        assert!(holds(&scanned(&[("a", 1)], left()), established, &[]));
-        assert!(!holds(&scanned(&[("b", 2)], left()), established, &[]));
-        assert!(!holds(&scanned(&[("c", 3)], ScanEnd::Lost), established, &[]));
+        assert!(holds(&record(&[], left()), established, &[]));
+        assert!(holds(&record(&[("a", 1)], left()), established, &[]));
+        assert!(!holds(&record(&[("b", 2)], left()), established, &[]));
+        assert!(!holds(&record(&[("c", 3)], ScanEnd::ProcessEnded), established, &[]));
     }
 
     #[test]
     fn a_scan_with_all_that_were_wanted_is_checked_up_to_its_last_entry() {
         let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
         let limited = |seen| {
-            let mut scanned = scanned(seen, ScanEnd::Complete);
-            scanned.scan.limit = Some(2);
-            scanned
+            let mut record = record(seen, ScanEnd::Complete);
+            record.scan.limit = Some(2);
+            record
         };
         assert!(holds(&limited(&[("a", 1), ("b", 2)]), established, &[]));
         assert!(!holds(&limited(&[("a", 1), ("c", 3)]), established, &[]));

@@ -2,20 +2,20 @@
 //! repair brings a newer cell to a replica that answered with an older one.
 
 use super::Violation;
-use crate::history::Issue;
+use crate::history::IssuedCells;
 use cluster::{Key, Layout, NodeIndex};
 use stdx::CellMeta;
 
 /// Checks that `node` may be asked to store a cell of this kind.
 pub fn check(
     layout: &Layout,
-    issue: &Issue,
+    issued_cells: &IssuedCells,
     node: NodeIndex,
     key: &Key,
     meta: &CellMeta,
 ) -> Result<(), Violation> {
     let held_older =
-        || issue.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
+        || issued_cells.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
     if layout.is_replica(node, key, meta.from) || held_older() {
         return Ok(());
     }
@@ -34,15 +34,15 @@ mod tests {
     fn a_copy_too_many_is_caught() {
         let nodes = (0..3).map(|node| format!("node-{node}")).collect();
         let layout = Layout::new(nodes, 16).unwrap();
-        let mut issue = Issue::default();
+        let mut issued_cells = IssuedCells::default();
         let one_copy = Cell::value(version(2), 1, "a".into());
-        issue.note(&key(), &one_copy).unwrap();
+        issued_cells.note(&key(), &one_copy).unwrap();
         let second = layout.replicas(&key(), 2)[1];
-        let check = |issue: &Issue| check(&layout, issue, second, &key(), &one_copy.meta);
-        assert!(check(&issue).is_err());
-        issue.note(&key(), &Cell::value(version(3), 2, "newer".into())).unwrap();
-        assert!(check(&issue).is_err());
-        issue.note(&key(), &Cell::value(version(1), 2, "older".into())).unwrap();
-        assert!(check(&issue).is_ok());
+        let check = |issued_cells: &IssuedCells| check(&layout, issued_cells, second, &key(), &one_copy.meta);
+        assert!(check(&issued_cells).is_err());
+        issued_cells.note(&key(), &Cell::value(version(3), 2, "newer".into())).unwrap();
+        assert!(check(&issued_cells).is_err());
+        issued_cells.note(&key(), &Cell::value(version(1), 2, "older".into())).unwrap();
+        assert!(check(&issued_cells).is_ok());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Violation;
 use crate::Nanos;
-use crate::history::{Asked, Operation, Told};
+use crate::history::{ClientOutcome, CommandKind, Operation};
 use cluster::NodeIndex;
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub struct SlowDisk {
 
 /// Checks a write that was answered, in a run in which disks are slow one at a time and nothing else goes wrong.
 pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
-    let Some((at, told)) = &write.told else { return Ok(()) };
+    let Some((at, outcome)) = &write.outcome else { return Ok(()) };
     let has_slow_disk =
         |disk: &SlowDisk| disk.node == write.node && disk.from <= *at && write.began <= disk.until;
-    let is_in_time = matches!(told, Told::Written { .. }) && *at - write.began <= WITHIN;
-    if write.asked == Asked::Get || is_in_time || slow.iter().any(has_slow_disk) {
+    let is_in_time = matches!(outcome, ClientOutcome::Written { .. }) && *at - write.began <= WITHIN;
+    if write.kind == CommandKind::Get || is_in_time || slow.iter().any(has_slow_disk) {
         return Ok(());
     }
     Err(Violation::new("slow_disk", format!("it noticed a slow disk of another node: {write:?}")))
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_or_waits_for_the_disk_of_another_is_caught() {
-        let failed = Told::Failed { is_certain: false, reason: "late".to_owned() };
-        let failed = Operation { told: Some((Nanos(9), failed)), ..write(1, (2, 3), 5..9) };
+        let failed = ClientOutcome::Failed { is_not_stored: false, reason: "late".to_owned() };
+        let failed = Operation { outcome: Some((Nanos(9), failed)), ..write(1, (2, 3), 5..9) };
         let late = write(1, (2, 3), 5..5 + LONG);
         for bad in [failed, late] {
             assert!(check(&bad, &[slow(1, 0..LONG)]).is_err());

@@ -1,7 +1,7 @@
 //! Small histories for the tests of the checkers.
 
 use crate::Nanos;
-use crate::history::{Asked, Issue, Operation, Told};
+use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
 use bytes::Bytes;
 use cluster::{Key, NodeIndex, Quorum, QuorumChoice, RequestId};
 use std::num::NonZeroU8;
@@ -23,39 +23,44 @@ pub(crate) fn quorum(ack: u32, from: u32) -> Quorum {
 }
 
 /// Values with these versions were issued, and tombstones with those.
-pub(crate) fn issue(values: &[u64], tombstones: &[u64]) -> Issue {
-    let mut issue = Issue::default();
+pub(crate) fn issued_cells(values: &[u64], tombstones: &[u64]) -> IssuedCells {
+    let mut issued_cells = IssuedCells::default();
     for &number in values {
         let value = Bytes::from(number.to_string());
-        issue.note(&key(), &Cell::value(version(number), 3, value)).expect("a new version");
+        issued_cells.note(&key(), &Cell::value(version(number), 3, value)).expect("a new version");
     }
     for &number in tombstones {
-        issue.note(&key(), &Cell::tombstone(version(number), 3)).expect("a new version");
+        issued_cells.note(&key(), &Cell::tombstone(version(number), 3)).expect("a new version");
     }
-    issue
+    issued_cells
 }
 
-pub(crate) fn operation(asked: Asked, acks: (u32, u32), when: std::ops::Range<u64>, told: Told) -> Operation {
+pub(crate) fn operation(
+    kind: CommandKind,
+    acks: (u32, u32),
+    when: std::ops::Range<u64>,
+    outcome: ClientOutcome,
+) -> Operation {
     Operation {
         id: RequestId(0),
         node: NodeIndex(0),
-        asked,
+        kind,
         key: key(),
         quorum: quorum(acks.0, acks.1),
         began: Nanos(when.start),
-        told: Some((Nanos(when.end), told)),
+        outcome: Some((Nanos(when.end), outcome)),
     }
 }
 
 pub(crate) fn write(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
-    operation(Asked::Put { ttl: None }, acks, when, Told::Written { version: version(number) })
+    operation(CommandKind::Put { ttl: None }, acks, when, ClientOutcome::Written { version: version(number) })
 }
 
 pub(crate) fn found(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
     let value = Bytes::from(number.to_string());
-    operation(Asked::Get, acks, when, Told::Found { version: version(number), value })
+    operation(CommandKind::Get, acks, when, ClientOutcome::Found { version: version(number), value })
 }
 
 pub(crate) fn missing(acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
-    operation(Asked::Get, acks, when, Told::Missing)
+    operation(CommandKind::Get, acks, when, ClientOutcome::Missing)
 }

@@ -1,14 +1,14 @@
-//! No version is issued twice, by whatever threads and lives of a node.
+//! No version is issued twice, by whatever threads and generation of a node.
 
 use super::Violation;
-use crate::history::Issue;
+use crate::history::IssuedCells;
 use cluster::Key;
 use stdx::Cell;
 
 /// Takes note of a cell that a coordinator issues, and checks that its version is new or still that cell's. Returns
 /// whether it is new.
-pub fn check(issue: &mut Issue, key: &Key, cell: &Cell) -> Result<bool, Violation> {
-    issue.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
+pub fn check(issued_cells: &mut IssuedCells, key: &Key, cell: &Cell) -> Result<bool, Violation> {
+    issued_cells.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
 }
 
 #[cfg(test)]
@@ -19,32 +19,32 @@ mod tests {
 
     #[test]
     fn a_version_of_two_cells_is_caught() {
-        let mut issue = Issue::default();
+        let mut issued_cells = IssuedCells::default();
         let value = |bytes: &'static str| Cell::value(version(1), 3, bytes.into());
-        assert!(check(&mut issue, &key(), &value("a")).is_ok());
-        assert!(check(&mut issue, &key(), &value("a")).is_ok(), "sent twice");
-        assert!(check(&mut issue, &key(), &value("b")).is_err());
-        assert!(check(&mut issue, &key(), &Cell::tombstone(version(1), 3)).is_err());
-        assert!(check(&mut issue, &Key::new("other".into()).unwrap(), &value("a")).is_err());
+        assert!(check(&mut issued_cells, &key(), &value("a")).is_ok());
+        assert!(check(&mut issued_cells, &key(), &value("a")).is_ok(), "sent twice");
+        assert!(check(&mut issued_cells, &key(), &value("b")).is_err());
+        assert!(check(&mut issued_cells, &key(), &Cell::tombstone(version(1), 3)).is_err());
+        assert!(check(&mut issued_cells, &Key::new("other".into()).unwrap(), &value("a")).is_err());
     }
 
     #[test]
     fn a_cell_that_takes_over_the_from_of_an_older_version_is_the_same_cell() {
-        let mut issue = Issue::default();
+        let mut issued_cells = IssuedCells::default();
         let of = |from| Cell::value(version(2), from, "a".into());
-        check(&mut issue, &key(), &of(1)).unwrap();
-        assert!(check(&mut issue, &key(), &of(3)).is_err(), "no older version is for three");
-        check(&mut issue, &key(), &Cell::value(version(1), 3, "older".into())).unwrap();
-        assert!(check(&mut issue, &key(), &of(3)).is_ok());
-        assert!(check(&mut issue, &key(), &of(4)).is_err());
+        check(&mut issued_cells, &key(), &of(1)).unwrap();
+        assert!(check(&mut issued_cells, &key(), &of(3)).is_err(), "no older version is for three");
+        check(&mut issued_cells, &key(), &Cell::value(version(1), 3, "older".into())).unwrap();
+        assert!(check(&mut issued_cells, &key(), &of(3)).is_ok());
+        assert!(check(&mut issued_cells, &key(), &of(4)).is_err());
     }
 
     #[test]
     fn what_compaction_makes_of_an_expired_value_is_the_same_cell() {
-        let mut issue = Issue::default();
+        let mut issued_cells = IssuedCells::default();
         let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
-        check(&mut issue, &key(), &Cell { meta: expires, value: "a".into() }).unwrap();
+        check(&mut issued_cells, &key(), &Cell { meta: expires, value: "a".into() }).unwrap();
         let buried = CellMeta { kind: stdx::CellKind::Tombstone, ..expires };
-        assert!(check(&mut issue, &key(), &Cell { meta: buried, value: "".into() }).is_ok());
+        assert!(check(&mut issued_cells, &key(), &Cell { meta: buried, value: "".into() }).is_ok());
     }
 }

@@ -1,13 +1,13 @@
 //! A read returns only what a client wrote, under the key and the version it was written with.
 
 use super::Violation;
-use crate::history::{Issue, Operation, Told};
+use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::CellKind;
 
 /// Checks a read that has ended.
-pub fn check(read: &Operation, issue: &Issue) -> Result<(), Violation> {
-    let Some((_, Told::Found { version, value })) = &read.told else { return Ok(()) };
-    match issue.get(&read.key, *version) {
+pub fn check(read: &Operation, issued_cells: &IssuedCells) -> Result<(), Violation> {
+    let Some((_, ClientOutcome::Found { version, value })) = &read.outcome else { return Ok(()) };
+    match issued_cells.get(&read.key, *version) {
         Some(issued) if issued.kind == CellKind::Value && issued.value == value => Ok(()),
         Some(issued) => {
             let issued_as = format!("{:?} of {} bytes", issued.kind, issued.value.len());
@@ -19,16 +19,16 @@ pub fn check(read: &Operation, issue: &Issue) -> Result<(), Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{found, issue, operation, version};
+    use super::super::testing::{found, issued_cells, operation, version};
     use super::*;
-    use crate::history::Asked;
+    use crate::history::CommandKind;
 
     #[test]
     fn what_nobody_wrote_is_caught() {
-        assert!(check(&found(1, (2, 3), 0..1), &issue(&[1], &[])).is_ok());
-        assert!(check(&found(2, (2, 3), 0..1), &issue(&[1], &[])).is_err());
-        assert!(check(&found(2, (2, 3), 0..1), &issue(&[1], &[2])).is_err(), "a delete has no value");
-        let other = Told::Found { version: version(1), value: "other".into() };
-        assert!(check(&operation(Asked::Get, (2, 3), 0..1, other), &issue(&[1], &[])).is_err());
+        assert!(check(&found(1, (2, 3), 0..1), &issued_cells(&[1], &[])).is_ok());
+        assert!(check(&found(2, (2, 3), 0..1), &issued_cells(&[1], &[])).is_err());
+        assert!(check(&found(2, (2, 3), 0..1), &issued_cells(&[1], &[2])).is_err(), "a delete has no value");
+        let other = ClientOutcome::Found { version: version(1), value: "other".into() };
+        assert!(check(&operation(CommandKind::Get, (2, 3), 0..1, other), &issued_cells(&[1], &[])).is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! What clients asked and were told, and which cells were issued and stored to serve them.
+//! What clients kind and were outcome, and which cells were issued and stored to serve them.
 
+mod durable_versions;
 mod scans;
-mod stored;
 
-pub use scans::{PageCall, ScanEnd, Scanned, Scans, Seen};
-pub use stored::Stored;
+pub use durable_versions::DurableVersions;
+pub use scans::{PageCall, ScanEnd, ScanRecord, Scans, SeenEntry};
 
 use crate::Nanos;
 use bytes::Bytes;
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Version, WallTime};
 
-/// What a client asked for.
+/// What a client kind for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum CommandKind {
     /// The newest value.
     Get,
     /// To store a value, for good or for a time.
@@ -27,9 +27,9 @@ pub enum Asked {
     Delete,
 }
 
-/// What a client was told.
+/// What a client was outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ClientOutcome {
     /// A read found this value.
     Found {
         /// Its version.
@@ -47,12 +47,12 @@ pub enum Told {
     /// It failed; a write may be stored all the same, unless the contrary is certain.
     Failed {
         /// It is certain that nothing is stored.
-        is_certain: bool,
+        is_not_stored: bool,
         /// How.
         reason: String,
     },
     /// Nothing: the connection ended.
-    Nothing,
+    NoReply,
 }
 
 /// A command of a client.
@@ -63,15 +63,15 @@ pub struct Operation {
     /// To whom.
     pub node: NodeIndex,
     /// What.
-    pub asked: Asked,
+    pub kind: CommandKind,
     /// Of which key.
     pub key: Key,
     /// From how many replicas.
     pub quorum: Quorum,
-    /// When it was asked.
+    /// When it was kind.
     pub began: Nanos,
     /// When it was answered, and what.
-    pub told: Option<(Nanos, Told)>,
+    pub outcome: Option<(Nanos, ClientOutcome)>,
 }
 
 /// All commands of a run, by number.
@@ -96,12 +96,12 @@ impl History {
     }
 
     /// Takes note of how a command ended. `None` when there is none of this number without an end.
-    pub fn end(&mut self, id: RequestId, at: Nanos, told: Told) -> Option<&Operation> {
+    pub fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome) -> Option<&Operation> {
         let operation = self.operations.get_mut(usize::try_from(id.0).ok()?)?;
-        if operation.told.is_some() {
+        if operation.outcome.is_some() {
             return None;
         }
-        operation.told = Some((at, told));
+        operation.outcome = Some((at, outcome));
         Some(operation)
     }
 
@@ -118,7 +118,7 @@ impl History {
 
 /// A cell that some coordinator issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCell {
     /// Value or tombstone.
     pub kind: CellKind,
     /// When it expires.
@@ -129,7 +129,7 @@ pub struct Issued {
     pub value: Bytes,
 }
 
-impl Issued {
+impl IssuedCell {
     /// Whether no reader sees a value in it once clocks have shown `wall`.
     pub fn is_dead_at(&self, wall: WallTime) -> bool {
         self.kind == CellKind::Tombstone || self.expires_at.is_some_and(|expires_at| expires_at <= wall)
@@ -138,12 +138,12 @@ impl Issued {
 
 /// All cells that were ever issued: what may be found, and what may explain that nothing is.
 #[derive(Debug, Default)]
-pub struct Issue {
-    by_key: BTreeMap<Key, BTreeMap<Version, Issued>>,
+pub struct IssuedCells {
+    by_key: BTreeMap<Key, BTreeMap<Version, IssuedCell>>,
     by_version: BTreeMap<Version, Key>,
 }
 
-impl Issue {
+impl IssuedCells {
     /// Takes note of a cell that leaves a coordinator whose versions it bears. Returns whether it is the first with its
     /// version; `Err` with what is wrong when its version was issued for another cell.
     pub fn note(&mut self, key: &Key, cell: &Cell) -> Result<bool, String> {
@@ -153,7 +153,7 @@ impl Issue {
         {
             return Err(format!("version {version} was issued for {first_key:?} and for {key:?}"));
         }
-        let issued = Issued {
+        let issued = IssuedCell {
             kind: cell.meta.kind,
             expires_at: cell.meta.expires_at,
             from: cell.meta.from,
@@ -177,7 +177,7 @@ impl Issue {
     }
 
     /// The cell of this version.
-    pub fn get(&self, key: &Key, version: Version) -> Option<&Issued> {
+    pub fn get(&self, key: &Key, version: Version) -> Option<&IssuedCell> {
         self.by_key.get(key)?.get(&version)
     }
 
@@ -186,7 +186,7 @@ impl Issue {
         &self,
         key: &Key,
         range: impl std::ops::RangeBounds<Version> + Clone,
-    ) -> impl DoubleEndedIterator<Item = (Version, &Issued)> {
+    ) -> impl DoubleEndedIterator<Item = (Version, &IssuedCell)> {
         let cells = self.by_key.get(key).map(|cells| cells.range(range));
         cells.into_iter().flatten().map(|(version, issued)| (*version, issued))
     }
@@ -209,12 +209,16 @@ impl Issue {
 }
 
 /// Whether a cell has taken over the greater `from` of an older version of its key.
-fn is_widened<'a>(first: &Issued, cell: &Issued, mut older: impl Iterator<Item = &'a Issued>) -> bool {
-    let of_first = Issued { from: first.from, ..cell.clone() };
+fn is_widened<'a>(
+    first: &IssuedCell,
+    cell: &IssuedCell,
+    mut older: impl Iterator<Item = &'a IssuedCell>,
+) -> bool {
+    let of_first = IssuedCell { from: first.from, ..cell.clone() };
     *first == of_first && cell.from > first.from && older.any(|older| older.from >= cell.from)
 }
 
 /// Whether `meta` is what compaction makes of `first` when it has expired.
-fn is_buried(first: &Issued, meta: &CellMeta) -> bool {
+fn is_buried(first: &IssuedCell, meta: &CellMeta) -> bool {
     meta.kind == CellKind::Tombstone && meta.expires_at.is_some() && meta.expires_at == first.expires_at
 }

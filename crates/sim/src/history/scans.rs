@@ -8,7 +8,7 @@ use stdx::{Version, WallTime};
 
 /// An entry that a client saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenEntry {
     /// Its key.
     pub key: Key,
     /// Its version.
@@ -28,14 +28,14 @@ pub enum ScanEnd {
         reason: String,
     },
     /// The client did not want more.
-    Left,
+    ClosedByClient,
     /// The process ended.
-    Lost,
+    ProcessEnded,
 }
 
 /// A scan of a client.
 #[derive(Clone, Debug)]
-pub struct Scanned {
+pub struct ScanRecord {
     /// Which.
     pub id: ScanId,
     /// Of whom it was asked.
@@ -49,18 +49,18 @@ pub struct Scanned {
     /// The greatest.
     pub greatest_wall: WallTime,
     /// The entries that came, in their order.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenEntry>,
     /// When the first page came, and the last so far.
-    pub came: Option<(Nanos, Nanos)>,
+    pub page_times: Option<(Nanos, Nanos)>,
     /// Whether the node dropped a snapshot for its memory while the scan went on. The scan may show two moments.
     pub lost_snapshot: bool,
     /// When it ended, and how.
     pub ended: Option<(Nanos, ScanEnd)>,
 }
 
-impl Scanned {
+impl ScanRecord {
     /// Whether it is to have all that `key` may have: the part of the range that it went through.
-    pub fn went_past(&self, key: &Key) -> bool {
+    pub fn has_passed(&self, key: &Key) -> bool {
         let is_complete = matches!(self.ended, Some((_, ScanEnd::Complete)));
         let is_full = self.scan.limit.is_some_and(|limit| self.seen.len() as u64 >= limit);
         let is_within = self.scan.range.contains(key.as_bytes());
@@ -83,7 +83,7 @@ pub struct PageCall {
 /// All scans of a run, and the commands that asked for their pages.
 #[derive(Debug, Default)]
 pub struct Scans {
-    scans: Vec<Scanned>,
+    scans: Vec<ScanRecord>,
     calls: Vec<PageCall>,
     open: BTreeSet<ScanId>,
 }
@@ -101,10 +101,10 @@ impl Scans {
     ///
     /// # Panics
     /// When its number is not [`Scans::next_id`].
-    pub fn begin(&mut self, scanned: Scanned) {
-        assert_eq!(scanned.id, self.next_id(), "scans are numbered as they begin");
-        self.open.insert(scanned.id);
-        self.scans.push(scanned);
+    pub fn begin(&mut self, record: ScanRecord) {
+        assert_eq!(record.id, self.next_id(), "scans are numbered as they begin");
+        self.open.insert(record.id);
+        self.scans.push(record);
     }
 
     /// Takes note of a command that asks for a page.
@@ -115,7 +115,7 @@ impl Scans {
     }
 
     /// Whether the command of this number asked for a page.
-    pub const fn asked(id: RequestId) -> bool {
+    pub const fn is_page_id(id: RequestId) -> bool {
         id.0 & PAGE_BIT != 0
     }
 
@@ -135,12 +135,12 @@ impl Scans {
 
     /// Takes note of what the reply to a command for a page brought, unless the client has left: how the scan ended,
     /// if it did.
-    pub fn see(&mut self, id: ScanId, at: Nanos, reply: &Reply) -> Option<ScanEnd> {
-        let scanned = self.open.contains(&id).then(|| &mut self.scans[id.0 as usize])?;
+    pub fn note_page(&mut self, id: ScanId, at: Nanos, reply: &Reply) -> Option<ScanEnd> {
+        let record = self.open.contains(&id).then(|| &mut self.scans[id.0 as usize])?;
         match reply {
             Reply::Page { page, is_last } => {
-                scanned.seen.extend(entries(page));
-                scanned.came = Some((scanned.came.map_or(at, |(first, _)| first), at));
+                record.seen.extend(entries(page));
+                record.page_times = Some((record.page_times.map_or(at, |(first, _)| first), at));
                 is_last.then_some(ScanEnd::Complete)
             }
             other => Some(ScanEnd::Failed { reason: format!("{other:?}") }),
@@ -165,7 +165,7 @@ impl Scans {
     ///
     /// # Panics
     /// When there is none.
-    pub fn get(&self, id: ScanId) -> &Scanned {
+    pub fn get(&self, id: ScanId) -> &ScanRecord {
         &self.scans[id.0 as usize]
     }
 
@@ -175,32 +175,32 @@ impl Scans {
     }
 
     /// Takes note that a node dropped a snapshot for its memory, which one of its open scans may have used.
-    pub fn lost_snapshot(&mut self, node: NodeIndex) {
+    pub fn note_lost_snapshot(&mut self, node: NodeIndex) {
         for id in self.open_at(node) {
             self.scans[id.0 as usize].lost_snapshot = true;
         }
     }
 
     /// Takes note of what the wall clock of a node shows.
-    pub fn saw_wall(&mut self, node: NodeIndex, wall: WallTime) {
+    pub fn observe_wall(&mut self, node: NodeIndex, wall: WallTime) {
         for id in &self.open {
-            let scanned = &mut self.scans[id.0 as usize];
-            if scanned.node == node {
-                scanned.least_wall = scanned.least_wall.min(wall);
-                scanned.greatest_wall = scanned.greatest_wall.max(wall);
+            let record = &mut self.scans[id.0 as usize];
+            if record.node == node {
+                record.least_wall = record.least_wall.min(wall);
+                record.greatest_wall = record.greatest_wall.max(wall);
             }
         }
     }
 
     /// All scans, in the order in which they began.
-    pub fn iter(&self) -> impl Iterator<Item = &Scanned> {
+    pub fn iter(&self) -> impl Iterator<Item = &ScanRecord> {
         self.scans.iter()
     }
 }
 
-fn entries(page: &Page) -> impl Iterator<Item = Seen> {
+fn entries(page: &Page) -> impl Iterator<Item = SeenEntry> {
     (0..page.len()).map(|at| {
         let cell = page.cell(at);
-        Seen { key: page.key(at), version: cell.meta.version, value: cell.value }
+        SeenEntry { key: page.key(at), version: cell.meta.version, value: cell.value }
     })
 }

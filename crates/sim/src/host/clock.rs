@@ -74,7 +74,7 @@ impl HostClock {
     }
 
     /// Lets the monotonic clock go on where it stopped. Returns whether it had stopped.
-    pub(crate) fn wake(&mut self, at: Nanos) -> bool {
+    pub(crate) fn resume(&mut self, at: Nanos) -> bool {
         let since = self.suspended_at.take();
         self.stood += since.map_or(Duration::ZERO, |since| at - since);
         since.is_some()
@@ -162,8 +162,8 @@ mod tests {
         clock.suspend(second(5));
         assert_eq!(clock.now(second(9)).mono, clock.now(second(5)).mono);
         assert_eq!(clock.now(second(9)).wall, EPOCH.saturating_add(Duration::from_secs(9)));
-        assert!(clock.wake(second(9)));
-        assert!(!clock.wake(second(10)));
+        assert!(clock.resume(second(9)));
+        assert!(!clock.resume(second(10)));
         let later = clock.now(second(11)).mono;
         assert_eq!(later, Instant::from_nanos(107_000_000_000));
         assert_eq!(clock.when(later), second(11));

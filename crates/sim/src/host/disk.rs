@@ -1,4 +1,4 @@
-//! Faults of one host's disk, for one life of its process.
+//! Faults of one host's disk, for one generation of its process.
 
 use env::{Fault, FaultPlan, Operation, OperationKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl DiskFaults {
     }
 
     /// Lets a process that has not come to where it ends live on.
-    pub(crate) fn let_live(&self) {
+    pub(crate) fn cancel_stop(&self) {
         if !self.has_stopped() {
             self.shared.stop_at.store(u64::MAX, Ordering::Relaxed);
         }

@@ -1,13 +1,13 @@
-//! Hosts: machines with a disk and clocks, on which a process lives, dies and is started again.
+//! Hosts: machines with a disk and clocks, on which a process generation, dies and is started again.
 //!
 //! The process is the shipped one but for sockets, threads and the operating system; see [`process`].
 
 pub(crate) mod clock;
 pub(crate) mod disk;
-pub(crate) mod hidden;
-pub(crate) mod planted;
+pub(crate) mod handshake;
+pub(crate) mod hidden_generation;
+pub(crate) mod plant_state;
 pub(crate) mod process;
-pub(crate) mod shake;
 
 use crate::Nanos;
 use crate::world::Event;
@@ -15,13 +15,13 @@ use clock::HostClock;
 use cluster::NodeIndex;
 use disk::DiskFaults;
 use env::MemFs;
-use planted::Planted;
+use plant_state::PlantState;
 use process::Process;
 use std::time::Duration;
 
 /// How a process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum EndCause {
     /// The process died; the machine goes on.
     Kill,
     /// The machine lost its power.
@@ -37,11 +37,11 @@ pub(crate) struct Host {
     pub(crate) clock: HostClock,
     pub(crate) process: Option<Process>,
     /// Lives begun so far.
-    pub(crate) lives: u64,
+    pub(crate) generation: u64,
     /// How its last process ended; a machine without power resets no connections.
-    pub(crate) ending: Ending,
+    pub(crate) end_cause: EndCause,
     /// How its process ends when it comes to where its disk stops it, and how long it stays down.
-    pub(crate) at_stop: (Ending, Duration),
+    pub(crate) planned_stop: (EndCause, Duration),
     /// The next start comes to its end after so many file operations.
     pub(crate) stop_next_start: Option<u64>,
     /// What its process has not seen yet because it stands still.
@@ -51,9 +51,9 @@ pub(crate) struct Host {
     /// When its disk was last filled.
     pub(crate) filled: Nanos,
     /// Shards that were set aside on its disk when its process last started.
-    pub(crate) set_aside: usize,
+    pub(crate) stale_shards: usize,
     /// How long its disk takes for a sync.
     pub(crate) sync_max: Duration,
     /// What planted bugs keep.
-    pub(crate) planted: Planted,
+    pub(crate) plant_state: PlantState,
 }

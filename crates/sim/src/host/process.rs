@@ -1,7 +1,7 @@
-//! One life of a host's process: the shipped store, node and coordinators, put together.
+//! One generation of a host's process: the shipped store, node and coordinators, put together.
 
-use super::hidden;
-use crate::network::Connection;
+use super::hidden_generation;
+use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
     ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation, Key,
@@ -47,10 +47,10 @@ pub(crate) enum Input {
 /// Answers of the store, with the machine that waits for each.
 pub(crate) type Answers = Vec<(Requester, StoreId, StoreResponse)>;
 
-/// One life of a host's process.
+/// One generation of a host's process.
 pub(crate) struct Process {
-    /// Counts the lives of the host.
-    pub(crate) life: u64,
+    /// Counts the generation of the host.
+    pub(crate) generation: u64,
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) node: Node,
@@ -58,11 +58,11 @@ pub(crate) struct Process {
     view: Arc<ClusterView>,
     answers: Arc<Mutex<Answers>>,
     /// What each machine has dialed.
-    pub(crate) dialed: BTreeMap<(Requester, NodeIndex), Connection>,
+    pub(crate) dialed: BTreeMap<(Requester, NodeIndex), ConnectionId>,
     /// When each machine is woken next.
-    pub(crate) wakes: BTreeMap<Requester, Nanos>,
+    pub(crate) timers: BTreeMap<Requester, Nanos>,
     /// When the last writes of each machine were or will be handed to the store, where threads are busy.
-    pub(crate) submits: BTreeMap<Requester, Nanos>,
+    pub(crate) last_submits: BTreeMap<Requester, Nanos>,
     /// The writes that its store has not answered.
     pub(crate) writes: BTreeMap<(Requester, StoreId), (Key, Version)>,
     /// A commit is on its way.
@@ -70,19 +70,19 @@ pub(crate) struct Process {
     /// The chain of turns in which its engine does what it owes.
     pub(crate) jobs_chain: u64,
     /// Its engine owed nothing at the last turn, and the next is far away.
-    pub(crate) jobs_sleep: bool,
+    pub(crate) has_idle_jobs: bool,
     /// It ends as soon as it has drained.
     pub(crate) is_draining: bool,
     /// Hints that it gave up.
     pub(crate) hints_dropped: u64,
     /// A planted bug: no command is refused for what is under way.
-    lets_all_in: bool,
+    skips_admission: bool,
     /// A planted bug: the clocks of frames are not observed.
     ignores_frame_clocks: bool,
     /// A planted bug gives up what is damaged at once.
     skips_healing: bool,
-    /// A planted bug: what peers remember of its lives is not heard.
-    forgets_lives: bool,
+    /// A planted bug: what peers remember of its generation is not heard.
+    ignores_generations: bool,
     /// A planted bug: compaction goes by the wall clock of this host.
     expires_by_own_clock: bool,
     /// A planted bug: compaction does not wait until the peers have exchanged a delete.
@@ -90,8 +90,8 @@ pub(crate) struct Process {
 }
 
 /// What a process is started with.
-pub(crate) struct Start<'a> {
-    pub(crate) life: u64,
+pub(crate) struct ProcessStart<'a> {
+    pub(crate) generation: u64,
     pub(crate) env: Env,
     pub(crate) now: Now,
     pub(crate) me: NodeIndex,
@@ -104,9 +104,10 @@ pub(crate) struct Start<'a> {
 }
 
 impl Process {
-    /// Opens the directory and begins a life.
-    pub(crate) fn start(start: Start<'_>) -> Result<Self, StoreError> {
-        let Start { life, env, now, me, after_absence, layout, names, scenario, mut rng } = start;
+    /// Opens the directory and begins a generation.
+    pub(crate) fn start(start: ProcessStart<'_>) -> Result<Self, StoreError> {
+        let ProcessStart { generation, env, now, me, after_absence, layout, names, scenario, mut rng } =
+            start;
         let options = StoreOptions {
             engine: engine_options(scenario),
             membership: Membership::of(names.to_vec()),
@@ -117,7 +118,7 @@ impl Process {
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let Opened { identity, clock_start, mut record, .. } = opened;
-        if scenario.plant == Some(Plant::EmptiedReplicaBelieved) {
+        if scenario.plant == Some(Plant::EmptyReplicaServesReads) {
             record.sync_state = cluster::SyncState::Settled;
         }
         let member = Member {
@@ -147,7 +148,7 @@ impl Process {
             })
             .collect();
         Ok(Self {
-            life,
+            generation,
             store,
             member,
             node,
@@ -155,18 +156,18 @@ impl Process {
             view,
             answers: Arc::default(),
             dialed: BTreeMap::new(),
-            wakes: BTreeMap::new(),
-            submits: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            last_submits: BTreeMap::new(),
             writes: BTreeMap::new(),
             is_committing: false,
             jobs_chain: 0,
-            jobs_sleep: false,
+            has_idle_jobs: false,
             is_draining: false,
             hints_dropped: 0,
-            lets_all_in: scenario.plant == Some(Plant::FloodLetIn),
+            skips_admission: scenario.plant == Some(Plant::AdmissionSkipped),
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
-            forgets_lives: scenario.plant == Some(Plant::RolledBackDirectoryBelieved),
+            ignores_generations: scenario.plant == Some(Plant::RollbackIgnored),
             expires_by_own_clock: scenario.plant == Some(Plant::ExpiryByOwnClock),
             drops_tombstones_early: scenario.plant == Some(Plant::TombstoneDroppedEarly),
         })
@@ -181,8 +182,8 @@ impl Process {
     }
 
     fn handle_as_node(&mut self, now: Now, mut input: Input) -> Vec<Effect> {
-        if self.forgets_lives {
-            hidden::hide_lives(&mut input);
+        if self.ignores_generations {
+            hidden_generation::hide(&mut input);
         }
         let node = &mut self.node;
         match input {
@@ -237,7 +238,7 @@ impl Process {
             Input::Link(event) => coordinator.handle_link(now, event),
             Input::Stored(id, response) => coordinator.handle_stored(now, id, response),
             Input::Timeout => coordinator.handle_timeout(now),
-            Input::Submit(id, command) if self.lets_all_in => coordinator.submit_paced(now, id, command),
+            Input::Submit(id, command) if self.skips_admission => coordinator.submit_paced(now, id, command),
             Input::Submit(id, command) => coordinator.submit(now, id, command),
             Input::CloseScan(id) => coordinator.close_scan(now, id),
             Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),
@@ -268,9 +269,9 @@ impl Process {
     /// Hands the writes of one turn of a machine to the engine.
     pub(crate) fn submit(&self, requester: Requester, group: WriteGroup) {
         let answers = Arc::clone(&self.answers);
-        self.store.submit(group, move |came, _| {
+        self.store.submit(group, move |responses, _| {
             let mut answers = answers.lock().expect("nobody panics with it");
-            answers.extend(came.into_iter().map(|(id, response)| (requester, id, response)));
+            answers.extend(responses.into_iter().map(|(id, response)| (requester, id, response)));
         });
     }
 
@@ -280,7 +281,7 @@ impl Process {
     }
 
     /// Whether a memtable is full, and so waits to be flushed.
-    pub(crate) fn owes_a_flush(&self) -> bool {
+    pub(crate) fn needs_flush(&self) -> bool {
         let engine = self.store.engine();
         engine.backlog().buffered_fraction * engine.options().memtables_max as f64 >= 1.0
     }
@@ -290,13 +291,13 @@ impl Process {
         self.store.engine().poison().is_some()
     }
 
-    /// The newest durable cell of each key that `request` asks for, as the machines would be told.
+    /// The newest durable cell of each key that `request` asks for, as the machines would be outcome.
     pub(crate) fn read(&self, request: &StoreRequest) -> StoreResponse {
         self.store.answer_blocking(request)
     }
 
     /// The accepted link of this name is this connection.
-    pub(crate) const fn link_of(connection: Connection) -> LinkId {
+    pub(crate) const fn link_of(connection: ConnectionId) -> LinkId {
         LinkId(connection.0)
     }
 }
@@ -331,7 +332,7 @@ fn node_limits(scenario: &Scenario, me: NodeIndex) -> NodeLimits {
         // Only the waits before a rebuild and before healing depend on it, and no run with this bug
         // damages tables.
         request_timeout: match scenario.plant {
-            Some(Plant::RebuildUnsettled) => Duration::ZERO,
+            Some(Plant::RebuildTooEarly) => Duration::ZERO,
             _ => REQUEST_TIMEOUT,
         },
         ..NodeLimits::default()

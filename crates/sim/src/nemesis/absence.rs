@@ -4,8 +4,8 @@
 //! goes on. Its monotonic clock has stood still meanwhile, as Linux's does, or has gone on; its wall clock is right. A
 //! process that is *down* for as long is started again.
 
-use super::Mend;
-use crate::host::Ending;
+use super::FaultEnd;
+use crate::host::EndCause;
 use crate::world::{Event, World};
 use cluster::NodeIndex;
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl World {
     pub(super) fn suspend(&mut self, node: NodeIndex) {
         let lasts = self.absence();
         if !self.may_go_away(node) {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let stands = self.nemesis.rng.chance(0.6);
         self.trace
@@ -36,17 +36,17 @@ impl World {
             let at = self.now;
             self.host(node).clock.suspend(at);
         }
-        self.be_calm_after(lasts);
-        self.after(lasts, Event::Mend(Mend::Resume(node)));
+        self.pause_faults_for(lasts);
+        self.after(lasts, Event::FaultEnd(FaultEnd::Resume(node)));
     }
 
-    pub(super) fn be_away(&mut self, node: NodeIndex) {
+    pub(super) fn stop_for_long(&mut self, node: NodeIndex) {
         let lasts = self.absence();
         if !self.may_go_away(node) {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         self.nemesis.note_change(node);
-        self.be_calm_after(lasts);
-        self.end_process(node, Ending::Kill, Some(lasts));
+        self.pause_faults_for(lasts);
+        self.end_process(node, EndCause::Kill, Some(lasts));
     }
 }

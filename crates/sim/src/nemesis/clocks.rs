@@ -5,8 +5,8 @@
 //! clock that is wrong already. If the clock is so far ahead that the node refuses to start as one that was away for too
 //! long, its operator does as the manual says: sets the clock right and starts the node again, with its data.
 
-use super::{Mend, Nemesis};
-use crate::host::Ending;
+use super::{FaultEnd, Nemesis};
+use crate::host::EndCause;
 use crate::world::{Event, World};
 use cluster::NodeIndex;
 use std::time::Duration;
@@ -41,10 +41,10 @@ impl World {
         self.nemesis.changes.stepped = Some(node);
         self.host(node).clock.step(micros);
         if self.nemesis.rng.chance(WITH_A_RESTART) {
-            self.end_process(node, Ending::Kill, Some(lasts / 4));
+            self.end_process(node, EndCause::Kill, Some(lasts / 4));
         }
         if self.nemesis.rng.chance(UNDONE) {
-            self.after(lasts, Event::Mend(Mend::RightClock(node)));
+            self.after(lasts, Event::FaultEnd(FaultEnd::CorrectClock(node)));
         }
     }
 

@@ -4,9 +4,9 @@
 //! the node is whole again. A node that refuses to start on such a directory has kept its promise: its operator then
 //! does as the manual says, and gives it an empty one.
 
-use super::{Mend, Nemesis};
+use super::{FaultEnd, Nemesis};
 use crate::Nanos;
-use crate::host::Ending;
+use crate::host::EndCause;
 use crate::scenario::FaultKind;
 use crate::world::{Event, World};
 use cluster::{NodeIndex, PeerState, SyncState};
@@ -23,21 +23,21 @@ const DATA: &str = "/data";
 /// The directory of the engine, in the data directory.
 pub(super) const SHARD: &str = "/data/shard-000";
 /// A node whose directory changed is whole again when it has been settled for this long with links to all peers.
-const WHOLE_AFTER: Duration = Duration::from_secs(3);
+const RECOVERED_AFTER: Duration = Duration::from_secs(3);
 /// Between the steps that prepare a rollback.
 const NEXT_STEP: Duration = Duration::from_secs(2);
 
 /// What these faults need to know of each other.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct ChangeState {
     /// The node whose wall clock is wrong.
     pub(super) stepped: Option<NodeIndex>,
     /// Nodes whose directories hold less than they acknowledged, and since when they seem whole.
     changed: BTreeMap<NodeIndex, Option<Nanos>>,
-    /// Nodes whose directories went back, and the peers that were linked with the life that is lost.
+    /// Nodes whose directories went back, and the peers that were linked with the generation that is lost.
     witnesses: BTreeMap<NodeIndex, BTreeSet<NodeIndex>>,
-    /// Earlier states of disks, and in which life they were.
-    earlier: BTreeMap<NodeIndex, Earlier>,
+    /// EarlierState states of disks, and in which generation they were.
+    earlier: BTreeMap<NodeIndex, EarlierState>,
     /// A fault that is prepared, and the node that it is prepared for.
     prepared: Option<(FaultKind, NodeIndex)>,
     /// Backups, each of one node.
@@ -49,18 +49,18 @@ pub(crate) struct Changes {
 /// The files of a checkpoint, by their paths on the disk of the node.
 type Backup = Vec<(PathBuf, Vec<u8>)>;
 
-struct Earlier {
-    life: u64,
+struct EarlierState {
+    generation: u64,
     disk: MemFs,
 }
 
-impl std::fmt::Debug for Earlier {
+impl std::fmt::Debug for EarlierState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Earlier").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("EarlierState").field("generation", &self.generation).finish_non_exhaustive()
     }
 }
 
-impl Changes {
+impl ChangeState {
     /// Whether the directory of this node may hold less than it acknowledged.
     pub(super) fn is_changed(&self, node: NodeIndex) -> bool {
         self.changed.contains_key(&node)
@@ -86,21 +86,21 @@ impl Nemesis {
 
 impl World {
     /// Takes note of nodes that are whole again.
-    pub(super) fn look_for_whole(&mut self) {
+    pub(super) fn forget_recovered(&mut self) {
         let now = self.now;
         let changed: Vec<NodeIndex> = self.nemesis.changes.changed.keys().copied().collect();
         for node in changed {
-            let seems_whole = self.seems_whole(node);
+            let is_recovered = self.is_recovered(node);
             let since = self.nemesis.changes.changed.get_mut(&node).expect("it was there");
-            *since = since.or(Some(now)).filter(|_| seems_whole);
-            if since.is_some_and(|since| now - since >= WHOLE_AFTER) {
+            *since = since.or(Some(now)).filter(|_| is_recovered);
+            if since.is_some_and(|since| now - since >= RECOVERED_AFTER) {
                 self.nemesis.changes.changed.remove(&node);
                 self.nemesis.changes.witnesses.remove(&node);
             }
         }
     }
 
-    fn seems_whole(&mut self, node: NodeIndex) -> bool {
+    fn is_recovered(&mut self, node: NodeIndex) -> bool {
         if self.has_copy(node) {
             return false;
         }
@@ -115,43 +115,43 @@ impl World {
     /// third node is down.
     pub(super) fn lose_two_disks(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let nodes = self.scenario.nodes;
         let next = |steps: u8| NodeIndex((node.0 + steps) % nodes);
         if nodes == 3 {
-            self.end_process(next(2), Ending::Kill, Some(down * 2));
+            self.end_process(next(2), EndCause::Kill, Some(down * 2));
         }
         for node in [node, next(1)] {
             let down = self.nemesis.up_to(down);
-            self.end_process(node, Ending::PowerLoss, Some(down));
+            self.end_process(node, EndCause::PowerLoss, Some(down));
             self.replace_disk(node);
         }
     }
 
-    /// Brings a directory back as it was in an earlier life of its node. Where no earlier state is kept, this takes one
-    /// and strikes again; where the node still lives the life in which that was taken, it ends that life first.
+    /// Brings a directory back as it was in an earlier generation of its node. Where no earlier state is kept, this takes one
+    /// and strikes again; where the node still generation the generation in which that was taken, it ends that generation first.
     pub(super) fn roll_back(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
-        let lives = self.host(node).lives;
+        let generation = self.host(node).generation;
         let Some(earlier) = self.nemesis.changes.earlier.get(&node) else {
             let disk = self.host(node).disk.kill();
-            self.nemesis.changes.earlier.insert(node, Earlier { life: lives, disk });
-            return self.strike_again(FaultKind::RollBack, node);
+            self.nemesis.changes.earlier.insert(node, EarlierState { generation: generation, disk });
+            return self.prepare_fault(FaultKind::RollBack, node);
         };
-        if earlier.life == lives {
-            self.end_process(node, Ending::Kill, Some(down / 4));
-            return self.strike_again(FaultKind::RollBack, node);
+        if earlier.generation == generation {
+            self.end_process(node, EndCause::Kill, Some(down / 4));
+            return self.prepare_fault(FaultKind::RollBack, node);
         }
         let disk = earlier.disk.kill();
         let witnesses = self.linked_with(node);
         if witnesses.is_empty() {
-            return self.strike_again(FaultKind::RollBack, node);
+            return self.prepare_fault(FaultKind::RollBack, node);
         }
         self.nemesis.changes.witnesses.insert(node, witnesses);
-        self.trace.note(self.now, || format!("the directory of {node:?} goes back to an earlier life"));
+        self.trace.note(self.now, || format!("the directory of {node:?} goes back to an earlier generation"));
         self.nemesis.changes.earlier.remove(&node);
         self.change_directory(node, down, |_| Ok(disk));
     }
@@ -179,7 +179,7 @@ impl World {
             runs && self.network.is_clear(node, peer)
         });
         if may_start {
-            self.be_calm_after(Duration::ZERO);
+            self.pause_faults_for(Duration::ZERO);
         }
         may_start
     }
@@ -187,10 +187,10 @@ impl World {
     /// Takes some of the files of a directory away.
     pub(super) fn lose_files(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         if !self.mark_log(node) {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let which = self.nemesis.rng.below(6);
         self.trace.note(self.now, || format!("{node:?} loses files, case {which}"));
@@ -217,10 +217,10 @@ impl World {
     /// Cuts the log of a node short while it is down, at any byte or where a group of records begins.
     pub(super) fn cut_log(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         if !self.mark_log(node) {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let (is_newest, at_group, at) =
             (self.nemesis.rng.chance(0.8), self.nemesis.rng.chance(0.5), self.nemesis.rng.next_u64());
@@ -243,41 +243,41 @@ impl World {
     /// none, this makes one and strikes again.
     pub(super) fn restore_node(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let Some(backup) = self.nemesis.changes.backups.remove(&node) else {
             if let Some(backup) = self.back_up(node) {
                 self.nemesis.changes.backups.insert(node, backup);
             }
-            return self.strike_again(FaultKind::RestoreNode, node);
+            return self.prepare_fault(FaultKind::RestoreNode, node);
         };
         self.trace.note(self.now, || format!("{node:?} is restored from a backup"));
-        self.put_back(node, down, backup, AfterRestore::Rebuild);
+        self.restore_backup(node, down, backup, AfterRestore::Rebuild);
     }
 
     /// Restores all nodes together, each from its own backup. Where there are none, this makes them and strikes again.
     pub(super) fn restore_cluster(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
-            return self.strike_later();
+            return self.postpone_fault();
         }
         let Some((since, backups)) = self.nemesis.changes.cluster_backup.take() else {
             let backups: Option<Vec<Backup>> = self.nodes().map(|node| self.back_up(node)).collect();
             self.nemesis.changes.cluster_backup = backups.map(|backups| (self.now, backups));
-            return self.strike_again(FaultKind::RestoreCluster, node);
+            return self.prepare_fault(FaultKind::RestoreCluster, node);
         };
         self.trace.note(self.now, || format!("all nodes are restored as of {since}"));
         let all: Vec<NodeIndex> = self.nodes().collect();
         for node in &all {
-            self.end_process(*node, Ending::Kill, None);
+            self.end_process(*node, EndCause::Kill, None);
         }
         for (node, backup) in all.into_iter().zip(backups) {
-            self.put_back(node, down, backup, AfterRestore::Keep);
+            self.restore_backup(node, down, backup, AfterRestore::Keep);
             self.at(self.now + down, Event::Start(node));
         }
-        self.judge.go_back_to(since, self.now);
+        self.judge.note_cluster_restore(since, self.now);
     }
 
-    fn put_back(&mut self, node: NodeIndex, down: Duration, backup: Backup, after: AfterRestore) {
+    fn restore_backup(&mut self, node: NodeIndex, down: Duration, backup: Backup, after: AfterRestore) {
         self.show_clocks(node);
         let clock = self.host(node).clock.shown();
         self.change_directory(node, down, |_| {
@@ -311,8 +311,8 @@ impl World {
     /// Starts a second process of a node on a copy of its directory, at the address of the node or another one, and ends
     /// it later. The copy is of this moment.
     pub(super) fn duplicate(&mut self, node: NodeIndex, lasts: Duration) {
-        if self.has_lost_data() || self.host(node).lives == 0 || self.host(node).paused.is_some() {
-            return self.strike_later();
+        if self.has_lost_data() || self.host(node).generation == 0 || self.host(node).paused.is_some() {
+            return self.postpone_fault();
         }
         let takes_address = self.nemesis.rng.chance(0.5);
         self.trace.note(self.now, || {
@@ -321,8 +321,8 @@ impl World {
         let disk = self.host(node).disk.kill();
         self.nemesis.note_change(node);
         self.start_copy(node, disk, takes_address);
-        self.be_calm_after(Duration::ZERO);
-        self.after(lasts, Event::Mend(Mend::EndCopy(node)));
+        self.pause_faults_for(Duration::ZERO);
+        self.after(lasts, Event::FaultEnd(FaultEnd::EndCopy(node)));
     }
 
     /// Ends the second process of a node, if it is of this one. The node may lack what that has acknowledged.
@@ -333,17 +333,17 @@ impl World {
         }
     }
 
-    /// Ends the process of a node and puts another disk in the place of its own.
+    /// Ends the process of a node and puts another disk in the endpoint of its own.
     fn change_directory(
         &mut self,
         node: NodeIndex,
         down: Duration,
         change: impl FnOnce(MemFs) -> io::Result<MemFs>,
     ) {
-        self.end_process(node, Ending::PowerLoss, Some(down));
+        self.end_process(node, EndCause::PowerLoss, Some(down));
         let disk = self.host(node).disk.clone();
         self.host(node).disk = change(disk).expect("nothing has this disk open, and it has room");
-        self.judge.changed_directory(node);
+        self.judge.note_changed_directory(node);
         self.nemesis.note_change(node);
     }
 
@@ -355,7 +355,7 @@ impl World {
     }
 
     /// Strikes the same node later, with what is prepared by then.
-    fn strike_again(&mut self, kind: FaultKind, node: NodeIndex) {
+    fn prepare_fault(&mut self, kind: FaultKind, node: NodeIndex) {
         self.nemesis.faults -= 1;
         self.nemesis.changes.prepared = Some((kind, node));
         self.after(NEXT_STEP, Event::Fault);

@@ -5,9 +5,9 @@
 //! are drawn. Each of these phases also passes without the bug that it is for.
 
 use crate::check::Violation;
-use crate::history::{Asked, Told};
+use crate::history::{ClientOutcome, CommandKind};
 use crate::host::process::REQUEST_TIMEOUT;
-use crate::run::OWED_KEPT_WITHIN;
+use crate::run::PENDING_NOTED_WITHIN;
 use crate::scenario::FixedFaults;
 use crate::workload::quorum;
 use crate::world::World;
@@ -33,10 +33,10 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 
 impl World {
     /// Goes through a safety phase of this kind. What is still wrong at its end, the heal mends.
-    pub(crate) fn go_through_fixed(&mut self, fixed: FixedFaults) -> Result<(), Violation> {
+    pub(crate) fn run_fixed_faults(&mut self, fixed: FixedFaults) -> Result<(), Violation> {
         match fixed {
-            FixedFaults::OwingNodesStop => self.stop_all_that_owe(),
-            FixedFaults::LostDiskAmidWrites => self.lose_disk_amid_writes(),
+            FixedFaults::StopWithPendingRepairs => self.stop_with_pending_repairs(),
+            FixedFaults::LoseDiskDuringWrites => self.lose_disk_during_writes(),
         }
     }
 
@@ -45,21 +45,21 @@ impl World {
     ///
     /// No command is asked after the cut. A hint that is dropped after a start would be a new debt,
     /// and the pass that pays it compares all keys.
-    fn stop_all_that_owe(&mut self) -> Result<(), Violation> {
+    fn stop_with_pending_repairs(&mut self) -> Result<(), Violation> {
         let away = self.nemesis.node(self.scenario.nodes);
         let others = self.nodes().filter(|node| *node != away);
         let cuts: Vec<_> = others.flat_map(|node| [(node, away), (away, node)]).collect();
         let writes_last = LOAD_LASTS + REQUEST_TIMEOUT;
-        let until_stop = writes_last + OWED_KEPT_WITHIN + self.nemesis.up_to(REQUEST_TIMEOUT);
+        let until_stop = writes_last + PENDING_NOTED_WITHIN + self.nemesis.up_to(REQUEST_TIMEOUT);
         self.nemesis.faults += 2;
         self.cut(until_stop, cuts);
         self.begin_commands(LOAD, self.now + LOAD_LASTS);
-        self.go_on(until_stop)?;
-        let ending = self.nemesis.ending();
+        self.run_for(until_stop)?;
+        let end_cause = self.nemesis.draw_end_cause();
         for node in self.nodes() {
-            self.end_process(node, ending, Some(DOWN));
+            self.end_process(node, end_cause, Some(DOWN));
         }
-        self.go_on(DOWN * 2)
+        self.run_for(DOWN * 2)
     }
 
     /// Writes are under way that one replica has acknowledged and no other has received. That replica
@@ -70,9 +70,9 @@ impl World {
     /// its slow disk delays the rebuild too, since it must record the new identity first: so the
     /// coordinator is no replica. A coordinator that reaches the new process takes back the
     /// acknowledgements of the old one: so the node with the lost disk refuses connections.
-    fn lose_disk_amid_writes(&mut self) -> Result<(), Violation> {
+    fn lose_disk_during_writes(&mut self) -> Result<(), Violation> {
         self.begin_commands(LOAD, self.now + LOAD_LASTS);
-        self.go_on(LOAD_LASTS + REQUEST_TIMEOUT)?;
+        self.run_for(LOAD_LASTS + REQUEST_TIMEOUT)?;
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
         let majority = quorum(self.scenario.majority(), from, nodes);
         let (coordinator, lost) = self.nemesis.two_nodes(nodes);
@@ -82,32 +82,34 @@ impl World {
         self.nemesis.faults += 3;
         self.network.slow(coordinator, late, LATE_BY);
         self.network.cut(coordinator, cut_off, true);
-        let keys = self.keys_not_at(coordinator).into_iter();
-        let ask = |key: Key| (key.clone(), self.ask(coordinator, Asked::Put { ttl: None }, key, majority));
+        let keys = self.keys_without_replica_at(coordinator).into_iter();
+        let ask = |key: Key| {
+            (key.clone(), self.submit_command(coordinator, CommandKind::Put { ttl: None }, key, majority))
+        };
         let writes: Vec<(Key, RequestId)> = keys.map(ask).collect();
-        self.go_on(ACKNOWLEDGED_WITHIN)?;
+        self.run_for(ACKNOWLEDGED_WITHIN)?;
         self.network.refuse(lost, true);
         let down = self.nemesis.up_to(Duration::from_millis(10));
         self.lose_disk(lost, down);
-        self.go_on(LATE_BY - ACKNOWLEDGED_WITHIN)?;
+        self.run_for(LATE_BY - ACKNOWLEDGED_WITHIN)?;
         for _ in 0..READS {
             for (key, id) in &writes {
                 if self.is_acknowledged(*id) {
-                    self.ask(lost, Asked::Get, key.clone(), majority);
+                    self.submit_command(lost, CommandKind::Get, key.clone(), majority);
                 }
             }
-            self.go_on(READ_EVERY)?;
+            self.run_for(READ_EVERY)?;
         }
-        self.go_on(REQUEST_TIMEOUT)
+        self.run_for(REQUEST_TIMEOUT)
     }
 
     fn is_acknowledged(&self, id: RequestId) -> bool {
-        let told = self.judge.history.get(id).and_then(|operation| operation.told.as_ref());
-        told.is_some_and(|(_, told)| matches!(told, Told::Written { .. }))
+        let outcome = self.judge.history.get(id).and_then(|operation| operation.outcome.as_ref());
+        outcome.is_some_and(|(_, outcome)| matches!(outcome, ClientOutcome::Written { .. }))
     }
 
     /// Keys of which this node is no replica by default.
-    fn keys_not_at(&self, node: NodeIndex) -> Vec<Key> {
+    fn keys_without_replica_at(&self, node: NodeIndex) -> Vec<Key> {
         let from = self.scenario.default_from;
         (0..)
             .map(|number: u64| Key::new(format!("late-{number}").into()).expect("short and not empty"))

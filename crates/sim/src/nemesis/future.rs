@@ -1,13 +1,13 @@
 //! Cells from a clock that was ahead, which are on disks already.
 //!
-//! Nodes issue no such versions, and refuse those of others. So this puts one into the stores of two nodes, past their
+//! Nodes issued_cells no such versions, and refuse those of others. So this puts one into the stores of two nodes, past their
 //! machines, as an earlier release could have left it there; then a third node loses its disk and is filled from them.
 //! The cell is so far ahead that it must be refused for a while, and so near that it is accepted before the run ends.
 
-use crate::check::near_time;
-use crate::history::{Asked, Operation};
+use crate::check::clock_bound;
+use crate::history::{CommandKind, Operation};
 use crate::host::process::Process;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::workload;
 use crate::world::{Event, World};
 use cluster::{Key, NodeIndex, NodeSet, RequestId, Requester, StoreId, StoreRequest};
@@ -20,14 +20,14 @@ const PAST_MAX: Duration = Duration::from_secs(15);
 
 impl World {
     /// Puts a cell from the future on two nodes, and takes the disk of a third.
-    pub(super) fn leave_future_cell(&mut self, node: NodeIndex, down: Duration) {
+    pub(super) fn store_future_cell(&mut self, node: NodeIndex, down: Duration) {
         let nodes = self.scenario.nodes;
         let others = [1, 2].map(|steps| NodeIndex((node.0 + steps) % nodes));
         let runs = |world: &mut Self, node| world.host(node).process.is_some();
         if self.has_lost_data() || !others.into_iter().all(|other| runs(self, other)) {
-            return self.strike_later();
+            return self.postpone_fault();
         }
-        let ahead = near_time::AHEAD_MAX + Duration::from_secs(1) + self.nemesis.up_to(PAST_MAX);
+        let ahead = clock_bound::AHEAD_MAX + Duration::from_secs(1) + self.nemesis.up_to(PAST_MAX);
         let wall = self.judge.latest_wall.saturating_add(ahead);
         let id = self.judge.history.next_id();
         let key = self.key_of_replicas(id, &others);
@@ -56,32 +56,32 @@ impl World {
         theirs.next().expect("a layout gives any two nodes a partition")
     }
 
-    /// The judge is told that a client wrote this and had no answer.
+    /// The judge is outcome that a client wrote this and had no answer.
     pub(crate) fn note_write(&mut self, id: RequestId, node: NodeIndex, key: &Key, cell: &Cell) {
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
         let quorum = workload::quorum(1, from, nodes);
-        let (key, asked) = (key.clone(), Asked::Put { ttl: None });
+        let (key, kind) = (key.clone(), CommandKind::Put { ttl: None });
         self.judge.begin(Operation {
             id,
             node,
-            asked,
+            kind,
             key: key.clone(),
             quorum,
             began: self.now,
-            told: None,
+            outcome: None,
         });
-        self.judge.end(id, self.now, crate::history::Told::Nothing, None);
-        self.judge.issue.note(&key, cell).expect("no other cell has its version");
+        self.judge.end(id, self.now, crate::history::ClientOutcome::NoReply, None);
+        self.judge.issued_cells.note(&key, cell).expect("no other cell has its version");
     }
 
     pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
-        let Some(place) = self.place(node, Requester::Node) else { return };
+        let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
         let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
-        let process = self.process(place).expect("it has a place");
+        let process = self.process(endpoint).expect("it runs");
         let mut group: WriteGroup = process.write_group();
         group.add(StoreId(0), &request);
         if begin_commit(process, group) {
-            self.at(self.now, Event::Commit(Place { requester: Requester::Node, ..place }));
+            self.at(self.now, Event::Commit(Endpoint { requester: Requester::Node, ..endpoint }));
         }
     }
 }

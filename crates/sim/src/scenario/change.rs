@@ -6,7 +6,7 @@
 //! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
 //!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
 //! * [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
-//! * [`FaultKind::RollBack`]: as a lost disk. Only a peer that was linked with the later life can tell, so the node starts
+//! * [`FaultKind::RollBack`]: as a lost disk. Only a peer that was linked with the later generation can tell, so the node starts
 //!   when it reaches one of these.
 //! * [`FaultKind::DuplicateMember`]: as a lost disk. A peer that does not reach the original admits the copy, so all nodes
 //!   that run reach each other, and the original is not paused beside its copy. What peers know of the two is lost
@@ -36,11 +36,11 @@ impl Scenario {
             return;
         }
         let kinds = FaultKind::CHANGES;
-        self.admit(kinds[rng.below(kinds.len() as u64) as usize]);
+        self.focus_on(kinds[rng.below(kinds.len() as u64) as usize]);
     }
 
     /// Makes half of the faults be of this kind, and keeps the run within what is promised then.
-    pub(super) fn admit(&mut self, kind: FaultKind) {
+    pub(super) fn focus_on(&mut self, kind: FaultKind) {
         if kind.is_between_nodes() || FaultKind::CHANGES.contains(&kind) {
             self.have_nodes(self.nodes.max(3));
         }
@@ -51,18 +51,18 @@ impl Scenario {
             self.grace = GRACE_LONG;
         }
         match kind {
-            FaultKind::ClockStep => self.admit_clock_steps(),
-            FaultKind::LoseTwoDisks => self.admit_two_lost_disks(),
+            FaultKind::ClockStep => self.focus_on_clock_steps(),
+            FaultKind::LoseTwoDisks => self.focus_on_two_lost_disks(),
             FaultKind::RollBack
             | FaultKind::LoseFiles
             | FaultKind::CutLog
             | FaultKind::RestoreNode
             | FaultKind::RestoreCluster
             | FaultKind::DuplicateMember => {
-                self.admit_lesser_directories();
+                self.focus_on_lost_data();
             }
             FaultKind::FutureCell => self.skew_max = Duration::from_millis(100),
-            FaultKind::Suspend | FaultKind::LongAbsence => self.admit_absences(),
+            FaultKind::Suspend | FaultKind::LongAbsence => self.focus_on_absences(),
             _ => {}
         }
         self.fault_kinds.retain(|other| *other != kind && is_fit_beside(*other, kind));
@@ -79,7 +79,7 @@ impl Scenario {
     }
 
     /// Half of the runs purge tombstones, and half have values that live for an hour.
-    fn admit_clock_steps(&mut self) {
+    fn focus_on_clock_steps(&mut self) {
         if self.seed.is_multiple_of(2) {
             self.shorten_grace();
         }
@@ -91,7 +91,7 @@ impl Scenario {
         self.faults = self.faults.max(8);
     }
 
-    fn admit_two_lost_disks(&mut self) {
+    fn focus_on_two_lost_disks(&mut self) {
         let is_large = self.seed.is_multiple_of(2);
         self.nodes = if is_large { 5 } else { 3 };
         self.default_from = self.nodes;
@@ -102,14 +102,14 @@ impl Scenario {
 
     /// In half of the runs all replicas must have a write before it is acknowledged, so that a read of the one that has
     /// lost it shows that.
-    fn admit_lesser_directories(&mut self) {
+    fn focus_on_lost_data(&mut self) {
         self.faults = self.faults.max(12);
         if self.seed.is_multiple_of(2) {
             self.quorums = QuorumStyle::EveryReplicaWrites;
         }
     }
 
-    fn admit_absences(&mut self) {
+    fn focus_on_absences(&mut self) {
         self.shorten_grace();
         self.grace = GRACE_OF_ABSENCES;
         self.away_max = GRACE_OF_ABSENCES / 2;
@@ -148,9 +148,9 @@ const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
     use FaultKind::{ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
     match kind {
         ClockStep => is_fit_for_one_wrong_clock(other),
-        Suspend | FutureCell | RollBack => !is_of_clocks(other),
+        Suspend | FutureCell | RollBack => !affects_clocks(other),
         DuplicateMember => {
-            !is_of_clocks(other) && !separates_nodes(other) && !matches!(other, FaultKind::PowerLossOfAll)
+            !affects_clocks(other) && !separates_nodes(other) && !matches!(other, FaultKind::PowerLossOfAll)
         }
         _ => true,
     }
@@ -158,7 +158,7 @@ const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
 
 /// Whether the node whose clock is wrong always reaches others when it starts.
 const fn is_fit_for_one_wrong_clock(other: FaultKind) -> bool {
-    !separates_nodes(other) && !is_of_clocks(other) && !matches!(other, FaultKind::PowerLossOfAll)
+    !separates_nodes(other) && !affects_clocks(other) && !matches!(other, FaultKind::PowerLossOfAll)
 }
 
 /// Whether nodes that run do not reach each other under this fault.
@@ -167,7 +167,7 @@ const fn separates_nodes(kind: FaultKind) -> bool {
     matches!(kind, Clog | LossyNetwork | OneWayCut | Partition | RefuseDials | SlowNetwork)
 }
 
-const fn is_of_clocks(kind: FaultKind) -> bool {
+const fn affects_clocks(kind: FaultKind) -> bool {
     use FaultKind::{ClockFreeze, ClockJump, ClockStep, Suspend};
     matches!(kind, ClockFreeze | ClockJump | ClockStep | Suspend)
 }
@@ -181,7 +181,7 @@ mod tests {
     fn every_run_with_a_change_is_within_what_is_promised() {
         for kind in FaultKind::CHANGES {
             for seed in 0..300 {
-                let scenario = Scenario::draw_with(seed, Scale::FULL, kind);
+                let scenario = Scenario::draw_with_fault(seed, Scale::FULL, kind);
                 let of_kind = scenario.fault_kinds.iter().filter(|drawn| **drawn == kind).count();
                 assert!(of_kind * 2 >= scenario.fault_kinds.len(), "{kind:?}, seed {seed}");
                 assert!(scenario.nodes >= 3 && scenario.default_from >= 2, "{kind:?}, seed {seed}");

@@ -2,7 +2,7 @@
 //!
 //! **Mechanism.** As with faults, a run has some dimensions and lacks others. They are drawn from a generator of their
 //! own, so that a run without any of them is the run that the seed has always meant. Runs for a planted bug, for slow
-//! disks and for floods have none, unless they are asked for.
+//! disks and for floods have none, unless they are kind for.
 //!
 //! **Bounds.** A run keeps within what is promised:
 //!
@@ -18,7 +18,7 @@
 //!   period is still longer than the run.
 
 use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario};
-use crate::history::Asked;
+use crate::history::CommandKind;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stdx::Rng;
@@ -63,7 +63,7 @@ impl Dimension {
     ];
 
     /// Dimensions that are drawn, each with the share of runs that have it. The others are reached with
-    /// [`Scenario::with`] only.
+    /// [`Scenario::with_dimension`] only.
     const DRAWN: [(Self, f64); 8] = [
         (Self::MixedQuorums, 0.25),
         (Self::MixedDefaults, 0.25),
@@ -136,9 +136,9 @@ impl Dimensions {
 impl Scenario {
     /// The same run with this dimension, as far as it allows it.
     #[must_use]
-    pub fn with(mut self, dimension: Dimension) -> Self {
+    pub fn with_dimension(mut self, dimension: Dimension) -> Self {
         let mut rng = Rng::new(self.seed ^ (0x7769_7468 + dimension as u64));
-        self.take_on(dimension, &mut rng);
+        self.add_dimension(dimension, &mut rng);
         self
     }
 
@@ -148,12 +148,12 @@ impl Scenario {
     }
 
     /// The least `from` that a client chooses for a command of this kind.
-    pub fn from_min(&self, asked: Asked) -> u8 {
-        let has_all = asked == Asked::Get || !self.loses_data();
+    pub fn from_min(&self, kind: CommandKind) -> u8 {
+        let has_all = kind == CommandKind::Get || !self.loses_data();
         if has_all || self.dimensions.has(Dimension::SmallerWrites) { 1 } else { self.default_from }
     }
 
-    /// Whether nodes converge without being asked to.
+    /// Whether nodes converge without being kind to.
     pub fn repairs_unforced(&self) -> bool {
         self.dimensions.has(Dimension::UnforcedRepair)
     }
@@ -164,12 +164,12 @@ impl Scenario {
             let is_drawn = rng.chance(share);
             let mut own = rng.fork();
             if is_drawn {
-                self.take_on(dimension, &mut own);
+                self.add_dimension(dimension, &mut own);
             }
         }
     }
 
-    pub(super) fn take_on(&mut self, dimension: Dimension, rng: &mut Rng) {
+    pub(super) fn add_dimension(&mut self, dimension: Dimension, rng: &mut Rng) {
         if !self.allows(dimension) {
             return;
         }
@@ -244,7 +244,7 @@ mod tests {
     fn every_run_with_a_dimension_is_within_what_is_promised() {
         for dimension in Dimension::ALL {
             for seed in 0..300 {
-                let scenario = Scenario::draw(seed, Scale::FULL, None).with(dimension);
+                let scenario = Scenario::draw(seed, Scale::FULL, None).with_dimension(dimension);
                 let has = |dimension| scenario.dimensions.has(dimension);
                 assert!(!scenario.fault_kinds.is_empty(), "{dimension:?}, seed {seed}");
                 assert!(!has(Dimension::MixedQuorums) || !scenario.has_short_grace(), "seed {seed}");

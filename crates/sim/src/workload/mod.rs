@@ -6,7 +6,7 @@
 
 mod ranges;
 
-use crate::history::{Asked, Operation, Told};
+use crate::history::{ClientOutcome, CommandKind, Operation};
 use crate::scenario::{Dimension, QuorumStyle};
 use crate::world::{Event, World};
 use crate::{Nanos, Scenario};
@@ -21,7 +21,7 @@ use stdx::Rng;
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: Rng,
-    /// Commands still to be asked.
+    /// Commands still to be kind.
     left: u64,
     ends: Nanos,
     /// Bytes of large values still to be written.
@@ -65,19 +65,19 @@ impl Workload {
         Key::new(text.into()).expect("short and not empty")
     }
 
-    fn asked(&mut self, scenario: &Scenario) -> Asked {
+    fn draw_kind(&mut self, scenario: &Scenario) -> CommandKind {
         if self.rng.chance(scenario.read_share) {
-            Asked::Get
+            CommandKind::Get
         } else if self.rng.chance(scenario.delete_share) {
-            Asked::Delete
+            CommandKind::Delete
         } else {
             let ttl = self.rng.chance(scenario.ttl_share);
             let millis = 1 + self.rng.below(scenario.ttl_max.as_millis() as u64);
-            Asked::Put { ttl: ttl.then_some(Duration::from_millis(millis)) }
+            CommandKind::Put { ttl: ttl.then_some(Duration::from_millis(millis)) }
         }
     }
 
-    fn quorum(&mut self, scenario: &Scenario, asked: Asked) -> Quorum {
+    fn quorum(&mut self, scenario: &Scenario, kind: CommandKind) -> Quorum {
         let (majority, from, nodes) = (scenario.majority(), scenario.default_from, scenario.nodes);
         let style = match scenario.quorums {
             QuorumStyle::Mixed if self.rng.chance(0.5) => QuorumStyle::Majority,
@@ -87,12 +87,12 @@ impl Workload {
         let mut between = |least: u8, most: u8| least + self.rng.below(u64::from(most - least) + 1) as u8;
         let (ack, from) = match style {
             QuorumStyle::Majority => (majority, from),
-            QuorumStyle::AtLeastMajorityWrites if asked == Asked::Get => (between(1, from), from),
+            QuorumStyle::AtLeastMajorityWrites if kind == CommandKind::Get => (between(1, from), from),
             QuorumStyle::AtLeastMajorityWrites => (between(majority, from), from),
-            QuorumStyle::EveryReplicaWrites if asked == Asked::Get => (between(1, from), from),
+            QuorumStyle::EveryReplicaWrites if kind == CommandKind::Get => (between(1, from), from),
             QuorumStyle::EveryReplicaWrites => (from, from),
             QuorumStyle::Any | QuorumStyle::Mixed => {
-                let from = between(scenario.from_min(asked), nodes);
+                let from = between(scenario.from_min(kind), nodes);
                 (between(1, from), from)
             }
         };
@@ -157,11 +157,11 @@ impl World {
         self.begin_scans();
     }
 
-    /// The same, without scans. The commands of an earlier workload have all been asked.
+    /// The same, without scans. The commands of an earlier workload have all been kind.
     pub(crate) fn begin_commands(&mut self, commands: u64, ends: Nanos) {
         self.workload.left = commands;
         self.workload.ends = ends;
-        self.at(self.now, Event::Client(self.workload.chain));
+        self.at(self.now, Event::NextCommand(self.workload.chain));
     }
 
     /// Has clients ask no more.
@@ -170,43 +170,49 @@ impl World {
         self.workload.chain += 1;
     }
 
-    pub(crate) fn client(&mut self, chain: u64) {
+    pub(crate) fn submit_next(&mut self, chain: u64) {
         if self.workload.left == 0 || self.workload.chain != chain {
             return;
         }
-        let asked = self.workload.asked(&self.scenario);
+        let kind = self.workload.draw_kind(&self.scenario);
         let id = self.judge.history.next_id();
-        let key = self.workload.key(&self.scenario, id, asked != Asked::Get);
-        let quorum = self.workload.quorum(&self.scenario, asked);
+        let key = self.workload.key(&self.scenario, id, kind != CommandKind::Get);
+        let quorum = self.workload.quorum(&self.scenario, kind);
         let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
         let quorum = self.workload.quorum_of(&self.scenario, node, quorum);
         let node = self.host_for_client(node);
-        self.ask(node, asked, key, quorum);
+        self.submit_command(node, kind, key, quorum);
         self.workload.left -= 1;
         let gap = self.workload.next_gap(self.now);
-        self.after(gap, Event::Client(chain));
+        self.after(gap, Event::NextCommand(chain));
     }
 
     /// Has a client ask a node. A node that does not serve refuses, and nothing is stored.
-    pub(crate) fn ask(&mut self, node: NodeIndex, asked: Asked, key: Key, quorum: Quorum) -> RequestId {
+    pub(crate) fn submit_command(
+        &mut self,
+        node: NodeIndex,
+        kind: CommandKind,
+        key: Key,
+        quorum: Quorum,
+    ) -> RequestId {
         let id = self.judge.history.next_id();
         let (command_key, began) = (key.clone(), self.now);
-        self.judge.begin(Operation { id, node, asked, key, quorum, began, told: None });
-        let Some(place) = self.serving_place(node) else {
-            let told = Told::Failed { is_certain: true, reason: "not serving".to_owned() };
-            self.judge.end(id, self.now, told, None);
+        self.judge.begin(Operation { id, node, kind, key, quorum, began, outcome: None });
+        let Some(endpoint) = self.serving_endpoint(node) else {
+            let outcome = ClientOutcome::Failed { is_not_stored: true, reason: "not serving".to_owned() };
+            self.judge.end(id, self.now, outcome, None);
             return id;
         };
-        let command = self.command_of(id, asked, command_key, quorum);
-        self.at(self.now, Event::Command(place, id, command));
+        let command = self.command_of(id, kind, command_key, quorum);
+        self.at(self.now, Event::Command(endpoint, id, command));
         id
     }
 
-    fn command_of(&mut self, id: RequestId, asked: Asked, key: Key, quorum: Quorum) -> Command {
-        match asked {
-            Asked::Get => Command::Get { key, quorum },
-            Asked::Delete => Command::Delete { key, quorum },
-            Asked::Put { ttl } => {
+    fn command_of(&mut self, id: RequestId, kind: CommandKind, key: Key, quorum: Quorum) -> Command {
+        match kind {
+            CommandKind::Get => Command::Get { key, quorum },
+            CommandKind::Delete => Command::Delete { key, quorum },
+            CommandKind::Put { ttl } => {
                 let value = self.workload.value(&self.scenario, id);
                 let lifetime = ttl.map_or(Lifetime::Forever, Lifetime::For);
                 Command::Put { key, value, lifetime, quorum }

@@ -4,8 +4,8 @@
 //! messages come to it only where it answers at the node's address.
 
 use super::{Event, World};
-use crate::host::Ending;
-use crate::network::Place;
+use crate::host::EndCause;
+use crate::network::Endpoint;
 use cluster::NodeIndex;
 use env::MemFs;
 
@@ -32,7 +32,7 @@ impl World {
     }
 
     /// The host that answers a dialer at the address of a member. No host dials itself.
-    pub(super) fn host_at(&self, dialer: Place, member: NodeIndex) -> NodeIndex {
+    pub(super) fn host_at(&self, dialer: Endpoint, member: NodeIndex) -> NodeIndex {
         let is_moved = self.copy_has_address && self.member_of(self.copy()) == member;
         if is_moved && !self.is_copy(dialer.node) { self.copy() } else { member }
     }
@@ -47,7 +47,7 @@ impl World {
     /// Starts a second process of `node` on this disk.
     pub(crate) fn start_copy(&mut self, node: NodeIndex, disk: MemFs, takes_address: bool) {
         let copy = self.copy();
-        self.judge.copied_directory(node, copy);
+        self.judge.note_copied_directory(node, copy);
         let host = self.host(copy);
         host.member = node;
         host.disk = disk;
@@ -59,7 +59,7 @@ impl World {
     /// Ends the second process for good; the node's address is its own again.
     pub(crate) fn end_copy(&mut self) {
         let copy = self.copy();
-        self.end_process(copy, Ending::Kill, None);
+        self.end_process(copy, EndCause::Kill, None);
         self.copy_has_address = false;
     }
 }

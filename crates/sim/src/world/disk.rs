@@ -2,18 +2,18 @@
 //!
 //! A read whose deadline has passed when its turn comes is not done.
 //!
-//! Where the rate of a disk is bounded, the writers of a group are told once the disk has had time to write its bytes. The
+//! Where the rate of a disk is bounded, the writers of a group are outcome once the disk has had time to write its bytes. The
 //! engine itself shows the group at the beginning of that time.
 //!
 //! A store may put less on a page than it is asked for; here it does, so that ranges have many pages.
 //!
-//! Jobs are done in a chain of turns. A full memtable wakes jobs that sleep, as it wakes the workers of a server:
+//! Jobs are done in a chain of turns. A full memtable timers jobs that sleep, as it timers the workers of a server:
 //! else small memtables would fill in no time, and most writes would be refused until the next turn.
 
 use super::{Event, World};
 use crate::Plant;
 use crate::host::process::Answers;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::scenario::Dimension;
 use cluster::{NodeIndex, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
@@ -26,18 +26,18 @@ const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
 /// The same while it owes nothing.
 const JOBS_IDLE: Duration = Duration::from_millis(700);
 /// From a turn to the hand-over of its writes, at most, where threads are busy.
-const HAND_OVER_MAX: Duration = Duration::from_millis(5);
+const THREAD_DELAY_MAX: Duration = Duration::from_millis(5);
 /// The share of turns whose writes wait for longer there.
 const STALL_SHARE: f64 = 0.01;
 /// How long they wait, at most.
 const STALL_MAX: Duration = Duration::from_millis(1_500);
 /// Between two looks whether there is something to scrub, at most.
-const SCRUB_LOOK: Duration = Duration::from_secs(1);
+const SCRUB_POLL_MAX: Duration = Duration::from_secs(1);
 
 impl World {
-    pub(super) fn ask_to_read(
+    pub(super) fn start_read(
         &mut self,
-        place: Place,
+        endpoint: Endpoint,
         id: StoreId,
         mut request: StoreRequest,
         deadline: Option<Instant>,
@@ -46,94 +46,99 @@ impl World {
             page.limit.bytes = page.limit.bytes.min(self.scenario.page_bytes_max);
         }
         let plant = self.scenario.plant;
-        if let Some(response) = self.host(place.node).planted.ask(plant, &mut request) {
-            return self.hand_over(Event::Stored(place, id, response));
+        if let Some(response) = self.host(endpoint.node).plant_state.alter_read(plant, &mut request) {
+            return self.send_to_thread(Event::Stored(endpoint, id, response));
         }
         let is_warm = self.rngs.disk.chance(self.scenario.warm_share);
-        if is_warm && let Some(process) = self.process(place) {
+        if is_warm && let Some(process) = self.process(endpoint) {
             let answer = process.store.try_answer(&request);
-            if self.ends_if_stopped(place) {
+            if self.end_if_stopped(endpoint) {
                 return;
             }
             if let ReadNow::Done(response) = answer {
-                let response = self.host(place.node).planted.read(plant, &request, response);
-                return self.hand_over(Event::Stored(place, id, response));
+                let response =
+                    self.host(endpoint.node).plant_state.alter_read_answer(plant, &request, response);
+                return self.send_to_thread(Event::Stored(endpoint, id, response));
             }
         }
-        let delay = self.disk_time(place);
-        self.after(delay, Event::Read(place, id, request, deadline));
+        let delay = self.disk_time(endpoint);
+        self.after(delay, Event::Read(endpoint, id, request, deadline));
     }
 
     pub(super) fn read(
         &mut self,
-        place: Place,
+        endpoint: Endpoint,
         id: StoreId,
         request: &StoreRequest,
         deadline: Option<Instant>,
     ) {
-        let now = self.show_clocks(place.node);
+        let now = self.show_clocks(endpoint.node);
         if deadline.is_some_and(|deadline| deadline <= now.mono) {
-            return self.hand_over(Event::Stored(place, id, StoreResponse::Failed(StoreFault::Expired)));
+            return self.send_to_thread(Event::Stored(
+                endpoint,
+                id,
+                StoreResponse::Failed(StoreFault::Expired),
+            ));
         }
-        let Some(process) = self.process(place) else { return };
+        let Some(process) = self.process(endpoint) else { return };
         let response = process.read(request);
-        if self.ends_if_stopped(place) {
+        if self.end_if_stopped(endpoint) {
             return;
         }
         let plant = self.scenario.plant;
-        let response = self.host(place.node).planted.read(plant, request, response);
-        self.hand_over(Event::Stored(place, id, response));
+        let response = self.host(endpoint.node).plant_state.alter_read_answer(plant, request, response);
+        self.send_to_thread(Event::Stored(endpoint, id, response));
     }
 
     /// Hands the writes of a turn to the store. As in a server, none of them is done when nobody waits for any of
     /// them any more.
-    pub(super) fn submit_group(&mut self, place: Place, group: WriteGroup, deadline: Instant) {
+    pub(super) fn submit_group(&mut self, endpoint: Endpoint, group: WriteGroup, deadline: Instant) {
         if group.is_empty() {
             return;
         }
         if !self.scenario.dimensions.has(Dimension::BusyThreads) {
-            return self.submit_late(place, group.into(), deadline);
+            return self.submit_late(endpoint, group.into(), deadline);
         }
         let stalls = self.rngs.disk.chance(STALL_SHARE);
-        let most = if stalls { STALL_MAX } else { HAND_OVER_MAX };
+        let most = if stalls { STALL_MAX } else { THREAD_DELAY_MAX };
         let delay = Duration::from_nanos(self.rngs.disk.below(most.as_nanos() as u64));
         let now = self.now;
-        let Some(process) = self.process(place) else { return };
+        let Some(process) = self.process(endpoint) else { return };
         // The groups of one machine stay in their order.
-        let last = process.submits.entry(place.requester).or_insert(now);
+        let last = process.last_submits.entry(endpoint.requester).or_insert(now);
         *last = (*last).max(now + delay);
         let at = *last;
-        self.at(at, Event::Submit(place, group.into(), deadline));
+        self.at(at, Event::Submit(endpoint, group.into(), deadline));
     }
 
-    pub(super) fn submit_late(&mut self, place: Place, group: Box<WriteGroup>, deadline: Instant) {
-        let now = self.show_clocks(place.node);
-        let Some(process) = self.process(place) else { return };
+    pub(super) fn submit_late(&mut self, endpoint: Endpoint, group: Box<WriteGroup>, deadline: Instant) {
+        let now = self.show_clocks(endpoint.node);
+        let Some(process) = self.process(endpoint) else { return };
         if deadline <= now.mono {
             let responses = group.failed(&StoreFault::Expired);
             responses.iter().for_each(|(id, _)| {
-                process.writes.remove(&(place.requester, *id));
+                process.writes.remove(&(endpoint.requester, *id));
             });
             for (id, response) in responses {
-                self.hand_over(Event::Stored(place, id, response));
+                self.send_to_thread(Event::Stored(endpoint, id, response));
             }
             return;
         }
-        process.submit(place.requester, *group);
+        process.submit(endpoint.requester, *group);
         let begins = !std::mem::replace(&mut process.is_committing, true);
-        self.wake_jobs(place);
-        self.bring_answers(place);
+        self.wake_jobs(endpoint);
+        self.deliver_answers(endpoint);
         if begins {
-            let delay = self.disk_time(place);
-            self.after(delay, Event::Commit(place));
+            let delay = self.disk_time(endpoint);
+            self.after(delay, Event::Commit(endpoint));
         }
     }
 
-    pub(super) fn commit(&mut self, place: Place) {
-        self.show_clocks(place.node);
+    pub(super) fn commit(&mut self, endpoint: Endpoint) {
+        self.show_clocks(endpoint.node);
         let is_bounded = self.scenario.flood.is_some();
-        let Some(process) = self.process(place) else { return };
-        // Its failure is told to each write, and by the poison.
+        let Some(process) = self.process(endpoint) else { return };
+        // Its failure is outcome to each write, and by the poison.
         let engine = process.store.engine();
         let logged = || if is_bounded { engine.wal_stats().bytes } else { 0 };
         let before = logged();
@@ -141,40 +146,40 @@ impl World {
         let written = logged() - before;
         let goes_on = worked || engine.has_waiting_writes();
         process.is_committing = goes_on;
-        if self.ends_if_stopped(place) {
+        if self.end_if_stopped(endpoint) {
             return;
         }
         let took = self.write_time(written);
         if took.is_zero() {
-            self.bring_answers(place);
-        } else if let Some(process) = self.process(place) {
+            self.deliver_answers(endpoint);
+        } else if let Some(process) = self.process(endpoint) {
             let answers = process.take_answers();
-            self.after(took, Event::Durable(place, answers));
+            self.after(took, Event::Durable(endpoint, answers));
         }
         if goes_on {
             // What came meanwhile, or waits for room; a commit that finds nothing ends the chain.
-            let delay = self.disk_time(place) + took;
-            self.after(delay, Event::Commit(place));
+            let delay = self.disk_time(endpoint) + took;
+            self.after(delay, Event::Commit(endpoint));
         }
     }
 
-    /// The disk has written a group: its writers are told.
-    pub(super) fn durable(&mut self, place: Place, answers: Answers) {
-        if self.process(place).is_some() {
-            self.bring(place, answers);
+    /// The disk has written a group: its writers are outcome.
+    pub(super) fn durable(&mut self, endpoint: Endpoint, answers: Answers) {
+        if self.process(endpoint).is_some() {
+            self.post_answers(endpoint, answers);
         }
     }
 
-    pub(super) fn jobs(&mut self, place: Place, chain: u64) {
-        if self.process(place).is_none_or(|process| process.jobs_chain != chain) {
+    pub(super) fn jobs(&mut self, endpoint: Endpoint, chain: u64) {
+        if self.process(endpoint).is_none_or(|process| process.jobs_chain != chain) {
             return;
         }
-        self.show_clocks(place.node);
+        self.show_clocks(endpoint.node);
         let budget = 1 << (10 + self.rngs.disk.below(8));
         let which = self.rngs.disk.below(5);
-        let Some(process) = self.process(place) else { return };
+        let Some(process) = self.process(endpoint) else { return };
         let engine = process.store.engine();
-        // A failure is told by the poison, or the job is chosen again.
+        // A failure is outcome by the poison, or the job is chosen again.
         let progress = match which {
             0 => engine.step_flush(budget),
             1 => engine.step_compaction(0, budget),
@@ -195,22 +200,22 @@ impl World {
             // As above.
             let _ = engine.step_idle();
         }
-        if self.ends_if_stopped(place) {
+        if self.end_if_stopped(endpoint) {
             return;
         }
-        let Some(process) = self.process(place) else { return };
-        process.jobs_sleep = is_idle;
+        let Some(process) = self.process(endpoint) else { return };
+        process.has_idle_jobs = is_idle;
         let busy = self.jobs_busy();
-        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(place, chain));
+        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(endpoint, chain));
     }
 
-    pub(super) fn scrub(&mut self, place: Place) {
-        self.show_clocks(place.node);
-        let Some(process) = self.process(place) else { return };
+    pub(super) fn scrub(&mut self, endpoint: Endpoint) {
+        self.show_clocks(endpoint.node);
+        let Some(process) = self.process(endpoint) else { return };
         let pause = process.store.engine().step_scrub();
-        if !self.ends_if_stopped(place) {
-            let took = self.disk_time(place);
-            self.after(took + pause.min(SCRUB_LOOK), Event::Scrub(place));
+        if !self.end_if_stopped(endpoint) {
+            let took = self.disk_time(endpoint);
+            self.after(took + pause.min(SCRUB_POLL_MAX), Event::Scrub(endpoint));
         }
     }
 
@@ -220,61 +225,61 @@ impl World {
         Duration::from_nanos(1 + self.rngs.disk.below(most.as_nanos() as u64))
     }
 
-    fn wake_jobs(&mut self, place: Place) {
-        let Some(process) = self.process(place) else { return };
-        if process.jobs_sleep && process.owes_a_flush() {
-            process.jobs_sleep = false;
+    fn wake_jobs(&mut self, endpoint: Endpoint) {
+        let Some(process) = self.process(endpoint) else { return };
+        if process.has_idle_jobs && process.needs_flush() {
+            process.has_idle_jobs = false;
             process.jobs_chain += 1;
             let chain = process.jobs_chain;
             let busy = self.jobs_busy();
-            self.after(busy, Event::Jobs(Place { requester: Requester::Node, ..place }, chain));
+            self.after(busy, Event::Jobs(Endpoint { requester: Requester::Node, ..endpoint }, chain));
         }
     }
 
-    fn bring_answers(&mut self, place: Place) {
-        let Some(process) = self.process(place) else { return };
+    fn deliver_answers(&mut self, endpoint: Endpoint) {
+        let Some(process) = self.process(endpoint) else { return };
         let answers = process.take_answers();
-        self.bring(place, answers);
+        self.post_answers(endpoint, answers);
     }
 
-    fn bring(&mut self, place: Place, answers: Answers) {
+    fn post_answers(&mut self, endpoint: Endpoint, answers: Answers) {
         for (requester, id, response) in answers {
-            self.note_stored(place.node, (requester, id), &response);
+            self.note_stored(endpoint.node, (requester, id), &response);
             let plant = self.scenario.plant;
-            let response = self.host(place.node).planted.stored(plant, response);
-            if !self.host(place.node).planted.was_answered((requester, id)) {
-                self.hand_over(Event::Stored(Place { requester, ..place }, id, response));
+            let response = self.host(endpoint.node).plant_state.alter_write_answer(plant, response);
+            if !self.host(endpoint.node).plant_state.take_early_answer((requester, id)) {
+                self.send_to_thread(Event::Stored(Endpoint { requester, ..endpoint }, id, response));
             }
         }
     }
 
-    fn note_stored(&mut self, node: NodeIndex, asked: (Requester, StoreId), response: &StoreResponse) {
+    fn note_stored(&mut self, node: NodeIndex, id: (Requester, StoreId), response: &StoreResponse) {
         let process = self.host(node).process.as_mut();
-        let Some((key, version)) = process.and_then(|process| process.writes.remove(&asked)) else { return };
+        let Some((key, version)) = process.and_then(|process| process.writes.remove(&id)) else { return };
         if matches!(response, StoreResponse::Written { .. } | StoreResponse::WrittenUnchecked { .. }) {
             let member = self.member_of(node);
-            self.judge.has_stored(node, member, key, self.now, version);
+            self.judge.note_durable(node, member, key, self.now, version);
         }
     }
 
     /// A process that has come to where its disk stops it, or whose engine has stopped, ends here.
-    pub(super) fn ends_if_stopped(&mut self, place: Place) -> bool {
-        let host = self.host(place.node);
+    pub(super) fn end_if_stopped(&mut self, endpoint: Endpoint) -> bool {
+        let host = self.host(endpoint.node);
         if host.faults.has_stopped() {
-            let (ending, down) = host.at_stop;
-            self.end_process(place.node, ending, Some(down));
+            let (end_cause, down) = host.planned_stop;
+            self.end_process(endpoint.node, end_cause, Some(down));
             return true;
         }
         if host.process.as_ref().is_some_and(crate::host::process::Process::is_poisoned) {
-            self.end_process(place.node, crate::host::Ending::Kill, Some(Duration::from_millis(300)));
+            self.end_process(endpoint.node, crate::host::EndCause::Kill, Some(Duration::from_millis(300)));
             return true;
         }
         false
     }
 
     /// How long a disk takes for something.
-    fn disk_time(&mut self, place: Place) -> Duration {
-        let max = self.host(place.node).sync_max.as_nanos() as u64;
+    fn disk_time(&mut self, endpoint: Endpoint) -> Duration {
+        let max = self.host(endpoint.node).sync_max.as_nanos() as u64;
         Duration::from_nanos(max / 8 + self.rngs.disk.below(max))
     }
 
@@ -285,11 +290,11 @@ impl World {
     }
 
     /// Begins the jobs of an engine that was just opened.
-    pub(super) fn begin_jobs(&mut self, place: Place) {
-        let place = Place { requester: Requester::Node, ..place };
-        self.after(JOBS_BUSY_MAX, Event::Jobs(place, 0));
+    pub(super) fn begin_jobs(&mut self, endpoint: Endpoint) {
+        let endpoint = Endpoint { requester: Requester::Node, ..endpoint };
+        self.after(JOBS_BUSY_MAX, Event::Jobs(endpoint, 0));
         if self.scenario.scrub_period.is_some() && self.scenario.plant != Some(Plant::ScrubSkipped) {
-            self.after(JOBS_BUSY_MAX, Event::Scrub(place));
+            self.after(JOBS_BUSY_MAX, Event::Scrub(endpoint));
         }
     }
 }

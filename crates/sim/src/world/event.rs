@@ -2,8 +2,8 @@
 
 use crate::Nanos;
 use crate::host::process::Answers;
-use crate::nemesis::Mend;
-use crate::network::{Connection, Network, Place, Side};
+use crate::nemesis::FaultEnd;
+use crate::network::{ConnectionId, Endpoint, Network, Side};
 use crate::packet::Packet;
 use cluster::{
     Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
@@ -17,68 +17,68 @@ use store::WriteGroup;
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A machine's timeout.
-    Wake(Place),
+    Timer(Endpoint),
     /// A command reaches a machine.
-    Command(Place, RequestId, Command),
+    Command(Endpoint, RequestId, Command),
     /// A reply is due.
-    ReplyDue(Place, RequestId),
+    ReplyDue(Endpoint, RequestId),
     /// The store's answer reaches a machine.
-    Stored(Place, StoreId, StoreResponse),
+    Stored(Endpoint, StoreId, StoreResponse),
     /// The store reads for a machine.
-    Read(Place, StoreId, StoreRequest, Option<Instant>),
+    Read(Endpoint, StoreId, StoreRequest, Option<Instant>),
     /// What the node has published reaches a coordinator.
-    View(Place),
+    View(Endpoint),
     /// The engine of a host syncs its log.
-    Commit(Place),
+    Commit(Endpoint),
     /// A disk of bounded rate has written a group of the log.
-    Durable(Place, Answers),
+    Durable(Endpoint, Answers),
     /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
-    Jobs(Place, u64),
+    Jobs(Endpoint, u64),
     /// The engine of a host scrubs, if it is time to.
-    Scrub(Place),
+    Scrub(Endpoint),
     /// The store of a host lets go of snapshots that are too old.
-    Expire(Place),
+    Expire(Endpoint),
     /// A process looks whether it has drained.
-    Drained(Place),
+    CheckDrained(Endpoint),
     /// A host's process is started.
     Start(NodeIndex),
     /// A connection reaches the host that was dialed.
-    DialArrives(Connection),
+    DialArrives(ConnectionId),
     /// A connection is let in, and the dialer hears of it.
-    DialAnswered(Connection, PeerHello),
+    DialAnswered(ConnectionId, PeerHello),
     /// The dialer is refused, or tired of waiting.
-    DialFailed(Connection, DialFailure),
+    DialFailed(ConnectionId, DialFailure),
     /// This end of a connection hears that the other is gone.
-    EndLost(Connection, Side),
+    EndLost(ConnectionId, Side),
     /// A packet reaches this end of a connection.
-    Packet(Connection, Side, Packet),
+    Packet(ConnectionId, Side, Packet),
     /// A client has something to ask, in this workload.
-    Client(u64),
+    NextCommand(u64),
     /// A client begins to read a range.
-    ScanBegins,
+    StartScan,
     /// A client wants the next page of a scan.
-    PullPage(Place, ScanId),
+    PullPage(Endpoint, ScanId),
     /// A client leaves a scan, if it goes on.
-    ScanLeft(Place, ScanId),
+    CloseScan(Endpoint, ScanId),
     /// The nemesis strikes.
     Fault,
     /// A fault ends.
-    Mend(Mend),
-    /// A node has had room on its disk for a while, in this life.
-    RoomDue(NodeIndex, u64),
+    FaultEnd(FaultEnd),
+    /// A node has had room on its disk for a while, in this generation.
+    DiskSpaceDue(NodeIndex, u64),
     /// Bytes of a stream reach this end of a connection.
-    Bytes(Connection, Side, Vec<u8>),
+    Bytes(ConnectionId, Side, Vec<u8>),
     /// The send buffer towards this end of a connection may have room.
-    PipeHasRoom(Connection, Side),
+    PipeHasRoom(ConnectionId, Side),
     /// A thread hands a group of writes to the store; after this time nobody waits for any of them.
-    Submit(Place, Box<WriteGroup>, Instant),
+    Submit(Endpoint, Box<WriteGroup>, Instant),
 }
 
 impl Event {
     /// A number for its kind, for the trace.
     pub(crate) const fn kind(&self) -> u64 {
         match self {
-            Self::Wake(_) => 0,
+            Self::Timer(_) => 0,
             Self::Command(..) => 1,
             Self::ReplyDue(..) => 2,
             Self::Stored(..) => 3,
@@ -86,20 +86,20 @@ impl Event {
             Self::View(_) => 5,
             Self::Commit(_) => 6,
             Self::Jobs(..) => 7,
-            Self::Drained(_) => 8,
+            Self::CheckDrained(_) => 8,
             Self::Start(_) => 9,
             Self::DialArrives(_) => 10,
             Self::DialAnswered(..) => 11,
             Self::DialFailed(..) => 12,
             Self::EndLost(..) => 13,
             Self::Packet(..) => 14,
-            Self::Client(_) => 15,
+            Self::NextCommand(_) => 15,
             Self::Fault => 16,
-            Self::Mend(_) => 17,
-            Self::RoomDue(..) => 22,
-            Self::ScanBegins => 18,
+            Self::FaultEnd(_) => 17,
+            Self::DiskSpaceDue(..) => 22,
+            Self::StartScan => 18,
             Self::PullPage(..) => 19,
-            Self::ScanLeft(..) => 20,
+            Self::CloseScan(..) => 20,
             Self::Expire(_) => 21,
             Self::Scrub(_) => 23,
             Self::Bytes(..) => 24,
@@ -111,23 +111,24 @@ impl Event {
 
     /// The process that it happens to, which does not notice while it stands still.
     pub(crate) fn process(&self, network: &Network) -> Option<NodeIndex> {
-        let at = |connection: &Connection, side| network.link(*connection).map(|link| link.place(side).node);
+        let at =
+            |connection: &ConnectionId, side| network.link(*connection).map(|link| link.endpoint(side).node);
         match self {
-            Self::Wake(place)
-            | Self::Command(place, ..)
-            | Self::ReplyDue(place, _)
-            | Self::Stored(place, ..)
-            | Self::Read(place, ..)
-            | Self::View(place)
-            | Self::Commit(place)
-            | Self::Durable(place, _)
-            | Self::Jobs(place, _)
-            | Self::PullPage(place, _)
-            | Self::ScanLeft(place, _)
-            | Self::Expire(place)
-            | Self::Scrub(place)
-            | Self::Submit(place, ..)
-            | Self::Drained(place) => Some(place.node),
+            Self::Timer(endpoint)
+            | Self::Command(endpoint, ..)
+            | Self::ReplyDue(endpoint, _)
+            | Self::Stored(endpoint, ..)
+            | Self::Read(endpoint, ..)
+            | Self::View(endpoint)
+            | Self::Commit(endpoint)
+            | Self::Durable(endpoint, _)
+            | Self::Jobs(endpoint, _)
+            | Self::PullPage(endpoint, _)
+            | Self::CloseScan(endpoint, _)
+            | Self::Expire(endpoint)
+            | Self::Scrub(endpoint)
+            | Self::Submit(endpoint, ..)
+            | Self::CheckDrained(endpoint) => Some(endpoint.node),
             Self::DialArrives(connection) => at(connection, Side::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
                 at(connection, Side::Dialer)
@@ -137,11 +138,11 @@ impl Event {
             | Self::Bytes(connection, side, _) => at(connection, *side),
             Self::PipeHasRoom(connection, toward) => at(connection, toward.other()),
             Self::Start(_)
-            | Self::Client(_)
-            | Self::ScanBegins
+            | Self::NextCommand(_)
+            | Self::StartScan
             | Self::Fault
-            | Self::Mend(_)
-            | Self::RoomDue(..) => None,
+            | Self::FaultEnd(_)
+            | Self::DiskSpaceDue(..) => None,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Connections: dialed, let in, used and lost.
 
-use super::{Event, World, turn};
-use crate::host::Ending;
+use super::{Event, World, step};
+use crate::host::EndCause;
+use crate::host::handshake::{self, PendingHandshake};
 use crate::host::process::{Input, Process};
-use crate::host::shake::{self, Shaken};
-use crate::network::{Connection, Course, EndState, Place, Side};
+use crate::network::{ConnectionId, Delivery, EndState, Endpoint, Side};
 use crate::packet::Packet;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello, Requester};
 use std::collections::BTreeMap;
@@ -16,54 +16,55 @@ use wire::handshake::Local;
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl World {
-    pub(super) fn dial(&mut self, place: Place, node: NodeIndex) {
-        let host = self.host_at(place, node);
-        let connection = self.network.dial(place, host);
-        let Some(process) = self.process(place) else { return };
-        let dialed = process.dialed.insert((place.requester, node), connection);
-        assert_eq!(dialed, None, "{place:?} dials {node:?} although it has");
+    pub(super) fn dial(&mut self, endpoint: Endpoint, node: NodeIndex) {
+        let host = self.host_at(endpoint, node);
+        let connection = self.network.dial(endpoint, host);
+        let Some(process) = self.process(endpoint) else { return };
+        let dialed = process.dialed.insert((endpoint.requester, node), connection);
+        assert_eq!(dialed, None, "{endpoint:?} dials {node:?} although it has");
         self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
-        if let Some(at) = self.network.signal(place.node, host, self.now) {
+        if let Some(at) = self.network.signal(endpoint.node, host, self.now) {
             self.at(at, Event::DialArrives(connection));
         }
     }
 
-    pub(super) fn dial_arrives(&mut self, connection: Connection) {
+    pub(super) fn dial_arrives(&mut self, connection: ConnectionId) {
         let Some(link) = self.network.link(connection) else { return };
         let (dialer, node) = (link.dialer, link.acceptor.node);
         if link.dialer_end == EndState::Gone {
             return;
         }
-        let has_power = self.host(node).process.is_some() || self.host(node).ending == Ending::Kill;
-        let place = self.place(node, Requester::Node).filter(|_| !self.network.is_refusing(node));
-        let (Some(place), Some(local)) = (place, self.local(dialer)) else {
+        let has_power = self.host(node).process.is_some() || self.host(node).end_cause == EndCause::Kill;
+        let endpoint = self.endpoint(node, Requester::Node).filter(|_| !self.network.is_refusing(node));
+        let (Some(endpoint), Some(local)) = (endpoint, self.local(dialer)) else {
             if has_power {
                 self.fail_dial(connection, DialFailure::Refused);
             }
             return;
         };
-        let accepting = self.local(place).expect("it was just found");
+        let accepting = self.local(endpoint).expect("it was just found");
         let expected = self.member_of(node);
-        match Shaken::new(local, accepting, expected, &mut self.rngs.machines) {
-            Ok((shaken, hello)) => {
-                self.shaken.insert(connection, shaken);
+        match PendingHandshake::new(local, accepting, expected, &mut self.rngs.machines) {
+            Ok((handshake, hello)) => {
+                self.pending_handshakes.insert(connection, handshake);
                 let link = self.network.link_mut(connection).expect("it was there");
-                link.acceptor = place;
+                link.acceptor = endpoint;
                 link.acceptor_end = EndState::Pending;
-                self.turn(
-                    place,
+                self.step(
+                    endpoint,
                     Input::Link(LinkEvent::AdmissionRequested { link: Process::link_of(connection), hello }),
                 );
             }
             Err(error) => {
-                self.trace.note(self.now, || format!("{dialer:?} and {place:?} do not shake hands: {error}"));
+                self.trace
+                    .note(self.now, || format!("{dialer:?} and {endpoint:?} do not shake hands: {error}"));
                 self.fail_dial(connection, DialFailure::Rejected);
             }
         }
     }
 
     /// Tells the dialer that it is not let in, if anything gets there.
-    fn fail_dial(&mut self, connection: Connection, reason: DialFailure) {
+    fn fail_dial(&mut self, connection: ConnectionId, reason: DialFailure) {
         let Some(link) = self.network.link(connection) else { return };
         let (from, to) = (link.acceptor.node, link.dialer.node);
         if let Some(at) = self.network.signal(from, to, self.now) {
@@ -72,16 +73,16 @@ impl World {
     }
 
     /// What a machine says of itself in a handshake.
-    fn local(&self, place: Place) -> Option<Local> {
-        let process = self.hosts[place.node.as_usize()].process.as_ref()?;
-        (process.life == place.life)
-            .then(|| shake::local(process, place.requester, &self.names, self.layout.partitions()))
+    fn local(&self, endpoint: Endpoint) -> Option<Local> {
+        let process = self.hosts[endpoint.node.as_usize()].process.as_ref()?;
+        (process.generation == endpoint.generation)
+            .then(|| handshake::local(process, endpoint.requester, &self.names, self.layout.partitions()))
     }
 
-    pub(super) fn admit(&mut self, place: Place, link: LinkId) {
-        let connection = Connection(link.0);
+    pub(super) fn admit(&mut self, endpoint: Endpoint, link: LinkId) {
+        let connection = ConnectionId(link.0);
         let Some(link) = self.network.link(connection) else { return };
-        if link.acceptor_end != EndState::Pending || link.acceptor != place {
+        if link.acceptor_end != EndState::Pending || link.acceptor != endpoint {
             return;
         }
         let dialer = link.dialer;
@@ -91,147 +92,147 @@ impl World {
                 Requester::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
             }
         };
-        let Some(Ok(hello)) = self.shaken.remove(&connection).map(Shaken::admit) else {
-            unreachable!("what was shown to the node has shaken hands");
+        let Some(Ok(hello)) = self.pending_handshakes.remove(&connection).map(PendingHandshake::admit) else {
+            unreachable!("what was shown to the node has handshake hands");
         };
         let link = self.network.link_mut(connection).expect("it was there");
         link.acceptor.requester = requester;
         link.acceptor_end = EndState::Open;
-        if let Some(at) = self.network.signal(place.node, dialer.node, self.now) {
+        if let Some(at) = self.network.signal(endpoint.node, dialer.node, self.now) {
             self.at(at, Event::DialAnswered(connection, hello));
         }
     }
 
-    pub(super) fn refuse(&mut self, place: Place, link: LinkId, reason: DialFailure) {
-        let connection = Connection(link.0);
+    pub(super) fn refuse(&mut self, endpoint: Endpoint, link: LinkId, reason: DialFailure) {
+        let connection = ConnectionId(link.0);
         let Some(link) = self.network.link_mut(connection) else { return };
         let (end, acceptor) = (link.acceptor_end, link.acceptor);
-        if (acceptor.node, acceptor.life) != (place.node, place.life) {
+        if (acceptor.node, acceptor.generation) != (endpoint.node, endpoint.generation) {
             return;
         }
         match end {
             EndState::Gone => {}
             EndState::Pending => {
                 link.acceptor_end = EndState::Gone;
-                self.shaken.remove(&connection);
+                self.pending_handshakes.remove(&connection);
                 self.fail_dial(connection, reason);
             }
             EndState::Open => {
                 self.at(self.now, Event::EndLost(connection, Side::Acceptor));
-                self.tell_other_end(connection, Side::Acceptor);
+                self.notify_other_end(connection, Side::Acceptor);
             }
         }
     }
 
-    pub(super) fn dial_answered(&mut self, connection: Connection, hello: PeerHello) {
+    pub(super) fn dial_answered(&mut self, connection: ConnectionId, hello: PeerHello) {
         let Some(link) = self.network.link_mut(connection) else { return };
         if link.dialer_end == EndState::Pending {
             link.dialer_end = EndState::Open;
             let dialer = link.dialer;
-            self.turn(dialer, Input::Link(LinkEvent::Opened(hello)));
+            self.step(dialer, Input::Link(LinkEvent::Opened(hello)));
         }
     }
 
-    pub(super) fn dial_failed(&mut self, connection: Connection, reason: DialFailure) {
+    pub(super) fn dial_failed(&mut self, connection: ConnectionId, reason: DialFailure) {
         let Some(link) = self.network.link_mut(connection) else { return };
         if link.dialer_end != EndState::Pending {
             return;
         }
         link.dialer_end = EndState::Gone;
         let (dialer, host) = (link.dialer, link.acceptor.node);
-        self.tell_other_end(connection, Side::Dialer);
-        self.network.sweep(connection);
+        self.notify_other_end(connection, Side::Dialer);
+        self.network.forget_closed(connection);
         let node = self.member_of(host);
         self.forget_dialed(dialer, node);
-        self.turn(dialer, Input::Link(LinkEvent::DialFailed { node, reason }));
+        self.step(dialer, Input::Link(LinkEvent::DialFailed { node, reason }));
     }
 
-    pub(super) fn hang_up(&mut self, place: Place, node: NodeIndex) {
-        let Some(process) = self.process(place) else { return };
-        let Some(connection) = process.dialed.remove(&(place.requester, node)) else { return };
+    pub(super) fn hang_up(&mut self, endpoint: Endpoint, node: NodeIndex) {
+        let Some(process) = self.process(endpoint) else { return };
+        let Some(connection) = process.dialed.remove(&(endpoint.requester, node)) else { return };
         if let Some(link) = self.network.link_mut(connection) {
             link.dialer_end = EndState::Gone;
         }
-        self.tell_other_end(connection, Side::Dialer);
-        self.network.sweep(connection);
+        self.notify_other_end(connection, Side::Dialer);
+        self.network.forget_closed(connection);
     }
 
-    pub(super) fn end_lost(&mut self, connection: Connection, side: Side) {
+    pub(super) fn end_lost(&mut self, connection: ConnectionId, side: Side) {
         let Some(link) = self.network.link_mut(connection) else { return };
-        let (end, place, host) = (link.end(side), link.place(side), link.place(side.other()).node);
+        let (end, endpoint, host) = (link.end(side), link.endpoint(side), link.endpoint(side.other()).node);
         link.set_end(side, EndState::Gone);
         let peer = self.member_of(host);
-        self.network.sweep(connection);
+        self.network.forget_closed(connection);
         match (end, side) {
             (EndState::Gone, _) => {}
             (EndState::Pending, Side::Acceptor) => {
-                self.shaken.remove(&connection);
+                self.pending_handshakes.remove(&connection);
             }
             (EndState::Pending, Side::Dialer) => {
-                self.forget_dialed(place, peer);
+                self.forget_dialed(endpoint, peer);
                 let reason = DialFailure::Refused;
-                self.turn(place, Input::Link(LinkEvent::DialFailed { node: peer, reason }));
+                self.step(endpoint, Input::Link(LinkEvent::DialFailed { node: peer, reason }));
             }
             (EndState::Open, Side::Dialer) => {
-                self.forget_dialed(place, peer);
-                self.turn(place, Input::Link(LinkEvent::Closed { node: peer }));
+                self.forget_dialed(endpoint, peer);
+                self.step(endpoint, Input::Link(LinkEvent::Closed { node: peer }));
             }
             (EndState::Open, Side::Acceptor) => {
-                self.turn(
-                    place,
+                self.step(
+                    endpoint,
                     Input::Link(LinkEvent::AcceptedClosed { link: Process::link_of(connection) }),
                 );
             }
         }
     }
 
-    fn forget_dialed(&mut self, place: Place, node: NodeIndex) {
-        if let Some(process) = self.process(place) {
-            process.dialed.remove(&(place.requester, node));
+    fn forget_dialed(&mut self, endpoint: Endpoint, node: NodeIndex) {
+        if let Some(process) = self.process(endpoint) {
+            process.dialed.remove(&(endpoint.requester, node));
         }
     }
 
     /// The end at `side` is gone: the other end hears of it, if anything gets there.
-    fn tell_other_end(&mut self, connection: Connection, side: Side) {
+    fn notify_other_end(&mut self, connection: ConnectionId, side: Side) {
         let Some(link) = self.network.link(connection) else { return };
-        let (from, to) = (link.place(side).node, link.place(side.other()).node);
+        let (from, to) = (link.endpoint(side).node, link.endpoint(side.other()).node);
         if let Some(at) = self.network.signal(from, to, self.now) {
             self.at(at, Event::EndLost(connection, side.other()));
         }
     }
 
     /// Closes both ends of a connection, as a router that resets it does.
-    pub(crate) fn reset(&mut self, connection: Connection) {
+    pub(crate) fn reset(&mut self, connection: ConnectionId) {
         self.at(self.now, Event::EndLost(connection, Side::Dialer));
         self.at(self.now, Event::EndLost(connection, Side::Acceptor));
     }
 
     /// The process of a host has ended: its ends of connections are gone.
-    pub(super) fn lose_ends(&mut self, node: NodeIndex, ending: Ending) {
+    pub(super) fn close_ends(&mut self, node: NodeIndex, end_cause: EndCause) {
         for (connection, side) in self.network.ends_at(node) {
             if side == Side::Acceptor {
-                self.shaken.remove(&connection);
+                self.pending_handshakes.remove(&connection);
             }
             if let Some(link) = self.network.link_mut(connection) {
                 link.set_end(side, EndState::Gone);
             }
-            if ending == Ending::Kill {
-                self.tell_other_end(connection, side);
+            if end_cause == EndCause::Kill {
+                self.notify_other_end(connection, side);
             }
-            self.network.sweep(connection);
+            self.network.forget_closed(connection);
         }
     }
 
     /// Sends what a turn of a machine wants sent, if the connections are still open.
-    pub(super) fn send_packets(&mut self, place: Place, sent: BTreeMap<Destination, Vec<Message>>) {
+    pub(super) fn send_packets(&mut self, endpoint: Endpoint, sent: BTreeMap<Destination, Vec<Message>>) {
         for (to, messages) in sent {
-            let Some(process) = self.process(place) else { return };
+            let Some(process) = self.process(endpoint) else { return };
             let (connection, side) = match to {
-                Destination::Dialed(node) => match process.dialed.get(&(place.requester, node)) {
+                Destination::Dialed(node) => match process.dialed.get(&(endpoint.requester, node)) {
                     Some(connection) => (*connection, Side::Dialer),
                     None => continue,
                 },
-                Destination::Accepted(link) => (Connection(link.0), Side::Acceptor),
+                Destination::Accepted(link) => (ConnectionId(link.0), Side::Acceptor),
             };
             let clock = process.member.clock.shown();
             if self.network.link(connection).is_none_or(|link| link.end(side) != EndState::Open) {
@@ -246,11 +247,11 @@ impl World {
     }
 
     /// Sends a packet on its way towards this end.
-    pub(crate) fn deliver(&mut self, connection: Connection, toward: Side, packet: Packet) {
-        match self.network.course(connection, toward, self.now) {
-            Course::Lost => {}
-            Course::Held => self.network.hold(connection, toward, packet),
-            Course::Arrives(at, again) => {
+    pub(crate) fn deliver(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
+        match self.network.schedule(connection, toward, self.now) {
+            Delivery::Lost => {}
+            Delivery::Held => self.network.hold(connection, toward, packet),
+            Delivery::Arrives(at, again) => {
                 if let Some(again) = again {
                     self.at(again, Event::Packet(connection, toward, packet.clone()));
                 }
@@ -259,7 +260,7 @@ impl World {
         }
     }
 
-    pub(super) fn packet(&mut self, connection: Connection, side: Side, packet: &Packet) {
+    pub(super) fn packet(&mut self, connection: ConnectionId, side: Side, packet: &Packet) {
         let messages = packet.open().expect("frames arrive as they were sent, or not at all");
         self.take_messages(connection, side, messages);
     }
@@ -267,24 +268,24 @@ impl World {
     /// Gives messages that have arrived to the machine at this end, each with the sender's clock.
     pub(super) fn take_messages(
         &mut self,
-        connection: Connection,
+        connection: ConnectionId,
         side: Side,
         messages: Vec<(Hlc, Message)>,
     ) {
         for (clock, message) in messages {
             let Some(link) = self.network.link(connection) else { return };
-            let place = link.place(side);
+            let endpoint = link.endpoint(side);
             match link.end(side) {
                 EndState::Open => {
-                    let from = self.member_of(link.place(side.other()).node);
-                    let origin = turn::origin(from, connection, side);
-                    let wall = self.show_clocks(place.node).wall;
-                    self.judge.heard.note(place.node, clock, wall);
-                    self.turn(place, Input::Message(origin, message, clock));
+                    let from = self.member_of(link.endpoint(side.other()).node);
+                    let origin = step::origin(from, connection, side);
+                    let wall = self.show_clocks(endpoint.node).wall;
+                    self.judge.observed_clocks.note(endpoint.node, clock, wall);
+                    self.step(endpoint, Input::Message(origin, message, clock));
                 }
                 // The machine that got this knows nothing of the connection, and says so.
-                EndState::Gone if self.host(place.node).process.is_some() => {
-                    return self.tell_other_end(connection, side);
+                EndState::Gone if self.host(endpoint.node).process.is_some() => {
+                    return self.notify_other_end(connection, side);
                 }
                 EndState::Gone | EndState::Pending => return,
             }

@@ -4,27 +4,27 @@
 //!
 //! **Mechanism.** One queue of events in virtual time; idle time costs nothing. Each concern draws from a
 //! generator of its own, forked from the seed, so that a draw more in one does not move the others. What a
-//! machine is given and what it wants done is in `turn`, the disk in `disk`, connections in `links`, the lives
-//! of processes in `lives`.
+//! machine is given and what it wants done is in `turn`, the disk in `disk`, connections in `links`, the generation
+//! of processes in `generation`.
 
 mod copies;
 mod disk;
 mod event;
 mod links;
-mod lives;
 mod pipes;
+mod processes;
 mod resume;
-mod turn;
+mod step;
 
 pub(crate) use event::Event;
 
-use crate::history::{ScanEnd, Scans, Told};
+use crate::history::{ClientOutcome, ScanEnd, Scans};
 use crate::host::Host;
+use crate::host::handshake::PendingHandshake;
 use crate::host::process::Process;
-use crate::host::shake::Shaken;
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
-use crate::network::{Connection, Network, Place, Side};
+use crate::network::{ConnectionId, Endpoint, Network, Side};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::{Nanos, Scenario};
@@ -59,9 +59,9 @@ pub(crate) struct World {
     layout: Arc<Layout>,
     names: Vec<String>,
     /// Handshakes that wait for the acceptor's node.
-    shaken: BTreeMap<Connection, Shaken>,
+    pending_handshakes: BTreeMap<ConnectionId, PendingHandshake>,
     /// In a run with narrow links: the directions of connections, by the end that they go towards.
-    pipes: BTreeMap<(Connection, Side), Pipe>,
+    pipes: BTreeMap<(ConnectionId, Side), Pipe>,
     rngs: Rngs,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct World {
 struct Rngs {
     disk: Rng,
     machines: Rng,
-    lives: Rng,
+    processes: Rng,
 }
 
 impl World {
@@ -92,9 +92,9 @@ impl World {
             trace,
             layout,
             names,
-            shaken: BTreeMap::new(),
+            pending_handshakes: BTreeMap::new(),
             pipes: BTreeMap::new(),
-            rngs: Rngs { disk: rng.fork(), machines: rng.fork(), lives: rng.fork() },
+            rngs: Rngs { disk: rng.fork(), machines: rng.fork(), processes: rng.fork() },
             scenario,
         };
         for node in 0..world.scenario.nodes {
@@ -121,9 +121,9 @@ impl World {
         &mut self.hosts[node.as_usize()]
     }
 
-    /// The process of a host in this life, if it lives.
-    pub(crate) fn process(&mut self, place: Place) -> Option<&mut Process> {
-        self.host(place.node).process.as_mut().filter(|process| process.life == place.life)
+    /// The process of a host in this generation, if it generation.
+    pub(crate) fn process(&mut self, endpoint: Endpoint) -> Option<&mut Process> {
+        self.host(endpoint.node).process.as_mut().filter(|process| process.generation == endpoint.generation)
     }
 
     pub(crate) fn at(&mut self, at: Nanos, event: Event) {
@@ -142,11 +142,11 @@ impl World {
                 return;
             };
             self.now = at;
-            self.happen(event);
+            self.dispatch(event);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         let node = event.process(&self.network);
         if let Some(node) = node
             && let Some(unseen) = &mut self.host(node).paused
@@ -157,37 +157,37 @@ impl World {
         let node_part = node.map_or(u64::MAX, |node| u64::from(node.0));
         self.trace.event(self.now, &[event.kind(), node_part], || format!("{event:?}"));
         match event {
-            Event::Wake(place) => self.wake(place),
-            Event::Command(place, id, command) => self.command(place, id, command),
-            Event::ReplyDue(place, id) => self.reply_due(place, id),
-            Event::Stored(place, id, response) => self.stored(place, id, response),
-            Event::Read(place, id, request, deadline) => self.read(place, id, &request, deadline),
-            Event::View(place) => self.view(place),
-            Event::Commit(place) => self.commit(place),
-            Event::Durable(place, answers) => self.durable(place, answers),
-            Event::Jobs(place, chain) => self.jobs(place, chain),
-            Event::Scrub(place) => self.scrub(place),
-            Event::Drained(place) => self.drained(place),
+            Event::Timer(endpoint) => self.fire_timer(endpoint),
+            Event::Command(endpoint, id, command) => self.command(endpoint, id, command),
+            Event::ReplyDue(endpoint, id) => self.reply_due(endpoint, id),
+            Event::Stored(endpoint, id, response) => self.stored(endpoint, id, response),
+            Event::Read(endpoint, id, request, deadline) => self.read(endpoint, id, &request, deadline),
+            Event::View(endpoint) => self.view(endpoint),
+            Event::Commit(endpoint) => self.commit(endpoint),
+            Event::Durable(endpoint, answers) => self.durable(endpoint, answers),
+            Event::Jobs(endpoint, chain) => self.jobs(endpoint, chain),
+            Event::Scrub(endpoint) => self.scrub(endpoint),
+            Event::CheckDrained(endpoint) => self.check_drained(endpoint),
             Event::Start(node) => self.start(node),
             Event::DialArrives(connection) => self.dial_arrives(connection),
             Event::DialAnswered(connection, hello) => self.dial_answered(connection, hello),
             Event::DialFailed(connection, reason) => self.dial_failed(connection, reason),
             Event::EndLost(connection, side) => self.end_lost(connection, side),
             Event::Packet(connection, side, packet) => self.packet(connection, side, &packet),
-            Event::Expire(place) => self.expire(place),
-            Event::Client(chain) => self.client(chain),
-            Event::ScanBegins => self.scan_begins(),
-            Event::PullPage(place, id) => self.pull_page(place, id),
-            Event::ScanLeft(place, id) => self.leave_scan(place, id),
-            Event::Fault => self.strike(),
-            Event::Mend(mend) => {
-                self.mend(mend);
+            Event::Expire(endpoint) => self.expire(endpoint),
+            Event::NextCommand(chain) => self.submit_next(chain),
+            Event::StartScan => self.start_scan(),
+            Event::PullPage(endpoint, id) => self.pull_page(endpoint, id),
+            Event::CloseScan(endpoint, id) => self.close_scan(endpoint, id),
+            Event::Fault => self.inject_fault(),
+            Event::FaultEnd(fault_end) => {
+                self.end_fault(fault_end);
                 self.pump_all();
             }
             Event::Bytes(connection, side, bytes) => self.bytes(connection, side, &bytes),
             Event::PipeHasRoom(connection, toward) => self.pipe_has_room(connection, toward),
-            Event::Submit(place, group, deadline) => self.submit_late(place, group, deadline),
-            Event::RoomDue(node, life) => self.room_due(node, life),
+            Event::Submit(endpoint, group, deadline) => self.submit_late(endpoint, group, deadline),
+            Event::DiskSpaceDue(node, generation) => self.check_disk_space(node, generation),
         }
     }
 
@@ -196,36 +196,36 @@ impl World {
         let at = self.now;
         let clock = &mut self.host(node).clock;
         let (now, is_wrong) = (clock.show(at), clock.is_wrong());
-        self.judge.saw_wall(node, now.wall, is_wrong);
+        self.judge.observe_wall(node, now.wall, is_wrong);
         now
     }
 
-    fn reply_due(&mut self, place: Place, id: RequestId) {
-        if self.process(place).is_none() {
+    fn reply_due(&mut self, endpoint: Endpoint, id: RequestId) {
+        if self.process(endpoint).is_none() {
             return;
         }
-        let due = self.host(place.node).resumed + PAGE_WITHIN;
-        match Scans::asked(id) {
+        let due = self.host(endpoint.node).resumed + PAGE_WITHIN;
+        match Scans::is_page_id(id) {
             false => self.judge.reply_due(id, self.now),
             // What it waits for was waited for anew when the process went on.
-            true if due > self.now => self.at(due, Event::ReplyDue(place, id)),
+            true if due > self.now => self.at(due, Event::ReplyDue(endpoint, id)),
             true => self.judge.page_due(id, self.now),
         }
     }
 
     /// Ends the commands and scans that only the process of `node` could have answered.
-    pub(crate) fn lose_commands(&mut self, node: NodeIndex) {
+    pub(crate) fn abort_commands(&mut self, node: NodeIndex) {
         for id in self.judge.scans.open_at(node) {
-            self.judge.end_scan(id, self.now, ScanEnd::Lost);
+            self.judge.end_scan(id, self.now, ScanEnd::ProcessEnded);
         }
-        for id in self.judge.under_way_at(node) {
-            self.judge.end(id, self.now, Told::Nothing, None);
+        for id in self.judge.in_flight_at(node) {
+            self.judge.end(id, self.now, ClientOutcome::NoReply, None);
         }
     }
 
-    /// The place of a machine of the process that lives on a host now.
-    pub(crate) fn place(&self, node: NodeIndex, requester: Requester) -> Option<Place> {
+    /// The endpoint of a machine of the process that generation on a host now.
+    pub(crate) fn endpoint(&self, node: NodeIndex, requester: Requester) -> Option<Endpoint> {
         let process = self.hosts[node.as_usize()].process.as_ref()?;
-        Some(Place { node, life: process.life, requester })
+        Some(Endpoint { node, generation: process.generation, requester })
     }
 }

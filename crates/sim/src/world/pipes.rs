@@ -12,7 +12,7 @@
 
 use super::{Event, World};
 use crate::Nanos;
-use crate::network::{Connection, EndState, Side};
+use crate::network::{ConnectionId, EndState, Side};
 use crate::scenario::NarrowLinks;
 use cluster::Message;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl World {
     /// Puts messages into the outbox towards this end, as far as there is room.
     pub(super) fn push_messages(
         &mut self,
-        connection: Connection,
+        connection: ConnectionId,
         toward: Side,
         messages: &[Message],
         limits: NarrowLinks,
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// The send buffer of this direction may have room again.
-    pub(super) fn pipe_has_room(&mut self, connection: Connection, toward: Side) {
+    pub(super) fn pipe_has_room(&mut self, connection: ConnectionId, toward: Side) {
         if let Some(pipe) = self.pipes.get_mut(&(connection, toward)) {
             pipe.waits = false;
             self.pump(connection, toward);
@@ -92,7 +92,7 @@ impl World {
     pub(crate) fn pump_all(&mut self) {
         let network = &self.network;
         self.pipes.retain(|(connection, _), _| network.link(*connection).is_some());
-        let all: Vec<(Connection, Side)> = self.pipes.keys().copied().collect();
+        let all: Vec<(ConnectionId, Side)> = self.pipes.keys().copied().collect();
         for (connection, toward) in all {
             self.pump(connection, toward);
         }
@@ -103,14 +103,14 @@ impl World {
     }
 
     /// Moves frames from the outbox to the send buffer, as far as there is room.
-    fn pump(&mut self, connection: Connection, toward: Side) {
+    fn pump(&mut self, connection: ConnectionId, toward: Side) {
         let Some(limits) = self.scenario.dimensions.narrow_links() else { return };
         let limits = self.limits_now(limits);
         let Some(link) = self.network.link(connection) else {
             self.pipes.remove(&(connection, toward));
             return;
         };
-        let (sender, receiver) = (link.place(toward.other()), link.place(toward));
+        let (sender, receiver) = (link.endpoint(toward.other()), link.endpoint(toward));
         let is_open =
             link.end(toward.other()) == EndState::Open && self.hosts[sender.node.as_usize()].paused.is_none();
         let Some(clock) =
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Bytes arrive at this end of a connection.
-    pub(super) fn bytes(&mut self, connection: Connection, side: Side, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, connection: ConnectionId, side: Side, bytes: &[u8]) {
         let Some(pipe) = self.pipes.get_mut(&(connection, side)) else { return };
         pipe.inbox.feed(bytes);
         let (mut messages, mut clock) = (Vec::new(), stdx::Hlc::ZERO);

@@ -5,13 +5,13 @@
 //! work for one machine. Dues of the judge come last, since what they wait for is among the rest.
 
 use super::Event;
-use crate::network::{Connection, Place};
+use crate::network::{ConnectionId, Endpoint};
 use std::collections::{BTreeMap, VecDeque};
 use stdx::Rng;
 
 /// Which events come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum First {
+enum Priority {
     /// Messages and answers of the store.
     Answers,
     /// Timeouts.
@@ -22,17 +22,17 @@ enum First {
 
 /// What keeps the order of its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    Connection(Connection),
+enum EventSource {
+    Connection(ConnectionId),
     /// Clients, timers, the store or its jobs, by the kind of their events.
-    Machine(Place, u64),
+    Machine(Endpoint, u64),
     /// Events that happen to no process.
     World,
 }
 
 /// The missed events in an order in which the process may see them.
 pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
-    let first = [First::Answers, First::Timeouts, First::Any][rng.below(3) as usize];
+    let first = [Priority::Answers, Priority::Timeouts, Priority::Any][rng.below(3) as usize];
     let (dues, events): (Vec<Event>, Vec<Event>) =
         missed.into_iter().partition(|event| matches!(event, Event::ReplyDue(..)));
     let mut ranks: BTreeMap<u8, Vec<Event>> = BTreeMap::new();
@@ -48,18 +48,18 @@ pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
 /// Names what clients want among the sources of a machine; no kind of event has this number.
 const CLIENTS: u64 = u64::MAX;
 
-const fn rank(first: First, event: &Event) -> u8 {
-    let is_timeout = matches!(event, Event::Wake(_));
+const fn rank(first: Priority, event: &Event) -> u8 {
+    let is_timeout = matches!(event, Event::Timer(_));
     match first {
-        First::Answers => is_timeout as u8,
-        First::Timeouts => !is_timeout as u8,
-        First::Any => 0,
+        Priority::Answers => is_timeout as u8,
+        Priority::Timeouts => !is_timeout as u8,
+        Priority::Any => 0,
     }
 }
 
 /// At each step the next event of any source.
 fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
-    let mut sources: BTreeMap<Source, VecDeque<Event>> = BTreeMap::new();
+    let mut sources: BTreeMap<EventSource, VecDeque<Event>> = BTreeMap::new();
     for event in events {
         sources.entry(source(&event)).or_default().push_back(event);
     }
@@ -75,36 +75,36 @@ fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
     order
 }
 
-const fn source(event: &Event) -> Source {
+const fn source(event: &Event) -> EventSource {
     match event {
-        Event::Command(place, ..) | Event::PullPage(place, _) | Event::ScanLeft(place, _) => {
-            Source::Machine(*place, CLIENTS)
+        Event::Command(endpoint, ..) | Event::PullPage(endpoint, _) | Event::CloseScan(endpoint, _) => {
+            EventSource::Machine(*endpoint, CLIENTS)
         }
-        Event::Wake(place)
-        | Event::ReplyDue(place, _)
-        | Event::Stored(place, ..)
-        | Event::Read(place, ..)
-        | Event::View(place)
-        | Event::Commit(place)
-        | Event::Durable(place, _)
-        | Event::Jobs(place, _)
-        | Event::Expire(place)
-        | Event::Scrub(place)
-        | Event::Submit(place, ..)
-        | Event::Drained(place) => Source::Machine(*place, event.kind()),
+        Event::Timer(endpoint)
+        | Event::ReplyDue(endpoint, _)
+        | Event::Stored(endpoint, ..)
+        | Event::Read(endpoint, ..)
+        | Event::View(endpoint)
+        | Event::Commit(endpoint)
+        | Event::Durable(endpoint, _)
+        | Event::Jobs(endpoint, _)
+        | Event::Expire(endpoint)
+        | Event::Scrub(endpoint)
+        | Event::Submit(endpoint, ..)
+        | Event::CheckDrained(endpoint) => EventSource::Machine(*endpoint, event.kind()),
         Event::DialArrives(connection)
         | Event::DialAnswered(connection, _)
         | Event::DialFailed(connection, _)
         | Event::EndLost(connection, _)
         | Event::Packet(connection, ..)
         | Event::Bytes(connection, ..)
-        | Event::PipeHasRoom(connection, _) => Source::Connection(*connection),
+        | Event::PipeHasRoom(connection, _) => EventSource::Connection(*connection),
         Event::Start(_)
-        | Event::Client(_)
-        | Event::ScanBegins
+        | Event::NextCommand(_)
+        | Event::StartScan
         | Event::Fault
-        | Event::Mend(_)
-        | Event::RoomDue(..) => Source::World,
+        | Event::FaultEnd(_)
+        | Event::DiskSpaceDue(..) => EventSource::World,
     }
 }
 
@@ -115,22 +115,23 @@ mod tests {
     use crate::packet::Packet;
     use cluster::{NodeIndex, RequestId, Requester, ScanId};
 
-    const PLACE: Place = Place { node: NodeIndex(0), life: 1, requester: Requester::Coordinator(0) };
+    const ENDPOINT: Endpoint =
+        Endpoint { node: NodeIndex(0), generation: 1, requester: Requester::Coordinator(0) };
 
     /// A packet of each of two connections, two clients, a timeout and a due.
     fn missed() -> Vec<Event> {
         let packet = |connection| {
-            Event::Packet(Connection(connection), Side::Dialer, Packet::of(stdx::Hlc::ZERO, &[]))
+            Event::Packet(ConnectionId(connection), Side::Dialer, Packet::of(stdx::Hlc::ZERO, &[]))
         };
-        let lost = |connection| Event::EndLost(Connection(connection), Side::Dialer);
+        let lost = |connection| Event::EndLost(ConnectionId(connection), Side::Dialer);
         vec![
-            Event::ReplyDue(PLACE, RequestId(0)),
+            Event::ReplyDue(ENDPOINT, RequestId(0)),
             packet(1),
-            Event::PullPage(PLACE, ScanId(1)),
+            Event::PullPage(ENDPOINT, ScanId(1)),
             packet(2),
-            Event::Wake(PLACE),
+            Event::Timer(ENDPOINT),
             lost(1),
-            Event::ScanLeft(PLACE, ScanId(1)),
+            Event::CloseScan(ENDPOINT, ScanId(1)),
             lost(2),
         ]
     }
@@ -147,23 +148,23 @@ mod tests {
             assert!(matches!(order.last(), Some(Event::ReplyDue(..))), "seed {seed}");
             let at = |wanted: &dyn Fn(&Event) -> bool| order.iter().position(wanted).unwrap();
             for number in [1, 2] {
-                let is_of = |connection: &Connection| connection.0 == number;
+                let is_of = |connection: &ConnectionId| connection.0 == number;
                 let packet = at(&|event| matches!(event, Event::Packet(c, ..) if is_of(c)));
                 assert!(packet < at(&|event| matches!(event, Event::EndLost(c, _) if is_of(c))));
             }
             let pulls = at(&|event| matches!(event, Event::PullPage(..)));
-            assert!(pulls < at(&|event| matches!(event, Event::ScanLeft(..))), "seed {seed}");
+            assert!(pulls < at(&|event| matches!(event, Event::CloseScan(..))), "seed {seed}");
         }
     }
 
     #[test]
     fn timeouts_come_first_or_last_or_between() {
-        let wakes: Vec<usize> = (0..50)
+        let timers: Vec<usize> = (0..50)
             .map(|seed| shuffled(missed(), &mut Rng::new(seed)))
-            .map(|order| order.iter().position(|event| matches!(event, Event::Wake(_))).unwrap())
+            .map(|order| order.iter().position(|event| matches!(event, Event::Timer(_))).unwrap())
             .collect();
         for at in [0, 3, missed().len() - 2] {
-            assert!(wakes.contains(&at), "{at}");
+            assert!(timers.contains(&at), "{at}");
         }
         let first = kinds(&shuffled(missed(), &mut Rng::new(1)));
         assert_eq!(first, kinds(&shuffled(missed(), &mut Rng::new(1))));

@@ -1,8 +1,8 @@
-//! Once all is well, a range of everything is what the replicas hold: each key that lives, in its newest version, and
+//! Once all is well, a range of everything is what the replicas hold: each key that generation, in its newest version, and
 //! no other.
 
 use super::Violation;
-use crate::history::Scanned;
+use crate::history::ScanRecord;
 use cluster::Key;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ const APART_MAX: Duration = Duration::from_millis(500);
 /// Checks a complete scan of everything against what was held when it began. `latest_wall` is the greatest that any
 /// clock has shown when it ended: what expires about then may be there or not.
 pub fn check(
-    scanned: &Scanned,
+    record: &ScanRecord,
     held: &BTreeMap<Key, CellMeta>,
     latest_wall: WallTime,
 ) -> Result<(), Violation> {
-    let earliest_wall = scanned.least_wall.saturating_sub(APART_MAX);
-    let seen: BTreeMap<&Key, Version> = scanned.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
+    let earliest_wall = record.least_wall.saturating_sub(APART_MAX);
+    let seen: BTreeMap<&Key, Version> = record.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
     for (key, meta) in held {
         let is_right = match seen.get(key) {
             Some(version) => *version == meta.version && meta.is_live_at(earliest_wall),
@@ -27,21 +27,21 @@ pub fn check(
         };
         if !is_right {
             return Err(violation(
-                scanned,
+                record,
                 &format!("{:?} of {key:?}, where {meta:?} is held", seen.get(key)),
             ));
         }
     }
     match seen.keys().find(|key| !held.contains_key(**key)) {
-        Some(key) => Err(violation(scanned, &format!("{key:?}, which nobody holds"))),
+        Some(key) => Err(violation(record, &format!("{key:?}, which nobody holds"))),
         None => Ok(()),
     }
 }
 
-fn violation(scanned: &Scanned, found: &str) -> Violation {
-    let Scanned { id, node, scan, seen, .. } = scanned;
+fn violation(record: &ScanRecord, found: &str) -> Violation {
+    let ScanRecord { id, node, scan, seen, .. } = record;
     let detail = format!("{found}, was found by {id:?} of {node:?} for {scan:?}, {} entries", seen.len());
-    Violation::new("whole_ranges", detail)
+    Violation::new("complete_ranges", detail)
 }
 
 #[cfg(test)]
@@ -49,12 +49,12 @@ mod tests {
     use super::super::testing::{NOW, key, version};
     use super::*;
     use crate::Nanos;
-    use crate::history::{ScanEnd, Seen};
+    use crate::history::{ScanEnd, SeenEntry};
     use cluster::{KeyRange, NodeIndex, Scan, ScanId, ScanScope};
 
     fn holds(seen: Option<u64>, held: Option<CellMeta>) -> bool {
-        let see = |number| Seen { key: key(), version: version(number), value: "a value".into() };
-        let scanned = Scanned {
+        let see = |number| SeenEntry { key: key(), version: version(number), value: "a value".into() };
+        let record = ScanRecord {
             id: ScanId(0),
             node: NodeIndex(0),
             scan: Scan { range: KeyRange::default(), limit: None, scope: ScanScope::Node },
@@ -62,11 +62,11 @@ mod tests {
             least_wall: NOW,
             greatest_wall: NOW,
             seen: seen.map(see).into_iter().collect(),
-            came: None,
+            page_times: None,
             lost_snapshot: false,
             ended: Some((Nanos(9), ScanEnd::Complete)),
         };
-        check(&scanned, &held.map(|meta| (key(), meta)).into_iter().collect(), NOW).is_ok()
+        check(&record, &held.map(|meta| (key(), meta)).into_iter().collect(), NOW).is_ok()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use wire::handshake::{
 };
 
 /// A handshake that waits for the acceptor's node.
-pub(crate) struct Shaken {
+pub(crate) struct PendingHandshake {
     dialer: Dialer,
     acceptor: Acceptor,
 }
@@ -32,7 +32,7 @@ pub(crate) fn local(process: &Process, requester: Requester, names: &[String], p
     }
 }
 
-impl Shaken {
+impl PendingHandshake {
     /// Shakes hands up to where the acceptor's node decides; with what the dialer says of itself.
     pub(crate) fn new(
         dialer: Local,

@@ -1,5 +1,5 @@
-//! A version is greater than all that its node had heard of when it was issued. So a write through a node that has
-//! heard of an earlier one wins over it, whatever their clocks show.
+//! A version is greater than all that its node had observed of when it was issued. So a write through a node that has
+//! observed of an earlier one wins over it, whatever their clocks show.
 //!
 //! A node hears of the versions of another by the clock that each frame carries. It does not believe a clock that is
 //! too far ahead of its own.
@@ -9,18 +9,18 @@ use cluster::{HybridClock, Key, NodeIndex};
 use std::collections::BTreeMap;
 use stdx::{Hlc, Version, WallTime};
 
-/// What each node has heard in this life of its process.
+/// What each node has observed in this generation of its process.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct ObservedClocks {
     by_node: BTreeMap<NodeIndex, Hlc>,
 }
 
-impl Heard {
+impl ObservedClocks {
     /// Takes note of the clock of a frame that reaches a node whose wall clock shows `wall`.
     pub fn note(&mut self, node: NodeIndex, clock: Hlc, wall: WallTime) {
         if !HybridClock::is_ahead(clock, wall) {
-            let heard = self.by_node.entry(node).or_default();
-            *heard = clock.max(*heard);
+            let observed = self.by_node.entry(node).or_default();
+            *observed = clock.max(*observed);
         }
     }
 
@@ -32,10 +32,11 @@ impl Heard {
     /// Checks a version that a node issues for the first time.
     pub fn check(&self, node: NodeIndex, key: &Key, version: Version) -> Result<(), Violation> {
         match self.by_node.get(&node) {
-            Some(heard) if version.hlc <= *heard => {
-                let detail =
-                    format!("{node:?} issued {version} for {key:?}, and had heard of {heard:?} before that");
-                Err(Violation::new("heard_versions", detail))
+            Some(observed) if version.hlc <= *observed => {
+                let detail = format!(
+                    "{node:?} issued {version} for {key:?}, and had observed of {observed:?} before that"
+                );
+                Err(Violation::new("observed_clocks", detail))
             }
             _ => Ok(()),
         }
@@ -54,15 +55,15 @@ mod tests {
         let node = NodeIndex(1);
         let at = |ahead| Hlc::at(NOW.saturating_add(Duration::from_secs(ahead)));
         let version = |ahead| Version::new(at(ahead), NodeTag(1));
-        let mut heard = Heard::default();
-        assert!(heard.check(node, &key(), version(1)).is_ok());
-        heard.note(node, at(3), NOW);
-        heard.note(node, at(2), NOW);
-        heard.note(node, at(3_600), NOW);
-        assert!(heard.check(node, &key(), version(3)).is_err());
-        assert!(heard.check(node, &key(), version(4)).is_ok(), "what is far ahead is not believed");
-        assert!(heard.check(NodeIndex(0), &key(), version(1)).is_ok(), "another node");
-        heard.forget(node);
-        assert!(heard.check(node, &key(), version(1)).is_ok());
+        let mut observed = ObservedClocks::default();
+        assert!(observed.check(node, &key(), version(1)).is_ok());
+        observed.note(node, at(3), NOW);
+        observed.note(node, at(2), NOW);
+        observed.note(node, at(3_600), NOW);
+        assert!(observed.check(node, &key(), version(3)).is_err());
+        assert!(observed.check(node, &key(), version(4)).is_ok(), "what is far ahead is not believed");
+        assert!(observed.check(NodeIndex(0), &key(), version(1)).is_ok(), "another node");
+        observed.forget(node);
+        assert!(observed.check(node, &key(), version(1)).is_ok());
     }
 }

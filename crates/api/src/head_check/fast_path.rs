@@ -4,12 +4,12 @@
 //! headers have no meaning: method, target and body say all.
 
 use super::head::{self, Body};
-use super::lines::Lines;
+use super::line_scanner::LineScanner;
 use super::{HeadCheck, State, find_head};
 
 /// A request that is there whole and is plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlainRequest<'a> {
+pub struct FastPathRequest<'a> {
     /// Its method, as it stands.
     pub method: &'a str,
     /// Its target, as it stands.
@@ -22,24 +22,24 @@ pub struct PlainRequest<'a> {
 
 impl HeadCheck {
     /// The plain request that `waiting` begins with, the bytes that [`HeadCheck::check`] would be given. The check is
-    /// where it was: they may still be given to it, or passed over with [`HeadCheck::pass_over`].
+    /// where it was: they may still be given to it, or passed over with [`HeadCheck::skip_fast_path_request`].
     #[inline]
-    pub fn peek_plain<'a>(&self, waiting: &'a [u8]) -> Option<PlainRequest<'a>> {
+    pub fn peek_fast_path<'a>(&self, waiting: &'a [u8]) -> Option<FastPathRequest<'a>> {
         if !self.awaits_head() {
             return None;
         }
-        let head = find_head(&mut Lines::default(), waiting, self.limits).ok()??;
-        let judged = head::judge(head, self.limits).ok()?;
-        let body_len = match judged.framing.body {
+        let head = find_head(&mut LineScanner::default(), waiting, self.limits).ok()??;
+        let checked = head::check_head(head, self.limits).ok()?;
+        let body_len = match checked.framing.body {
             Body::None => 0,
             Body::Sized(len) => usize::try_from(len).ok()?,
             Body::Chunked => return None,
         };
         let body = waiting[head.len()..].get(..body_len)?;
-        let is_plain = judged.is_plain && !judged.framing.is_last;
-        is_plain.then_some(PlainRequest {
-            method: judged.method,
-            target: judged.target,
+        let is_fast_path = checked.is_fast_path && !checked.framing.is_last;
+        is_fast_path.then_some(FastPathRequest {
+            method: checked.method,
+            target: checked.target,
             body,
             len: head.len() + body_len,
         })
@@ -49,9 +49,9 @@ impl HeadCheck {
     ///
     /// # Panics
     /// In the midst of a request.
-    pub fn pass_over(&mut self) {
+    pub fn skip_fast_path_request(&mut self) {
         assert!(self.awaits_head(), "plain requests are seen between requests");
-        self.state = State::Head(Lines::default());
+        self.state = State::Head(LineScanner::default());
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     fn peek(text: &str) -> Option<(String, String, String, usize)> {
         let check = HeadCheck::new(HeadLimits::default());
-        let request = check.peek_plain(text.as_bytes())?;
+        let request = check.peek_fast_path(text.as_bytes())?;
         let body = String::from_utf8_lossy(request.body).into_owned();
         Some((request.method.to_owned(), request.target.to_owned(), body, request.len))
     }

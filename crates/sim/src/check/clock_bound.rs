@@ -16,7 +16,7 @@ pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), V
         return Ok(());
     }
     let detail = format!("{version} of {key:?} is of {issued:?}, and it is {latest_wall:?}");
-    Err(Violation::new("near_time", detail))
+    Err(Violation::new("clock_bound", detail))
 }
 
 #[cfg(test)]

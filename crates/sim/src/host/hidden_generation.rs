@@ -1,10 +1,10 @@
-//! Planted bugs that hide from a process what its peers say.
+//! PlantState bugs that hide from a process what its peers say.
 
 use super::process::Input;
 use cluster::{Message, PeerAnswer, PeerRequest};
 
-/// Hides from a node which of its lives a peer remembers.
-pub(super) const fn hide_lives(input: &mut Input) {
+/// Hides from a node which of its generation a peer remembers.
+pub(super) const fn hide(input: &mut Input) {
     if let Input::Message(
         _,
         Message::Request { request: PeerRequest::Heartbeat(payload), .. }

@@ -1,4 +1,4 @@
-//! Lines that end in an empty line: heads and trailers.
+//! LineScanner that end in an empty line: heads and trailers.
 //!
 //! Every line ends in CR LF, and neither byte stands anywhere else; of the control characters only the tab is
 //! allowed. What was looked at is not looked at again.
@@ -13,11 +13,11 @@ static END_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END)
 
 /// How far a block of lines was looked at.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineScanner {
     scanned: usize,
 }
 
-impl Lines {
+impl LineScanner {
     /// Where the block ends, behind its empty line; `None` when that has not come yet. The lines begin at `start`;
     /// before that are only empty lines. `window` begins with the same bytes on each call.
     pub(super) fn find_end(&mut self, window: &[u8], start: usize) -> Result<Option<usize>, Problem> {

@@ -7,15 +7,15 @@ use stdx::Version;
 
 /// For each node and key, the versions that were the newest at some time, since when.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub struct DurableVersions {
     by_node: BTreeMap<NodeIndex, BTreeMap<Key, Vec<(Nanos, Version)>>>,
     /// All versions that each node has ever made durable, in whichever directory.
     ever: BTreeMap<NodeIndex, BTreeSet<Version>>,
     /// The versions that a directory may have held before its node said so: the directory was restored or damaged.
-    perhaps_held: BTreeMap<NodeIndex, BTreeSet<Version>>,
+    possibly_held: BTreeMap<NodeIndex, BTreeSet<Version>>,
 }
 
-impl Stored {
+impl DurableVersions {
     /// Takes note that a node has made a version durable.
     pub fn note(&mut self, node: NodeIndex, key: Key, at: Nanos, version: Version) {
         self.ever.entry(node).or_default().insert(version);
@@ -28,7 +28,7 @@ impl Stored {
     /// A node starts again with an empty directory.
     pub fn lose_all(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
-        self.perhaps_held.remove(&node);
+        self.possibly_held.remove(&node);
     }
 
     /// A node has lost a part of its directory, or its directory was restored to an earlier state. The node need not hold
@@ -36,7 +36,7 @@ impl Stored {
     pub fn lose_some(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
         if let Some(ever) = self.ever.get(&node) {
-            self.perhaps_held.insert(node, ever.clone());
+            self.possibly_held.insert(node, ever.clone());
         }
     }
 
@@ -44,16 +44,16 @@ impl Stored {
     pub fn copy(&mut self, of: NodeIndex, to: NodeIndex) {
         self.by_node.insert(to, self.by_node.get(&of).cloned().unwrap_or_default());
         self.ever.insert(to, self.ever.get(&of).cloned().unwrap_or_default());
-        self.perhaps_held.insert(to, self.perhaps_held.get(&of).cloned().unwrap_or_default());
+        self.possibly_held.insert(to, self.possibly_held.get(&of).cloned().unwrap_or_default());
     }
 
-    /// Whether a node may have held a version before the time at which [`Stored::of`] says that it made it durable.
-    pub fn perhaps_held(&self, node: NodeIndex, version: Version) -> bool {
-        self.perhaps_held.get(&node).is_some_and(|versions| versions.contains(&version))
+    /// Whether a node may have held a version before the time at which [`DurableVersions::versions_at`] says that it made it durable.
+    pub fn possibly_held(&self, node: NodeIndex, version: Version) -> bool {
+        self.possibly_held.get(&node).is_some_and(|versions| versions.contains(&version))
     }
 
     /// What a node has made durable: of each key the versions that were the newest, and since when.
-    pub fn of(&self, node: NodeIndex) -> impl Iterator<Item = (&Key, &[(Nanos, Version)])> {
+    pub fn versions_at(&self, node: NodeIndex) -> impl Iterator<Item = (&Key, &[(Nanos, Version)])> {
         let keys = self.by_node.get(&node).into_iter().flatten();
         keys.map(|(key, versions)| (key, &versions[..]))
     }
@@ -64,7 +64,7 @@ impl Stored {
             let older = versions.partition_point(|(since, _)| *since < at);
             Some(versions[..older].last()?.1)
         };
-        self.of(node).filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
+        self.versions_at(node).filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
     }
 }
 
@@ -77,19 +77,19 @@ mod tests {
     fn the_newest_of_a_time_is_known_whatever_came_later_and_in_whatever_order() {
         let version = |number| Version::new(Hlc::from_bits(number), NodeTag(1));
         let key = || Key::new("key".into()).unwrap();
-        let mut stored = Stored::default();
+        let mut durable = DurableVersions::default();
         for (at, number) in [(1, 5), (2, 3), (4, 7)] {
-            stored.note(NodeIndex(0), key(), Nanos(at), version(number));
+            durable.note(NodeIndex(0), key(), Nanos(at), version(number));
         }
-        let newest = |at| stored.newest_before(NodeIndex(0), Nanos(at)).get(&key()).copied();
+        let newest = |at| durable.newest_before(NodeIndex(0), Nanos(at)).get(&key()).copied();
         assert_eq!(newest(1), None);
         assert_eq!(newest(4), Some(version(5)));
         assert_eq!(newest(5), Some(version(7)));
-        assert_eq!(stored.newest_before(NodeIndex(1), Nanos(5)).len(), 0);
-        stored.copy(NodeIndex(0), NodeIndex(1));
-        stored.note(NodeIndex(0), key(), Nanos(6), version(8));
-        assert_eq!(stored.newest_before(NodeIndex(1), Nanos(9)).get(&key()).copied(), Some(version(7)));
-        stored.copy(NodeIndex(2), NodeIndex(1));
-        assert_eq!(stored.newest_before(NodeIndex(1), Nanos(9)).len(), 0, "it held more of another node");
+        assert_eq!(durable.newest_before(NodeIndex(1), Nanos(5)).len(), 0);
+        durable.copy(NodeIndex(0), NodeIndex(1));
+        durable.note(NodeIndex(0), key(), Nanos(6), version(8));
+        assert_eq!(durable.newest_before(NodeIndex(1), Nanos(9)).get(&key()).copied(), Some(version(7)));
+        durable.copy(NodeIndex(2), NodeIndex(1));
+        assert_eq!(durable.newest_before(NodeIndex(1), Nanos(9)).len(), 0, "it held more of another node");
     }
 }

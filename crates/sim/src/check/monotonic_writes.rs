@@ -2,21 +2,21 @@
 //! node keeps its data directory.
 
 use super::Violation;
-use crate::history::{Operation, Told};
+use crate::history::{ClientOutcome, Operation};
 use cluster::{NodeIndex, RequestId};
 use std::collections::BTreeMap;
 use stdx::Version;
 
 /// The versions that writes under way must exceed.
 #[derive(Debug, Default)]
-pub struct LaterWrites {
+pub struct MonotonicWrites {
     /// The greatest version that each node has acknowledged to a client.
     acknowledged: BTreeMap<NodeIndex, Version>,
     /// The same when a command began, by command.
     floors: BTreeMap<RequestId, Version>,
 }
 
-impl LaterWrites {
+impl MonotonicWrites {
     /// Takes note of a command that begins.
     pub fn begin(&mut self, operation: &Operation) {
         if let Some(floor) = self.acknowledged.get(&operation.node) {
@@ -27,14 +27,14 @@ impl LaterWrites {
     /// Takes note of a command that has ended, and checks its version if it is an acknowledged write.
     pub fn end(&mut self, operation: &Operation) -> Result<(), Violation> {
         let floor = self.floors.remove(&operation.id);
-        let Some((_, Told::Written { version })) = operation.told else { return Ok(()) };
+        let Some((_, ClientOutcome::Written { version })) = operation.outcome else { return Ok(()) };
         let greatest = self.acknowledged.entry(operation.node).or_insert(version);
         *greatest = (*greatest).max(version);
         match floor {
             Some(floor) if version <= floor => {
                 let detail =
                     format!("{floor} was acknowledged by the same node before this began: {operation:?}");
-                Err(Violation::new("later_writes", detail))
+                Err(Violation::new("monotonic_writes", detail))
             }
             _ => Ok(()),
         }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_later_write_with_a_lesser_version_is_caught() {
-        let mut writes = LaterWrites::default();
+        let mut writes = MonotonicWrites::default();
         let [first, later, elsewhere] = [numbered(0, 5, 0), numbered(1, 4, 0), numbered(2, 3, 1)];
         writes.begin(&first);
         assert!(writes.end(&first).is_ok());
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn concurrent_writes_and_those_of_a_new_directory_are_free() {
-        let mut writes = LaterWrites::default();
+        let mut writes = MonotonicWrites::default();
         let [first, concurrent, anew] = [numbered(0, 5, 0), numbered(1, 4, 0), numbered(2, 3, 0)];
         writes.begin(&first);
         writes.begin(&concurrent);

@@ -13,13 +13,13 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag, Now, Version};
 
-/// What a planted bug keeps on a host, for one life of its process.
+/// What a planted bug keeps on a host, for one generation of its process.
 #[derive(Debug, Default)]
-pub(crate) struct Planted {
+pub(crate) struct PlantState {
     /// The cell that came last for each key.
     last: BTreeMap<Key, Cell>,
     /// Writes that were answered before they were durable.
-    early: BTreeSet<(Requester, StoreId)>,
+    early_answers: BTreeSet<(Requester, StoreId)>,
     /// Where scans went on when another took over, and in which roles.
     resumed: BTreeMap<SnapshotId, (ScanRoles, Option<Cut>)>,
     /// Pages asked of the store.
@@ -33,11 +33,11 @@ pub(crate) struct Planted {
     /// Versions that reads have written back to another replica.
     written_back: BTreeSet<Version>,
     /// Versions that a pull would refuse, by the keys and versions under which the machine was given them.
-    disguised: BTreeMap<(Key, Version), Version>,
+    hidden_versions: BTreeMap<(Key, Version), Version>,
 }
 
 /// The command that a planted bug makes of one.
-pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Command {
+pub(crate) fn alter_command(plant: Option<Plant>, command: Command, nodes: u8) -> Command {
     match (plant, command) {
         (Some(Plant::ReadOfOne), Command::Get { key, quorum }) => {
             Command::Get { key, quorum: with_ack(quorum, 1, nodes) }
@@ -55,20 +55,20 @@ pub(crate) fn command(plant: Option<Plant>, command: Command, nodes: u8) -> Comm
     }
 }
 
-/// The reply that a planted bug makes of one: a client is told that as many replicas answered as it asked for.
-pub(crate) fn reply<'a>(
+/// The reply that a planted bug makes of one: a client is outcome that as many replicas answered as it asked for.
+pub(crate) fn alter_reply<'a>(
     plant: Option<Plant>,
     reply: &'a Reply,
-    asked: Option<&Operation>,
+    operation: Option<&Operation>,
 ) -> std::borrow::Cow<'a, Reply> {
-    let mut told = std::borrow::Cow::Borrowed(reply);
-    if let (Some(Plant::ReadOfOne | Plant::QuorumOffByOne), Some(asked)) = (plant, asked)
+    let mut outcome = std::borrow::Cow::Borrowed(reply);
+    if let (Some(Plant::ReadOfOne | Plant::QuorumOffByOne), Some(operation)) = (plant, operation)
         && let Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } =
-            told.to_mut()
+            outcome.to_mut()
     {
-        acks.got = acks.got.max(asked.quorum.ack());
+        acks.got = acks.got.max(operation.quorum.ack());
     }
-    told
+    outcome
 }
 
 fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
@@ -78,9 +78,13 @@ fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
         .expect("fewer acks are a quorum too")
 }
 
-impl Planted {
+impl PlantState {
     /// Has a planted bug change a request to read, or answer it at once.
-    pub(crate) fn ask(&mut self, plant: Option<Plant>, request: &mut StoreRequest) -> Option<StoreResponse> {
+    pub(crate) fn alter_read(
+        &mut self,
+        plant: Option<Plant>,
+        request: &mut StoreRequest,
+    ) -> Option<StoreResponse> {
         match (plant?, request) {
             (Plant::SnapshotsKept, StoreRequest::EndSnapshot { .. }) => Some(StoreResponse::SnapshotEnded),
             (Plant::SnapshotPerPage, StoreRequest::ReadPage(page)) => {
@@ -93,7 +97,7 @@ impl Planted {
     }
 
     /// Has a planted bug change what is asked of a peer.
-    pub(crate) fn ask_peer(&mut self, plant: Option<Plant>, message: &mut Message) {
+    pub(crate) fn alter_peer_request(&mut self, plant: Option<Plant>, message: &mut Message) {
         let (Some(Plant::TakeoverSkips), Message::Request { request: PeerRequest::Scan(part), .. }) =
             (plant, message)
         else {
@@ -110,8 +114,8 @@ impl Planted {
         }
     }
 
-    /// The answer that a planted bug gives in place of the peer that a read writes back to.
-    pub(crate) fn write_back(
+    /// The answer that a planted bug gives in endpoint of the peer that a read writes back to.
+    pub(crate) fn answer_write_back(
         &mut self,
         plant: Option<Plant>,
         requester: Requester,
@@ -127,7 +131,7 @@ impl Planted {
     }
 
     /// Has a planted bug hide from a pull that versions of its source are ahead of what `clock` believes.
-    pub(crate) fn disguise(
+    pub(crate) fn hide_future_versions(
         &mut self,
         plant: Option<Plant>,
         now: Now,
@@ -145,22 +149,22 @@ impl Planted {
             let version = cell.meta.version;
             if !clock.accepts(version.hlc, now) {
                 cell.meta.version = Version::new(clock.issued(), version.tag);
-                self.disguised.insert((key.clone(), cell.meta.version), version);
+                self.hidden_versions.insert((key.clone(), cell.meta.version), version);
             }
         }
     }
 
     /// Has the store be given the version that a planted bug has hidden from the machine.
-    pub(crate) fn unmask(&mut self, request: &mut StoreRequest) {
+    pub(crate) fn restore_versions(&mut self, request: &mut StoreRequest) {
         if let StoreRequest::Write { key, cell, .. } = request
-            && let Some(version) = self.disguised.get(&(key.clone(), cell.meta.version))
+            && let Some(version) = self.hidden_versions.get(&(key.clone(), cell.meta.version))
         {
             cell.meta.version = *version;
         }
     }
 
     /// Has a planted bug change a request to write, or answer it at once.
-    pub(crate) fn store(
+    pub(crate) fn alter_write(
         &mut self,
         plant: Option<Plant>,
         request: &mut StoreRequest,
@@ -170,20 +174,20 @@ impl Planted {
                 *hints = NodeSet::EMPTY;
                 None
             }
-            (Plant::FullForGood, StoreRequest::Write { cell, .. })
+            (Plant::DiskFullNeverEnds, StoreRequest::Write { cell, .. })
                 if self.was_full && cell.meta.kind == CellKind::Value =>
             {
                 Some(StoreResponse::Failed(StoreFault::Full))
             }
-            (Plant::BusyForGood, StoreRequest::Write { .. }) if self.was_busy => {
+            (Plant::OverloadNeverEnds, StoreRequest::Write { .. }) if self.was_busy => {
                 Some(StoreResponse::Failed(StoreFault::Overloaded { retry_after: Duration::from_secs(1) }))
             }
-            (Plant::OwedRepairForgotten, StoreRequest::PersistRecord { record }) => {
+            (Plant::PendingRepairForgotten, StoreRequest::PersistRecord { record }) => {
                 record.repair_pending = NodeSet::EMPTY;
                 None
             }
             (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
-            (Plant::LateWriteWins, StoreRequest::Write { key, cell, .. }) => {
+            (Plant::LastArrivalWins, StoreRequest::Write { key, cell, .. }) => {
                 self.last.insert(key.clone(), cell.clone());
                 None
             }
@@ -200,26 +204,30 @@ impl Planted {
     }
 
     /// The answer to a write that is given before it is durable, if it is.
-    pub(crate) fn answer_early(
+    pub(crate) fn early_answer(
         &mut self,
         plant: Option<Plant>,
-        asked: (Requester, StoreId),
+        id: (Requester, StoreId),
         request: &StoreRequest,
     ) -> Option<StoreResponse> {
         let is_early = plant == Some(Plant::AckBeforeSync) && matches!(request, StoreRequest::Write { .. });
         is_early.then(|| {
-            self.early.insert(asked);
+            self.early_answers.insert(id);
             StoreResponse::Written { superseded: false }
         })
     }
 
     /// The answer to a write that a planted bug makes of one.
-    pub(crate) fn stored(&mut self, plant: Option<Plant>, response: StoreResponse) -> StoreResponse {
+    pub(crate) fn alter_write_answer(
+        &mut self,
+        plant: Option<Plant>,
+        response: StoreResponse,
+    ) -> StoreResponse {
         match (plant, &response) {
-            (Some(Plant::FullIsAcknowledged), StoreResponse::Failed(StoreFault::Full)) => {
+            (Some(Plant::DiskFullAcknowledged), StoreResponse::Failed(StoreFault::Full)) => {
                 StoreResponse::Written { superseded: false }
             }
-            (Some(Plant::FullForGood), StoreResponse::Failed(StoreFault::Full)) => {
+            (Some(Plant::DiskFullNeverEnds), StoreResponse::Failed(StoreFault::Full)) => {
                 self.was_full = true;
                 response
             }
@@ -233,19 +241,19 @@ impl Planted {
     }
 
     /// Whether a write was answered before it was durable: then it is not answered again.
-    pub(crate) fn was_answered(&mut self, asked: (Requester, StoreId)) -> bool {
-        self.early.remove(&asked)
+    pub(crate) fn take_early_answer(&mut self, id: (Requester, StoreId)) -> bool {
+        self.early_answers.remove(&id)
     }
 
     /// The answer to a read that a planted bug makes of one.
-    pub(crate) fn read(
+    pub(crate) fn alter_read_answer(
         &self,
         plant: Option<Plant>,
         request: &StoreRequest,
         response: StoreResponse,
     ) -> StoreResponse {
         match (plant, request) {
-            (Some(Plant::LateWriteWins), StoreRequest::Read { key }) => {
+            (Some(Plant::LastArrivalWins), StoreRequest::Read { key }) => {
                 self.last.get(key).map_or(response, |last| StoreResponse::Cell(Some(last.clone())))
             }
             (Some(Plant::ReadBeforeSync), StoreRequest::Read { key }) => {
@@ -259,7 +267,9 @@ impl Planted {
                     _ => response,
                 }
             }
-            (Some(Plant::FullPageIsLast), StoreRequest::ReadPage(asked)) if is_of_source(asked) => {
+            (Some(Plant::FullPageIsLast), StoreRequest::ReadPage(page_request))
+                if is_of_source(page_request) =>
+            {
                 match response {
                     StoreResponse::Page { page, .. } => StoreResponse::Page { page, rest: None },
                     response => response,
@@ -276,7 +286,7 @@ impl Planted {
     }
 
     /// How often this reply is given: once, but for planted bugs.
-    pub(crate) fn replies(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
+    pub(crate) fn reply_count(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
         self.was_busy |=
             matches!(reply, Reply::Failed(Failure::Overloaded { .. } | Failure::ReplicasOverloaded { .. }));
         const EVERY: u64 = 50;
@@ -314,39 +324,45 @@ fn without_tombstones(page: &Page) -> Page {
 }
 
 /// What becomes of a message that a machine sends.
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// It goes its way.
-    AsItIs,
+    Unchanged,
     /// It does not, and the sender gets this answer.
     Answered(PeerAnswer),
     /// It goes its way, and the same is asked of this node.
-    AlsoTo(NodeIndex),
+    Duplicated(NodeIndex),
 }
 
 /// Has a planted bug interfere with what is sent.
-pub(crate) fn send(plant: Option<Plant>, effect: &Effect, tag: NodeTag, layout: &Layout) -> Sent {
+pub(crate) fn alter_send(
+    plant: Option<Plant>,
+    effect: &Effect,
+    tag: NodeTag,
+    layout: &Layout,
+) -> SendOutcome {
     let (Some(plant), Effect::Send { message: Message::Request { request, .. }, .. }) = (plant, effect)
     else {
-        return Sent::AsItIs;
+        return SendOutcome::Unchanged;
     };
     match (plant, request) {
-        (Plant::HintLost, PeerRequest::KeepHints { .. }) => Sent::Answered(PeerAnswer::HintsKept),
+        (Plant::HintLost, PeerRequest::KeepHints { .. }) => SendOutcome::Answered(PeerAnswer::HintsKept),
         (Plant::ReadRepairSkipped, PeerRequest::Write { cell, .. }) if cell.meta.version.tag != tag => {
-            Sent::Answered(PeerAnswer::Written { superseded: false })
+            SendOutcome::Answered(PeerAnswer::Written { superseded: false })
         }
         (Plant::RepairSkipped, PeerRequest::Range(range)) if range.digest.is_some() => {
-            Sent::Answered(PeerAnswer::Range(RangeAnswer::Same))
+            SendOutcome::Answered(PeerAnswer::Range(RangeAnswer::Same))
         }
         (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
-            Sent::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
+            SendOutcome::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
         }
         (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { part: ScanTask::Check { .. }, .. })) => {
-            Sent::Answered(PeerAnswer::Scan(ScanAnswer::Same))
+            SendOutcome::Answered(PeerAnswer::Scan(ScanAnswer::Same))
         }
-        (Plant::OneReplicaTooMany, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {
+        (Plant::ExtraReplica, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {
             let list = layout.replicas(key, layout.len());
-            list.get(usize::from(cell.meta.from)).map_or(Sent::AsItIs, |next| Sent::AlsoTo(*next))
+            list.get(usize::from(cell.meta.from))
+                .map_or(SendOutcome::Unchanged, |next| SendOutcome::Duplicated(*next))
         }
-        _ => Sent::AsItIs,
+        _ => SendOutcome::Unchanged,
     }
 }

@@ -10,10 +10,10 @@ pub const WITHIN: Duration = Duration::from_secs(5);
 
 /// What the world knows of a node with room on its disk.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct DiskState {
     /// The node.
     pub node: NodeIndex,
-    /// When its disk was last filled: the room of an earlier mend ended then.
+    /// When its disk was last filled: the room of an earlier fault_end ended then.
     pub filled: Nanos,
     /// When its process last resumed after a pause.
     pub resumed: Nanos,
@@ -24,14 +24,14 @@ pub struct Room {
 /// Checks a node whose disk was given room [`WITHIN`] before `now`.
 ///
 /// Nothing is asked of a node that was paused since, or whose disk was filled again since: it has not had
-/// room for [`WITHIN`], even if the second filling ended before `now`. The mend of that filling has a check
+/// room for [`WITHIN`], even if the second filling ended before `now`. The fault_end of that filling has a check
 /// of its own.
-pub fn check(room: Room, now: Nanos) -> Result<(), Violation> {
-    let Room { node, filled, resumed, refuses_values } = room;
+pub fn check(disk: DiskState, now: Nanos) -> Result<(), Violation> {
+    let DiskState { node, filled, resumed, refuses_values } = disk;
     let had_room = filled.max(resumed) + WITHIN < now;
     if had_room && refuses_values {
         let detail = format!("{node:?} has had room for {WITHIN:?} and refuses values");
-        return Err(Violation::new("room_again", detail));
+        return Err(Violation::new("disk_recovery", detail));
     }
     Ok(())
 }
@@ -43,16 +43,16 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const NOW: Nanos = Nanos(20 * SECOND);
 
-    fn refusing(filled: u64, resumed: u64) -> Room {
+    fn refusing(filled: u64, resumed: u64) -> DiskState {
         let (filled, resumed) = (Nanos(filled * SECOND), Nanos(resumed * SECOND));
-        Room { node: NodeIndex(0), filled, resumed, refuses_values: true }
+        DiskState { node: NodeIndex(0), filled, resumed, refuses_values: true }
     }
 
     #[test]
     fn a_node_that_stays_full_is_caught() {
-        let room = refusing(14, 0);
-        assert!(check(room, NOW).is_err());
-        assert!(check(Room { refuses_values: false, ..room }, NOW).is_ok());
+        let disk = refusing(14, 0);
+        assert!(check(disk, NOW).is_err());
+        assert!(check(DiskState { refuses_values: false, ..disk }, NOW).is_ok());
     }
 
     #[test]

@@ -11,17 +11,17 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
 /// The words of a file, mapped.
-pub(crate) struct Words {
+pub(crate) struct MappedWords {
     first: NonNull<AtomicU64>,
     count: usize,
 }
 
 // SAFETY: the mapping belongs to this value, and its words are atomic.
-unsafe impl Send for Words {}
+unsafe impl Send for MappedWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for MappedWords {}
 
-impl Words {
+impl MappedWords {
     /// Maps `count` words of the file at `path`, which is made, full of zeros, if it is not there.
     pub(crate) fn open(path: &Path, count: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -42,7 +42,7 @@ impl Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this length, and no borrow of it is left.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.count * size_of::<AtomicU64>()) };

@@ -2,10 +2,10 @@
 
 use super::{Event, World, resume};
 use crate::host::disk::DiskFaults;
-use crate::host::planted::Planted;
-use crate::host::process::{Input, Process, REQUEST_TIMEOUT, Start};
-use crate::host::{Ending, Host, clock::HostClock};
-use crate::network::Place;
+use crate::host::plant_state::PlantState;
+use crate::host::process::{Input, Process, ProcessStart, REQUEST_TIMEOUT};
+use crate::host::{EndCause, Host, clock::HostClock};
+use crate::network::Endpoint;
 use crate::scenario::Dimension;
 use crate::{Nanos, Plant};
 use cluster::{NodeIndex, Requester};
@@ -19,7 +19,7 @@ use store::{AfterAbsence, StoreError};
 /// After a start that failed, so long passes until the next.
 const START_AGAIN: Duration = Duration::from_millis(500);
 /// A process that drains looks so often whether it has.
-const DRAINED_LOOK: Duration = Duration::from_millis(50);
+const DRAIN_POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Stores look so often for snapshots that are too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
@@ -35,16 +35,16 @@ impl World {
             faults: DiskFaults::new(rng.fork()),
             clock: HostClock::new(began, error_micros),
             process: None,
-            lives: 0,
-            ending: Ending::Kill,
-            at_stop: (Ending::Kill, START_AGAIN),
+            generation: 0,
+            end_cause: EndCause::Kill,
+            planned_stop: (EndCause::Kill, START_AGAIN),
             stop_next_start: None,
             paused: None,
             resumed: Nanos::ZERO,
             filled: Nanos::ZERO,
-            set_aside: 0,
+            stale_shards: 0,
             sync_max: self.scenario.sync_max,
-            planted: Planted::default(),
+            plant_state: PlantState::default(),
         }
     }
 
@@ -56,11 +56,11 @@ impl World {
             return self.after(START_AGAIN, Event::Start(node));
         }
         let now = self.show_clocks(node);
-        let (faults, rng) = (DiskFaults::new(self.rngs.lives.fork()), self.rngs.lives.fork());
+        let (faults, rng) = (DiskFaults::new(self.rngs.processes.fork()), self.rngs.processes.fork());
         let host = &mut self.hosts[node.as_usize()];
-        host.lives += 1;
+        host.generation += 1;
         host.faults = faults;
-        host.planted = Planted::default();
+        host.plant_state = PlantState::default();
         if let Some(operations) = host.stop_next_start.take() {
             host.faults.stop_after(operations);
         }
@@ -69,8 +69,8 @@ impl World {
         // A clock that is ahead looks like an absence: the operator sees to the clock before giving the data up.
         let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
-        let started = Process::start(Start {
-            life: host.lives,
+        let started = Process::start(ProcessStart {
+            generation: host.generation,
             env,
             now,
             me: host.member,
@@ -84,11 +84,11 @@ impl World {
             Ok(process) => {
                 host.process = Some(process);
                 // A start before this one may have set the data aside, and was stopped behind that.
-                let set_aside = shards_set_aside(&host.disk);
-                if std::mem::replace(&mut host.set_aside, set_aside) < set_aside {
-                    self.judge.lost_directory(node);
+                let stale_shards = count_stale_shards(&host.disk);
+                if std::mem::replace(&mut host.stale_shards, stale_shards) < stale_shards {
+                    self.judge.note_empty_directory(node);
                 }
-                self.begin_life(node);
+                self.begin_process(node);
             }
             Err(error) => {
                 self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
@@ -100,7 +100,7 @@ impl World {
                 if matches!(error, StoreError::AwayTooLong { .. }) && host.clock.is_wrong() {
                     self.set_clock_right(node);
                 } else if host.faults.has_stopped() {
-                    host.disk = disk_after(&host.disk, host.at_stop.0, &mut self.rngs.lives);
+                    host.disk = disk_after(&host.disk, host.planned_stop.0, &mut self.rngs.processes);
                 } else if self.is_damaged(node) {
                     // What it needs for its start may be what is lost; the operator does as the manual says.
                     self.replace_disk(node);
@@ -112,30 +112,30 @@ impl World {
         }
     }
 
-    fn begin_life(&mut self, node: NodeIndex) {
-        let place = self.place(node, Requester::Node).expect("it was just started");
-        self.begin_jobs(place);
-        self.after(EXPIRE_EVERY, Event::Expire(place));
-        let requesters: Vec<Requester> = self.process(place).expect("as above").requesters().collect();
+    fn begin_process(&mut self, node: NodeIndex) {
+        let endpoint = self.endpoint(node, Requester::Node).expect("it was just started");
+        self.begin_jobs(endpoint);
+        self.after(EXPIRE_EVERY, Event::Expire(endpoint));
+        let requesters: Vec<Requester> = self.process(endpoint).expect("as above").requesters().collect();
         for requester in requesters {
             // A turn without news: it says what it wants first.
-            self.turn(Place { requester, ..place }, Input::Timeout);
+            self.step(Endpoint { requester, ..endpoint }, Input::Timeout);
         }
     }
 
     /// Ends the process of a host, and starts another after `down`, if that is said.
-    pub(crate) fn end_process(&mut self, node: NodeIndex, ending: Ending, down: Option<Duration>) {
+    pub(crate) fn end_process(&mut self, node: NodeIndex, end_cause: EndCause, down: Option<Duration>) {
         let host = &mut self.hosts[node.as_usize()];
         if host.process.take().is_none() {
             return;
         }
         host.paused = None;
-        host.clock.wake(self.now);
-        host.ending = ending;
-        host.disk = disk_after(&host.disk, ending, &mut self.rngs.lives);
+        host.clock.resume(self.now);
+        host.end_cause = end_cause;
+        host.disk = disk_after(&host.disk, end_cause, &mut self.rngs.processes);
         self.judge.process_ended(node, self.now);
-        self.lose_commands(node);
-        self.lose_ends(node, ending);
+        self.abort_commands(node);
+        self.close_ends(node, end_cause);
         if let Some(down) = down {
             self.after(down, Event::Start(node));
         }
@@ -154,10 +154,10 @@ impl World {
         let now = self.now;
         let host = self.host(node);
         host.resumed = now;
-        let was_suspended = host.clock.wake(now);
+        let was_suspended = host.clock.resume(now);
         let mut missed = host.paused.take().unwrap_or_default();
         if self.scenario.dimensions.has(Dimension::ShuffledResume) {
-            missed = resume::shuffled(missed, &mut self.rngs.lives);
+            missed = resume::shuffled(missed, &mut self.rngs.processes);
         }
         for event in missed {
             // By its own clock the process has the time left that it had when it was suspended.
@@ -167,15 +167,15 @@ impl World {
         self.pump_all();
     }
 
-    pub(super) fn expire(&mut self, place: Place) {
-        let now = self.show_clocks(place.node);
+    pub(super) fn expire(&mut self, endpoint: Endpoint) {
+        let now = self.show_clocks(endpoint.node);
         let plant = self.scenario.plant;
         let notes_alive = self.scenario.has_short_absences();
-        let Some(process) = self.process(place) else { return };
+        let Some(process) = self.process(endpoint) else { return };
         let dropped = if plant == Some(Plant::SnapshotsKept) { 0 } else { process.store.expire_snapshots() };
         if process.store.check_presence().is_err() {
             // As the server does: it ends, and its next start judges the absence.
-            return self.end_process(place.node, Ending::Kill, Some(START_AGAIN));
+            return self.end_process(endpoint.node, EndCause::Kill, Some(START_AGAIN));
         }
         if notes_alive && let Some(wall) = process.node.heard_to(now) {
             // As the server does; a failure leaves what was noted before.
@@ -186,47 +186,47 @@ impl World {
         // A failure leaves the older mark, which stays true.
         let _ = process.store.note_log_end();
         if dropped > 0 {
-            self.judge.lost_snapshot(place.node);
+            self.judge.note_lost_snapshot(endpoint.node);
         }
-        if self.ends_if_stopped(place) {
+        if self.end_if_stopped(endpoint) {
             return;
         }
-        self.after(EXPIRE_EVERY, Event::Expire(place));
+        self.after(EXPIRE_EVERY, Event::Expire(endpoint));
     }
 
     /// Has a process drain and end, and starts another after `down`.
     pub(crate) fn drain(&mut self, node: NodeIndex, down: Duration) {
-        let Some(place) = self.place(node, Requester::Node) else { return };
+        let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
         let host = self.host(node);
-        host.at_stop.1 = down;
-        host.process.as_mut().expect("it has a place").is_draining = true;
-        self.turn(place, Input::Drain);
-        self.after(DRAINED_LOOK, Event::Drained(place));
+        host.planned_stop.1 = down;
+        host.process.as_mut().expect("it runs").is_draining = true;
+        self.step(endpoint, Input::Drain);
+        self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
     }
 
-    pub(super) fn drained(&mut self, place: Place) {
-        let down = self.host(place.node).at_stop.1;
-        let is_idle = self.judge.under_way_at(place.node).is_empty();
-        let Some(process) = self.process(place) else { return };
+    pub(super) fn check_drained(&mut self, endpoint: Endpoint) {
+        let down = self.host(endpoint.node).planned_stop.1;
+        let is_idle = self.judge.in_flight_at(endpoint.node).is_empty();
+        let Some(process) = self.process(endpoint) else { return };
         if !process.node.is_drained() || !is_idle {
-            return self.after(DRAINED_LOOK, Event::Drained(place));
+            return self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
         }
         // Its failure would end the process as well.
         let _ = process.store.close();
-        self.end_process(place.node, Ending::Kill, Some(down));
+        self.end_process(endpoint.node, EndCause::Kill, Some(down));
     }
 }
 
 /// What is found on a disk after the process that used it has ended.
-fn disk_after(disk: &MemFs, ending: Ending, rng: &mut Rng) -> MemFs {
-    match ending {
-        Ending::Kill => disk.kill(),
-        Ending::PowerLoss => disk.crash(rng),
+fn disk_after(disk: &MemFs, end_cause: EndCause, rng: &mut Rng) -> MemFs {
+    match end_cause {
+        EndCause::Kill => disk.kill(),
+        EndCause::PowerLoss => disk.crash(rng),
     }
 }
 
 /// How many shards on a disk were set aside after absences.
-fn shards_set_aside(disk: &MemFs) -> usize {
+fn count_stale_shards(disk: &MemFs) -> usize {
     let files = disk.file_names();
     let directories = files.iter().flat_map(|path| path.iter());
     directories

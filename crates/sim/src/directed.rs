@@ -1,6 +1,6 @@
 //! Situations that are set up step by step, so that they do not depend on what a seed draws.
 
-use crate::host::Ending;
+use crate::host::EndCause;
 use crate::trace::Trace;
 use crate::world::World;
 use crate::{FaultKind, Scale, Scenario};
@@ -30,7 +30,7 @@ fn two_nodes_with_tables() -> World {
     world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("nothing goes wrong");
     let ends = world.now + 2 * SECOND;
     world.begin_workload(60, ends);
-    world.go_on(4 * SECOND).expect("nothing goes wrong");
+    world.run_for(4 * SECOND).expect("nothing goes wrong");
     world
 }
 
@@ -87,16 +87,16 @@ fn data_that_is_set_aside_is_lost_wherever_the_start_that_does_it_is_stopped() {
     for operations in 1..40 {
         let mut world = two_nodes_with_tables();
         world.scenario.away_max = 3 * SECOND;
-        world.go_on(3 * SECOND).expect("nothing goes wrong");
-        world.end_process(FIRST, Ending::Kill, Some(4 * SECOND));
+        world.run_for(3 * SECOND).expect("nothing goes wrong");
+        world.end_process(FIRST, EndCause::Kill, Some(4 * SECOND));
         let host = world.host(FIRST);
-        (host.stop_next_start, host.at_stop) = (Some(operations), (Ending::Kill, SECOND));
-        world.go_on(20 * SECOND).expect("nothing goes wrong");
+        (host.stop_next_start, host.planned_stop) = (Some(operations), (EndCause::Kill, SECOND));
+        world.run_for(20 * SECOND).expect("nothing goes wrong");
         let host = world.host(FIRST);
-        stopped += u64::from(host.lives > 2);
-        assert_eq!(host.set_aside, 1, "a start that is stopped after {operations} operations");
+        stopped += u64::from(host.generation > 2);
+        assert_eq!(host.stale_shards, 1, "a start that is stopped after {operations} operations");
         world.begin_workload(20, world.now + SECOND);
-        world.go_on(2 * SECOND).expect("what was set aside is not missed");
+        world.run_for(2 * SECOND).expect("what was set aside is not missed");
     }
     assert!(stopped > 10, "{stopped} starts were stopped");
 }
@@ -124,7 +124,7 @@ fn the_operator_of_a_node_with_a_clock_that_is_ahead_sets_it_right_and_the_node_
     let tag = |world: &mut World| world.host(FIRST).process.as_ref().map(|process| process.member.tag);
     let before = tag(&mut world).expect("it serves");
     world.host(FIRST).clock.step(365 * 24 * 3_600 * 1_000_000);
-    world.end_process(FIRST, Ending::Kill, Some(SECOND));
+    world.end_process(FIRST, EndCause::Kill, Some(SECOND));
     world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("it starts with a right clock");
     assert_eq!(tag(&mut world), Some(before), "its data was not set aside");
     assert!(!world.host(FIRST).clock.is_wrong());
@@ -147,9 +147,9 @@ fn the_only_replica_of_a_write_brings_it_to_the_replica_of_the_older_write_that_
         world.note_write(id, FIRST, &key, &cell);
         world.put_into_store(FIRST, &key, &cell);
     }
-    world.go_on(SECOND).expect("nothing goes wrong");
+    world.run_for(SECOND).expect("nothing goes wrong");
     let second = NodeIndex(1);
-    world.end_process(second, Ending::Kill, Some(SECOND));
+    world.end_process(second, EndCause::Kill, Some(SECOND));
     world.replace_disk(second);
     world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
     world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is filled");

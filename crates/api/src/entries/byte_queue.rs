@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 /// What is taken whole out of one piece is a slice of it. What is not there whole yet moves into memory of its own, so
 /// that small pieces do not keep alive the large buffers that they are slices of.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct ByteQueue {
     /// None of them is empty.
     queue: VecDeque<Bytes>,
     /// The beginning of what was asked for and is not there whole.
     partial: Vec<u8>,
 }
 
-impl Pieces {
+impl ByteQueue {
     pub(super) fn feed(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.queue.push_back(piece);
@@ -27,14 +27,14 @@ impl Pieces {
         self.partial.len() + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// The next bytes, as many as lie together; none when all is read. Not amid [`Pieces::take`].
+    /// The next bytes, as many as lie together; none when all is read. Not amid [`ByteQueue::take`].
     #[inline]
     pub(super) fn front(&self) -> &[u8] {
         debug_assert!(self.partial.is_empty(), "a part of them was asked for");
         self.queue.front().map_or(&[], |piece| piece)
     }
 
-    /// Passes over bytes of the [`Pieces::front`].
+    /// Passes over bytes of the [`ByteQueue::front`].
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         let Some(front) = self.queue.front_mut() else { return };
@@ -44,7 +44,7 @@ impl Pieces {
         }
     }
 
-    /// The next `N` bytes, once they are there. Asked again with the same length until then.
+    /// The next `N` bytes, once they are there. ResponseContext again with the same length until then.
     #[inline]
     pub(super) fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
         if self.partial.is_empty()
@@ -58,7 +58,7 @@ impl Pieces {
         Some(*bytes.first_chunk().expect("so many were gathered"))
     }
 
-    /// The next `len` bytes, once they are there. Asked again with the same length until then.
+    /// The next `len` bytes, once they are there. ResponseContext again with the same length until then.
     #[inline]
     pub(super) fn take(&mut self, len: usize) -> Option<Bytes> {
         if self.partial.is_empty()
@@ -91,8 +91,8 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    fn pieces(of: &[&'static str]) -> Pieces {
-        let mut pieces = Pieces::default();
+    fn pieces(of: &[&'static str]) -> ByteQueue {
+        let mut pieces = ByteQueue::default();
         of.iter().for_each(|piece| pieces.feed(Bytes::from_static(piece.as_bytes())));
         pieces
     }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_lies_in_one_piece_is_a_slice_of_it() {
         let whole = Bytes::from(b"abcdef".to_vec());
-        let mut pieces = Pieces::default();
+        let mut pieces = ByteQueue::default();
         pieces.feed(whole.clone());
         assert_eq!(pieces.take_array(), Some(*b"ab"));
         let taken = pieces.take(3).expect("it is there");
