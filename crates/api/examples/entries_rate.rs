@@ -1,6 +1,4 @@
-//! What an entry costs on its way into and out of each format.
-//!
-//! `cargo run --release -p api --example entries_rate`. The best of several rounds, on one thread; nanoseconds per entry.
+//! Measures the cost of encoding and decoding an entry in each format.
 
 use api::entries::{
     BatchAction, BatchEntry, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder, ResultScope,
@@ -14,7 +12,7 @@ use stdx::{Cell, Hlc, NodeTag, Version};
 
 const ROUNDS: usize = 200;
 const ENTRIES: usize = 1_000;
-/// How much a socket hands over at once.
+/// Number of bytes that a socket delivers at once.
 const PIECE: usize = 64 << 10;
 
 fn main() {
@@ -35,7 +33,7 @@ fn main() {
     }
 }
 
-/// The cost of a page's entries; and a batch of the same.
+/// Cost of encoding the entries of a page, and a batch with the same entries.
 fn encode(format: Format, value: &[u8]) -> (f64, Bytes) {
     let version = Version::new(Hlc::from_bits(1), NodeTag(1));
     let mut page = PageBuilder::default();

@@ -1,20 +1,24 @@
-//! The meaning of HTTP: requests to commands, replies to responses; no I/O.
+//! The meaning of HTTP: requests to commands, replies to responses, without I/O.
 //!
-//! **Promise.** What `docs/http-api.md` says of paths, parameters, headers and statuses is decided here and
-//! nowhere else. Bad input is a [`Problem`] that says what was wrong and what to do, never a panic.
+//! **Promise.** Paths, parameters, headers and statuses of `docs/http-api.md` are implemented here
+//! and nowhere else. Invalid input is a [`Problem`] that states the fault and gives advice, never a
+//! panic.
 //!
-//! **Mechanism.** The way of a request through this crate:
+//! **Mechanism.** A request passes through this crate in four steps:
 //!
-//! 1. [`HeadCheck`] sees each byte before the HTTP library does and refuses requests that two readers might
-//!    understand differently;
-//! 2. [`decode_head`] makes a [`DecodedRequest`] of the head; a body follows with [`EntityRequest::into_command`];
-//! 3. [`encode`] makes an [`EncodedResponse`] of the coordinator's reply, and [`Problem::to_response`] of what went wrong;
-//!    Of a [`FastPathRequest`] the first three have shorter ways without the library, with the same meaning:
-//!    [`HeadCheck::peek_fast_path`], [`decode_fast_path`], [`encode_http1`];
-//! 4. the bodies of ranges and batches are streams of [`entries`].
+//! 1. [`HeadCheck`] checks each byte before hyper reads it, and refuses requests that two readers
+//!    might understand differently.
+//! 2. [`decode_head`] decodes the head to a [`DecodedRequest`]. A body follows with
+//!    [`EntityRequest::into_command`].
+//! 3. [`encode`] encodes the coordinator's reply to an [`EncodedResponse`], and
+//!    [`Problem::to_response`] a failure.
+//! 4. Bodies of ranges and batches are streams of [`entries`].
 //!
-//! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of bodies are the
-//! caller's.
+//! The fast path replaces the first three steps for a [`FastPathRequest`], without hyper and with
+//! the same meaning: [`HeadCheck::peek_fast_path`], [`decode_fast_path`], [`encode_http1`].
+//!
+//! **Caveats.** The types are those of the `http` crate. Sockets, timeouts and the copying of
+//! bodies are the caller's task.
 
 mod decode;
 mod encode;

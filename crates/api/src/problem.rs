@@ -1,7 +1,7 @@
-//! Problems: what a user is told when a request is not done.
+//! Problems: the responses to requests that fail.
 //!
-//! **Promise.** Each says in `detail`, in plain English, what was wrong and what to do. The body is a problem
-//! document (RFC 9457) of the type `about:blank`, which is left out.
+//! **Promise.** Each states in `detail`, in plain English, the fault and advice. The body is a
+//! problem document (RFC 9457) of the type `about:blank`, which is left out.
 
 use crate::EncodedResponse;
 use crate::encode::acks_value;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const CONTENT_TYPE_PROBLEM: &str = "application/problem+json";
 const RETRY_AFTER_SECS_MAX: u64 = 30;
 
-/// What was wrong with a request or went wrong with it.
+/// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
@@ -25,11 +25,11 @@ pub struct Problem {
     allow: Option<&'static str>,
     retry_after_secs: Option<u64>,
     acks: Option<Acks>,
-    /// Of a range that cannot be satisfied: the length of the value, in bytes.
+    /// Length of the value, in bytes, for a range that cannot be satisfied.
     value_len: Option<usize>,
 }
 
-/// The document.
+/// Body of the response.
 #[derive(Serialize)]
 struct Document<'a> {
     title: &'a str,
@@ -38,7 +38,7 @@ struct Document<'a> {
 }
 
 impl Problem {
-    /// A problem of this status. `detail` says what was wrong and what to do.
+    /// Creates a problem with this status. `detail` states the fault and gives advice.
     pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
         Self {
@@ -52,7 +52,7 @@ impl Problem {
         }
     }
 
-    /// `400`: the request is malformed or asks for what cannot be.
+    /// `400`: the request is malformed, or asks for something impossible.
     pub fn bad_request(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -66,7 +66,7 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
-    /// `413`: a body of more than `bytes_max` bytes, where none is needed.
+    /// `413`: a body of more than `bytes_max` bytes in a request that needs none.
     pub fn body_too_large(bytes_max: usize) -> Self {
         let detail = format!(
             "The body is larger than {bytes_max} bytes, the most that this node reads, and means nothing in this \
@@ -75,14 +75,14 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
-    /// `503` with `Retry-After`: not now.
+    /// `503` with `Retry-After`: the request may succeed later.
     pub fn unavailable(retry_after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
         let secs = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
         let retry_after_secs = Some(secs.clamp(1, RETRY_AFTER_SECS_MAX));
         Self { retry_after_secs, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
-    /// `503`: the node has more to do than it can take in. There will be room after this.
+    /// `503`: the node is overloaded. It expects capacity after `retry_after`.
     pub fn overloaded(retry_after: Duration) -> Self {
         let detail = "The node has more to do than it can take in. Nothing was done. \
                       Try again after the time in Retry-After.";
@@ -111,27 +111,27 @@ impl Problem {
         Self { acks: Some(acks), ..self }
     }
 
-    /// The status of the response.
+    /// Status of the response.
     pub const fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// What was wrong and what to do.
+    /// The fault, and advice.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The detail, as it stands.
+    /// Takes the detail.
     pub(crate) fn into_detail(self) -> Cow<'static, str> {
         self.detail
     }
 
-    /// When to try again, in seconds: at most [`RETRY_AFTER_SECS_MAX`].
+    /// Value of `Retry-After`, in seconds: at most [`RETRY_AFTER_SECS_MAX`].
     pub(crate) const fn retry_after_secs(&self) -> Option<u64> {
         self.retry_after_secs
     }
 
-    /// The response. To a `HEAD` it has no body, but the headers that a `GET` would have got.
+    /// Encodes the response. For a `HEAD` it has no body, but the headers of the `GET`.
     pub fn to_response(&self, is_head: bool) -> EncodedResponse {
         let document = self.document();
         let document_len = document.len();
@@ -156,7 +156,7 @@ impl Problem {
         EncodedResponse { response, reason: self.reason }
     }
 
-    /// The response as bytes, for a connection that ends with it.
+    /// Encodes the response as bytes, for a connection that closes after it.
     pub fn to_http1_bytes(&self) -> Bytes {
         self.to_response(false).to_last_http1_bytes()
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_says_status_title_and_detail() {
+    fn the_document_has_status_title_and_detail() {
         let problem = Problem::bad_request("It says \"no\".");
         let answer = problem.to_response(false);
         assert_eq!(answer.response.status(), 400);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_in_bytes_ends_the_connection() {
+    fn a_response_as_bytes_closes_the_connection() {
         let bytes = Problem::bad_request("No.").to_http1_bytes();
         let document = r#"{"title":"Bad Request","status":400,"detail":"No."}"#;
         let expected = format!(

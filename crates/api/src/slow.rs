@@ -3,41 +3,43 @@
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// The latest of the requests that were slow.
+/// The latest slow requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowRequests {
-    /// From how many milliseconds on a request is slow, rounded up; 0: none is.
+    /// Least duration of a slow request, in milliseconds, rounded up; 0 if no request counts as
+    /// slow.
     pub threshold_ms: u64,
-    /// How many since the start are not among those that were kept, for there were too many in one second.
+    /// Number of slow requests since the start that were not kept, because there were too many in
+    /// one second.
     pub left_out: u64,
-    /// The last one first.
+    /// The slow requests, the latest first.
     pub requests: Vec<SlowRequest>,
 }
 
-/// A request that was slow.
+/// A slow request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowRequest {
-    /// When its answer left.
+    /// Time at which the answer was sent, in milliseconds of Unix time.
     pub ended_unix_ms: u64,
-    /// What it is counted as.
+    /// Kind of the request.
     pub operation: Cow<'static, str>,
-    /// The beginning of its key, with `\x..` for what is not printable; empty where it has none.
+    /// First bytes of the key, with `\x..` for unprintable ones; empty for a request without a key.
     pub key: String,
-    /// How long the whole key is.
+    /// Length of the whole key, in bytes.
     pub key_bytes: u16,
-    /// The status of the answer.
+    /// Status of the answer.
     pub status: u16,
-    /// How long it took.
+    /// Duration, in microseconds.
     pub took_us: u64,
-    /// Of that in each stage, in the order in which it came to them. They add up to `took_us`, but for rounding.
+    /// Duration of each stage, in order. Their sum is `took_us`, except for rounding.
     pub stages: Vec<SlowStage>,
 }
 
 /// A stage of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowStage {
-    /// Its name.
+    /// Name of the stage.
     pub stage: Cow<'static, str>,
-    /// How long the request was in it.
+    /// Duration of the stage, in microseconds.
     pub took_us: u64,
 }

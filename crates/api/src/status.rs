@@ -1,161 +1,167 @@
 //! The document of `GET /v0/status`.
 //!
-//! Sizes are in bytes, times in milliseconds unless the name says otherwise; counters count from the start of the
-//! process.
+//! Sizes are in bytes, and times in milliseconds unless the name has another unit. Counters count
+//! from the start of the process.
 
 use cluster::{PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
 use serde::Serialize;
 
-/// All that a node says of itself.
+/// Status of a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// The release.
+    /// Release of the node.
     pub version: &'static str,
-    /// Whether it serves.
+    /// Whether the node serves clients.
     pub state: ServingState,
-    /// Since the process started.
+    /// Time since the process started.
     pub uptime_ms: u64,
-    /// Every node of the cluster, this one too.
+    /// Every node of the cluster, including this one.
     pub nodes: Vec<NodeStatus>,
-    /// This node as a member of the cluster; nothing before it has recovered.
+    /// This node as a member of the cluster; `None` before it has recovered.
     pub cluster: Option<ClusterStatus>,
     /// Connections to and from other nodes.
     pub links: LinkStatus,
-    /// What a request gets that asks for nothing else.
+    /// Quorum of a request that does not choose one.
     pub default_quorum: QuorumStatus,
     /// The version clock.
     pub clock: ClockStatus,
-    /// What waits or is under way.
+    /// Queues and work in progress.
     pub queues: QueueStatus,
-    /// What happened to requests, where it was out of the ordinary.
+    /// Unusual events of requests.
     pub requests: RequestStatus,
-    /// Ranges that are being sent.
+    /// Open ranges.
     pub ranges: RangeStatus,
     /// The local store.
     pub storage: StorageStatus,
-    /// What an operator should look at, one sentence each.
+    /// Conditions that an operator should examine, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Whether a node serves users.
+/// Whether a node serves clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServingState {
-    /// Not yet.
+    /// The node has not recovered yet.
     Starting,
-    /// Yes.
+    /// The node serves.
     Serving,
-    /// No more: it is about to stop.
+    /// The node is about to stop.
     Draining,
 }
 
-/// One node, as this one sees it.
+/// A node, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
-    /// Where it is reached.
+    /// URL at which the node is reached.
     pub url: String,
-    /// It is the one that says all this.
+    /// Whether this entry is the answering node itself.
     #[serde(rename = "self")]
     pub is_self: bool,
-    /// Whether it answers.
+    /// State of the node in the failure detector.
     pub state: NodeState,
-    /// Whether its answers to reads count; nothing before that is known.
+    /// Whether the node's answers to reads count; `None` before it is known.
     #[serde(rename = "standing")]
     pub sync_state: Option<NodeSyncState>,
-    /// Whether it refuses values for lack of room on its disk.
+    /// Whether the node refuses values for lack of disk space.
     pub disk_full: bool,
-    /// Hints that this node keeps for it: writes that it missed.
+    /// Number of hints that this node keeps for it: writes that it missed.
     pub hints: u64,
-    /// Bytes that they take.
+    /// Size of these hints.
     pub hints_bytes: u64,
-    /// Hints for it that this node had no room for or kept too long; anti-entropy makes up for them.
+    /// Number of hints for it that this node dropped for lack of space or for their age.
+    /// Anti-entropy delivers these writes.
     pub hints_dropped: u64,
-    /// How far its wall clock is ahead of this node's, less than 0 when it is behind.
+    /// Distance of its wall clock ahead of this node's clock; negative if it is behind.
     pub clock_ahead_ms: i64,
-    /// From a heartbeat to its answer, in microseconds; nothing while it does not answer.
+    /// Time from a heartbeat to its answer, in microseconds; `None` while the node does not answer.
     pub round_trip_us: Option<u64>,
-    /// How many nodes hold a key when a request to it does not say it; nothing before it has told.
+    /// Number of replicas of a key if a request to the node does not choose it; `None` before the
+    /// node has reported it.
     pub default_from: Option<u8>,
 }
 
-/// Whether a node answers.
+/// State of a node in the failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// Nothing has been heard of it yet.
+    /// No message has arrived from it yet.
     Unknown,
-    /// It does.
+    /// The node answers.
     Up,
-    /// It is late.
+    /// An answer of the node is late.
     Suspected,
-    /// It does not: operations do not wait for it.
+    /// The node does not answer, and operations do not wait for it.
     Unreachable,
 }
 
-/// Whether a node's answers to reads count.
+/// Synchronization state of a node's data. The answers of a node to reads count only if it is
+/// settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeSyncState {
-    /// Its directory is new, and it does not know yet whether it stands for a lost one.
+    /// The directory is new, and it is unknown whether it replaces a lost one.
     Unsettled,
-    /// It lost its data and is being filled by the others.
+    /// The node lost its data and is being filled by its peers.
     Rebuilding,
-    /// They do.
+    /// The node holds its data.
     Settled,
 }
 
 /// This node as a member of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
-    /// Whether its answers to reads count.
+    /// Whether this node's answers to reads count.
     #[serde(rename = "standing")]
     pub sync_state: NodeSyncState,
-    /// Each peer is linked or unreachable, and the hints that reachable peers keep for this node are applied.
+    /// Whether each peer is linked or unreachable, and the hints that reachable peers keep for this
+    /// node are applied.
     pub ready: bool,
-    /// The pass over all keys under way.
+    /// Current pass over all keys.
     pub repair: Option<RepairProgress>,
-    /// When the last pass ended, in milliseconds since 1970 by this node's clock.
+    /// Time at which the last pass ended, in milliseconds of Unix time by this node's clock.
     pub repaired_at_ms: Option<u64>,
-    /// Keys of which the newest cell was refused, since its version lies too far in the future: reads of them fail here.
+    /// Number of keys whose newest cell was refused, because its version lies too far in the
+    /// future. Reads of them fail at this node.
     pub refused_keys: usize,
 }
 
 /// A pass over all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RepairProgress {
-    /// It fills this node, which lost its data, ...
+    /// Whether the pass fills this node, which lost its data.
     pub rebuilding: bool,
-    /// ... or gets from the others what a damaged table has lost; otherwise it compares this node with them.
+    /// Whether the pass gets the data of a damaged table from the other nodes. If neither this nor
+    /// `rebuilding` is set, it compares this node with them.
     pub healing: bool,
-    /// The part of the keys passed, in thousandths; an estimate.
+    /// Fraction of the keys passed, in thousandths; an estimate.
     pub permille: u16,
-    /// Cells taken from other nodes or sent to them.
+    /// Number of cells taken from other nodes or sent to them.
     pub cells: u64,
 }
 
 /// Connections to and from other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStatus {
-    /// Open links that this node dialed.
+    /// Number of open links that this node dialed.
     pub dialed: u64,
-    /// Open links that it accepted.
+    /// Number of open links that this node accepted.
     pub accepted: u64,
-    /// Links refused by this node or to it: another list, another secret, another protocol.
+    /// Number of links refused by this node or to it, for another node list, secret or protocol.
     pub refused: u64,
-    /// Messages sent.
+    /// Number of messages sent.
     pub sent_messages: u64,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
-    /// Calls to the operating system that sent them.
+    /// Number of system calls that sent them.
     pub write_calls: u64,
-    /// Messages received.
+    /// Number of messages received.
     pub received_messages: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub received_bytes: u64,
 }
 
 impl NodeStatus {
-    /// A node of which nothing is known but where it is.
+    /// Creates the status of a node of which only the URL is known.
     pub const fn unknown(url: String, is_self: bool) -> Self {
         Self {
             url,
@@ -172,7 +178,7 @@ impl NodeStatus {
         }
     }
 
-    /// A node of which this is known.
+    /// Creates the status of a node from the state that this node keeps of it.
     pub fn of(url: String, is_self: bool, peer: &PeerStatus) -> Self {
         let state = match peer.state {
             _ if is_self => NodeState::Up,
@@ -228,183 +234,183 @@ impl From<RepairStatus> for RepairProgress {
     }
 }
 
-/// How many of how many.
+/// A quorum: `ack` of `from` replicas.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QuorumStatus {
-    /// Replicas that must answer.
+    /// Number of replicas that must answer.
     pub ack: u8,
-    /// Replicas that hold a key.
+    /// Number of replicas that hold a key.
     pub from: u8,
 }
 
 /// The version clock.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ClockStatus {
-    /// How far the newest version issued is ahead of the wall clock; 0 when it is not. Seconds mean that the
-    /// wall clock was set back.
+    /// Distance of the newest issued version ahead of the wall clock; 0 if it is not ahead. Seconds
+    /// mean that the wall clock was set back.
     pub ahead_ms: u64,
-    /// How far the durable bound of versions is ahead of the wall clock; 0 when it is not.
+    /// Distance of the durable bound of versions ahead of the wall clock; 0 if it is not ahead.
     pub bound_ahead_ms: u64,
 }
 
-/// What waits or is under way.
+/// Queues and work in progress.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueueStatus {
-    /// Open connections of users.
+    /// Number of open client connections.
     pub connections: u64,
-    /// Commands without a reply.
+    /// Number of commands in flight.
     pub operations: u64,
-    /// The most of them.
+    /// Limit of commands in flight.
     pub operations_max: u64,
-    /// Bytes of writes that wait for their group commit.
+    /// Size of the writes that wait for their group commit.
     pub commit_waiting_bytes: u64,
 }
 
-/// Ranges that are being sent.
+/// Open ranges.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct RangeStatus {
-    /// To users of this node.
+    /// Number of open ranges of clients of this node.
     pub open: u64,
-    /// Snapshots kept for pages to come, for ranges of this node and of others.
+    /// Number of snapshots kept for further pages, for ranges of this node and of others.
     pub snapshots: u64,
 }
 
-/// What happened to requests, where it was out of the ordinary.
+/// Unusual events of requests.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct RequestStatus {
-    /// Writes acknowledged although a greater version was already there.
+    /// Number of writes acknowledged although a greater version was already there.
     pub superseded: u64,
-    /// Requests that reached their deadline.
+    /// Number of requests that reached their deadline.
     pub deadlines_passed: u64,
-    /// Requests for which too few replicas answered, at their deadline or before.
+    /// Number of requests for which too few replicas answered, at their deadline or before.
     pub not_enough_replicas: u64,
-    /// Requests and connections refused because there was no room for them.
+    /// Number of requests and connections refused by admission control.
     pub refused: u64,
-    /// Writes refused because their versions were too far ahead of this node's clock.
+    /// Number of writes refused because their versions were too far ahead of this node's clock.
     pub clock_ahead: u64,
-    /// Reads that asked one more replica because an answer was late.
+    /// Number of hedged reads: reads that asked one more replica because an answer was late.
     pub hedged: u64,
-    /// Reads whose answers differed, repaired before the reply.
+    /// Number of reads with differing answers that were repaired before the reply.
     pub repaired_before_reply: u64,
-    /// Reads whose answers differed, repaired after the reply.
+    /// Number of reads with differing answers that were repaired after the reply.
     pub repaired_after_reply: u64,
-    /// Hinted writes that reached the node they were kept for.
+    /// Number of hinted writes delivered to their nodes.
     pub hints_delivered: u64,
 }
 
-/// When a write counts as stored.
+/// Condition under which a write counts as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// After `fdatasync`.
     Fdatasync,
-    /// When the operating system has it: power loss may undo it.
+    /// When the operating system has the write: loss of power may undo it.
     Os,
 }
 
-/// How much room there is on the disk.
+/// State of the free space on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskRoom {
-    /// Enough.
+    /// There is enough space.
     Enough,
-    /// Little: writes are slowed.
+    /// There is little space, and writes are slowed down.
     Short,
-    /// None: values are refused.
+    /// There is no space for values, which are refused.
     Full,
 }
 
 /// The local store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StorageStatus {
-    /// When a write counts as stored.
+    /// Condition under which a write counts as stored.
     pub durability: Durability,
-    /// Bytes that may still be written to the file system of the data directory.
+    /// Free space of the file system of the data directory.
     pub disk_available_bytes: u64,
-    /// What that comes to.
+    /// State of this free space.
     pub disk_room: DiskRoom,
-    /// With less than this, writes are slowed.
+    /// Free space below which writes are slowed down.
     pub disk_soft_bytes: u64,
-    /// With less than this, values are refused.
+    /// Free space below which values are refused.
     pub disk_reserve_bytes: u64,
-    /// Bytes that went to the write-ahead log.
+    /// Number of bytes written to the write-ahead log.
     pub wal_bytes: u64,
     /// Tables by level, the newest level first.
     pub levels: Vec<LevelStatus>,
-    /// How much memory is used for what.
+    /// Memory by use.
     pub memory: MemoryStatus,
-    /// Background work.
+    /// Background jobs.
     pub jobs: JobStatus,
-    /// What was asked of the file system.
+    /// Calls of the file system.
     pub io: IoStatus,
 }
 
 /// One level of tables.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LevelStatus {
-    /// Which; 0 is the newest.
+    /// Number of the level; 0 is the newest.
     pub level: u32,
-    /// How many tables.
+    /// Number of tables.
     pub tables: u64,
-    /// Their size on disk.
+    /// Size of the tables on disk.
     pub bytes: u64,
 }
 
-/// How much memory is used for what.
+/// Memory by use.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryStatus {
-    /// All of it may be this much.
+    /// Budget for all of it.
     pub budget_bytes: u64,
-    /// In memtables.
+    /// Memory of memtables.
     pub memtables_bytes: u64,
-    /// In memtables that were flushed and that snapshots hold.
+    /// Memory of flushed memtables that snapshots hold.
     pub snapshots_bytes: u64,
-    /// In the block cache.
+    /// Memory of the block cache.
     pub cache_bytes: u64,
-    /// CheckpointDocument for tables outside the cache.
+    /// Memory of tables outside of the cache.
     pub tables_bytes: u64,
-    /// In writes that wait for their group commit.
+    /// Memory of writes that wait for their group commit.
     pub queue_bytes: u64,
-    /// In bodies of requests that come piece by piece.
+    /// Memory of request bodies that arrive in pieces.
     pub bodies_bytes: u64,
-    /// In values that came at once with their requests.
+    /// Memory of values that arrived together with their requests.
     pub writes_bytes: u64,
-    /// In large values on their way to readers.
+    /// Memory of large values that are being sent to clients.
     pub replies_bytes: u64,
-    /// In open ranges.
+    /// Memory of open ranges.
     pub ranges_bytes: u64,
-    /// In batches.
+    /// Memory of batches.
     pub batches_bytes: u64,
-    /// In messages to and from other nodes.
+    /// Memory of messages to and from other nodes.
     pub peer_links_bytes: u64,
-    /// In connections of users.
+    /// Memory of client connections.
     pub connections_bytes: u64,
 }
 
-/// Background work since the process started.
+/// Background jobs since the process started.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct JobStatus {
-    /// Memtables flushed.
+    /// Number of memtables flushed.
     pub flushes: u64,
-    /// Size of the tables they became.
+    /// Size of the tables written by flushes.
     pub flushed_bytes: u64,
-    /// Compactions finished.
+    /// Number of finished compactions.
     pub compactions: u64,
-    /// Size of the tables they wrote.
+    /// Size of the tables written by compactions.
     pub compacted_bytes: u64,
 }
 
-/// What was asked of the file system.
+/// Calls of the file system.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct IoStatus {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written_bytes: u64,
-    /// Waits for durability.
+    /// Number of calls that waited for durability.
     pub syncs: u64,
 }

@@ -1,4 +1,4 @@
-//! The contract's rows about requests: what is understood as what, and what is refused with which status.
+//! Decoding of requests: each row of the contract, with its meaning or the status of its refusal.
 
 use api::{
     Action, DecodedRequest, EntityRequest, ReadyForm, RequestRules, SlowRequest, SlowRequests, SlowStage,
@@ -78,7 +78,7 @@ fn other_methods_are_refused_with_those_allowed() {
 }
 
 #[test]
-fn options_tell_the_methods_of_a_path_and_probe_the_server() {
+fn options_lists_the_methods_of_a_path_and_probes_the_server() {
     let options = |target: &str| decode_head(&parts("OPTIONS", target, &[]), &rules(1));
     for (target, allow) in [
         ("/v0/entity", "GET, HEAD, PUT, DELETE"),
@@ -141,7 +141,7 @@ fn keys_are_percent_decoded() {
 }
 
 #[test]
-fn what_is_no_key_is_refused() {
+fn invalid_keys_are_refused() {
     let bad = [
         "", "?", "?id", "?id=", "?id=%", "?id=%4", "?id=a%zz", "?id=%+1", "?id=%-1", "?Id=k", "?%69d=k",
         "?ack=1",
@@ -175,7 +175,7 @@ fn quorums_are_resolved() {
 }
 
 #[test]
-fn what_is_no_quorum_is_refused() {
+fn invalid_quorums_are_refused() {
     let bad = [
         "ack=0",
         "from=0",
@@ -214,7 +214,7 @@ fn what_is_no_quorum_is_refused() {
 }
 
 #[test]
-fn one_node_forms_only_one_of_one() {
+fn one_node_accepts_only_the_quorum_1_of_1() {
     let accepts =
         |query: &str| decode_head(&parts("GET", &format!("/v0/entity?id=k{query}"), &[]), &rules(1)).is_ok();
     for query in ["", "&ack=1", "&from=1", "&ack=1&from=1", "&replicas=1/1"] {
@@ -256,7 +256,7 @@ fn preconditions_are_honoured_or_refused() {
 }
 
 #[test]
-fn a_get_may_ask_for_a_part_of_the_value() {
+fn only_a_get_may_request_a_part_of_the_value() {
     let asks = |method: &str, range: &str| match decode_head(
         &parts(method, "/v0/entity?id=k", &[("range", range)]),
         &rules(1),
@@ -323,7 +323,7 @@ fn status_and_metrics_take_no_parameters() {
 }
 
 #[test]
-fn a_repair_is_asked_for_without_more() {
+fn a_repair_request_takes_no_parameters_and_preconditions() {
     let decoded = |target| decode_head(&parts("POST", target, &[("content-length", "0")]), &rules(3)).ok();
     assert_eq!(decoded("/v0/repair"), Some(DecodedRequest::Repair));
     assert_eq!(decoded("/v0/repair?now=1"), None);
@@ -331,7 +331,7 @@ fn a_repair_is_asked_for_without_more() {
 }
 
 #[test]
-fn slow_requests_are_asked_for_without_more() {
+fn a_request_for_slow_requests_takes_no_parameters_and_preconditions() {
     let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(3)).ok();
     assert_eq!(decoded("GET", "/v0/slow"), Some(DecodedRequest::Slow { is_head: false }));
     assert_eq!(decoded("HEAD", "/v0/slow?"), Some(DecodedRequest::Slow { is_head: true }));
@@ -340,7 +340,7 @@ fn slow_requests_are_asked_for_without_more() {
 }
 
 #[test]
-fn slow_requests_are_told_in_json() {
+fn slow_requests_are_encoded_in_json() {
     let stage = SlowStage { stage: "sync".into(), took_us: 119_000 };
     let request = SlowRequest {
         ended_unix_ms: 1_767_225_600_000,
@@ -363,7 +363,8 @@ fn slow_requests_are_told_in_json() {
     assert!(head.body().is_empty() && head.headers()["content-length"] == expected.len().to_string());
 }
 
-/// `--default-from 3` in clusters of three and more.
+/// Defaults of a node that was started with `--default-from 3`, in clusters of three and more
+/// nodes.
 #[test]
 fn the_default_of_an_operator_is_the_default_of_users() {
     for nodes in 3..=7 {

@@ -1,4 +1,5 @@
-//! Ranges, batches and checkpoints: what is understood as what, and what is refused with which status.
+//! Ranges, batches and checkpoints: each row of the contract, with its meaning or the status of its
+//! refusal.
 
 use api::entries::{Coding, Format, ResultScope};
 use api::{
@@ -252,7 +253,7 @@ fn other_methods_are_refused_with_those_allowed() {
 }
 
 #[test]
-fn preconditions_are_refused_and_a_part_is_not_sent() {
+fn preconditions_are_refused_and_range_headers_are_ignored() {
     for name in ["if-none-match", "if-match", "if-modified-since", "if-unmodified-since", "if-range"] {
         assert_eq!(status_with("GET", "/v0/entities?start=a", &[(name, "\"0\"")]), 501, "{name}");
         let headers = [(name, "\"0\""), ("content-type", NDJSON)];
@@ -341,7 +342,7 @@ fn the_coding_is_what_is_accepted_most_and_the_default_form_has_none() {
 }
 
 #[test]
-fn a_batch_says_what_it_is_written_in() {
+fn a_batch_states_its_format() {
     for (content_type, format) in [
         (NDJSON, Format::Ndjson),
         ("Application/X-Ndjson ; charset=utf-8", Format::Ndjson),
@@ -389,7 +390,7 @@ fn results_are_written_like_the_batch_unless_something_else_is_accepted_more() {
 }
 
 #[test]
-fn heads_say_what_follows() {
+fn heads_describe_their_bodies() {
     let head = api::encode_range_head(&range("start=a"));
     assert_eq!(head.status(), 200);
     assert_eq!(head.headers()["content-type"], "application/octet-stream");
@@ -409,7 +410,7 @@ fn heads_say_what_follows() {
 }
 
 #[test]
-fn a_range_that_cannot_begin_says_so() {
+fn a_range_that_fails_before_its_first_page_is_a_problem() {
     let acks = Acks { got: 1, from: 3 };
     let shortfall = Shortfall::Unreachable;
     let answer = api::encode_range_failure(Failure::NotEnoughReplicas { acks, ack: 2, shortfall });

@@ -1,4 +1,5 @@
-//! Entries come out as they went in, in whatever pieces; what is none is an error; and no more is held than one entry.
+//! Entries are decoded as they were encoded, independent of the pieces of the stream. Malformed
+//! streams are errors, and decoders buffer at most one entry.
 
 #![allow(clippy::disallowed_methods, reason = "the pinned files are what is tested")]
 
@@ -46,7 +47,8 @@ fn encode_batch(format: Format, entries: &[BatchEntry]) -> Vec<u8> {
     out
 }
 
-/// What comes of pieces one after the other: entries, those that were too large as `None`, and how it ends.
+/// Decodes pieces in order: entries, with those that were too large as `None`, and the end of the
+/// stream.
 fn decode_pieces<'a>(
     mut decoder: EntryDecoder,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -63,12 +65,12 @@ fn decode_pieces<'a>(
                     assert_eq!(entry, entries.len() as u64);
                 }
                 Err(error) => {
-                    assert_eq!(decoder.next(), Err(error.clone()), "an error is for ever");
+                    assert_eq!(decoder.next(), Err(error.clone()), "a final error repeats");
                     return (entries, Err(error));
                 }
             }
         }
-        // A key, a value and the rest of a record; in base64, a third more.
+        // The bound is a key, a value and the rest of a record; base64 adds a third.
         assert!(decoder.held_bytes() <= (VALUE_BYTES_MAX + Key::LEN_MAX) * 4 / 3 + 200);
     }
     (entries, decoder.end())
@@ -78,7 +80,7 @@ fn decode(format: Format, bytes: &[u8]) -> (Vec<Option<BatchEntry>>, Result<(), 
     decode_pieces(EntryDecoder::new(format, VALUE_BYTES_MAX), [bytes])
 }
 
-/// The entries of bytes that are right.
+/// Entries of a well-formed stream.
 fn entries_of(format: Format, bytes: &[u8]) -> Vec<BatchEntry> {
     let (entries, end) = decode(format, bytes);
     assert_eq!(end, Ok(()));
@@ -89,7 +91,7 @@ fn json(text: &str) -> (Vec<Option<BatchEntry>>, Result<(), EntryError>) {
     decode(Format::Ndjson, text.as_bytes())
 }
 
-/// What is said of a malformed line.
+/// Detail of the error of a malformed line.
 fn fault_of(line: &str) -> String {
     match json(&format!("{line}\n")).1 {
         Err(EntryError::Malformed { entry: 1, detail }) => detail.into_owned(),
@@ -97,7 +99,7 @@ fn fault_of(line: &str) -> String {
     }
 }
 
-/// Bytes that are text or not.
+/// Bytes that may be UTF-8 or not.
 fn any_bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), len.clone()),
@@ -137,7 +139,7 @@ fn any_page() -> impl Strategy<Value = Page> {
     })
 }
 
-/// The writes that copy a page.
+/// Writes that copy a page.
 fn copy_of(page: &Page) -> Vec<BatchEntry> {
     let copy = |at| {
         let cell = page.cell(at);
@@ -149,7 +151,7 @@ fn copy_of(page: &Page) -> Vec<BatchEntry> {
 
 proptest! {
     #[test]
-    fn batches_arrive_as_they_were_in_whatever_pieces(
+    fn batches_are_decoded_as_encoded_in_any_pieces(
         entries in vec(any_entry(), 0..20),
         piece in 1_usize..300,
     ) {
@@ -178,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn each_line_of_an_export_is_json_that_says_what_the_entry_is(page in any_page()) {
+    fn each_line_of_an_export_is_json_with_the_fields_of_the_entry(page in any_page()) {
         let mut bytes = Vec::new();
         EntryEncoder::new(Format::Ndjson).put_page(&page, &mut bytes);
         let text = String::from_utf8(bytes).expect("JSON is UTF-8");
@@ -233,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn a_cut_export_is_not_complete_wherever_it_is_cut() {
+fn an_export_that_is_truncated_anywhere_is_not_complete() {
     let entries = [put(b"a", "1"), delete(b"b"), put(b"c", "3")];
     let bytes = encode_batch(Format::Binary, &entries);
     for end in 0..bytes.len() {
@@ -258,7 +260,7 @@ fn a_batch_may_end_behind_any_entry() {
 }
 
 #[test]
-fn values_of_a_binary_batch_are_slices_of_what_was_fed() {
+fn values_of_a_binary_batch_are_slices_of_the_fed_pieces() {
     let bytes = Bytes::from(encode_batch(Format::Binary, &[put(b"a", vec![1; 900])]));
     let mut decoder = EntryDecoder::new(Format::Binary, VALUE_BYTES_MAX);
     decoder.feed(bytes.clone());
@@ -269,7 +271,7 @@ fn values_of_a_binary_batch_are_slices_of_what_was_fed() {
 }
 
 #[test]
-fn a_value_that_is_too_large_is_passed_over_and_no_other() {
+fn only_a_value_that_is_too_large_is_skipped() {
     let fits = vec![b'v'; VALUE_BYTES_MAX];
     for (format, too_large) in [
         (Format::Binary, vec![b'v'; VALUE_BYTES_MAX + 1]),
@@ -294,7 +296,7 @@ fn a_value_that_is_too_large_is_passed_over_and_no_other() {
 }
 
 #[test]
-fn damage_of_what_is_passed_over_is_found() {
+fn damage_of_a_skipped_value_is_found() {
     let mut bytes = encode_batch(Format::Binary, &[put(b"a", vec![1; 100_000]), put(b"b", "2")]);
     bytes[50_000] ^= 1;
     let (arrived, end) = decode_pieces(EntryDecoder::new(Format::Binary, VALUE_BYTES_MAX), bytes.chunks(999));
@@ -303,7 +305,7 @@ fn damage_of_what_is_passed_over_is_found() {
 }
 
 #[test]
-fn a_value_of_escapes_alone_takes_no_more_room_than_it_is_long() {
+fn a_value_of_escapes_takes_no_more_memory_than_its_length() {
     let entry = put(b"a", vec![0; VALUE_BYTES_MAX]);
     let bytes = encode_batch(Format::Ndjson, std::slice::from_ref(&entry));
     assert!(bytes.len() > 6 * VALUE_BYTES_MAX);
@@ -339,7 +341,7 @@ fn entries_in_json_are_understood_as_people_write_them() {
 }
 
 #[test]
-fn lines_that_are_no_entries_say_what_is_wrong() {
+fn the_error_of_a_malformed_line_describes_the_fault() {
     for (line, says) in [
         ("{}", "no key"),
         (r#"{"key":"a"}"#, "neither a value"),
@@ -386,7 +388,7 @@ fn lines_that_are_no_entries_say_what_is_wrong() {
 }
 
 #[test]
-fn what_was_whole_before_a_malformed_line_has_arrived() {
+fn entries_before_a_malformed_line_are_decoded() {
     let (arrived, end) =
         json("{\"key\":\"a\",\"delete\":true}\n\nnot JSON\n{\"key\":\"b\",\"delete\":true}\n");
     assert_eq!(arrived, [Some(delete(b"a"))]);
@@ -399,7 +401,7 @@ fn what_was_whole_before_a_malformed_line_has_arrived() {
     }
 }
 
-/// A stream of one record with this payload, and a right checksum.
+/// A stream of one record with this payload and a correct checksum.
 fn stream_of(payload: &[u8]) -> Vec<u8> {
     let len = (payload.len() as u32).to_le_bytes();
     let crc = crc_fast::crc32_iscsi(payload).to_le_bytes();
@@ -407,7 +409,7 @@ fn stream_of(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn records_that_cannot_be_are_refused() {
+fn malformed_records_are_refused() {
     for (payload, says) in [
         (&[][..], "ends inside"),
         (&[1, 0, 1], "ends inside"),
@@ -431,13 +433,13 @@ fn records_that_cannot_be_are_refused() {
         }
     }
     let too_long = [&[1, 0, 0xff, 0xff][..], &vec![b'k'; 0xffff]].concat();
-    assert_eq!(decode(Format::Binary, &stream_of(&too_long)).1, Ok(()), "too large whatever is in it");
+    assert_eq!(decode(Format::Binary, &stream_of(&too_long)).1, Ok(()), "too large, whichever bytes it has");
     assert!(decode(Format::Binary, b"VECHEEN2").1.is_err());
     let behind_the_end = [&encode_batch(Format::Binary, &[])[..], &[0]].concat();
     assert!(decode(Format::Binary, &behind_the_end).1.is_err());
 }
 
-/// The bytes of a file, which are `written` if it is to be written anew.
+/// Contents of a pinned file. With `UPDATE` set, writes `written` to it first.
 fn pinned(name: &str, written: &[u8]) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -525,7 +527,7 @@ fn encode_results(format: Format, results: &[EntryResult]) -> Vec<u8> {
 }
 
 #[test]
-fn failures_alone_have_the_numbers_of_their_entries_and_a_count() {
+fn a_list_of_failures_has_entry_numbers_and_a_count() {
     let (mut encoder, mut out) = (ResultEncoder::new(Format::Ndjson, ResultScope::Errors), Vec::new());
     pinned_results().iter().for_each(|result| encoder.put(result, &mut out));
     encoder.end(&mut out);
@@ -573,7 +575,7 @@ fn any_result() -> impl Strategy<Value = EntryResult> {
 
 proptest! {
     #[test]
-    fn results_arrive_as_they_were_in_whatever_pieces(
+    fn results_are_decoded_as_encoded_in_any_pieces(
         results in vec(any_result(), 0..30),
         piece in 1_usize..100,
     ) {
@@ -595,7 +597,7 @@ proptest! {
 }
 
 #[test]
-fn results_that_were_cut_short_are_not_complete() {
+fn truncated_results_are_not_complete() {
     let bytes = encode_results(Format::Binary, &pinned_results());
     for end in 0..bytes.len() {
         let (results, result) = decode_results(Format::Binary, [&bytes[..end]]);

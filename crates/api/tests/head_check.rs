@@ -1,16 +1,16 @@
-//! What the head check lets pass and what it refuses, and that neither depends on how the bytes are split.
+//! The head check passes and refuses the right bytes, independent of how they are split.
 
 use api::{HeadCheck, HeadLimits, Verdict};
 use proptest::prelude::*;
 
-/// What became of some bytes.
+/// Result of the head check of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     passed: usize,
     verdict: Verdict,
 }
 
-/// Feeds `bytes` in pieces that end at `cuts`, as a socket would bring them.
+/// Feeds `bytes` in pieces that end at `cuts`, as a socket would deliver them.
 fn feed(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Outcome {
     let mut check = HeadCheck::new(limits);
     let mut passed = 0;
@@ -248,7 +248,7 @@ fn nothing_of_an_incomplete_head_passes() {
 }
 
 #[test]
-fn what_was_right_passes_before_the_refusal() {
+fn well_formed_bytes_pass_before_the_refusal() {
     let first = get("");
     let bytes = format!("{first}GET / HTTP/9.9\r\n\r\n");
     let outcome = feed(bytes.as_bytes(), &[], HeadLimits::default());
@@ -273,7 +273,7 @@ fn nothing_passes_behind_the_last_request() {
 }
 
 #[test]
-fn it_knows_when_a_head_is_awaited() {
+fn it_reports_when_the_next_byte_belongs_to_a_head() {
     let mut check = HeadCheck::new(HeadLimits::default());
     assert!(check.awaits_head());
     let request = put("Content-Length: 2\r\n", "ab");
@@ -292,7 +292,7 @@ fn any_limits() -> impl Strategy<Value = HeadLimits> {
     ]
 }
 
-/// ByteQueue that meet in interesting ways.
+/// Fragments of requests that combine to valid and malformed streams.
 fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         8 => prop::sample::select(vec![
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_judged(bytes: Vec<u8>, cut: prop::sample::Index) {
+    fn any_bytes_are_checked_without_a_panic(bytes: Vec<u8>, cut: prop::sample::Index) {
         let cut = cut.index(bytes.len() + 1);
         let whole = feed(&bytes, &[], HeadLimits::default());
         prop_assert_eq!(feed(&bytes, &[cut], HeadLimits::default()), whole);

@@ -1,5 +1,6 @@
-//! Whatever the head check lets pass, hyper understands with the same framing: at each place where the check sees
-//! a request end, hyper has served exactly as many requests, whole and without an error of its own.
+//! hyper reads the bytes that the head check passes with the same framing. At each end of a request
+//! that the check sees, hyper has served exactly as many requests, complete and without an error of
+//! its own.
 
 use api::{HeadCheck, HeadLimits, Verdict};
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A socket that has received all of these bytes, then the end, and takes all that is written.
+/// A socket that has received these bytes and then the end, and discards all output.
 struct Socket {
     input: Bytes,
     output: Rc<RefCell<Vec<u8>>>,
@@ -50,7 +51,7 @@ impl Write for Socket {
     }
 }
 
-/// The bodies of the requests that hyper serves when it reads `input` and then the end.
+/// Bodies of the requests that hyper serves when it reads `input` and then the end.
 fn serve(input: &[u8]) -> Result<Vec<Bytes>, String> {
     let bodies = Rc::new(RefCell::new(Vec::new()));
     let output = Rc::new(RefCell::new(Vec::new()));
@@ -79,7 +80,8 @@ fn serve(input: &[u8]) -> Result<Vec<Bytes>, String> {
     bodies.take().into_iter().collect()
 }
 
-/// Where the check sees requests end, for the bytes that it lets pass, and whether it refused what follows.
+/// Offsets at which the check sees requests end, among the bytes that it passes, and whether it
+/// refuses the rest.
 fn ends(bytes: &[u8]) -> (Vec<usize>, bool) {
     let mut check = HeadCheck::new(HeadLimits::default());
     let (mut ends, mut passed) = (Vec::new(), 0);
@@ -110,7 +112,7 @@ fn compare(bytes: &[u8]) -> Result<usize, TestCaseError> {
 }
 
 #[test]
-fn bodies_are_what_was_sent() {
+fn bodies_are_received_as_sent() {
     let stream = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\nGET / H\
                   PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n\
                   0\r\nT: 1\r\n\r\n\
@@ -122,7 +124,7 @@ fn bodies_are_what_was_sent() {
     assert_eq!(bodies, ["GET / H", "abc0123456789", "", "ok"]);
 }
 
-/// hyper alone serves these: the check is what refuses them.
+/// hyper serves these streams, so only the check refuses them.
 #[test]
 fn the_check_refuses_what_hyper_does_not() {
     let chunked = "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -204,7 +206,7 @@ proptest! {
     }
 }
 
-/// A change to a stream of requests.
+/// A change of a stream of requests.
 #[derive(Clone, Debug)]
 enum Mutation {
     Remove,

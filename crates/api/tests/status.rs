@@ -1,4 +1,4 @@
-//! The document of `/v0/status`, as its readers see it.
+//! The document of `/v0/status`, as clients read it.
 
 use api::{
     ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
@@ -9,7 +9,7 @@ use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairSta
 use std::time::Duration;
 use stdx::WallTime;
 
-/// What a node knows of a peer that lost its disk a while ago, and is late.
+/// State of a suspected peer that lost its disk a while ago.
 const PEER: PeerStatus = PeerStatus {
     node: NodeIndex(1),
     state: PeerState::Suspected,
@@ -104,7 +104,7 @@ fn status(state: ServingState) -> Status {
 }
 
 #[test]
-fn the_document_keeps_its_names() {
+fn the_field_names_of_the_document_are_pinned() {
     let response = encode_status(&status(ServingState::Serving), false).response;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "application/json");
@@ -135,14 +135,14 @@ fn the_document_keeps_its_names() {
 }
 
 #[test]
-fn the_round_trip_is_told_of_peers_that_answer() {
+fn only_peers_that_answer_have_a_round_trip() {
     let states = [PeerState::Up, PeerState::Suspected, PeerState::Unreachable, PeerState::Unknown];
-    let told = states.map(|state| NodeStatus::of("b".to_owned(), false, &PeerStatus { state, ..PEER }));
-    assert_eq!(told.map(|node| node.round_trip_us), [Some(24), None, None, None]);
+    let nodes = states.map(|state| NodeStatus::of("b".to_owned(), false, &PeerStatus { state, ..PEER }));
+    assert_eq!(nodes.map(|node| node.round_trip_us), [Some(24), None, None, None]);
 }
 
 #[test]
-fn of_a_peer_that_was_never_heard_nothing_is_claimed() {
+fn an_unknown_peer_has_no_sync_state() {
     let peer = PeerStatus { state: PeerState::Unknown, round_trip: None, ..PEER };
     let node = NodeStatus::of("http://b:1".to_owned(), false, &peer);
     assert_eq!((node.state, node.sync_state), (NodeState::Unknown, None));
@@ -151,7 +151,7 @@ fn of_a_peer_that_was_never_heard_nothing_is_claimed() {
 }
 
 #[test]
-fn a_node_that_does_not_serve_says_503() {
+fn a_node_that_does_not_serve_answers_503() {
     for state in [ServingState::Starting, ServingState::Draining] {
         let response = encode_status(&status(state), true).response;
         assert_eq!(response.status(), 503);

@@ -1,4 +1,5 @@
-//! Situations that are set up step by step, so that they do not depend on what a seed draws.
+//! Tests of situations that are set up step by step, so that they do not depend on the draws of a
+//! seed.
 
 use crate::host::EndCause;
 use crate::trace::Trace;
@@ -13,7 +14,7 @@ use stdx::{Cell, Hlc, Version};
 const SECOND: Duration = Duration::from_secs(1);
 const FIRST: NodeIndex = NodeIndex(0);
 
-/// A cluster of two nodes that has served a few small writes, and keeps them in tables.
+/// Creates a cluster of two nodes that has served a few small writes and keeps them in tables.
 fn two_nodes_with_tables() -> World {
     let mut scenario = Scenario::draw(7, Scale::SMALL, None);
     scenario.nodes = 2;
@@ -27,10 +28,10 @@ fn two_nodes_with_tables() -> World {
     scenario.read_share = 0.0;
     scenario.scrub_period = None;
     let mut world = World::new(scenario, Trace::new(false));
-    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("nothing goes wrong");
+    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("there is no fault");
     let ends = world.now + 2 * SECOND;
     world.begin_workload(60, ends);
-    world.run_for(4 * SECOND).expect("nothing goes wrong");
+    world.run_for(4 * SECOND).expect("there is no fault");
     world
 }
 
@@ -40,23 +41,23 @@ fn tables(world: &mut World) -> Vec<PathBuf> {
 }
 
 #[test]
-fn damage_goes_with_the_disk_that_is_replaced() {
+fn damage_ends_when_the_disk_is_replaced() {
     let mut world = two_nodes_with_tables();
     let path = tables(&mut world).pop().expect("there are tables");
     world.flip_bit(FIRST, path.clone(), 1_000);
     assert!(world.has_damage());
     world.replace_disk(FIRST);
     world.host(FIRST).disk.write_file(&path, b"another table of this name").expect("an empty disk has room");
-    assert!(!world.has_damage(), "the file on the new disk is another one");
+    assert!(!world.has_damage(), "the file on the new disk is a different one");
 }
 
-/// What a node reads of keys that it does not hold, once it is healed of a flipped bit.
+/// Reads of keys that a node does not hold, after it has healed a flipped bit.
 fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
     let mut world = two_nodes_with_tables();
     let path = tables(&mut world).swap_remove(table);
     world.flip_bit(FIRST, path, byte as u64 * 8);
     world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
-    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is filled");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is rebuilt");
     world.wait_until("all are healed", 60 * SECOND, World::is_healed).expect("it heals");
     let process = world.host(FIRST).process.as_ref().expect("it serves");
     let missing = ["alive", "cold-1-and-more", "key-0-and-more"];
@@ -65,7 +66,7 @@ fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
 }
 
 #[test]
-fn whatever_byte_of_a_table_flips_a_healed_node_can_read_keys_that_it_does_not_hold() {
+fn a_healed_node_can_read_missing_keys_after_any_byte_of_a_table_flips() {
     let lens: Vec<usize> = {
         let mut world = two_nodes_with_tables();
         let paths = tables(&mut world);
@@ -82,27 +83,27 @@ fn whatever_byte_of_a_table_flips_a_healed_node_can_read_keys_that_it_does_not_h
 }
 
 #[test]
-fn data_that_is_set_aside_is_lost_wherever_the_start_that_does_it_is_stopped() {
+fn stale_data_is_lost_at_whichever_operation_its_start_is_stopped() {
     let mut stopped = 0;
     for operations in 1..40 {
         let mut world = two_nodes_with_tables();
         world.scenario.away_max = 3 * SECOND;
-        world.run_for(3 * SECOND).expect("nothing goes wrong");
+        world.run_for(3 * SECOND).expect("there is no fault");
         world.end_process(FIRST, EndCause::Kill, Some(4 * SECOND));
         let host = world.host(FIRST);
         (host.stop_next_start, host.planned_stop) = (Some(operations), (EndCause::Kill, SECOND));
-        world.run_for(20 * SECOND).expect("nothing goes wrong");
+        world.run_for(20 * SECOND).expect("there is no fault");
         let host = world.host(FIRST);
         stopped += u64::from(host.generation > 2);
         assert_eq!(host.stale_shards, 1, "a start that is stopped after {operations} operations");
         world.begin_workload(20, world.now + SECOND);
-        world.run_for(2 * SECOND).expect("what was set aside is not missed");
+        world.run_for(2 * SECOND).expect("the stale data is not missed");
     }
     assert!(stopped > 10, "{stopped} starts were stopped");
 }
 
 #[test]
-fn a_table_that_was_set_aside_with_its_shard_is_not_damaged() {
+fn a_table_of_a_stale_shard_is_not_damaged() {
     let mut world = two_nodes_with_tables();
     let tables = tables(&mut world);
     let stale = PathBuf::from("/data/stale-0000000000000001-1/tables/0000000000000001.sst");
@@ -112,26 +113,26 @@ fn a_table_that_was_set_aside_with_its_shard_is_not_damaged() {
     world.host(FIRST).disk.write_file(&stale, b"a table").expect("there is room");
     world.nemesis.faults = 1;
     world.damage_table(FIRST);
-    assert!(!world.has_damage(), "nothing reads it, and nothing would heal it");
+    assert!(!world.has_damage(), "no node reads or heals a stale shard");
     world.host(FIRST).disk.write_file(&tables[0], b"a table").expect("there is room");
     world.damage_table(FIRST);
     assert!(world.has_damage());
 }
 
 #[test]
-fn the_operator_of_a_node_with_a_clock_that_is_ahead_sets_it_right_and_the_node_keeps_its_data() {
+fn a_node_keeps_its_data_when_its_operator_corrects_a_clock_that_is_ahead() {
     let mut world = two_nodes_with_tables();
     let tag = |world: &mut World| world.host(FIRST).process.as_ref().map(|process| process.member.tag);
     let before = tag(&mut world).expect("it serves");
     world.host(FIRST).clock.step(365 * 24 * 3_600 * 1_000_000);
     world.end_process(FIRST, EndCause::Kill, Some(SECOND));
     world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("it starts with a right clock");
-    assert_eq!(tag(&mut world), Some(before), "its data was not set aside");
+    assert_eq!(tag(&mut world), Some(before), "its data did not become stale");
     assert!(!world.host(FIRST).clock.is_wrong());
 }
 
 #[test]
-fn the_only_replica_of_a_write_brings_it_to_the_replica_of_the_older_write_that_it_replaced() {
+fn the_only_replica_of_a_write_sends_it_to_a_replica_of_the_older_write() {
     let mut world = two_nodes_with_tables();
     let names = (0..100).map(|number| format!("overwritten-{number}"));
     let mut keys = names.map(|name| Key::new(name.into()).expect("a short key"));
@@ -147,14 +148,14 @@ fn the_only_replica_of_a_write_brings_it_to_the_replica_of_the_older_write_that_
         world.note_write(id, FIRST, &key, &cell);
         world.put_into_store(FIRST, &key, &cell);
     }
-    world.run_for(SECOND).expect("nothing goes wrong");
+    world.run_for(SECOND).expect("there is no fault");
     let second = NodeIndex(1);
     world.end_process(second, EndCause::Kill, Some(SECOND));
     world.replace_disk(second);
     world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
-    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is filled");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is rebuilt");
     let process = world.host(second).process.as_ref().expect("it serves");
     let read = process.read(&StoreRequest::Read { key });
-    let StoreResponse::Cell(Some(read)) = read else { panic!("it was not brought: {read:?}") };
+    let StoreResponse::Cell(Some(read)) = read else { panic!("the replica did not get the write: {read:?}") };
     assert_eq!(read.meta.version, cell(2, 1).meta.version);
 }

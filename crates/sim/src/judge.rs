@@ -1,4 +1,4 @@
-//! Watches a run: keeps its history and has each invariant checked when it can be.
+//! The judge of a run: keeps its history, and checks each invariant as soon as it can be checked.
 
 use crate::check::facts::{Facts, SurvivalRule};
 use crate::check::monotonic_writes::MonotonicWrites;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use stdx::{Cell, CellMeta, Version, WallTime};
 use store::StoreError;
 
-/// See the module.
+/// Records the events of a run and checks the invariants.
 pub(crate) struct Judge {
     pub(crate) history: History,
     pub(crate) scans: Scans,
@@ -32,25 +32,26 @@ pub(crate) struct Judge {
     monotonic_writes: MonotonicWrites,
     snapshot_age: Duration,
     layout: Arc<Layout>,
-    /// The greatest that any wall clock has shown that was not wrong.
+    /// Greatest time that a correct wall clock has shown.
     pub(crate) latest_wall: WallTime,
     in_flight: BTreeMap<NodeIndex, BTreeSet<RequestId>>,
-    /// When processes of each node have ended.
+    /// Times at which processes of each node have ended.
     process_ends: BTreeMap<NodeIndex, Vec<Nanos>>,
-    /// Disks that were slow.
+    /// Periods in which disks were slow.
     pub(crate) slow_disks: Vec<SlowDisk>,
-    /// In a run in which nothing else goes wrong.
+    /// Whether slow disks are the only faults of the run.
     one_slow_disk: bool,
-    /// Times that all nodes were set back behind.
+    /// Periods whose acknowledged writes were undone, because all nodes were restored to their
+    /// state at the beginning of the period.
     undone_periods: Vec<RangeInclusive<Nanos>>,
-    /// Hints that were given up.
+    /// Number of hints dropped.
     pub(crate) hints_dropped: u64,
-    /// The first that did not hold.
+    /// First violation of the run.
     pub(crate) violation: Option<Violation>,
 }
 
 impl ClientOutcome {
-    /// What a reply tells a client.
+    /// Outcome that a reply gives to a client.
     pub(crate) fn of(reply: &Reply) -> Self {
         match reply {
             Reply::Found { cell, .. } => {
@@ -96,20 +97,21 @@ impl Judge {
         }
     }
 
-    /// Takes note of a command that begins.
+    /// Records a command that begins.
     pub(crate) fn begin(&mut self, operation: Operation) {
         self.in_flight.entry(operation.node).or_default().insert(operation.id);
         self.monotonic_writes.begin(&operation);
         self.history.begin(operation);
     }
 
-    /// Takes note of how a command ended; `wall` is what the answering node's clock showed.
+    /// Records the outcome of a command. `wall` is the time that the wall clock of the answering
+    /// node showed.
     pub(crate) fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome, wall: Option<WallTime>) {
         let ended = self.history.end(id, at, outcome);
         if let Err(violation) = one_reply::check(id, ended) {
             return self.fail(violation);
         }
-        let operation = ended.expect("it was checked").clone();
+        let operation = ended.expect("the check above passed").clone();
         self.in_flight.entry(operation.node).or_default().remove(&id);
         if let Err(violation) = self.monotonic_writes.end(&operation) {
             return self.fail(violation);
@@ -128,13 +130,13 @@ impl Judge {
         self.facts.learn(&operation, &self.issued_cells, latest_wall);
     }
 
-    /// The greatest wall time that an answer may go by: the clock of the node that answers decides what has expired, also
-    /// where it is wrong.
+    /// Greatest wall time by which an answer may decide about expiry: the answering node uses its
+    /// own clock, even if that clock is wrong.
     fn latest_for(&self, wall: Option<WallTime>) -> WallTime {
         wall.map_or(self.latest_wall, |wall| wall.max(self.latest_wall))
     }
 
-    /// Takes note of the reply to a command that is about to leave.
+    /// Checks the reply to a command that is about to be sent.
     pub(crate) fn reply(&mut self, to: RequestId, reply: &Reply) {
         let checked = (self.history.get(to))
             .map_or(Ok(()), |operation| acks::check(&self.layout, operation, reply, &self.ledger));
@@ -143,8 +145,11 @@ impl Judge {
         }
     }
 
-    /// A node has said that it made a version of a key durable. `member` is the member of the cluster that it stands for:
-    /// where two processes stand for one, what either acknowledges counts, and the other is rebuilt when it is alone.
+    /// Records that a node has made a version of a key durable.
+    ///
+    /// `member` is the member of the cluster that the node's process stands for. If two processes
+    /// stand for one member, the acknowledgements of both count, and the other process is rebuilt
+    /// once it is alone.
     pub(crate) fn note_durable(
         &mut self,
         node: NodeIndex,
@@ -157,39 +162,40 @@ impl Judge {
         self.durable.note(node, key, at, version);
     }
 
-    /// A node has lost its data directory, and starts with an empty one.
+    /// Records that a node lost its data directory and starts with an empty one.
     pub(crate) fn note_empty_directory(&mut self, node: NodeIndex) {
         self.durable.lose_all(node);
         self.monotonic_writes.forget(node);
     }
 
-    /// A node has another data directory, which may hold a part of what it made durable.
+    /// Records that a node has another data directory, which may hold a part of the versions that
+    /// the node made durable.
     pub(crate) fn note_changed_directory(&mut self, node: NodeIndex) {
         self.durable.lose_some(node);
         self.monotonic_writes.forget(node);
     }
 
-    /// The directory of `to` is a copy of that of `of`, of this moment.
+    /// Records that the directory of `to` is a copy of the present directory of `of`.
     pub(crate) fn note_copied_directory(&mut self, of: NodeIndex, to: NodeIndex) {
         self.durable.copy(of, to);
         self.monotonic_writes.forget(to);
     }
 
-    /// Takes note of the reply to a command for a page: the scan, if it goes on.
+    /// Records the reply to a page command. Returns the scan if it is still open.
     pub(crate) fn page(&mut self, to: RequestId, at: Nanos, reply: &Reply) -> Option<ScanId> {
         let call = self.scans.answer(to, at);
         if let Err(violation) = one_reply::check_page(to, call.as_ref(), reply) {
             self.fail(violation);
             return None;
         }
-        let id = call.expect("it was checked").scan;
+        let id = call.expect("the check above passed").scan;
         if let Some(end) = self.scans.note_page(id, at, reply) {
             self.end_scan(id, at, end);
         }
         self.scans.is_open(id).then_some(id)
     }
 
-    /// Takes note of how a scan ended, if it had not ended before.
+    /// Records the end of a scan, if it had not ended before.
     pub(crate) fn end_scan(&mut self, id: ScanId, at: Nanos, end: ScanEnd) {
         if self.scans.end(id, at, end)
             && let Err(violation) = self.check_scan(id)
@@ -228,19 +234,19 @@ impl Judge {
         monotonic_reads::check(read, facts, issued_cells, latest_wall)
     }
 
-    /// The command that wrote a value.
+    /// Command that wrote a value.
     fn writer_of(&self, value: &[u8]) -> Option<&Operation> {
         let id = RequestId(u64::from_be_bytes(*value.first_chunk()?));
         self.history.get(id)
     }
 
-    /// Checks a cell that some replica holds.
+    /// Checks a version that some replica holds.
     pub(crate) fn check_held_version(&self, key: &Key, version: Version) -> Result<(), Violation> {
         let value = self.issued_cells.get(key, version).map(|issued| &issued.value);
         value.and_then(|value| self.writer_of(value)).map_or(Ok(()), nothing_stored::check)
     }
 
-    /// Checks a command whose reply is due.
+    /// Checks a command that must have its reply by now.
     pub(crate) fn reply_due(&mut self, id: RequestId, now: Nanos) {
         let Some(operation) = self.history.get(id) else { return };
         if let Err(violation) = deadlines::check(operation, now) {
@@ -248,7 +254,7 @@ impl Judge {
         }
     }
 
-    /// Checks a command for a page whose reply is due.
+    /// Checks a page command that must have its reply by now.
     pub(crate) fn page_due(&mut self, id: RequestId, now: Nanos) {
         let Some(call) = self.scans.get_call(id) else { return };
         if let Err(violation) = deadlines::check_page(call, now) {
@@ -256,7 +262,7 @@ impl Judge {
         }
     }
 
-    /// Takes note of a cell that a coordinator of `node` issues.
+    /// Records a cell that a coordinator of `node` issues.
     pub(crate) fn note_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
         if let Err(violation) = self.check_issued(node, key, cell) {
             self.fail(violation);
@@ -272,7 +278,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Takes note of a cell that a node is asked to store.
+    /// Records a cell that the store of a node is asked to store.
     pub(crate) fn note_write_request(&mut self, node: NodeIndex, key: &Key, meta: &CellMeta) {
         self.ledger.give(node, key, meta.version);
         let checked = replica_sets::check(&self.layout, &self.issued_cells, node, key, meta)
@@ -282,19 +288,21 @@ impl Judge {
         }
     }
 
-    /// All nodes went back at `now` to what they held at `since`: nothing is promised of what was acknowledged between.
+    /// Records that all nodes were restored at `now` to their state at `since`. Writes acknowledged
+    /// in between are not promised to survive.
     pub(crate) fn note_cluster_restore(&mut self, since: Nanos, now: Nanos) {
         self.facts.forget_since(since);
         self.undone_periods.push(since..=now);
     }
 
-    /// Whether this was acknowledged in a time that all nodes were set back behind.
+    /// Whether a write was acknowledged in a period that a restore of all nodes has undone.
     pub(crate) fn is_undone(&self, write: &Operation) -> bool {
         let at = write.outcome.as_ref().map(|(at, _)| *at);
         at.is_some_and(|at| self.undone_periods.iter().any(|times| times.contains(&at)))
     }
 
-    /// A process could not be started: a full or failing disk may do that, damage never.
+    /// Checks the error of a process that could not start. A full or failing disk may cause it, and
+    /// damaged data may not.
     pub(crate) fn start_failed(&mut self, node: NodeIndex, error: &StoreError) {
         use engine::Error::{Full, Io, Poisoned};
         let is_plain = matches!(
@@ -306,21 +314,24 @@ impl Judge {
         }
     }
 
-    /// The process of a node has ended.
+    /// Records that the process of a node has ended.
     pub(crate) fn process_ended(&mut self, node: NodeIndex, at: Nanos) {
         self.process_ends.entry(node).or_default().push(at);
         self.observed_clocks.forget(node);
     }
 
-    /// Whether a process of the node has ended within these times.
+    /// Whether a process of the node ended between `from` and `until`.
     fn has_ended(&self, node: NodeIndex, from: Nanos, until: Nanos) -> bool {
         self.process_ends
             .get(&node)
             .is_some_and(|process_ends| process_ends.iter().any(|at| (from..=until).contains(at)))
     }
 
-    /// Whether the process of this node did not end from the begin of a write until `long` after the client's last
-    /// word of it. A process that was paused takes a command long after the client gave it, and answers later still.
+    /// Whether no process of `node` ended between the beginning of a write and `long` after its
+    /// outcome.
+    ///
+    /// `long` counts from the outcome, since a paused process takes a command long after the client
+    /// sent it, and answers later still.
     pub(crate) fn has_outlived(&self, node: NodeIndex, write: &Operation, long: Duration) -> bool {
         let last_word = write.outcome.as_ref().map_or(write.began, |(at, _)| *at);
         !self.has_ended(node, write.began, last_word + long)
@@ -331,12 +342,12 @@ impl Judge {
         self.in_flight.get(&node).into_iter().flatten().copied().collect()
     }
 
-    /// Takes note that a node dropped a snapshot for its memory.
+    /// Records that a node dropped a snapshot to free memory.
     pub(crate) fn note_lost_snapshot(&mut self, node: NodeIndex) {
         self.scans.note_lost_snapshot(node);
     }
 
-    /// Takes note of what the wall clock of a node shows, and whether it is wrong.
+    /// Records a time that the wall clock of a node shows, and whether that clock is wrong.
     pub(crate) fn observe_wall(&mut self, node: NodeIndex, wall: WallTime, is_wrong: bool) {
         if !is_wrong {
             self.latest_wall = self.latest_wall.max(wall);
@@ -344,7 +355,7 @@ impl Judge {
         self.scans.observe_wall(node, wall);
     }
 
-    /// Something does not hold. The first of a run counts.
+    /// Records a violation. The first one of a run counts.
     pub(crate) fn fail(&mut self, violation: Violation) {
         self.violation.get_or_insert(violation);
     }

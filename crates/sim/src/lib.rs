@@ -1,26 +1,34 @@
-//! The whole cluster in one thread, in a world made of a seed.
+//! Deterministic simulation of a whole cluster, in one thread and from one seed.
 //!
-//! **Promise.** A run drives the shipped `cluster`, `store`, `engine` and `wire`: only sockets, threads, clocks and the
-//! operating system are replaced. The same seed gives the same run, event for event. Each run is 60 seconds of
-//! its own time, with thousands of commands of clients and at least five faults, and ends in the first
-//! invariant that did not hold, or in none. A run with a flood is 9 seconds in which clients ask for far more than
-//! disks bear, and has no fault. Two planted bugs have runs of some seconds, with faults in a fixed order.
+//! **Promise.** A run drives the shipped `cluster`, `store`, `engine` and `wire`. Only sockets,
+//! threads, clocks and the operating system are replaced. The same seed gives the same run, event
+//! for event. A run lasts 60 seconds of virtual time, with thousands of client commands and at
+//! least five faults. It ends with the first invariant that did not hold, or with none. A run with
+//! a flood lasts 9 seconds, has no fault, and its clients ask for far more than the disks bear. Two
+//! planted bugs have runs of some seconds, with faults in a fixed order.
 //!
-//! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which are traits of the world
-//! beside faults. Hosts stand in a world with one queue of events; each
-//! has a disk in memory that loses what was not synced, clocks that err, and a process that generation and dies
-//! (`world`, `host`, [`network`]). Clients ask for keys and read ranges (`workload`), the nemesis strikes
-//! (`nemesis`), and a judge keeps the [`history`] and has the invariants of [`check`] looked at, one a file.
-//! After the safety phase everything is mended, and the cluster must come to rest within bounded time
-//! ([`run`](fn@run)).
+//! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which
+//! are traits of the world beside faults. Hosts live in a world with one event queue. Each host has
+//! a disk in memory that loses unsynced data, clocks with errors, and a process that runs, ends and
+//! is started again (`world`, `host`, [`network`]). Clients send commands and read ranges
+//! (`workload`), and the nemesis injects faults (`nemesis`). A judge keeps the [`history`] and
+//! checks the invariants of [`check`], each of which is one file. After the safety phase all faults
+//! end, and the cluster must become healthy within bounded time ([`run`](fn@run)).
 //!
-//! A run may have one *kind of change* ([`FaultKind::CHANGES`]): a clock that steps by years, a data directory that comes
-//! back as it was before, a node that was away for longer than deletes are kept. [`Scenario::draw_with_fault`] asks for one.
+//! A run may have one *kind of change* ([`FaultKind::CHANGES`]), for example a clock that steps by
+//! years, a data directory that is rolled back, or a node that is absent for longer than deletes
+//! are kept. [`Scenario::draw_with_fault`] requests one.
 //!
-//! Bugs are planted ([`Plant`]) between the machines and the world, to see that each is caught.
+//! Bugs are planted ([`Plant`]) between the state machines and the world, to show that the
+//! invariants catch them.
 //!
-//! **Caveats.** One thread: what goes wrong between threads of a process is not seen here. Bits that rot on a
-//! disk for good, and a node list that changes, are not simulated.
+//! **Terms.** A *host* is a computer. A *generation* is the number of a process start on its host.
+//! A *state machine* is the node or one coordinator of a process: it has no I/O of its own, gets
+//! inputs and returns effects. A *step* is one input of a state machine with the effects that it
+//! returns.
+//!
+//! **Caveats.** The simulation has one thread, so it does not find bugs between threads of a
+//! process. Permanent bit rot and changes of the node list are not simulated.
 
 pub mod check;
 #[cfg(test)]

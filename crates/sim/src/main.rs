@@ -1,25 +1,25 @@
-//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`,
-//! `sim sweep COUNT [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
+//! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`, `sim sweep COUNT
+//! [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
 //!
-//! A sweep runs some of its seeds with a flood too. With `--fault`, half of the faults of each run are of that kind:
-//! `--fault clock-step`. With `--with`, each run has this dimension of the world, whether its seed draws it or not:
-//! `--with narrow-links`.
+//! A sweep also runs every tenth seed with a flood. With `--fault`, half of the faults of each run
+//! are of that kind, for example `--fault clock-step`. With `--with`, each run has this dimension
+//! of the world, even if its seed does not draw it, for example `--with narrow-links`.
 
 use sim::{Dimension, FaultKind, Plant, Report, Scale, Scenario};
 use std::process::ExitCode;
 
 const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
 
-/// A sweep runs one seed in so many with a flood as well.
+/// A sweep runs the seeds that are multiples of this number with a flood too.
 const FLOOD_EVERY: u64 = 10;
 
-/// How a seed is run.
+/// Options of a run besides its seed.
 #[derive(Clone, Copy, Debug)]
 struct RunOptions {
     scale: Scale,
     is_flood: bool,
     fault: Option<FaultKind>,
-    /// A dimension that the run has whether it is drawn or not.
+    /// Dimension that the run has even if its seed does not draw it.
     with: Option<Dimension>,
 }
 
@@ -95,7 +95,7 @@ fn run_one(seed: u64, options: RunOptions, prints: bool) -> ExitCode {
     if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs all of the seeds; each that fails is outcome with the line that replays it.
+/// Runs `count` seeds. Prints each violation with the command line that replays it.
 fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
     let mut failed = Vec::new();
     for seed in from..from + count {
@@ -103,7 +103,7 @@ fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
         let flood = has_flood.then_some(RunOptions { is_flood: true, ..options });
         for options in std::iter::once(options).chain(flood) {
             replay_on_panic(seed, options);
-            // A panic is the violation of an invariant inside the machines: the sweep goes on after it.
+            // A panic is a failed assertion inside a state machine. The sweep continues after it.
             let report = std::panic::catch_unwind(|| sim::run(options.draw(seed), false));
             if !report
                 .is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, options)).is_none())
@@ -116,7 +116,7 @@ fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Puts each bug in, or the one of this name, and tells in how many of the seeds it is caught.
+/// Runs each planted bug, or the one named `only`, and prints how many of the seeds catch it.
 fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
     let mut missed = false;
     let is_wanted = |plant: &Plant| only.is_none_or(|name| format!("{plant:?}") == *name);
@@ -150,7 +150,7 @@ fn print(report: &Report, options: RunOptions) {
     );
 }
 
-/// Whatever a run panics with, the line that replays it is printed.
+/// Prints the command line that replays the run when it panics.
 fn replay_on_panic(seed: u64, options: RunOptions) {
     std::panic::set_hook(Box::new(move |panic| {
         println!("{panic}\n{}", replay(seed, options));

@@ -1,8 +1,8 @@
-//! The nemesis: lets things go wrong, as the scenario says, and mends them.
+//! The nemesis injects the faults of the scenario and ends them.
 //!
-//! Faults come at random times of the safety phase, last a random time, and overlap. What they are kept from is
-//! in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`, `directories`,
-//! `future`, `absence`. Faults in a fixed order are in `fixed`.
+//! Faults begin at random times of the safety phase, last a random time, and may overlap. Their
+//! limits are in [`scenario`](crate::scenario). Kinds of change have files of their own: `clocks`,
+//! `directories`, `future`, `absence`. Faults in a fixed order are in `fixed`.
 
 mod absence;
 mod clocks;
@@ -25,28 +25,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stdx::Rng;
 
-/// Lets things go wrong.
+/// State of fault injection.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
     rng: Rng,
-    /// Faults so far.
+    /// Number of faults injected.
     pub(crate) faults: u64,
-    /// Disks lost so far.
+    /// Number of disks lost.
     pub(crate) disks_lost: u64,
-    /// Nodes that lost their disk, and were not rebuilt yet.
+    /// Nodes that lost their disk and are not rebuilt yet.
     emptied: BTreeSet<NodeIndex>,
-    /// Tables damaged so far.
+    /// Number of tables damaged.
     pub(crate) tables_damaged: u64,
-    /// The table that was damaged last, until it is gone.
+    /// The last damaged table, until its file is gone.
     damaged: Option<(NodeIndex, PathBuf)>,
-    /// What kinds of change need to know.
+    /// State of the kinds of change.
     changes: ChangeState,
-    /// In runs in which faults do not overlap: until then nothing goes wrong.
+    /// Time before which no fault begins, in runs whose faults do not overlap.
     calm_until: Nanos,
     is_over: bool,
 }
 
-/// What ends a fault.
+/// End of a fault.
 #[derive(Clone, Debug)]
 pub(crate) enum FaultEnd {
     Resume(NodeIndex),
@@ -63,13 +63,13 @@ pub(crate) enum FaultEnd {
     EndCopy(NodeIndex),
 }
 
-/// The next disk is lost, or table damaged, when the last one was rebuilt or healed; until then the nemesis waits so long.
+/// Delay of a fault that loses data while the previous one is not rebuilt or healed.
 const WAIT_FOR_REBUILT: Duration = Duration::from_millis(700);
-/// Between two faults that do not overlap, everybody hears of what was missed.
+/// Time between two faults that do not overlap, in which every node receives what it missed.
 const CALM: Duration = Duration::from_secs(3);
-/// The least and the greatest time that a slow disk takes for a sync, at most.
+/// Bounds of the sync time of a slow disk.
 const SLOW: Range<Duration> = Duration::from_millis(10)..Duration::from_secs(5);
-/// What a slow disk was given last is done so long after it is fast again.
+/// Time after the end of a slow disk within which its last operations finish.
 const SLOW_TAIL: Duration = Duration::from_secs(7);
 
 impl Nemesis {
@@ -87,7 +87,7 @@ impl Nemesis {
         }
     }
 
-    /// Whether everything was mended for good.
+    /// Whether all faults have ended for good.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
@@ -112,7 +112,7 @@ impl Nemesis {
 }
 
 impl World {
-    /// Spreads the faults of the scenario over the time from now.
+    /// Schedules the faults of the scenario at random times within `within`.
     pub(crate) fn begin_faults(&mut self, within: Duration) {
         for _ in 0..self.scenario.faults {
             let delay = self.nemesis.up_to(within);
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Lets one thing go wrong.
+    /// Injects one fault.
     pub(crate) fn inject_fault(&mut self) {
         if self.nemesis.is_over {
             return;
@@ -211,7 +211,7 @@ impl World {
             FaultKind::LossyNetwork => {
                 self.apply_for(lasts, FaultEnd::EndLoss, |world| world.network.set_lossy(true));
             }
-            _ => unreachable!("{kind:?} is not of the network"),
+            _ => unreachable!("{kind:?} is not a network fault"),
         }
     }
 
@@ -238,7 +238,8 @@ impl World {
         }
     }
 
-    /// Mends everything, sets the clocks right but for a little, and starts what is down.
+    /// Ends all faults, sets the clocks right except for a small error, and starts the processes
+    /// that are down.
     pub(crate) fn heal(&mut self) {
         const SKEW_LEFT_MICROS: i64 = 50_000;
         self.nemesis.is_over = true;
@@ -283,7 +284,7 @@ impl World {
         self.after(lasts, Event::FaultEnd(FaultEnd::ReconnectPaths(cuts)));
     }
 
-    /// Two sides, at random; none of them is empty.
+    /// Draws the two sides of a partition; neither is empty.
     fn draw_partition(&mut self) -> Vec<(NodeIndex, NodeIndex)> {
         let alone = self.nemesis.node(self.scenario.nodes);
         let other = self.nemesis.node(self.scenario.nodes);
@@ -319,10 +320,11 @@ impl World {
         self.replace_disk(node);
     }
 
-    /// A machine gets an empty disk.
+    /// Gives a host an empty disk.
     pub(crate) fn replace_disk(&mut self, node: NodeIndex) {
         self.host(node).disk = MemFs::new();
-        // The damaged file went with the old disk; the new one may come to have another of this name.
+        // The damaged file is gone with the old disk. The new disk may get another file of this
+        // name.
         self.nemesis.damaged.take_if(|(damaged, _)| *damaged == node);
         self.judge.note_empty_directory(node);
         self.nemesis.disks_lost += 1;
@@ -330,7 +332,7 @@ impl World {
     }
 
     pub(crate) fn damage_table(&mut self, node: NodeIndex) {
-        // A shard that was set aside is kept for its operator. No node reads it, and nothing heals it.
+        // Stale shards are kept for the operator. No node reads or heals them.
         let is_table = |path: &PathBuf| {
             path.starts_with(directories::SHARD)
                 && path.extension().is_some_and(|extension| extension == "sst")
@@ -345,8 +347,8 @@ impl World {
         self.flip_bit(node, path, bit);
     }
 
-    /// Flips one bit of the file of a table. A file that was only begun may not have this bit: then
-    /// nothing happens.
+    /// Flips one bit of the file of a table. Does nothing if an unfinished file does not have this
+    /// bit.
     pub(crate) fn flip_bit(&mut self, node: NodeIndex, path: PathBuf, bit: u64) {
         if self.host(node).disk.corrupt(&path, bit / 8, (bit % 8) as u8).is_ok() {
             self.trace.note(self.now, || format!("bit {bit} of {} at {node:?}", path.display()));
@@ -356,25 +358,25 @@ impl World {
         }
     }
 
-    /// Whether a node has less than it acknowledged, as far as is known.
+    /// Whether a node is known to hold less than it acknowledged.
     fn has_lost_data(&mut self) -> bool {
         self.has_damage() || !self.nemesis.emptied.is_empty() || self.nemesis.changes.has_changed()
     }
 
-    /// Whether a table was damaged that is still there.
+    /// Whether a damaged table still exists.
     pub(crate) fn has_damage(&mut self) -> bool {
         self.update_data_loss();
         self.nemesis.damaged.is_some()
     }
 
-    /// Whether the directory of this node may lack what a start needs: a table of it was damaged and may still be there, or
-    /// files of it are gone.
+    /// Whether the directory of this node may lack files that a start needs: a table is damaged, or
+    /// files are missing.
     pub(crate) fn is_damaged(&self, node: NodeIndex) -> bool {
         let has_damaged_table = self.nemesis.damaged.as_ref().is_some_and(|(damaged, _)| *damaged == node);
         has_damaged_table || self.nemesis.changes.is_changed(node)
     }
 
-    /// In runs in which faults do not overlap: the fault that strikes now lasts for so long.
+    /// Postpones further faults until [`CALM`] after `lasts`, for a fault that begins now.
     fn pause_faults_for(&mut self, lasts: Duration) {
         self.nemesis.calm_until = self.now + lasts + CALM;
     }
@@ -403,13 +405,13 @@ impl World {
         process.is_some_and(|process| process.node.status().sync_state == SyncState::Settled)
     }
 
-    /// Whether all nodes are up and hold what they are to hold.
+    /// Whether all nodes are up and settled.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.nodes().all(|node| self.is_node_settled(node))
     }
 
     fn slow_disk(&mut self, node: NodeIndex, lasts: Duration) {
-        // Most often it is some times too slow, and now and then it hangs.
+        // A disk is mostly some times too slow, and sometimes hangs.
         let most = if self.nemesis.rng.chance(0.5) { SLOW.end } else { SLOW.end / 10 };
         let sync_max = SLOW.start + self.nemesis.up_to(most);
         self.judge.slow_disks.push(SlowDisk { node, from: self.now, until: self.now + lasts + SLOW_TAIL });
@@ -417,14 +419,15 @@ impl World {
     }
 
     fn fill_disk(&mut self, node: NodeIndex, lasts: Duration) {
-        // Around the marks of its engine, or where it finds no room itself.
+        // Draws the remaining space: around the limits of the engine, or less than 256 KiB, so that
+        // the engine itself finds none.
         let marks = self.host(node).process.as_ref().map(|process| process.store.engine().disk_stats());
         let around =
             marks.filter(|_| self.nemesis.rng.chance(0.5)).map_or(256 << 10, |disk| disk.soft_bytes * 2);
         let room = self.nemesis.rng.below(around.max(1));
         let disk = &self.host(node).disk;
         let Ok(available) = disk.available_bytes(Path::new("/")) else { return };
-        // While it is full already, what is used is not known.
+        // The used space is unknown while the disk is full already.
         if available < u64::MAX / 2 {
             return;
         }
@@ -441,7 +444,7 @@ impl World {
         }
     }
 
-    /// Checks that a node has found its room, if it has run since and its disk was not filled again.
+    /// Checks that a node accepts values again after its disk was given space.
     pub(crate) fn check_disk_space(&mut self, node: NodeIndex, generation: u64) {
         let (now, host) = (self.now, self.host(node));
         let Some(process) = host.process.as_ref().filter(|process| process.generation == generation) else {

@@ -1,9 +1,10 @@
-//! The network between hosts: connections, and what becomes of what is sent on them.
+//! The network between hosts: connections, and the delivery of packets.
 //!
-//! **Mechanism.** A connection has two ends; each may be gone without the other's knowing. Each direction keeps
-//! its order, as TCP does, unless the network is *lossy*: then messages are lost, doubled and late one by one,
-//! which is worse than TCP is, and no worse than machines must stand. Between each ordered pair of nodes the
-//! network may be *cut* (what is sent is lost), *clogged* (held until the end of the clog) or *slow*.
+//! **Mechanism.** A connection has two ends, and each may close without the knowledge of the other.
+//! Each direction keeps its order, as TCP does, unless the network is *lossy*. Then single messages
+//! are lost, duplicated and delayed, which is worse than TCP and within the requirements of the
+//! state machines. Between each ordered pair of nodes the path may be *cut* (packets are lost),
+//! *clogged* (packets are held until the clog ends) or *slow*.
 
 use crate::Nanos;
 use crate::packet::Packet;
@@ -12,21 +13,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Rng;
 
-/// A connection, by a number that is never used again.
+/// Number of a connection. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// Who dialed: asks.
+    /// The end that dialed. It sends requests.
     Dialer,
-    /// Who was dialed: answers.
+    /// The end that was dialed. It sends answers.
     Acceptor,
 }
 
 impl Side {
-    /// The one across.
+    /// The opposite end.
     pub const fn other(self) -> Self {
         match self {
             Self::Dialer => Self::Acceptor,
@@ -35,45 +36,45 @@ impl Side {
     }
 }
 
-/// A machine in one generation of a host.
+/// Address of a state machine in one generation of a host's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// Which host.
+    /// Host of the process.
     pub node: NodeIndex,
-    /// Which generation of it.
+    /// Generation of the process.
     pub generation: u64,
-    /// Which of its machines.
+    /// State machine within the process.
     pub requester: Requester,
 }
 
-/// How far an end has come.
+/// State of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndState {
-    /// The dialer waits for an answer, the acceptor's node has not let it in yet.
+    /// The dialer waits for an answer, or the acceptor's node has not admitted the connection yet.
     Pending,
     /// Messages pass.
     Open,
-    /// Gone: what comes here is dropped.
+    /// The end is closed: packets that arrive are dropped.
     Gone,
 }
 
-/// A connection between two nodes.
+/// State of a connection between two nodes.
 #[derive(Clone, Debug)]
 pub struct ConnectionState {
-    /// Who dialed.
+    /// State machine that dialed.
     pub dialer: Endpoint,
-    /// Who was dialed; the machine is known once it was let in.
+    /// State machine that was dialed. It is known once the connection is admitted.
     pub acceptor: Endpoint,
-    /// How far the dialer's end has come.
+    /// State of the dialer's end.
     pub dialer_end: EndState,
-    /// How far the acceptor's end has come.
+    /// State of the acceptor's end.
     pub acceptor_end: EndState,
-    /// When the last message arrives, towards the dialer and towards the acceptor.
+    /// Arrival time of the last message, towards the dialer and towards the acceptor.
     last_arrival: [Nanos; 2],
 }
 
 impl ConnectionState {
-    /// Who is at this end.
+    /// State machine at this end.
     pub const fn endpoint(&self, side: Side) -> Endpoint {
         match side {
             Side::Dialer => self.dialer,
@@ -81,7 +82,7 @@ impl ConnectionState {
         }
     }
 
-    /// How far this end has come.
+    /// State of this end.
     pub const fn end(&self, side: Side) -> EndState {
         match side {
             Side::Dialer => self.dialer_end,
@@ -89,7 +90,7 @@ impl ConnectionState {
         }
     }
 
-    /// Sets how far this end has come.
+    /// Sets the state of this end.
     pub const fn set_end(&mut self, side: Side, state: EndState) {
         match side {
             Side::Dialer => self.dialer_end = state,
@@ -98,7 +99,7 @@ impl ConnectionState {
     }
 }
 
-/// How it is from one node to another.
+/// State of the path from one node to another.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathState {
     cuts: u8,
@@ -106,28 +107,28 @@ struct PathState {
     slowness: Duration,
 }
 
-/// Where a packet goes.
+/// Delivery of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Nowhere.
+    /// The packet is lost.
     Lost,
-    /// It is held until the path is clear.
+    /// The packet is held until the path is clear.
     Held,
-    /// It arrives then, and perhaps once more.
+    /// The packet arrives at the first time, and is duplicated at the second time if there is one.
     Arrives(Nanos, Option<Nanos>),
 }
 
-/// A packet that is held, where it goes, and on what.
+/// A held packet, its connection, and the end that it goes to.
 pub type HeldPacket = (ConnectionId, Side, Packet);
 
-/// All connections, and how the paths between nodes are.
+/// All connections, and the states of the paths between nodes.
 #[derive(Debug)]
 pub struct Network {
     links: BTreeMap<ConnectionId, ConnectionState>,
     next: u64,
     paths: BTreeMap<(NodeIndex, NodeIndex), PathState>,
     held: BTreeMap<(NodeIndex, NodeIndex), Vec<HeldPacket>>,
-    /// Nodes that refuse connections, and how often they were outcome to.
+    /// Nodes that refuse connections, with the number of faults that make them do so.
     refusing: BTreeMap<NodeIndex, u8>,
     delay_max: Duration,
     lossy_share: f64,
@@ -136,7 +137,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network in which all is well.
+    /// Creates a network without faults.
     pub const fn new(delay_max: Duration, lossy_share: f64, rng: Rng) -> Self {
         Self {
             links: BTreeMap::new(),
@@ -151,7 +152,7 @@ impl Network {
         }
     }
 
-    /// A new connection that nobody has accepted yet.
+    /// Adds a connection that is not accepted yet.
     pub fn dial(&mut self, dialer: Endpoint, to: NodeIndex) -> ConnectionId {
         let connection = ConnectionId(self.next);
         self.next += 1;
@@ -167,17 +168,17 @@ impl Network {
         connection
     }
 
-    /// A connection, unless both of its ends are gone and it was swept.
+    /// State of a connection, unless it was forgotten after both ends closed.
     pub fn link(&self, connection: ConnectionId) -> Option<&ConnectionState> {
         self.links.get(&connection)
     }
 
-    /// As [`Network::link`].
+    /// Mutable state of a connection. See [`Network::link`].
     pub fn link_mut(&mut self, connection: ConnectionId) -> Option<&mut ConnectionState> {
         self.links.get_mut(&connection)
     }
 
-    /// Forgets a connection if both of its ends are gone.
+    /// Forgets a connection if both of its ends are closed.
     pub fn forget_closed(&mut self, connection: ConnectionId) {
         let is_gone = |link: &ConnectionState| [link.dialer_end, link.acceptor_end] == [EndState::Gone; 2];
         if self.links.get(&connection).is_some_and(is_gone) {
@@ -185,7 +186,7 @@ impl Network {
         }
     }
 
-    /// The connections that have an end at `node` which is not gone, with that end.
+    /// Ends of connections at `node` that are not closed.
     pub fn ends_at(&self, node: NodeIndex) -> Vec<(ConnectionId, Side)> {
         let ends = self.links.iter().flat_map(|(connection, link)| {
             [Side::Dialer, Side::Acceptor]
@@ -196,7 +197,7 @@ impl Network {
             .collect()
     }
 
-    /// The connections between two nodes.
+    /// Connections between two nodes.
     pub fn between(&self, a: NodeIndex, b: NodeIndex) -> Vec<ConnectionId> {
         let is_between = |link: &ConnectionState| {
             let ends = (link.dialer.node, link.acceptor.node);
@@ -205,7 +206,7 @@ impl Network {
         self.links.iter().filter(|(_, link)| is_between(link)).map(|(connection, _)| *connection).collect()
     }
 
-    /// What becomes of a packet sent now towards this end.
+    /// Draws the delivery of a packet that is sent now towards this end.
     pub fn schedule(&mut self, connection: ConnectionId, toward: Side, now: Nanos) -> Delivery {
         let Some(link) = self.links.get(&connection) else { return Delivery::Lost };
         let (from, to) = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
@@ -220,7 +221,7 @@ impl Network {
         if self.lossy > 0 {
             return self.schedule_lossy(at);
         }
-        let link = self.links.get_mut(&connection).expect("it was there");
+        let link = self.links.get_mut(&connection).expect("the connection was just found");
         let last = &mut link.last_arrival[toward as usize];
         *last = (*last).max(at);
         Delivery::Arrives(*last, None)
@@ -236,34 +237,35 @@ impl Network {
         Delivery::Arrives(first, again)
     }
 
-    /// When something that is no message (a connection, its end) arrives that leaves now; `None`: never.
+    /// Arrival time of a signal that is not a message (a connection attempt, a close) and leaves
+    /// now. `None` if it never arrives.
     pub fn signal(&mut self, from: NodeIndex, to: NodeIndex, now: Nanos) -> Option<Nanos> {
         let path = self.path(from, to);
         let passes = path.cuts == 0 && path.clogs == 0;
         passes.then(|| now + self.delay() + path.slowness)
     }
 
-    /// How long the next byte of a stream takes from one node to another; `None`: nothing gets there for now, and
-    /// the stream waits.
+    /// Delay of the next byte of a stream from one node to another. `None` if nothing arrives for
+    /// now and the stream waits.
     pub fn stream_delay(&mut self, from: NodeIndex, to: NodeIndex) -> Option<Duration> {
         let path = self.path(from, to);
         let passes = path.cuts == 0 && path.clogs == 0;
         passes.then(|| self.delay() + path.slowness)
     }
 
-    /// A random number less than `bound`.
+    /// Draws a random number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.rng.below(bound)
     }
 
-    /// Keeps a packet until the path is clear.
+    /// Holds a packet until its path is clear.
     pub fn hold(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
         let Some(link) = self.links.get(&connection) else { return };
         let path = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
         self.held.entry(path).or_default().push((connection, toward, packet));
     }
 
-    /// What was held on a path that is clear now.
+    /// Takes the packets that were held on paths that are clear now.
     pub fn release(&mut self) -> Vec<HeldPacket> {
         let clear = |paths: &BTreeMap<_, PathState>, path| {
             paths.get(path).is_none_or(|path: &PathState| path.clogs == 0)
@@ -277,39 +279,39 @@ impl Network {
         self.refusing.get(&node).is_some_and(|times| *times > 0)
     }
 
-    /// Whether two nodes reach each other in time, each dialed by the other, and no message is lost.
+    /// Whether two nodes reach each other in both directions without delay, refusal or loss.
     pub fn is_clear(&self, a: NodeIndex, b: NodeIndex) -> bool {
         let is_clear = |path: PathState| path.cuts == 0 && path.clogs == 0 && path.slowness.is_zero();
         let accepts = !self.is_refusing(a) && !self.is_refusing(b);
         self.lossy == 0 && accepts && is_clear(self.path(a, b)) && is_clear(self.path(b, a))
     }
 
-    /// Cuts or mends one direction; cuts are counted.
+    /// Begins or ends a cut of one direction. Overlapping cuts are counted.
     pub fn cut(&mut self, from: NodeIndex, to: NodeIndex, begins: bool) {
         count(&mut self.paths.entry((from, to)).or_default().cuts, begins);
     }
 
-    /// Clogs or clears one direction; clogs are counted.
+    /// Begins or ends a clog of one direction. Overlapping clogs are counted.
     pub fn clog(&mut self, from: NodeIndex, to: NodeIndex, begins: bool) {
         count(&mut self.paths.entry((from, to)).or_default().clogs, begins);
     }
 
-    /// Makes one direction slow by so much; zero: as it should be.
+    /// Sets the additional delay of one direction; zero ends it.
     pub fn slow(&mut self, from: NodeIndex, to: NodeIndex, slowness: Duration) {
         self.paths.entry((from, to)).or_default().slowness = slowness;
     }
 
-    /// Has a node refuse connections, or not any more.
+    /// Begins or ends the refusal of connections by a node. Overlapping refusals are counted.
     pub fn refuse(&mut self, node: NodeIndex, begins: bool) {
         count(self.refusing.entry(node).or_default(), begins);
     }
 
-    /// Begins or ends the loss, doubling and disorder of single messages.
+    /// Begins or ends the loss, duplication and delay of single messages.
     pub const fn set_lossy(&mut self, begins: bool) {
         count(&mut self.lossy, begins);
     }
 
-    /// Mends everything; connections stay as they are.
+    /// Ends all faults. Connections stay as they are.
     pub fn heal(&mut self) {
         self.paths.clear();
         self.refusing.clear();

@@ -1,14 +1,14 @@
-//! What goes over connections: frames of the shipped `wire`.
+//! Packets of connections: frames of the shipped `wire`.
 
 use cluster::Message;
 use std::fmt;
 use stdx::Hlc;
 use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, WireError};
 
-/// More than a machine sends in a turn.
+/// Bound of the outbox, in bytes. It is greater than the output of any step.
 const BYTES_MAX: usize = 1 << 30;
 
-/// Whole frames: all that one turn of a machine sends over one connection.
+/// Whole frames: the output of one step of a state machine to one connection.
 #[derive(Clone)]
 pub struct Packet(Vec<u8>);
 
@@ -19,26 +19,26 @@ impl fmt::Debug for Packet {
 }
 
 impl Packet {
-    /// These messages, of a sender whose version clock shows `clock`.
+    /// Encodes messages of a sender whose version clock shows `clock`.
     ///
     /// # Panics
-    /// When one of them is longer than any message may be.
+    /// If one of them is longer than the greatest message.
     pub fn of(clock: Hlc, messages: &[Message]) -> Self {
         let mut outbox = Outbox::new(OutboxLimits { bytes_max: BYTES_MAX });
         for message in messages {
-            outbox.push(message).expect("there is room for all that a turn sends");
+            outbox.push(message).expect("the outbox holds the output of a step");
         }
         let mut bytes = Vec::new();
         outbox.fill(clock, &mut bytes, BYTES_MAX);
         Self(bytes)
     }
 
-    /// The messages, each with the sender's clock.
+    /// Decodes the messages, each with the sender's clock.
     ///
     /// # Errors
-    /// Those of [`Inbox::next`]; none for what [`Packet::of`] made.
+    /// Those of [`Inbox::next`]. Packets made by [`Packet::of`] have none.
     pub fn open(&self) -> Result<Vec<(Hlc, Message)>, WireError> {
-        // A packet is read by itself: others may come before it or never.
+        // Each packet is decoded by itself, since others may arrive before it or never.
         let mut inbox = Inbox::new(InboxLimits::default());
         inbox.feed(&self.0);
         let mut clock = Hlc::ZERO;

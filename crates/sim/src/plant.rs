@@ -1,85 +1,86 @@
-//! Bugs that are put in to see them caught.
+//! Planted bugs, which show that the invariants catch them.
 //!
-//! All of them are made in the layer between the shipped machines and the world (`host`), so that the shipped
-//! code holds nothing of them.
+//! All of them are implemented in the layer between the shipped state machines and the world
+//! (`host`), so the shipped code contains no part of them.
 
-/// A bug to put into every host of a run.
+/// A bug to plant into every host of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plant {
-    /// A write is acknowledged when it is handed to the engine, before the sync.
+    /// A write is acknowledged when it is submitted to the engine, before the sync.
     AckBeforeSync,
-    /// A read returns what a crash can still undo.
+    /// A read returns a cell that a crash can still undo.
     ReadBeforeSync,
-    /// The cell that arrives last is the one that is read, whatever its version.
+    /// A read returns the cell that arrived last, independent of its version.
     LastArrivalWins,
-    /// One answer is enough for a read, whatever was asked for.
+    /// A read takes one answer for enough, independent of its quorum.
     ReadOfOne,
-    /// One replica fewer than asked for is enough for a write.
+    /// A write takes one replica fewer than its `ack` for enough.
     QuorumOffByOne,
     /// Hints are acknowledged and not kept.
     HintLost,
-    /// A directory that replaces a lost one is taken for complete.
+    /// A directory that replaces a lost one counts as complete.
     EmptyReplicaServesReads,
-    /// A rebuild is answered with nothing.
+    /// A rebuild gets no cells.
     RebuildSkipped,
-    /// What a damaged table has lost is given up and nobody is asked for it.
+    /// Data lost with a damaged table is abandoned, and no peer is asked for it.
     HealingSkipped,
     /// Tables are not scrubbed.
     ScrubSkipped,
-    /// Anti-entropy is answered with "the same here".
+    /// Anti-entropy is answered as if the ranges were equal.
     RepairSkipped,
-    /// What a read found is not stored where it lacks.
+    /// Reads do not repair replicas.
     ReadRepairSkipped,
-    /// Each I/O thread has a clock of its own.
+    /// Each I/O thread has a version clock of its own.
     ClockPerThread,
-    /// The clocks that frames carry are not observed.
+    /// The clocks of frames are not observed.
     FrameClocksIgnored,
-    /// Compaction drops tombstones without waiting for the grace period, or for the peers to have exchanged them.
+    /// Compaction drops tombstones before the grace period ends and before the peers have exchanged
+    /// them.
     TombstoneDroppedEarly,
     /// Compaction judges expiry and grace periods by the wall clock of its own node alone.
     ExpiryByOwnClock,
-    /// A pull stores the cells of its sources whatever their versions.
+    /// A pull stores the cells of its sources without checking their versions.
     PullsUnchecked,
-    /// Replicas outside of a write's `from` are written to as well.
+    /// A write also goes to a replica outside of its `from`.
     ExtraReplica,
-    /// The answers of checkers of a scan are taken for "the same here".
+    /// A coordinator ignores the differences that the checking replicas of a scan report.
     ScanChecksIgnored,
-    /// A replica that takes over in a scan resumes behind the next key.
+    /// A replica that takes over a scan resumes behind the next key.
     TakeoverSkips,
-    /// A page of a scan that is full is taken for the end of the range.
+    /// A full page of a scan counts as the end of the range.
     FullPageIsLast,
-    /// The tombstones of a scan are taken for values.
+    /// The tombstones of a scan are returned as values.
     TombstonesShown,
-    /// Each page of a scan comes out of a snapshot of its own.
+    /// Each page of a scan comes from a snapshot of its own.
     SnapshotPerPage,
-    /// Stores do not let go of snapshots.
+    /// Stores never release snapshots.
     SnapshotsKept,
-    /// A command is answered twice.
+    /// Some commands are answered twice.
     TwoReplies,
     /// Some commands are never answered.
     NoReply,
-    /// A write that finds no room is acknowledged.
+    /// A write that finds the disk full is acknowledged.
     DiskFullAcknowledged,
-    /// A disk that was full once is taken for full for good.
+    /// A disk that was full once counts as full for good.
     DiskFullNeverEnds,
-    /// A write waits for all replicas, whatever was asked for.
+    /// A write waits for all replicas, independent of its `ack`.
     SlowReplicaAwaited,
-    /// No command is refused for what is under way.
+    /// No command is refused for the number of commands in flight.
     AdmissionSkipped,
-    /// Who was too busy once is too busy for good.
+    /// A host that was overloaded once stays overloaded.
     OverloadNeverEnds,
-    /// Of the other replicas that a read must write a version back to, it writes to one only.
+    /// A read that must write a version back to several replicas writes it to one only.
     WriteBackTooSmall,
-    /// What peers remember of a node's generation is not heard.
+    /// A node ignores the generations of itself that its peers remember.
     RollbackIgnored,
-    /// A rebuild begins at once, while writes that count acknowledgements of the lost disk are under way.
+    /// A rebuild begins at once, although writes in flight count acknowledgements of the lost disk.
     RebuildTooEarly,
-    /// The node's record does not keep that a repair is owed.
+    /// The node's record does not keep that a repair is pending.
     PendingRepairForgotten,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 35] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,

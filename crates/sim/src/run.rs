@@ -1,21 +1,27 @@
-//! A run: safety phase, heal, liveness phase.
+//! A run: safety phase, heal phase, liveness phase.
 //!
-//! **Safety.** Clients ask and the nemesis strikes; each invariant is checked as soon as it can be.
+//! **Safety.** Clients send commands and the nemesis injects faults. Each invariant is checked as
+//! soon as it can be checked. In a run with a flood, clients ask for more than the disks bear, and
+//! there is no fault. In a run with fixed faults, commands and faults come in the order that
+//! `nemesis::fixed` defines.
 //!
-//! In a run with a flood clients ask for more than disks bear instead, and nothing else goes wrong.
-//! In a run with fixed faults, commands and faults come in the order that `nemesis::fixed` gives them.
+//! **Heal.** All links are up, disks and clocks are right, and every process is started.
 //!
-//! **Heal.** All links are up, disks and clocks are right, every process is started.
+//! **Liveness.** The following must hold within bounded time:
 //!
-//! **Liveness.** Within bounded time every node serves; where tables are scrubbed no damaged one is left, also of those
-//! that nobody reads; no hint is left, and what was acknowledged has been handed over without the help of
-//! anti-entropy; every quorum can be had at every node; after a repair all
-//! replicas agree, also of keys that nobody reads; every key can be read from all of them, and every range of the
-//! cluster and of each node is what they hold; no snapshot is kept for longer than it may be; and nothing that was
-//! acknowledged is missing.
+//! - Every node serves.
+//! - If tables are scrubbed, no damaged table is left, including tables that no client reads.
+//! - No hint is left, and acknowledged writes were handed over without anti-entropy.
+//! - Every quorum succeeds at every node.
+//! - After a repair all replicas agree, including replicas of keys that no client reads.
+//! - Every key can be read from all replicas, and every scan of the cluster and of each node
+//!   returns the cells that they hold.
+//! - No snapshot is kept beyond its age limit.
+//! - No acknowledged write is missing.
 //!
-//! In half of the runs nobody asks for that repair. Writes of which hints were given up are brought to their replicas by the
-//! repair that nodes owe, soon; everything else, by the next round of anti-entropy.
+//! In half of the runs no operator requests that repair. Then the pending repairs of the nodes
+//! deliver the writes whose hints were dropped, and soon. The next round of anti-entropy delivers
+//! everything else.
 
 use crate::check::{Violation, complete_ranges, convergence, durability, floods, handed_over};
 use crate::history::{ClientOutcome, CommandKind, Operation, ScanEnd, ScanRecord};
@@ -36,69 +42,72 @@ use std::ops::Range;
 use std::time::Duration;
 use stdx::{CellMeta, WallTime};
 
-/// Until all nodes serve, from the first start and from the heal.
+/// Time until all nodes serve, from the first start and from the heal phase.
 const READY_WITHIN: Duration = Duration::from_secs(40);
-/// Until nodes that lost their disk are rebuilt.
+/// Time until nodes that lost their disk are rebuilt.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-/// A table that was damaged after its turn in a round is found in the next, and may come to be live after that.
+/// Scrub rounds until no damaged table is left. A table that was damaged after it was read in one
+/// round is found in the next. It may also become live only after that round.
 const SCRUB_ROUNDS: u32 = 3;
-/// Until no table is damaged.
+/// Time until no table is damaged.
 const HEALED_WITHIN: Duration = Duration::from_secs(60);
-/// Until no hint is left.
+/// Time until no hint is left.
 const HINTS_WITHIN: Duration = Duration::from_secs(60);
-/// A node tries the keys that it refused again every ten seconds.
+/// Time until no key is refused. A node tries its refused keys again every ten seconds.
 const REFUSED_WITHIN: Duration = Duration::from_secs(30);
-/// Until all replicas agree, from the begin of a repair.
+/// Time until all replicas agree, from the beginning of a repair.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(120);
-/// From the time at which a round of anti-entropy is due until it has ended.
+/// Time from the due time of a round of anti-entropy to its end.
 const ROUND_WITHIN: Duration = Duration::from_secs(60);
-/// Until all that was given up has been repaired, as it is owed.
+/// Time until all pending repairs of dropped hints have succeeded.
 const PENDING_REPAIRS_WITHIN: Duration = Duration::from_secs(60);
-/// What must come true is looked at so often.
+/// Interval between checks of a condition that must become true.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// A command of the liveness phase may fail so often: a queue may be full for a moment.
+/// Attempts of a command of the liveness phase. A queue may be full for a moment.
 const TRIES: usize = 5;
-/// A coordinator that lived so long past the begin of a write has made its hints durable or given them up.
+/// A coordinator that runs for this long after the beginning of a write has made its hints durable
+/// or dropped them.
 const HINTS_DURABLE_WITHIN: Duration = Duration::from_secs(6);
-/// Every node that lived so long past the begin of a write remembers durably what it gave up of it.
+/// A node that runs for this long after the beginning of a write has durably noted the hints of it
+/// that were dropped.
 pub(crate) const PENDING_NOTED_WITHIN: Duration = Duration::from_secs(8);
-/// No wall clock is further behind than this, with all its jumps.
+/// Greatest distance of a wall clock behind the true time, including all jumps.
 const BEHIND_MAX: Duration = Duration::from_secs(60);
-/// Clocks may be so far behind what was issued before a liveness phase begins.
+/// Greatest distance of the clocks behind the newest issued version when the liveness phase begins.
 const AHEAD_MAX: Duration = Duration::from_secs(3);
 
-/// The parts of a run with a flood.
+/// Durations of the phases of a run with a flood.
 const CALM: Duration = Duration::from_secs(2);
 const FLOOD: Duration = Duration::from_secs(3);
-/// The length of values after a flood, in bytes, at most.
+/// Greatest length of values after a flood, in bytes.
 const AFTER_FLOOD_BYTES_MAX: u64 = 8 << 10;
 const AFTER_FLOOD: Duration = floods::RECOVERED_AFTER.saturating_add(Duration::from_secs(2));
 
-/// Snapshots that are too old are looked for so often, and let go at the next time at the latest.
+/// Period with which stores release snapshots that are too old, with slack.
 const SNAPSHOT_EXPIRY_PERIOD: Duration = Duration::from_secs(3);
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Which run.
+    /// Seed of the run.
     pub seed: u64,
-    /// What did not hold.
+    /// Invariant that did not hold.
     pub violation: Option<Violation>,
-    /// The hash of all that happened.
+    /// Hash of all events.
     pub hash: u64,
-    /// How much happened.
+    /// Number of events.
     pub events: u64,
-    /// Commands of clients that were answered without failure, and all of them.
+    /// Number of client commands that succeeded, and of all client commands.
     pub operations: (u64, u64),
-    /// Ranges that were read to their end, and all of them.
+    /// Number of scans that reached their end, and of all scans.
     pub scans: (u64, u64),
-    /// What went wrong.
+    /// Number of faults injected.
     pub faults: u64,
-    /// How long the run was, in its own time.
+    /// Duration of the run in virtual time.
     pub took: Duration,
 }
 
-/// Runs a scenario; `prints` has every event printed.
+/// Runs a scenario. With `prints`, prints every event.
 pub fn run(scenario: Scenario, prints: bool) -> Report {
     let seed = scenario.seed;
     let mut world = World::new(scenario, Trace::new(prints));
@@ -125,7 +134,7 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
     }
 }
 
-/// What each node holds of a key.
+/// Metadata of the cell that each node holds of a key.
 type Held = Vec<(NodeIndex, Option<CellMeta>)>;
 
 fn newest(held: &Held) -> Option<CellMeta> {
@@ -136,9 +145,10 @@ fn at_node(held: &Held, node: NodeIndex) -> Option<CellMeta> {
     held.iter().find(|(at, _)| *at == node)?.1
 }
 
-/// Whether a process can read all keys that it holds, and keys that it does not hold. A scan reads no
-/// filters; a read of a missing key reads those of the tables around it. So one missing key is read
-/// before the first key, and one behind each.
+/// Whether a process can read all keys that it holds, and keys that it does not hold.
+///
+/// A scan reads no filters, while a read of a missing key reads the filters of the tables around
+/// it. So one missing key is read before the first key, and one behind each key.
 fn can_read_all(process: &Process) -> bool {
     let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
     let all = StoreRequest::Scan { after: None, until: None, limit, values: false };
@@ -154,7 +164,7 @@ fn can_read_all(process: &Process) -> bool {
 impl World {
     fn run_phases(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
-        self.wait_until("a node that was started does not serve", READY_WITHIN, Self::all_serve)?;
+        self.wait_until("a started node does not serve", READY_WITHIN, Self::all_serve)?;
         match (self.scenario.flood, self.scenario.fixed) {
             (Some(load), _) => self.run_flood(load)?,
             (None, Some(fixed)) => {
@@ -166,23 +176,23 @@ impl World {
         self.note("heal");
         self.heal();
         self.run_for(REQUEST_TIMEOUT)?;
-        self.wait_until("a node does not serve although all is well", READY_WITHIN, Self::all_serve)?;
+        self.wait_until("a node does not serve although there is no fault", READY_WITHIN, Self::all_serve)?;
         self.let_clocks_catch_up()?;
         self.note("rebuild");
         self.wait_until(
-            "a node stays without standing although all is well",
+            "a node is not settled although there is no fault",
             SETTLED_WITHIN,
             Self::is_settled,
         )?;
         if let Some(period) = self.scenario.scrub_period {
             self.note("scrubbing");
-            let otherwise = "a damaged table stays although all are scrubbed";
+            let otherwise = "a damaged table is left although all tables are scrubbed";
             self.wait_until(otherwise, period * SCRUB_ROUNDS + HEALED_WITHIN, |world| !world.has_damage())?;
         }
         self.note("healing");
-        self.wait_until("a table stays damaged although all is well", HEALED_WITHIN, Self::is_healed)?;
+        self.wait_until("a table stays damaged although there is no fault", HEALED_WITHIN, Self::is_healed)?;
         self.note("handoff");
-        self.wait_until("hints are left although all is well", HINTS_WITHIN, Self::no_hints)?;
+        self.wait_until("hints are left although there is no fault", HINTS_WITHIN, Self::no_hints)?;
         self.check_handed_over()?;
         let is_forced = !self.scenario.repairs_unforced();
         if is_forced {
@@ -190,7 +200,7 @@ impl World {
             self.note("all quorums");
             self.repair_all();
         } else {
-            self.note("owed repairs");
+            self.note("pending repairs");
             self.wait_for_pending_repairs()?;
             self.note("all quorums");
         }
@@ -198,10 +208,14 @@ impl World {
         self.note("convergence");
         let within = if is_forced { CONVERGED_WITHIN } else { self.converged_unforced_within() };
         self.wait_until_converged(within)?;
-        self.wait_until("a key stays refused although all is well", REFUSED_WITHIN, Self::no_refused_keys)?;
+        self.wait_until(
+            "a key stays refused although there is no fault",
+            REFUSED_WITHIN,
+            Self::no_refused_keys,
+        )?;
         self.read_all_keys()?;
         self.note("ranges");
-        // Until what those reads have repaired is stored.
+        // Waits until the repairs of those reads are stored.
         self.run_for(REQUEST_TIMEOUT)?;
         self.scan_all()?;
         let aged = self.scenario.snapshot_age + SNAPSHOT_EXPIRY_PERIOD;
@@ -223,8 +237,8 @@ impl World {
         self.note("flood");
         let flood = self.run_load(load.flood, FLOOD)?;
         self.note("after the flood");
-        // A value of 100 KiB takes such a disk a tenth of a second, the longest that a write may wait to be let in: a few
-        // of them at a time would look like the rest of a flood.
+        // A value of 100 KiB takes such a disk a tenth of a second, the longest that a write may
+        // wait for admission. A few of them at a time would look like the rest of a flood.
         self.scenario.value_bytes_max = self.scenario.value_bytes_max.min(AFTER_FLOOD_BYTES_MAX);
         let after = self.run_load(load.after, AFTER_FLOOD)?;
         self.run_for(REQUEST_TIMEOUT * 2)?;
@@ -234,7 +248,7 @@ impl World {
         )
     }
 
-    /// So many commands a second. When that was.
+    /// Submits `a_second` commands per second for `lasts`. Returns the period.
     fn run_load(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, Violation> {
         let (from, until) = (self.now, self.now + lasts);
         self.begin_commands(a_second * lasts.as_secs(), until);
@@ -272,7 +286,7 @@ impl World {
         Ok(())
     }
 
-    /// For whoever reads of a violation.
+    /// State of all nodes, for messages of violations.
     fn state(&mut self) -> String {
         let nodes: Vec<String> = (self.nodes())
             .map(|node| match &self.host(node).process {
@@ -290,18 +304,21 @@ impl World {
         })
     }
 
-    /// Versions from a clock that was far ahead are refused by others until theirs come near.
+    /// Waits until the clocks come near the newest version: a version far ahead is refused by other
+    /// nodes until then.
     fn let_clocks_catch_up(&mut self) -> Result<(), Violation> {
         self.wait_for_clock(AHEAD_MAX)
     }
 
-    /// A pass of anti-entropy leaves out versions later than its own beginning, which may still be on their way. So the
-    /// passes that make all replicas equal begin after the latest version.
+    /// Waits until all versions are in the past. A pass of anti-entropy leaves out versions later
+    /// than its own beginning, which may still be in flight. So the passes that make all replicas
+    /// equal begin after the newest version.
     fn let_versions_pass(&mut self) -> Result<(), Violation> {
         self.wait_for_clock(Duration::ZERO)
     }
 
-    /// Waits until the latest version, and the latest time that a node has shown, is at most `ahead` in the future.
+    /// Waits until the newest version, and the greatest time that a node has shown, is at most
+    /// `ahead` in the future.
     fn wait_for_clock(&mut self, ahead: Duration) -> Result<(), Violation> {
         let first = NodeIndex(0);
         let latest = self.judge.latest_wall.max(self.judge.issued_cells.latest());
@@ -311,10 +328,12 @@ impl World {
         Ok(())
     }
 
-    /// Whether every node can read all its keys, and those that it lacks. These reads find the damage.
+    /// Whether every node can read all its keys, and keys that it lacks. These reads find the
+    /// damage.
     pub(crate) fn is_healed(&mut self) -> bool {
         self.nodes().all(|node| {
-            // A node that holds the only copy by its own default does not heal: see `cluster::node::healing`.
+            // A node whose own default makes it the only replica does not heal: see
+            // `cluster::node::healing`.
             let has_others = self.scenario.default_from_of(node.as_usize()) > 1;
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| {
@@ -341,7 +360,8 @@ impl World {
         })
     }
 
-    /// Which cell of the key each node holds. A node that cannot say, although all is well, is a violation.
+    /// Cell of the key that each node holds. A node that fails to read after the heal phase
+    /// violates liveness.
     fn held(&mut self, key: &Key) -> Result<Held, Violation> {
         (self.nodes())
             .map(|node| {
@@ -352,7 +372,7 @@ impl World {
                     None => Ok((node, None)),
                     Some(response) => Err(Violation::new(
                         "liveness",
-                        format!("all is well, and {node:?} reads {key:?} as {response:?}"),
+                        format!("there is no fault, and {node:?} reads {key:?} as {response:?}"),
                     )),
                 }
             })
@@ -364,7 +384,7 @@ impl World {
         keys.into_iter().map(|key| Ok((key.clone(), self.held(&key)?))).collect()
     }
 
-    /// From when on the dead may be gone, if they may be gone at all.
+    /// Time up to which dead cells may be purged; `None` if nothing may be purged in this run.
     fn purged(&self) -> Option<WallTime> {
         let first_may_die = EPOCH.saturating_sub(BEHIND_MAX);
         let is_possible = first_may_die.saturating_add(self.scenario.grace) <= self.judge.latest_wall;
@@ -378,8 +398,9 @@ impl World {
         self.check_handed_over_of(|judge, write| judge.has_outlived(write.node, write, HINTS_DURABLE_WITHIN))
     }
 
-    /// Until each write is where it is to be, also those of which hints were dropped. Nodes remember durably that a repair is
-    /// owed, if all of them lived on for a moment after the write.
+    /// Waits until each write is on its replicas, including writes whose hints were dropped. The
+    /// nodes note durably that a repair is pending, if all of them ran for a moment after the
+    /// write.
     fn wait_for_pending_repairs(&mut self) -> Result<(), Violation> {
         if self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
@@ -465,11 +486,11 @@ impl World {
         }
         let (ack, from) = of;
         let detail =
-            format!("{kind:?} of {key:?} with {ack}/{from} at {node:?} although all is well: {last}");
+            format!("{kind:?} of {key:?} with {ack}/{from} at {node:?} although there is no fault: {last}");
         Err(Violation::new("liveness", detail))
     }
 
-    /// Every node is kind for everything, of the cluster and of itself.
+    /// Scans all keys at every node, with cluster scope and with node scope.
     fn scan_all(&mut self) -> Result<(), Violation> {
         let (nodes, majority, from) =
             (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
@@ -493,7 +514,7 @@ impl World {
     ) -> Result<(), Violation> {
         const STEP: Duration = Duration::from_millis(5);
         let scan = Scan { range: KeyRange::default(), limit: None, scope };
-        let mut last = "it does not serve".to_owned();
+        let mut last = "the node does not serve".to_owned();
         for _ in 0..TRIES {
             if let Some((id, _)) = self.begin_scan(node, scan.clone()) {
                 while self.judge.scans.is_open(id) {
@@ -508,7 +529,7 @@ impl World {
             }
             self.run_for(REQUEST_TIMEOUT)?;
         }
-        Err(Violation::new("liveness", format!("{scan:?} at {node:?} although all is well: {last}")))
+        Err(Violation::new("liveness", format!("{scan:?} at {node:?} although there is no fault: {last}")))
     }
 
     fn no_snapshots(&mut self) -> bool {
@@ -522,8 +543,8 @@ impl World {
         self.judge.history.get(id).and_then(|operation| operation.outcome.clone()).map(|(_, outcome)| outcome)
     }
 
-    /// Until all replicas agree without having been kind to: the next round of anti-entropy of each node, by a clock that
-    /// may have been ahead when the last one began.
+    /// Time until all replicas agree without a requested repair: the next round of anti-entropy of
+    /// each node, by a clock that may have been ahead when the last round began.
     fn converged_unforced_within(&mut self) -> Duration {
         let wall = self.show_clocks(NodeIndex(0)).wall;
         let latest = self.judge.latest_wall.micros_since_unix_epoch();
@@ -534,7 +555,7 @@ impl World {
     fn wait_until_converged(&mut self, within: Duration) -> Result<(), Violation> {
         let end = self.now + within;
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
-        // One key is looked at until its replicas agree, and then the next: to look at all of them each time takes long.
+        // Waits for one key after the other: checking all keys each time takes long.
         loop {
             for key in &keys {
                 while let Err(violation) = self.check_converged(key) {

@@ -1,18 +1,26 @@
-//! What a run is like: everything that is chosen once, drawn from the seed. Traits of the world beside faults are in
+//! The parameters of a run, drawn from its seed. Traits of the world beside faults are in
 //! [`Dimension`].
 //!
-//! **Mechanism.** Swarm testing (Groce et al., "Swarm testing", 2012): a run has some kinds of faults and not
-//! others, some sizes and not others, so that what one of them would hide is seen in a run without it.
+//! **Mechanism.** Swarm testing (Groce et al., "Swarm testing", 2012): a run has some kinds of
+//! faults and some sizes, and lacks others. So a bug that one of them would hide shows in a run
+//! without it.
 //!
-//! **What is kept within the promises.** A run that loses data ([`FaultKind::LoseDisk`],
-//! [`FaultKind::DamageTable`]) writes with the default `from` and at least a majority, for only that survives the loss of a
-//! disk; the next disk is lost, or table damaged, when the last one was rebuilt or healed. A run with a short grace period has clocks that agree, room for
-//! hints, faults one at a time, and outages far shorter than the grace period, for only then is every replica certain to hear of a
-//! delete in time; and one `from`, for a node that is not within the `from` of a delete, and holds an older cell,
-//! hears of it only when it is read. A run with *one slow disk at a time* has no other fault, and what it takes to
-//! promise that no write of the others notices: memtables and values that fit, clocks that agree. A run with a *flood* has
-//! no fault at all: clients ask for somewhat less than the disks bear, then for far more, then for a little. A run with
-//! *fixed faults* ([`FixedFaults`]) has only those; plants that need several faults within a second are run so.
+//! **Limits.** Each run stays within the promises of veche:
+//!
+//! - A run that loses data ([`FaultKind::LoseDisk`], [`FaultKind::DamageTable`]) writes with the
+//!   default `from` and at least a majority, since only such writes survive the loss of a disk. The
+//!   next disk is lost, or table damaged, only when the previous one is rebuilt or healed.
+//! - A run with a short grace period has clocks that agree, space for hints, faults that do not
+//!   overlap, and outages far shorter than the grace period. Otherwise a replica might miss a
+//!   delete. It has one `from`: a node outside of the `from` of a delete that holds an older cell
+//!   learns of the delete only when the key is read.
+//! - A run with *one slow disk at a time* has no other fault. It has the conditions under which
+//!   other nodes' writes do not notice the disk: memtables and values that fit, and clocks that
+//!   agree.
+//! - A run with a *flood* has no fault. Clients ask for somewhat less than the disks bear, then for
+//!   far more, then for little.
+//! - A run with *fixed faults* ([`FixedFaults`]) has only those. It is for planted bugs that need
+//!   several faults within a second.
 
 mod change;
 mod dimension;
@@ -23,60 +31,60 @@ use crate::Plant;
 use std::time::Duration;
 use stdx::Rng;
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Commands of clients in the safety phase.
+    /// Number of client commands in the safety phase.
     pub operations: u64,
-    /// The safety phase.
+    /// Duration of the safety phase.
     pub duration: Duration,
-    /// Faults, at least.
+    /// Least number of faults.
     pub faults_min: u64,
 }
 
 impl Scale {
-    /// A whole run.
+    /// Scale of a full run.
     pub const FULL: Self = Self { operations: 2_000, duration: Duration::from_secs(60), faults_min: 5 };
-    /// A run for tests of debug builds.
+    /// Scale of a short run, for tests of debug builds.
     pub const SMALL: Self = Self { operations: 400, duration: Duration::from_secs(12), faults_min: 5 };
 }
 
-/// What may go wrong.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A process dies; what it wrote stays.
+    /// A process is killed; its writes to the disk stay.
     Kill,
-    /// A machine loses power; what it did not sync is lost or torn.
+    /// A host loses power; unsynced data is lost or torn.
     PowerLoss,
-    /// All machines lose power at once.
+    /// All hosts lose power at once.
     PowerLossOfAll,
-    /// A process dies, or its machine, at one of its next file operations.
+    /// A process is killed, or its host loses power, at one of its next file operations.
     StopAtFileOperation,
-    /// A process stands still and goes on.
+    /// A process is paused and resumed.
     Pause,
     /// A process drains and ends.
     Drain,
-    /// A machine loses its disk and gets an empty one.
+    /// A host loses its disk and gets an empty one.
     LoseDisk,
-    /// A bit of a table flips on the disk of a machine.
+    /// A bit of a table flips on the disk of a host.
     DamageTable,
-    /// Some nodes do not reach the others, nor those them.
+    /// The network is partitioned into two sides.
     Partition,
-    /// Nothing gets from one node to another; the other way all is well.
+    /// The path from one node to another is cut; the opposite path works.
     OneWayCut,
-    /// What one node sends to another is held, and comes at once at the end.
+    /// Packets from one node to another are held, and arrive together at the end.
     Clog,
     /// Connections between two nodes are reset.
     Reset,
     /// A node refuses connections.
     RefuseDials,
-    /// Messages are late.
+    /// Messages are delayed.
     SlowNetwork,
-    /// Messages are lost, doubled and out of order although their connection generation.
+    /// Messages are lost, duplicated and reordered although their connection stays open.
     LossyNetwork,
-    /// A disk takes long.
+    /// A disk is slow.
     SlowDisk,
-    /// Reads of a disk fail or bring wrong bits.
+    /// Reads of a disk fail or return flipped bits.
     BadReads,
     /// A write to a disk fails.
     BadWrite,
@@ -84,23 +92,24 @@ pub enum FaultKind {
     FullDisk,
     /// A wall clock jumps.
     ClockJump,
-    /// A wall clock stands still.
+    /// A wall clock is frozen.
     ClockFreeze,
     /// The wall clock of one node steps by seconds to years, and is set right later.
     ClockStep,
-    /// Two machines lose their disks at once.
+    /// Two hosts lose their disks at once.
     LoseTwoDisks,
-    /// A data directory comes back as it was in an earlier generation of its node.
+    /// A data directory is rolled back to its state in an earlier generation of its node.
     RollBack,
-    /// A data directory comes back without some of its files.
+    /// A data directory loses some of its files.
     LoseFiles,
-    /// The log of a node that is down is cut short.
+    /// The log of a node that is down is truncated.
     CutLog,
     /// A node is restored from a backup, while the others go on.
     RestoreNode,
     /// All nodes are restored together from backups.
     RestoreCluster,
-    /// A second process of a node is started from a copy of its directory, at its address or another.
+    /// A second process of a node is started from a copy of its directory, at its address or
+    /// another.
     DuplicateMember,
     /// A cell from a clock that is ahead is on two nodes, and a third loses its disk.
     FutureCell,
@@ -111,7 +120,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Kinds that runs draw, each by itself.
+    /// Kinds that runs draw independently of each other.
     pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerLoss,
@@ -136,8 +145,8 @@ impl FaultKind {
         Self::ClockFreeze,
     ];
 
-    /// Kinds of change: a clock, a directory or a process comes back as something else than what it was. A run has one
-    /// of them at most.
+    /// Kinds of change: a clock, a directory or a process returns in another state than it had. A
+    /// run has at most one of them.
     pub const CHANGES: [Self; 11] = [
         Self::ClockStep,
         Self::LoseTwoDisks,
@@ -152,12 +161,12 @@ impl FaultKind {
         Self::LongAbsence,
     ];
 
-    /// The kind of this name: that of the variant, in lower case with hyphens.
+    /// Kind of this name: the name of the variant, in lower case with hyphens.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().chain(Self::CHANGES).find(|kind| kind.name() == name)
     }
 
-    /// The name by which [`FaultKind::named`] finds it.
+    /// Name by which [`FaultKind::named`] finds it.
     pub fn name(self) -> String {
         let mut name = String::new();
         for character in format!("{self:?}").chars() {
@@ -169,7 +178,7 @@ impl FaultKind {
         name
     }
 
-    /// Needs a peer.
+    /// Whether the fault needs a peer.
     const fn is_between_nodes(self) -> bool {
         matches!(
             self,
@@ -185,7 +194,7 @@ impl FaultKind {
         )
     }
 
-    /// A node has less than it acknowledged.
+    /// Whether a node loses data that it acknowledged.
     const fn loses_data(self) -> bool {
         matches!(
             self,
@@ -203,139 +212,141 @@ impl FaultKind {
     }
 }
 
-/// How clients choose their quorums.
+/// Choice of quorums by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuorumStyle {
     /// The default: a majority of `default_from`.
     Majority,
-    /// Writes wait for a majority or more of `default_from`, reads for anything.
+    /// Writes with a majority or more of `default_from`, and reads with any `ack`.
     AtLeastMajorityWrites,
-    /// Writes wait for all of `default_from`, reads for anything.
+    /// Writes with all of `default_from`, and reads with any `ack`.
     EveryReplicaWrites,
-    /// Anything that is a quorum.
+    /// Any valid quorum.
     Any,
     /// Half of the commands as [`QuorumStyle::Majority`], the others as [`QuorumStyle::Any`].
     Mixed,
 }
 
-/// What a run is like.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What all of it was drawn from.
+    /// Seed from which everything is drawn.
     pub seed: u64,
-    /// How long it is.
+    /// Length of the run.
     pub scale: Scale,
-    /// A bug that is put in.
+    /// Planted bug.
     pub plant: Option<Plant>,
-    /// Nodes of the cluster.
+    /// Number of nodes.
     pub nodes: u8,
-    /// I/O threads of each.
+    /// Number of I/O threads of each node.
     pub coordinators: u8,
-    /// How many replicas hold a key when nobody says otherwise.
+    /// Number of replicas of a key if a command does not choose it.
     pub default_from: u8,
-    /// How clients choose their quorums.
+    /// Choice of quorums by clients.
     pub quorums: QuorumStyle,
-    /// Ranges that clients read.
+    /// Number of scans.
     pub scans: u64,
-    /// For how long a snapshot is kept for the pages of a range.
+    /// Time for which a snapshot is kept for the next page of a scan.
     pub snapshot_age: Duration,
-    /// The share of pages after which a client pauses.
+    /// Fraction of pages after which a client pauses.
     pub pause_share: f64,
-    /// What a store puts on a page at most, whatever is asked for, in bytes.
+    /// Greatest size of a page of a store, in bytes.
     pub page_bytes_max: usize,
-    /// Keys that are used again and again.
+    /// Number of keys that are used repeatedly.
     pub keys: u64,
-    /// The share of writes to keys that nobody uses again.
+    /// Fraction of writes to keys that are used once.
     pub cold_share: f64,
-    /// The share of reads.
+    /// Fraction of reads among all commands.
     pub read_share: f64,
-    /// Of the writes, the share of deletes.
+    /// Fraction of deletes among the writes.
     pub delete_share: f64,
-    /// Of the writes of values, the share of those that expire.
+    /// Fraction of values that expire.
     pub ttl_share: f64,
-    /// The longest time to live.
+    /// Longest time to live.
     pub ttl_max: Duration,
-    /// The longest value, in bytes.
+    /// Greatest length of a value, in bytes.
     pub value_bytes_max: u64,
-    /// Within what time each node reads all its tables, if it does.
+    /// Time within which each node reads all its tables, if it scrubs.
     pub scrub_period: Option<Duration>,
-    /// What hints may take on a node, in bytes.
+    /// Greatest size of the hints of a node, in bytes.
     pub hint_bytes_max: u64,
-    /// A hint that is older is dropped.
+    /// Age beyond which a hint is dropped.
     pub hint_age_max: Duration,
-    /// How long the dead are kept.
+    /// Grace period for which dead cells are kept.
     pub grace: Duration,
-    /// A node that was away for longer does not come back with its data.
+    /// Longest absence after which a node still returns with its data.
     pub away_max: Duration,
-    /// The longest that a fault lasts.
+    /// Longest duration of a fault.
     pub outage_max: Duration,
-    /// Between two messages' sending and arrival, at most while nothing is wrong.
+    /// Longest delay of a message without faults.
     pub delay_max: Duration,
-    /// The longest sync of a disk, while nothing is wrong.
+    /// Longest sync of a disk without faults.
     pub sync_max: Duration,
-    /// The share of reads that find their bytes in memory.
+    /// Fraction of reads that find their bytes in memory.
     pub warm_share: f64,
-    /// How far a wall clock may be off at the start, either way.
+    /// Greatest error of a wall clock at the start, in both directions.
     pub skew_max: Duration,
-    /// How far a wall clock may jump, either way.
+    /// Greatest jump of a wall clock, in both directions.
     pub jump_max: Duration,
-    /// The share of messages that are lost, doubled and late, each, while the network is lossy.
+    /// Fraction of messages that are lost, of those that are duplicated, and of those that are
+    /// delayed, while the network is lossy.
     pub lossy_share: f64,
-    /// The kinds of faults of this run; at least one.
+    /// Kinds of faults of this run; at least one.
     pub fault_kinds: Vec<FaultKind>,
-    /// How many faults.
+    /// Number of faults.
     pub faults: u64,
-    /// Memtables are flushed at this size, in bytes.
+    /// Size at which memtables are flushed, in bytes.
     pub memtable_bytes: u64,
-    /// Commands under way in a coordinator.
+    /// Greatest number of commands in flight in a coordinator.
     pub operations_max: u16,
-    /// One disk at a time is slow, and nothing else goes wrong.
+    /// Whether one disk at a time is slow and there is no other fault.
     pub one_slow_disk: bool,
-    /// Clients ask for more than disks bear, and nothing else goes wrong.
+    /// Load of a run in which clients ask for more than the disks bear and there is no fault.
     pub flood: Option<FloodLoad>,
-    /// The safety phase has these faults, in a fixed order, in endpoint of those that are drawn.
+    /// Faults of the safety phase in a fixed order, in place of drawn faults.
     pub fixed: Option<FixedFaults>,
     /// Traits of the world beside faults.
     pub dimensions: Dimensions,
 }
 
-/// What disks bear, and what clients ask for; commands are for each second.
+/// Rate of the disks and of the clients in a run with a flood. Commands are counted per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloodLoad {
-    /// What a disk writes to its log in a second.
+    /// Bytes that a disk writes to its log per second.
     pub disk_bytes: u64,
-    /// Before the flood.
+    /// Commands per second before the flood.
     pub calm: u64,
-    /// In it.
+    /// Commands per second during the flood.
     pub flood: u64,
-    /// After it.
+    /// Commands per second after the flood.
     pub after: u64,
 }
 
-/// Faults and commands in a fixed order: see `nemesis::fixed`.
+/// Faults and commands in a fixed order, defined in `nemesis::fixed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedFaults {
     /// A node is cut off and the others drop hints for it. Then all nodes stop.
     StopWithPendingRepairs,
-    /// A node loses its disk while writes are under way that only this node has acknowledged.
+    /// A node loses its disk while writes are in flight that only this node has acknowledged.
     LoseDiskDuringWrites,
 }
 
-/// Where tables are scrubbed, a round is over within this time.
+/// Time within which a scrub round ends, if tables are scrubbed.
 const SCRUB_PERIOD: Duration = Duration::from_secs(10);
-/// The longest time to live, unless a kind of change asks for another.
+/// Longest time to live, unless a kind of change chooses another.
 const TTL_MAX: Duration = Duration::from_secs(8);
-/// As long as hints are kept by default.
+/// Default age limit of hints.
 const HINT_AGE_MAX: Duration = Duration::from_secs(3 * 24 * 3600);
-/// Longer than any run.
+/// Grace period longer than any run.
 const GRACE_LONG: Duration = Duration::from_secs(10 * 24 * 3600);
-/// Long against the outages of a run with a short grace period, short against the run.
+/// Grace period that is long compared with the outages of its run, and short compared with the run.
 const GRACE_SHORT: Duration = Duration::from_secs(20);
-/// A third of it is longer than a run with fixed faults, until owed repairs must be done.
+/// Grace period of which a third, the period of anti-entropy, ends after the pending repairs of a
+/// run with fixed faults.
 const GRACE_WITHOUT_ROUND: Duration = Duration::from_secs(600);
 
 impl Scenario {
-    /// The run of a seed; with a planted bug, one in which that can matter.
+    /// Draws the run of a seed. With a planted bug, draws a run in which the bug can show.
     pub fn draw(seed: u64, scale: Scale, plant: Option<Plant>) -> Self {
         let mut scenario = Self::draw_any(seed, scale, plant);
         match plant {
@@ -348,21 +359,21 @@ impl Scenario {
         scenario
     }
 
-    /// As [`Scenario::draw`], a run in which half of the faults are of this kind.
+    /// Draws a run in which half of the faults are of this kind.
     pub fn draw_with_fault(seed: u64, scale: Scale, kind: FaultKind) -> Self {
         let mut scenario = Self::draw_any(seed, scale, None);
         scenario.focus_on(kind);
         scenario
     }
 
-    /// As [`Scenario::draw`], a run in which one disk at a time is slow.
+    /// Draws a run in which one disk at a time is slow.
     pub fn draw_slow_disks(seed: u64, scale: Scale) -> Self {
         let mut scenario = Self::draw_any(seed, scale, None);
         scenario.slow_one_disk();
         scenario
     }
 
-    /// As [`Scenario::draw`], a run with a flood.
+    /// Draws a run with a flood.
     pub fn draw_flood(seed: u64, scale: Scale) -> Self {
         let mut scenario = Self::draw_any(seed, scale, None);
         scenario.flood_disks();
@@ -403,7 +414,8 @@ impl Scenario {
                 true => 64 << 10,
                 false => [16, 256, 2 << 10, 100 << 10][rng.below(4) as usize],
             },
-            // Without a draw: half of all runs are what they were without it.
+            // Uses no draw, so half of all seeds give the runs that they gave before scrubbing
+            // existed.
             scrub_period: seed.is_multiple_of(2).then_some(SCRUB_PERIOD),
             hint_bytes_max: if is_tight(rng, 0.15) { 1 + rng.below(2_000) } else { 64 << 20 },
             hint_age_max: HINT_AGE_MAX,
@@ -431,7 +443,8 @@ impl Scenario {
         }
     }
 
-    /// Some bugs show only under faults that few runs have: this one has them, and a few hot keys.
+    /// Some bugs show only under faults that few runs have. Gives the run these faults, and a few
+    /// hot keys.
     fn expose(&mut self, plant: Plant) {
         use FaultKind::{
             DamageTable, Kill, Partition, Pause, PowerLoss, PowerLossOfAll, SlowDisk, StopAtFileOperation,
@@ -477,14 +490,15 @@ impl Scenario {
         }
     }
 
-    /// Room for a hint or two, and keys that are written once and never read, which a read would repair.
+    /// Space for a hint or two, and keys that are written once and never read, since a read would
+    /// repair them.
     const fn leave_to_repair(&mut self) {
         self.hint_bytes_max = 200;
         self.cold_share = 0.3;
         self.delete_share = 0.0;
     }
 
-    /// Reads that may have to write back to several replicas, and writes that reach few of them.
+    /// Reads that may have to write back to several replicas, and writes that reach few replicas.
     fn expose_write_backs(&mut self) {
         self.fault_kinds = vec![FaultKind::Partition];
         self.nodes = 5;
@@ -500,7 +514,8 @@ impl Scenario {
         self.hint_bytes_max = 1;
     }
 
-    /// Directories that go back, and writes that all replicas must have, which one of them shows to lack.
+    /// Directories that are rolled back, and writes to all replicas, whose loss one replica can
+    /// show.
     fn expose_roll_backs(&mut self) {
         self.fault_kinds = vec![FaultKind::Kill];
         self.focus_on(FaultKind::RollBack);
@@ -509,7 +524,7 @@ impl Scenario {
         self.write_to_every_replica();
     }
 
-    /// Disks that are lost, and writes that all replicas must have, which an emptied one shows to lack.
+    /// Lost disks, and writes to all replicas, whose loss an emptied replica can show.
     fn expose_rebuilds(&mut self) {
         self.fault_kinds = vec![FaultKind::LoseDisk];
         self.faults = self.faults.max(12);
@@ -518,7 +533,8 @@ impl Scenario {
         self.write_to_every_replica();
     }
 
-    /// Writes are stored on every replica, reads ask as few as then suffice, and outages are short.
+    /// Writes go to every replica, reads ask as few replicas as then suffice, and outages are
+    /// short.
     fn write_to_every_replica(&mut self) {
         self.quorums = QuorumStyle::EveryReplicaWrites;
         self.outage_max = Duration::from_millis(500);
@@ -527,8 +543,8 @@ impl Scenario {
         self.value_bytes_max = 64;
     }
 
-    /// Keys that are written or deleted once, and compacted again and again, on nodes whose clocks step past their expiry
-    /// and the grace period.
+    /// Keys that are written or deleted once and compacted repeatedly, on nodes whose clocks step
+    /// past their expiry and the grace period.
     fn expose_wrong_clocks(&mut self) {
         self.fault_kinds = vec![FaultKind::ClockStep];
         self.focus_on(FaultKind::ClockStep);
@@ -544,8 +560,8 @@ impl Scenario {
         }
     }
 
-    /// A disk that is lost while writes are under way. There is one node more than replicas, so that
-    /// the coordinator of the writes is none of them.
+    /// A disk that is lost while writes are in flight. There is one node more than replicas, so
+    /// that the coordinator of the writes is no replica.
     fn expose_early_rebuilds(&mut self) {
         self.fixed = Some(FixedFaults::LoseDiskDuringWrites);
         self.fault_kinds = vec![FaultKind::LoseDisk];
@@ -562,9 +578,9 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
     }
 
-    /// Room for a few hints, and keys that are written once and never read, since a read would repair
-    /// them. No operator asks for a repair. The first round of anti-entropy is due only after the
-    /// time within which owed repairs must be done.
+    /// Space for a few hints, and keys that are written once and never read, since a read would
+    /// repair them. No operator requests a repair. The first round of anti-entropy is due only
+    /// after the time within which pending repairs must be done.
     fn expose_pending_repairs(&mut self) {
         self.fixed = Some(FixedFaults::StopWithPendingRepairs);
         self.fault_kinds = vec![FaultKind::Partition];
@@ -584,7 +600,8 @@ impl Scenario {
         self.grace = GRACE_WITHOUT_ROUND;
     }
 
-    /// No room for hints, so that what one node has lost another may lack, and keys that are seldom written again.
+    /// No space for hints, so that data lost by one node may be missing on another, and keys that
+    /// are seldom written again.
     const fn leave_to_damage(&mut self) {
         self.hint_bytes_max = 200;
         self.keys = 60;
@@ -592,8 +609,8 @@ impl Scenario {
         self.faults = 30;
     }
 
-    /// Keys that are written once and seldom read, with values in blocks of their own, which the comparison of replicas does
-    /// not read.
+    /// Keys that are written once and seldom read, with values in blocks of their own. The
+    /// comparison of replicas does not read these blocks.
     const fn leave_to_scrubbing(&mut self) {
         self.scrub_period = Some(SCRUB_PERIOD);
         self.value_bytes_max = 100 << 10;
@@ -603,7 +620,7 @@ impl Scenario {
         self.scans = 0;
     }
 
-    /// Long scans in which several nodes are sources, some of which die or stand still meanwhile.
+    /// Long scans with several sources, some of which are killed or paused meanwhile.
     fn expose_takeovers(&mut self) {
         self.fault_kinds = vec![FaultKind::Kill, FaultKind::Pause, FaultKind::Partition];
         self.nodes = 5;
@@ -616,7 +633,7 @@ impl Scenario {
         self.page_bytes_max = 256;
     }
 
-    /// Keys that are written once, on disks that fill again and again.
+    /// Keys that are written once, on disks that fill repeatedly.
     fn expose_full_disks(&mut self) {
         self.fault_kinds = vec![FaultKind::FullDisk];
         self.nodes = 1;
@@ -647,12 +664,12 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
     }
 
-    /// A write brings about 5 KiB to each disk: most values are small, a few are large. In half of the runs one key takes
-    /// all of it, reads too.
+    /// A write puts about 5 KiB on each disk: most values are small, a few are large. In half of
+    /// the runs one key gets all commands, reads too.
     fn flood_disks(&mut self) {
         let (nodes, disk_bytes, calm) =
             if self.seed.is_multiple_of(2) { (1, 1 << 20, 100) } else { (3, 2 << 20, 200) };
-        // Its reads would take their time of the disk.
+        // The reads of scrubbing would take disk time.
         self.scrub_period = None;
         self.flood = Some(FloodLoad { disk_bytes, calm, flood: 2_000, after: 50 });
         self.fault_kinds = Vec::new();
@@ -678,7 +695,7 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
     }
 
-    /// Whether nodes lose what they acknowledged in this run.
+    /// Whether nodes lose acknowledged data in this run.
     pub fn loses_data(&self) -> bool {
         self.fault_kinds.iter().any(|kind| kind.loses_data())
     }
@@ -688,17 +705,18 @@ impl Scenario {
         self.grace <= GRACE_SHORT
     }
 
-    /// Whether a node that was away for some seconds does not come back with its data.
+    /// Whether a node that was absent for some seconds does not return with its data.
     pub fn has_short_absences(&self) -> bool {
         self.away_max < GRACE_SHORT
     }
 
-    /// How many answers are a majority of `default_from`.
+    /// Number of answers that are a majority of `default_from`.
     pub const fn majority(&self) -> u8 {
         self.default_from / 2 + 1
     }
 
-    /// In runs in which nodes lose data: how many of the `default_from` replicas must hold what is to survive.
+    /// Number of the `default_from` replicas that must hold a write for it to survive, in runs in
+    /// which nodes lose data.
     pub fn survives_with(&self) -> Option<u8> {
         let all_are_needed = self.default_from == 3 && self.fault_kinds.contains(&FaultKind::LoseTwoDisks);
         let sets_aside = self.has_short_absences();
@@ -715,7 +733,7 @@ fn draw_fault_kinds(rng: &mut Rng, nodes: u8) -> Vec<FaultKind> {
         .collect()
 }
 
-/// Outages must be short, clocks agree and disks keep what they have.
+/// Whether the kind keeps outages short, clocks in agreement, and data on the disks.
 const fn is_fit_for_short_grace(kind: FaultKind) -> bool {
     !matches!(kind, FaultKind::ClockJump | FaultKind::ClockFreeze | FaultKind::FullDisk | FaultKind::BadReads)
         && !kind.loses_data()
@@ -735,7 +753,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_is_within_what_is_promised() {
+    fn every_scenario_is_within_the_promises() {
         for seed in 0..2_000 {
             let scenario = Scenario::draw(seed, Scale::FULL, None);
             assert!(scenario.faults >= 5 && !scenario.fault_kinds.is_empty(), "seed {seed}");

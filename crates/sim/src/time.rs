@@ -1,17 +1,17 @@
-//! The world's time: nanoseconds since the run began.
+//! Time of the world: nanoseconds since the run began.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment of the run. No clock of a host shows it; each shows something made of it.
+/// A moment of the run. The clocks of hosts show times derived from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The moment the run begins.
+    /// Beginning of the run.
     pub const ZERO: Self = Self(0);
-    /// After everything.
+    /// A moment after every event.
     pub const NEVER: Self = Self(u64::MAX);
 }
 

@@ -1,8 +1,8 @@
-//! What happened, as a hash that two runs of a seed share, and as text for whoever replays one.
+//! Trace of a run: a hash that is equal for equal runs, and lines of text for readers.
 
 use crate::Nanos;
 
-/// Folds every event of a run into one number; keeps lines only when asked to.
+/// Folds every event of a run into one number, and prints lines on request.
 #[derive(Debug, Default)]
 pub struct Trace {
     hash: u64,
@@ -11,12 +11,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace that prints its lines as they come, or none.
+    /// Creates a trace. With `prints`, prints the lines of events and notes.
     pub fn new(prints: bool) -> Self {
         Self { prints, ..Self::default() }
     }
 
-    /// Takes note of an event. `line` is made only when lines are printed.
+    /// Adds an event. `line` is called only when lines are printed.
     pub fn event(&mut self, now: Nanos, parts: &[u64], line: impl FnOnce() -> String) {
         self.fold(now.0);
         parts.iter().for_each(|part| self.fold(*part));
@@ -24,19 +24,19 @@ impl Trace {
         self.note(now, line);
     }
 
-    /// Prints a line that explains, and is no event.
+    /// Prints a line that explains, and is not an event.
     pub fn note(&self, now: Nanos, line: impl FnOnce() -> String) {
         if self.prints {
             println!("{now} {}", shortened(&line()));
         }
     }
 
-    /// Equal for equal runs, and almost surely not for others.
+    /// Hash of all events. Different runs have different hashes almost surely.
     pub const fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events there were.
+    /// Number of events.
     pub const fn events(&self) -> u64 {
         self.events
     }
@@ -46,7 +46,7 @@ impl Trace {
     }
 }
 
-/// The line with long byte strings cut short: whoever reads a trace knows values by their beginning.
+/// Shortens byte strings in a line to a prefix, which identifies a value.
 fn shortened(line: &str) -> String {
     const KEPT: usize = 36;
     let mut short = String::with_capacity(line.len());
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_in_time_order_or_content_differs_in_hash() {
+    fn traces_that_differ_in_time_order_or_content_differ_in_hash() {
         let hash = |events: &[(u64, u64)]| {
             let mut trace = Trace::default();
             events.iter().for_each(|&(at, part)| trace.event(Nanos(at), &[part], String::new));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn long_byte_strings_are_cut_short() {
+    fn long_byte_strings_are_shortened() {
         let long = format!("value: b\"{}\\\"x\", from: 3, b\"short\"", "a".repeat(50));
         assert_eq!(shortened(&long), format!("value: b\"{}\", from: 3, b\"short\"", "a".repeat(36)));
     }

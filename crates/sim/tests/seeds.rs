@@ -1,8 +1,8 @@
-//! A few seeds of the whole cluster: continuous integration sweeps hundreds.
+//! A few seeds of the whole cluster. Continuous integration sweeps hundreds.
 
 use sim::{Plant, Scale, Scenario, run};
 
-/// Seeds that failed once. 334: a scan ended because a replica was too busy for one repair.
+/// Seeds that failed once. 334: a scan ended because a replica was overloaded during one repair.
 const FAILED_ONCE: [u64; 1] = [334];
 
 fn holds(seed: u64, scale: Scale) {
@@ -14,12 +14,12 @@ fn holds(seed: u64, scale: Scale) {
 }
 
 #[test]
-fn short_runs_hold_what_is_promised() {
+fn short_runs_keep_the_promises() {
     (0..100).for_each(|seed| holds(seed, Scale::SMALL));
 }
 
 #[test]
-fn whole_runs_hold_what_is_promised() {
+fn full_runs_keep_the_promises() {
     (0..10).chain(FAILED_ONCE).for_each(|seed| holds(seed, Scale::FULL));
 }
 
@@ -40,7 +40,7 @@ fn a_flood_is_refused_early_and_over_soon() {
 }
 
 #[test]
-fn one_seed_gives_one_run() {
+fn the_same_seed_gives_the_same_run() {
     let hash = |seed| {
         let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
         (report.hash, report.events, report.operations)
@@ -52,7 +52,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn commands_succeed_although_faults_strike() {
+fn commands_succeed_during_faults() {
     let (mut succeeded, mut submitted, mut faults) = (0, 0, 0);
     for seed in 100..106 {
         let report = run(Scenario::draw(seed, Scale::SMALL, None), false);
@@ -67,7 +67,7 @@ fn commands_succeed_although_faults_strike() {
     assert!(faults >= 6 * 5, "{faults} faults in 6 runs");
 }
 
-/// Whether one of so many seeds catches the bug.
+/// Whether at least one of `seeds` seeds catches the bug.
 fn is_caught(plant: Plant, seeds: u64) -> bool {
     (0..seeds).any(|seed| run(Scenario::draw(seed, Scale::SMALL, Some(plant)), false).violation.is_some())
 }
@@ -81,7 +81,7 @@ fn planted_bugs_are_caught() {
 }
 
 #[test]
-fn what_brings_a_bug_out_holds_without_the_bug() {
+fn scenarios_of_planted_bugs_pass_without_the_bug() {
     for plant in Plant::ALL {
         for seed in 0..3 {
             let scenario = Scenario { plant: None, ..Scenario::draw(seed, Scale::SMALL, Some(plant)) };

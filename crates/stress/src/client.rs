@@ -1,4 +1,4 @@
-//! A thread that writes, reads and checks.
+//! Clients: threads that write, read and check.
 
 use crate::config::WriteOrder;
 use crate::expected::Expected;
@@ -11,30 +11,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use stdx::Rng;
 
-/// Snapshots that a client keeps at most, to walk them later.
+/// Greatest number of snapshots that a client keeps to check later.
 const SNAPSHOTS_MAX: usize = 2;
-/// Registers of a batch at most.
+/// Greatest number of registers of a batch.
 const BATCH_REGISTERS_MAX: u64 = 4;
 
-/// What the clients of a session share.
+/// State that the clients of a session share.
 pub struct Session<'a> {
-    /// The engine.
+    /// The engine under test.
     pub engine: Engine,
     /// The expected state.
     pub expected: &'a Expected,
-    /// Where the files are.
+    /// Paths of the files of the run.
     pub files: &'a RunFiles,
-    /// How writers of one register are ordered.
+    /// Order of the writes of one register.
     pub order: WriteOrder,
-    /// DelayedWrite by the writer of a register, under [`WriteOrder::Serial`].
+    /// Locks of the registers, each held by the register's writer under [`WriteOrder::Serial`].
     pub writers: Vec<Mutex<()>>,
-    /// Operations that are left of the session.
+    /// Number of operations left in the session.
     pub left: AtomicU64,
-    /// The process kills itself when the round has made this many operations.
+    /// Number of operations after which the process kills itself.
     pub die_at: Option<u64>,
 }
 
-/// One client.
+/// A client thread.
 pub struct Client<'a> {
     session: &'a Session<'a>,
     rng: Rng,
@@ -44,12 +44,12 @@ pub struct Client<'a> {
 type Outcome = Result<(), String>;
 
 impl<'a> Client<'a> {
-    /// A client that draws from `rng`.
+    /// Creates a client that draws from `rng`.
     pub fn new(session: &'a Session<'a>, rng: Rng) -> Self {
         Self { session, rng, snapshots: Vec::new() }
     }
 
-    /// Works until the session has no operations left.
+    /// Operates until the session has no operations left.
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
@@ -87,7 +87,7 @@ impl<'a> Client<'a> {
     }
 
     fn register(&mut self) -> Register {
-        // Half of the operations are for a few registers, so that versions of one register meet.
+        // Half of the operations use a few registers, so that versions of one register meet.
         let count = if self.rng.chance(0.5) { REGISTERS } else { REGISTERS / 20 };
         Register(self.rng.below(count as u64) as usize)
     }
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         let count = if self.rng.chance(0.7) { 1 } else { 1 + self.rng.below(BATCH_REGISTERS_MAX) };
         let registers: BTreeSet<Register> = (0..count).map(|_| self.register()).collect();
         let writers = &self.session.writers;
-        // In ascending order, so that two batches do not wait for each other.
+        // Lock order: ascending registers, so that two batches do not deadlock.
         let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
             WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
             WriteOrder::Concurrent => Vec::new(),
@@ -119,11 +119,11 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Writes an old version again, as repairs between replicas do. It is never seen.
+    /// Writes an old version again, as repairs between replicas do. No reader may see it.
     fn write_old_version(&mut self) -> Outcome {
         let register = self.register();
         let floor = self.session.expected.floor_of(register);
-        // A delete may be gone by now, and no longer hides older versions.
+        // A tombstone may already be dropped, and then hides no older version.
         let is_hidden = floor > 1 && register.content(floor) == Content::Value;
         if self.session.order == WriteOrder::Serial || !is_hidden {
             return Ok(());
@@ -132,7 +132,7 @@ impl<'a> Client<'a> {
         self.commit(batch_of(&[(register, version)])).map(drop)
     }
 
-    /// Commits a batch, as a thread that waits or as one that is told. Returns whether it was stored.
+    /// Commits a batch, either blocking or with a completion. Returns whether it was stored.
     fn commit(&mut self, batch: Batch) -> Result<bool, String> {
         let engine = &self.session.engine;
         let committed = if self.rng.chance(0.5) {
@@ -178,7 +178,7 @@ impl<'a> Client<'a> {
         CheckedSnapshot::take(&self.session.engine, self.session.expected).check_range(&start, count)
     }
 
-    /// Keeps a snapshot, and walks one that was kept while others wrote and tables were merged.
+    /// Keeps a snapshot, and checks the oldest one, which was kept during writes and compactions.
     fn keep_snapshot(&mut self) -> Outcome {
         self.snapshots.push(CheckedSnapshot::take(&self.session.engine, self.session.expected));
         if self.snapshots.len() <= SNAPSHOTS_MAX {
@@ -187,7 +187,7 @@ impl<'a> Client<'a> {
         self.snapshots.remove(0).check().map(drop)
     }
 
-    /// Makes a checkpoint. Some are left for the check at the beginning of the next round.
+    /// Makes a checkpoint. Some are kept for the check at the beginning of the next round.
     fn checkpoint(&mut self) -> Outcome {
         let Session { engine, expected, files, .. } = self.session;
         let number = expected.next_number();
@@ -203,9 +203,9 @@ impl<'a> Client<'a> {
             return Ok(());
         }
         check_checkpoint(&dir, &permitted)?;
-        let is_taken_back = self.rng.chance(0.5);
+        let is_reclaimed = self.rng.chance(0.5);
         files.remove_checkpoint(number, |dir| {
-            if is_taken_back {
+            if is_reclaimed {
                 engine.reclaim_checkpoint(dir);
             }
         })
@@ -222,7 +222,7 @@ fn batch_of(writes: &[(Register, u64)]) -> Batch {
     batch
 }
 
-/// Nothing, where the disk or the descriptors are short: that is no fault of the engine.
+/// Ignores errors for lack of disk space or file descriptors, which are not faults of the engine.
 fn ignore_exhaustion(error: Error) -> Result<(), Error> {
     match error {
         Error::Full { .. } | Error::Exhausted { .. } => Ok(()),

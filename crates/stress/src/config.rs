@@ -1,31 +1,32 @@
-//! The configuration of a session: drawn at random, and printed when the session fails.
+//! Configuration of a session. It is drawn at random, and printed if the session fails.
 
 use crate::model::LOCAL_KEYS_END;
 use engine::{Compression, Durability, HorizonSource, LogEnd, Options};
 use std::time::Duration;
 use stdx::Rng;
 
-/// How writers of one register are ordered.
+/// Order of the writes of one register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOrder {
-    /// The versions of a register reach the engine one after the other, each after the one before it has ended. So
-    /// tombstones need no grace period: the horizon is far in the future, and they are dropped as soon as can be.
+    /// The versions of a register reach the engine one after the other, each after the previous
+    /// write has ended. So tombstones need no grace period: the horizon is far in the future, and
+    /// they are dropped as soon as possible.
     Serial,
-    /// The versions of a register reach the engine in any order, and old ones are written again. Nothing is dropped
-    /// for its age.
+    /// The versions of a register reach the engine in any order, and old ones are written again.
+    /// Nothing is dropped for its age.
     Concurrent,
 }
 
-/// A session: from opening the engine to closing it.
+/// Configuration of a session, which lasts from the opening of the engine to its closing.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the engine is opened.
+    /// Options of the engine.
     pub options: Options,
-    /// Threads that write and read.
+    /// Number of client threads.
     pub clients: usize,
-    /// Compactions at once.
+    /// Number of compaction threads.
     pub compaction_threads: usize,
-    /// How writers of one register are ordered.
+    /// Order of the writes of one register.
     pub order: WriteOrder,
     /// Whether the log gets its closing record at the end of the session.
     pub is_closed: bool,
@@ -78,7 +79,7 @@ fn pick(rng: &mut Rng, choices: &[u64]) -> u64 {
     choices[rng.below(choices.len() as u64) as usize]
 }
 
-/// Options under which a directory is opened to be looked at: the engine does nothing by itself.
+/// Options for inspecting a directory: the engine does nothing by itself.
 pub fn inspection_options() -> Options {
     Options { memory_bytes: 16 << 20, horizon: HorizonSource::Host, ..Options::default() }
 }

@@ -1,4 +1,4 @@
-//! The driver: starts rounds, kills them, and checks what they leave.
+//! The driver: starts rounds, kills them, and checks the directory.
 
 use crate::expected::Expected;
 use crate::plant::Plant;
@@ -9,60 +9,61 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use stdx::Rng;
 
-/// How often the driver looks whether a round has ended.
+/// Interval at which the driver checks whether a round has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A round that has made no operation for so long hangs.
+/// Time without an operation after which a round counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 /// Operations of a round that is not killed.
 const OPERATIONS_MAX: u64 = 12_000;
-/// The same where the rounds are counted: such runs are short.
+/// Operations of a round in a run of a fixed number of rounds, which is short.
 const OPERATIONS_OF_SHORT: u64 = 2_000;
-/// A round is killed after so long at most.
+/// Greatest time after which a round is killed.
 const KILLED_AFTER_MAX: Duration = Duration::from_millis(2_500);
 
-/// A run.
+/// A stress run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The binary with the subcommand `round`.
+    /// Path of the binary with the subcommand `round`.
     pub binary: PathBuf,
-    /// The directory of the run.
+    /// Directory of the run.
     pub dir: PathBuf,
-    /// What is drawn from it: configurations, operations, the times of kills.
+    /// Seed of the configurations, the operations and the times of kills.
     pub seed: u64,
-    /// When to stop.
+    /// End of the run.
     pub limit: RunLimit,
-    /// A fault of the file system, to show that a run finds it.
+    /// Planted fault of the file system, which the run must find.
     pub plant: Option<Plant>,
 }
 
-/// When a run ends.
+/// Condition that ends a run.
 #[derive(Clone, Copy, Debug)]
 pub enum RunLimit {
-    /// With the first round that ends after so long.
+    /// The run ends with the first round that ends after this time.
     Time(Duration),
-    /// After so many rounds, which are killed after a number of operations and never after a time.
+    /// The run ends after this number of rounds, which are killed after a number of operations and
+    /// never after a time.
     Rounds(u64),
 }
 
-/// What a run has done.
+/// Work done by a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Processes that were started.
+    /// Number of processes started.
     pub rounds: u64,
-    /// Processes that were killed.
+    /// Number of processes killed.
     pub kills: u64,
-    /// Operations of all of them.
+    /// Number of operations of all processes.
     pub operations: u64,
 }
 
 /// How a round ends.
 #[derive(Clone, Copy, Debug)]
 enum RoundEnd {
-    /// By itself.
+    /// The round ends by itself.
     Alone,
-    /// It kills itself after so many operations.
+    /// The round kills itself after this number of operations.
     After(u64),
-    /// It is killed at this time.
+    /// The driver kills the round after this time.
     At(Duration),
 }
 
@@ -78,10 +79,12 @@ impl RoundEnd {
 }
 
 impl Run {
-    /// Runs rounds until the limit, and a check of the directory after the last one and after some others.
+    /// Runs rounds until the limit. Checks the directory after the last round and after some
+    /// others.
     ///
     /// # Errors
-    /// A sentence: the engine has broken a promise, or a process cannot be started. The directory is left as it is.
+    /// A sentence: the engine has broken a promise, or a process cannot be started. The directory
+    /// is kept.
     pub fn run(&self) -> Result<Summary, String> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| format!("cannot make {}: {error}", self.dir.display()))?;
@@ -94,7 +97,8 @@ impl Run {
                 RunLimit::Rounds(rounds) => summary.rounds >= rounds,
             };
             if is_over || rng.chance(0.2) {
-                // With a planted fault the check of the values is to find it, not the one of the log's end.
+                // A planted fault must be found by the check of the values, not by the check of the
+                // log's end.
                 let checked = check_directory(&self.dir, self.plant.is_none());
                 checked.map_err(|error| format!("after {summary:?}: {error}"))?;
             }
@@ -125,7 +129,8 @@ impl Run {
         if let Some(plant) = self.plant {
             command.args(["--plant", plant.name()]);
         }
-        // A round says little, and only at its end: it fits into the pipe.
+        // A round writes little to its error output, and only at its end, so the output fits into
+        // the pipe.
         let child = command.stderr(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start {}: {error}", self.binary.display()))?;
         let mut round = RoundProcess { child, last: 0, moved: Instant::now() };
@@ -155,24 +160,24 @@ fn open_expected(dir: &Path) -> Result<Expected, String> {
     Expected::open(&RunFiles::new(dir).expected()).map_err(|error| format!("no expected state: {error}"))
 }
 
-/// A round that runs. It is killed when this is dropped.
+/// Process of a round. It is killed when this value is dropped.
 struct RoundProcess {
     child: Child,
-    /// Operations when the driver looked last.
+    /// Number of operations at the last check.
     last: u64,
-    /// When there were more of them for the last time.
+    /// Time of the last check that found new operations.
     moved: Instant,
 }
 
 impl RoundProcess {
-    /// What a round that has ended has written to its error output.
+    /// Error output of a round that has ended.
     fn said(&mut self) -> String {
         let mut said = String::new();
         let read = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
         if matches!(read, Some(Ok(_))) { said } else { "its messages cannot be read".to_owned() }
     }
 
-    /// Fails when the round makes no progress.
+    /// Returns an error if the round makes no progress.
     fn look(&mut self, expected: &Expected) -> Result<(), String> {
         let operations = expected.operations();
         if operations != self.last {
@@ -187,7 +192,7 @@ impl RoundProcess {
 
 impl Drop for RoundProcess {
     fn drop(&mut self) {
-        // It has mostly ended already.
+        // The process has mostly ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,17 +1,19 @@
 //! The expected state: for each register, the versions that a reader may see.
 //!
-//! **Promise.** The state survives `kill -9` at any instruction. What it permits is what the engine promises, and no
-//! more.
+//! **Promise.** The state survives `kill -9` at any instruction. It permits exactly the versions
+//! that the engine promises.
 //!
-//! **Mechanism.** Four words for each register. `issued` is the greatest version that a write was begun for; it is
-//! raised *before* the write. `floor` is the greatest version that was acknowledged or read; it is raised *after*. A
-//! read that began at `floor` and ended at `issued` may return a version between the two, and nothing else.
+//! **Mechanism.** Each register has four words. `issued` is the greatest version for which a write
+//! was begun; it is raised *before* the write. `floor` is the greatest version that was
+//! acknowledged or read; it is raised *after* the operation. A read that began at `floor` and ended
+//! at `issued` may return a version between the two, and nothing else.
 //!
-//! A write that was pending when the process died is in the engine or not. The first check after the start finds out
-//! which, and *settles* it: versions above the one that was found, up to `issued`, do not exist, and none of them
-//! may be seen later. They are the *gap* of the register.
+//! A write that was pending when the process died is stored or not. The first check after the start
+//! finds out which, and *settles* it: versions above the version that was found, up to `issued`, do
+//! not exist, and must never be seen later. They are the *gap* of the register.
 //!
-//! No cell is permitted where a tombstone or an expired value between `floor` and `issued` may have been dropped.
+//! A missing cell is permitted if a tombstone or an expired value between `floor` and `issued` may
+//! have been dropped.
 
 use crate::mapped_words::MappedWords;
 use crate::model::{Content, REGISTERS, Register};
@@ -21,9 +23,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Cell;
 
-/// MappedWords before those of the registers.
+/// Number of words before those of the registers.
 const HEADER: usize = 4;
-/// MappedWords of a register.
+/// Number of words of a register.
 const WORDS: usize = 4;
 /// Bits of the length in the packed end of the log. No segment of these tests is as long as 4 GiB.
 const LEN_BITS: u32 = 32;
@@ -33,26 +35,27 @@ pub struct Expected {
     words: MappedWords,
 }
 
-/// The versions that a reader of one register may see.
+/// Versions that a reader of one register may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permitted {
-    /// Versions below this one are superseded.
+    /// Least version: earlier versions are superseded.
     pub floor: u64,
-    /// Versions above this one were not issued.
+    /// Greatest version: later versions were not issued.
     pub issued: u64,
-    /// Versions above `.0` and up to `.1` were lost with a process that died before they were acknowledged.
+    /// Versions above `.0` and up to `.1` were lost with a process that died before they were
+    /// acknowledged.
     pub gap: (u64, u64),
 }
 
-/// The floors of all registers at one moment.
+/// Floors of all registers at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Floors(pub Vec<u64>);
 
 impl Expected {
-    /// Maps the state that is kept in `path`, empty if the file is not there.
+    /// Maps the state in the file `path`, which is created empty if it does not exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { words: MappedWords::open(path, HEADER + WORDS * REGISTERS)? })
     }
@@ -69,78 +72,78 @@ impl Expected {
         &self.register(register)[1]
     }
 
-    /// Takes the next version of a register, for a write that is about to begin.
+    /// Issues the next version of a register, for a write that is about to begin.
     pub fn issue(&self, register: Register) -> u64 {
         self.issued(register).fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Takes note that a version was acknowledged or read.
+    /// Records that a version was acknowledged or read.
     pub fn raise_floor(&self, register: Register, version: u64) {
         self.floor(register).fetch_max(version, Ordering::SeqCst);
     }
 
-    /// Counts an operation that has ended. Returns how many there were before it.
+    /// Counts a finished operation. Returns the number of operations before it.
     pub fn count_operation(&self) -> u64 {
         self.words.all()[0].fetch_add(1, Ordering::SeqCst)
     }
 
-    /// How many operations have ended, in all rounds.
+    /// Number of finished operations, of all rounds.
     pub fn operations(&self) -> u64 {
         self.words.all()[0].load(Ordering::SeqCst)
     }
 
-    /// A number that no earlier caller was given.
+    /// Returns a number that no earlier call has returned.
     pub fn next_number(&self) -> u64 {
         self.words.all()[1].fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Takes note of where the durable log ends.
+    /// Records an end that the durable log has reached.
     pub fn set_log_end(&self, end: LogEnd) {
         let packed = end.segment.0 << LEN_BITS | end.len;
-        // Ends are compared as segment and length, and so are the packed ones.
+        // Packed ends have the same order as ends: by segment, then by length.
         self.words.all()[2].fetch_max(packed, Ordering::SeqCst);
     }
 
-    /// The last end of the log that was noted.
+    /// Greatest recorded end of the log.
     pub fn log_end(&self) -> Option<LogEnd> {
         let packed = self.words.all()[2].load(Ordering::SeqCst);
         let end = LogEnd { segment: SegmentId(packed >> LEN_BITS), len: packed & ((1 << LEN_BITS) - 1) };
         (packed > 0).then_some(end)
     }
 
-    /// The present floors: the beginning of what a reader that begins now may see.
+    /// Present floors, for a reader that begins now.
     pub fn floors(&self) -> Floors {
         Floors(Register::all().map(|register| self.floor(register).load(Ordering::SeqCst)).collect())
     }
 
-    /// The floor of one register.
+    /// Present floor of one register.
     pub fn floor_of(&self, register: Register) -> u64 {
         self.floor(register).load(Ordering::SeqCst)
     }
 
-    /// What a reader may have seen of a register that began at `floor` and has ended now.
+    /// Versions of a register that a reader may have seen that began at `floor` and has ended now.
     pub fn permitted(&self, register: Register, floor: u64) -> Permitted {
         let words = self.register(register);
         let word = |at: usize| words[at].load(Ordering::SeqCst);
         Permitted { floor, issued: word(0), gap: (word(2), word(3)) }
     }
 
-    /// Decides about writes that were pending when the last process died: `found` is what the first read after the
-    /// start has returned. To be called before anything is written.
+    /// Settles the writes that were pending when the last process died. `found` is the version that
+    /// the first read after the start returned. Must be called before any write.
     pub fn settle(&self, register: Register, found: Option<u64>) {
         if let Some(version) = found {
             self.raise_floor(register, version);
         }
         let words = self.register(register);
         let settled = self.floor_of(register);
-        // In this order: a process that dies between the two leaves a smaller gap.
+        // Order of the stores: a process that dies between the two leaves a smaller gap.
         words[2].store(settled, Ordering::SeqCst);
         words[3].store(self.issued(register).load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
 impl Permitted {
-    /// Checks what a reader has seen of key number `index`, and returns the version of it.
+    /// Checks the cell `seen` that a reader found at key number `index`. Returns its version.
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
@@ -155,21 +158,21 @@ impl Permitted {
             return match self.may_be_nothing(register) {
                 true => Ok(None),
                 false => Err(format!(
-                    "{register:?} key {index}: nothing is there, and version {floor} was, of {issued}"
+                    "{register:?} key {index}: the cell is missing, and version {floor} of {issued} must be there"
                 )),
             };
         };
         let version = register.version_of(index, seen)?;
-        let what = if version < floor {
-            "went back behind what was acknowledged or read"
+        let fault = if version < floor {
+            "is older than an acknowledged or read version"
         } else if version > issued {
-            "is not written yet"
+            "was never issued"
         } else if version > gap.0 && version <= gap.1 {
-            "was not there after the last start, and is now"
+            "was missing after the last start and is back"
         } else {
             return Ok(Some(version));
         };
-        Err(format!("{register:?} key {index}: version {version} {what}: {self:?}"))
+        Err(format!("{register:?} key {index}: version {version} {fault}: {self:?}"))
     }
 
     /// Whether the register may have no cell.
@@ -180,7 +183,8 @@ impl Permitted {
         floor == 0 || versions.any(|version| register.content(version) != Content::Value)
     }
 
-    /// Checks what one snapshot shows of all keys of a register.
+    /// Checks the cells that one snapshot shows of all keys of a register. Returns the register's
+    /// version.
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
@@ -190,7 +194,8 @@ impl Permitted {
             versions.push(self.check(register, index, cell.as_ref())?);
         }
         let newest = versions.iter().copied().max().flatten();
-        // A key without a cell has lost a tombstone, or an expired value, of the one version that all keys have.
+        // A key without a cell has lost the tombstone or expired value of the version that the
+        // other keys have.
         let is_whole = |version: &Option<u64>| match (*version, newest) {
             (Some(version), Some(newest)) => version == newest,
             (None, Some(newest)) => register.content(newest) != Content::Value,
@@ -199,7 +204,7 @@ impl Permitted {
         if versions.iter().all(is_whole) {
             return Ok(newest);
         }
-        Err(format!("{register:?}: a part of a batch: its keys have versions {versions:?}: {self:?}"))
+        Err(format!("{register:?}: part of a batch: its keys have the versions {versions:?}: {self:?}"))
     }
 }
 
@@ -218,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn a_version_outside_of_what_is_permitted_is_refused() {
+    fn a_version_outside_of_the_permitted_ones_is_refused() {
         let permitted = Permitted { floor: 10, issued: 14, gap: (11, 13) };
         let check = |version| permitted.check(GROUP, 0, Some(&GROUP.cell(0, version)));
         assert_eq!((check(10), check(11), check(14)), (Ok(Some(10)), Ok(Some(11)), Ok(Some(14))));
-        for (version, says) in [(9, "went back"), (12, "last start"), (13, "last start"), (15, "not written")]
+        for (version, says) in [(9, "is older"), (12, "last start"), (13, "last start"), (15, "never issued")]
         {
             assert!(check(version).is_err_and(|error| error.contains(says)), "{version}");
         }
     }
 
     #[test]
-    fn nothing_is_permitted_where_a_delete_may_have_been_dropped_only() {
+    fn a_missing_cell_is_permitted_only_if_a_delete_may_have_been_dropped() {
         let value = first(1, Content::Value);
         let permitted = Permitted { floor: value, issued: value, gap: (0, 0) };
         assert!(permitted.check(GROUP, 0, None).is_err());
@@ -237,7 +242,7 @@ mod tests {
         let permitted = Permitted { floor: delete, issued: delete, gap: (0, 0) };
         assert_eq!(permitted.check(GROUP, 0, None), Ok(None));
         let lost = Permitted { floor: value, issued: delete.max(value), gap: (value, delete.max(value)) };
-        assert!(lost.check(GROUP, 0, None).is_err(), "a delete that was lost was not dropped");
+        assert!(lost.check(GROUP, 0, None).is_err(), "a lost delete was not dropped");
     }
 
     #[test]
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_write_is_there_or_not_and_stays_so() {
+    fn a_pending_write_is_stored_or_not_and_stays_so() {
         let dir = tempfile::tempdir().expect("a directory");
         let expected = Expected::open(&dir.path().join("expected")).expect("open");
         let acknowledged = expected.issue(GROUP);

@@ -1,5 +1,5 @@
-//! `stress run --seconds N --seed S [--dir DIR]`: a run. The other subcommands are the parts of one:
-//! `stress round` is a process of a run, `stress verify` checks the directory of one.
+//! `stress run --seconds N --seed S [--dir DIR]` executes a run. `stress round` is one process of a
+//! run, and `stress verify` checks the directory of a run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,7 +83,7 @@ impl Arguments {
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
         });
         let seconds = self.seconds.unwrap_or(SECONDS);
-        // Kept on a failure: it is the evidence.
+        // The directory of a failed run is kept as evidence.
         let dir = match self.dir {
             Some(dir) => dir,
             None => tempfile::Builder::new()

@@ -1,7 +1,7 @@
-//! A file of 64-bit words that processes share through their memory.
+//! A file of 64-bit words that processes share through a memory mapping.
 //!
-//! **Promise.** A store to a word is in the file when the instruction has retired: it survives `kill -9`, and not the
-//! loss of power. Each word is stored whole.
+//! **Promise.** A store to a word is in the file when the instruction has retired. It survives
+//! `kill -9`, and not the loss of power. Each word is stored as a whole.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::OpenOptions;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
-/// The words of a file, mapped.
+/// The words of a mapped file.
 pub(crate) struct MappedWords {
     first: NonNull<AtomicU64>,
     count: usize,
@@ -22,7 +22,7 @@ unsafe impl Send for MappedWords {}
 unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
-    /// Maps `count` words of the file at `path`, which is made, full of zeros, if it is not there.
+    /// Maps `count` words of the file at `path`, which is created with zeros if it does not exist.
     pub(crate) fn open(path: &Path, count: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let bytes = count * size_of::<AtomicU64>();
@@ -46,6 +46,6 @@ impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this length, and no borrow of it is left.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.count * size_of::<AtomicU64>()) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
+        debug_assert!(unmapped.is_ok(), "the mapping can be unmapped");
     }
 }

@@ -3,25 +3,25 @@
 use bytes::Bytes;
 use stdx::{Cell, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
 
-/// Registers of a run.
+/// Number of registers of a run.
 pub const REGISTERS: usize = 300;
-/// Registers below this number have [`GROUP_KEYS`] keys, the others one.
+/// Number of registers with [`GROUP_KEYS`] keys, which come first. The others have one key.
 const GROUPS: usize = 60;
-/// Keys of a register that is a group.
+/// Number of keys of a group register.
 pub const GROUP_KEYS: usize = 6;
-/// Keys that begin with a smaller byte are local to the engine where the configuration has local keys.
+/// First byte from which keys are not local, if the configuration has local keys.
 pub const LOCAL_KEYS_END: u8 = b'c';
 
-/// One or several keys that are written together.
+/// One or several keys that are written together, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Register(pub usize);
 
-/// What a version of a register is. All keys of a register have the same.
+/// Content of a version of a register. All keys of a register have the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A value that never expires.
     Value,
-    /// A value whose expiry is in the past from the beginning.
+    /// A value whose expiry is in the past when it is written.
     Expired,
     /// A delete.
     Tombstone,
@@ -33,21 +33,23 @@ impl Register {
         (0..REGISTERS).map(Self)
     }
 
-    /// How many keys it has.
+    /// Number of keys of the register.
     pub fn keys(self) -> usize {
         if self.0 < GROUPS { GROUP_KEYS } else { 1 }
     }
 
-    /// Its key number `index`. The keys of a group lie far apart, so that they are in different tables.
+    /// Key number `index` of the register. The keys of a group lie far apart, so that they are in
+    /// different tables.
     pub fn key(self, index: usize) -> Vec<u8> {
         let spread = (index * 26 / GROUP_KEYS + self.0) % 26;
         let first = b'a' + spread as u8;
-        // Some keys are longer than the prefix that the memtable compares at once, and share it.
+        // Some keys share a prefix that is longer than the prefix that the memtable compares at
+        // once.
         let filler = if self.0.is_multiple_of(3) { "/with/a/long/common/prefix" } else { "" };
         format!("{}{filler}/{:05}/{index}", first as char, self.0).into_bytes()
     }
 
-    /// The register and index of a key; `None` for a key of no register.
+    /// Register and index of a key; `None` for a key of no register.
     pub fn of_key(key: &[u8]) -> Option<(Self, usize)> {
         let text = std::str::from_utf8(key).ok()?;
         let mut parts = text.rsplit('/');
@@ -57,7 +59,7 @@ impl Register {
         is_one.then_some((register, index))
     }
 
-    /// What version `version` of it is.
+    /// Content of this version of the register.
     pub fn content(self, version: u64) -> Content {
         match Self::dice(self.0 as u64, version, u64::MAX).below(100) {
             0..18 => Content::Tombstone,
@@ -66,7 +68,7 @@ impl Register {
         }
     }
 
-    /// The cell of key number `index` in version `version`.
+    /// Cell of key number `index` in this version.
     pub fn cell(self, index: usize, version: u64) -> Cell {
         let stamp = Version::new(Hlc::from_bits(version), NodeTag(1));
         let meta = match self.content(version) {
@@ -89,14 +91,14 @@ impl Register {
         Cell { meta, value: Bytes::from(value) }
     }
 
-    /// The version of a cell that was read of key number `index`.
+    /// Version of a cell that was read from key number `index`.
     ///
     /// # Errors
-    /// A sentence when no version of this register has this cell.
+    /// A sentence, if no version of this register has this cell.
     pub fn version_of(self, index: usize, seen: &Cell) -> Result<u64, String> {
         let version = seen.meta.version.hlc.to_bits();
         let written = self.cell(index, version);
-        // Compaction replaces an expired value by a tombstone of its version and expiry.
+        // Compaction replaces an expired value by a tombstone with the same version and expiry.
         let is_buried = self.content(version) == Content::Expired
             && seen.value.is_empty()
             && seen.meta == written.meta.buried();
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_tells_its_version_and_a_changed_one_is_refused() {
+    fn a_cell_identifies_its_version_and_a_changed_cell_is_refused() {
         let register = Register(3);
         for version in 1..200 {
             let cell = register.cell(2, version);

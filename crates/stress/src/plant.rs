@@ -1,4 +1,5 @@
-//! Planted faults: a file system that lies. Tests show with them that a run finds what it is for.
+//! Planted faults: file systems that lose writes. Tests use them to show that a run finds such
+//! faults.
 
 use env::{DirLock, File, Fs, IoCounters, OpenMode, OsFs};
 use parking_lot::Mutex;
@@ -7,21 +8,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A fault.
+/// A planted fault of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// A write to the log reaches the kernel with the next one only. So a process that is killed loses the last record
-    /// that it has acknowledged, and leaves a log without any damage.
+    /// A write to the log reaches the kernel only together with the next one. So a killed process
+    /// loses the last record that it acknowledged, and leaves a log without damage.
     LaggingLog,
     /// Edits of the manifest are dropped, from the fourth write of a process on.
     ForgottenEdits,
 }
 
 impl Plant {
-    /// All plants.
+    /// All planted faults.
     pub const ALL: [Self; 2] = [Self::LaggingLog, Self::ForgottenEdits];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::LaggingLog => "lagging-log",
@@ -29,17 +30,18 @@ impl Plant {
         }
     }
 
-    /// The plant of this name.
+    /// Planted fault of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|plant| plant.name() == name)
     }
 
-    /// Whether it drops writes to this file.
+    /// Whether the fault affects writes to this file.
     fn is_for(self, path: &Path) -> bool {
         let is_below = |name: &str| path.components().any(|part| part.as_os_str() == name);
         let is_of_engine = !is_below("checkpoints");
         match self {
-            // Segments are made under other names, and renamed.
+            // Segments are created under other names and renamed, so all files of the directory
+            // count.
             Self::LaggingLog => is_of_engine && is_below("wal"),
             Self::ForgottenEdits => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -49,25 +51,25 @@ impl Plant {
     }
 }
 
-/// The file system of this machine with a fault.
+/// The file system of the host, with a planted fault.
 pub struct PlantFs {
     inner: OsFs,
     plant: Plant,
     fault: Arc<Fault>,
 }
 
-/// Writes to the manifest that are not dropped.
+/// Number of writes to the manifest that are not dropped.
 const EDITS_KEPT: u64 = 3;
 
-/// What the files with a fault share.
+/// State that the affected files share.
 enum Fault {
     /// The write that the kernel does not have yet.
     Lagging(Mutex<Option<DelayedWrite>>),
-    /// How many writes there were.
+    /// Number of writes.
     Forgetful(AtomicU64),
 }
 
-/// A write that was acknowledged.
+/// An acknowledged write that the kernel does not have yet.
 struct DelayedWrite {
     file: Arc<dyn File>,
     bytes: Vec<u8>,
@@ -89,7 +91,7 @@ impl Fault {
 }
 
 impl PlantFs {
-    /// The file system with `plant`.
+    /// Creates the file system with `plant`.
     pub fn new(plant: Plant) -> Self {
         let fault = match plant {
             Plant::LaggingLog => Fault::Lagging(Mutex::default()),
@@ -165,7 +167,7 @@ impl Fs for PlantFs {
     }
 }
 
-/// A file with a fault.
+/// A file with a planted fault.
 struct PlantFile {
     inner: Arc<dyn File>,
     fault: Arc<Fault>,

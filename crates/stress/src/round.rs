@@ -1,4 +1,4 @@
-//! A round: one process, from its start to its end or death.
+//! A round: one process, from its start to its end or kill.
 
 use crate::client::{Client, Session};
 use crate::config::{Config, WriteOrder};
@@ -14,31 +14,31 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use stdx::{Rng, WallTime};
 
-/// Operations of a session: at least so many, ...
+/// Least number of operations of a session.
 const SESSION_OPERATIONS_MIN: u64 = 200;
-/// ... and up to so many more.
+/// Greatest number of operations of a session beyond [`SESSION_OPERATIONS_MIN`].
 const SESSION_OPERATIONS_SPREAD: u64 = 4_000;
 
-/// What a round is asked to do.
+/// Parameters of a round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// The directory of the run.
+    /// Directory of the run.
     pub dir: PathBuf,
-    /// What the configurations and the operations are drawn from.
+    /// Seed of the configurations and the operations.
     pub seed: u64,
-    /// Operations after which the process ends by itself.
+    /// Number of operations after which the process ends by itself.
     pub operations: u64,
-    /// The process kills itself after this many operations.
+    /// Number of operations after which the process kills itself.
     pub die_after: Option<u64>,
-    /// A fault of the file system.
+    /// Planted fault of the file system.
     pub plant: Option<Plant>,
 }
 
 impl Round {
-    /// Runs sessions until all operations are made.
+    /// Runs sessions until all operations are done.
     ///
     /// # Errors
-    /// A sentence: the engine has broken a promise. It begins with the configuration of the session.
+    /// A sentence: the engine has broken a promise. The configuration of the session follows it.
     pub fn run(&self) -> Result<(), String> {
         let files = RunFiles::new(&self.dir);
         let expected =
@@ -49,7 +49,8 @@ impl Round {
         let mut is_first = true;
         while left > 0 {
             let operations = (SESSION_OPERATIONS_MIN + rng.below(SESSION_OPERATIONS_SPREAD)).min(left);
-            // With a planted fault the check of the values is to find it, not the one of the log's end.
+            // A planted fault must be found by the check of the values, not by the check of the
+            // log's end.
             let log_end = expected.log_end().filter(|_| self.plant.is_none());
             let config = Config::draw(&mut rng, log_end);
             let session = SessionPlan {
@@ -68,7 +69,7 @@ impl Round {
     }
 }
 
-/// What a session is made of.
+/// Parameters of a session.
 struct SessionPlan<'a> {
     operations: u64,
     die_at: Option<u64>,
@@ -128,7 +129,7 @@ impl SessionPlan<'_> {
     }
 }
 
-/// Ends the process with a message.
+/// Prints a message and ends the process with status 1.
 pub fn fail(message: &str) -> ! {
     eprintln!("stress: {message}");
     std::process::exit(1)

@@ -10,35 +10,36 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stdx::Cell;
 
-/// A snapshot, and what it may show.
+/// A snapshot, and the versions that it may show.
 pub struct CheckedSnapshot {
     snapshot: Snapshot,
     permitted: Vec<Permitted>,
 }
 
 impl CheckedSnapshot {
-    /// Takes a snapshot of an engine that is written to meanwhile.
+    /// Takes a snapshot of an engine during concurrent writes.
     pub fn take(engine: &Engine, expected: &Expected) -> Self {
         let floors = expected.floors();
         let snapshot = engine.snapshot();
         Self { snapshot, permitted: permitted_since(expected, &floors) }
     }
 
-    /// Walks all keys, and checks that each register is as it was at the moment of the snapshot. Returns the versions.
+    /// Scans all keys, and checks that each register is as it was at the moment of the snapshot.
+    /// Returns the version of each register.
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
     pub fn check(&self) -> Result<Vec<Option<u64>>, String> {
-        let cells = walk(&self.snapshot, &[], usize::MAX)?;
+        let cells = scan(&self.snapshot, &[], usize::MAX)?;
         check_registers(&cells, &self.permitted)
     }
 
-    /// Walks up to `count` keys from the first that is not below `start`, and checks each by itself.
+    /// Scans up to `count` keys from `start` on, and checks each by itself.
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
     pub fn check_range(&self, start: &[u8], count: usize) -> Result<(), String> {
-        let cells = walk(&self.snapshot, start, count)?;
+        let cells = scan(&self.snapshot, start, count)?;
         let end = if cells.len() < count { None } else { cells.last_key_value().map(|(key, _)| key.clone()) };
         for (key, (register, index)) in all_keys() {
             if key.as_slice() >= start && end.as_ref().is_none_or(|end| key <= *end) {
@@ -49,7 +50,7 @@ impl CheckedSnapshot {
     }
 }
 
-/// What may be seen by a reader that began with these floors and ends now.
+/// Versions that a reader may see that began with these floors and ends now.
 pub fn permitted_since(expected: &Expected, floors: &Floors) -> Vec<Permitted> {
     Register::all().zip(&floors.0).map(|(register, floor)| expected.permitted(register, *floor)).collect()
 }
@@ -60,7 +61,7 @@ fn all_keys() -> impl Iterator<Item = (Vec<u8>, (Register, usize))> {
     Register::all().flat_map(keys)
 }
 
-fn walk(snapshot: &Snapshot, start: &[u8], count: usize) -> Result<BTreeMap<Vec<u8>, Cell>, String> {
+fn scan(snapshot: &Snapshot, start: &[u8], count: usize) -> Result<BTreeMap<Vec<u8>, Cell>, String> {
     let failed = |error| format!("a scan failed: {error}");
     let mut cells = BTreeMap::new();
     let mut last: Option<Vec<u8>> = None;
@@ -93,69 +94,71 @@ fn check_registers(
     versions.collect()
 }
 
-/// Checks all that an engine holds that was just opened, by point reads and by a walk, and decides about the writes that
-/// were pending.
+/// Checks all keys of an engine that was just opened, by point reads and by a scan, and settles the
+/// pending writes.
 ///
 /// # Errors
 /// A sentence: the engine has broken a promise.
 pub fn check_and_settle(engine: &Engine, expected: &Expected) -> Result<(), String> {
     let versions = CheckedSnapshot::take(engine, expected).check()?;
-    for (register, walked) in Register::all().zip(&versions) {
+    for (register, scanned) in Register::all().zip(&versions) {
         for index in 0..register.keys() {
             let seen = engine.get(&register.key(index)).map_err(|error| format!("a read failed: {error}"))?;
             let permitted = expected.permitted(register, expected.floor_of(register));
             let read = permitted.check(register, index, seen.as_ref())?;
-            if read.is_some() && read != *walked {
-                return Err(format!("{register:?} key {index}: a read shows {read:?}, a walk {walked:?}"));
+            if read.is_some() && read != *scanned {
+                return Err(format!("{register:?} key {index}: a read shows {read:?}, a scan {scanned:?}"));
             }
         }
-        expected.settle(register, *walked);
+        expected.settle(register, *scanned);
     }
     Ok(())
 }
 
-/// Where the files of a run are.
+/// Paths of the files of a run.
 #[derive(Clone, Debug)]
 pub struct RunFiles {
     root: PathBuf,
 }
 
 impl RunFiles {
-    /// The files below `root`.
+    /// Paths below `root`.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The file of the expected state.
+    /// File of the expected state.
     pub fn expected(&self) -> PathBuf {
         self.root.join("expected")
     }
 
-    /// The directory of the engine.
+    /// Directory of the engine.
     pub fn engine(&self) -> PathBuf {
         self.root.join("engine")
     }
 
-    /// The directory of checkpoint `number`.
+    /// Directory of checkpoint `number`.
     pub fn checkpoint(&self, number: u64) -> PathBuf {
         self.root.join("checkpoints").join(number.to_string())
     }
 
-    /// The file with the floors of all registers before checkpoint `number` was begun.
+    /// File with the floors of all registers before checkpoint `number` was begun.
     pub fn floors_of(&self, number: u64) -> PathBuf {
         self.root.join(format!("floors-{number}"))
     }
 
-    /// The directory of all checkpoints.
+    /// Directory of all checkpoints.
     fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
     }
 
-    /// Removes checkpoint `number`. It loses its name first: a process that is killed in between leaves no part of a
-    /// checkpoint under the name of one. `before` is called with the new name.
+    /// Removes checkpoint `number`. `before` is called with its new name.
+    ///
+    /// The checkpoint is renamed first: a process killed in between leaves no incomplete checkpoint
+    /// under a valid name.
     ///
     /// # Errors
-    /// A sentence: what the system says.
+    /// A sentence: the error of the system.
     pub fn remove_checkpoint(&self, number: u64, before: impl FnOnce(&Path)) -> Result<(), String> {
         let removed = self.checkpoint(number).with_added_extension("removed");
         let failed = |error| format!("cannot remove {}: {error}", removed.display());
@@ -169,7 +172,7 @@ impl RunFiles {
 /// Writes floors to a file, for a check after this process has ended.
 ///
 /// # Errors
-/// A sentence: what the system says.
+/// A sentence: the error of the system.
 pub fn write_floors(floors: &Floors, path: &Path) -> Result<(), String> {
     let bytes: Vec<u8> = floors.0.iter().flat_map(|floor| floor.to_le_bytes()).collect();
     std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display()))
@@ -181,20 +184,20 @@ fn read_floors(path: &Path) -> Result<Floors, String> {
     Ok(Floors(words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
 }
 
-/// Opens a checkpoint as an engine and checks that it is of one moment that `permitted` names.
+/// Opens a checkpoint as an engine, and checks that it shows one moment within `permitted`.
 ///
 /// # Errors
 /// A sentence: the engine has broken a promise.
 pub fn check_checkpoint(dir: &Path, permitted: &[Permitted]) -> Result<(), String> {
     let opened = Engine::open(Env::os(), dir, inspection_options());
     let (engine, _) = opened.map_err(|error| format!("the checkpoint does not open: {error}"))?;
-    let cells = walk(&engine.snapshot(), &[], usize::MAX)?;
+    let cells = scan(&engine.snapshot(), &[], usize::MAX)?;
     let checked = check_registers(&cells, permitted);
     checked.map(drop).map_err(|error| format!("in the checkpoint {}: {error}", dir.display()))
 }
 
-/// Checks the checkpoints that earlier rounds have left, and removes them. To be called after [`check_and_settle`] and
-/// before anything is written.
+/// Checks and removes the checkpoints of earlier rounds. Must be called after [`check_and_settle`]
+/// and before any write.
 ///
 /// # Errors
 /// A sentence: the engine has broken a promise.
@@ -212,7 +215,7 @@ pub fn check_and_remove_checkpoints(files: &RunFiles, expected: &Expected) -> Re
                 check_checkpoint(&entry.path(), &permitted_since(expected, &floors))?;
                 files.remove_checkpoint(number, |_| ())?;
             }
-            // It was being made or removed when the process died.
+            // The checkpoint was being made or removed when the process died.
             None => std::fs::remove_dir_all(entry.path())
                 .map_err(|error| format!("cannot remove {}: {error}", entry.path().display()))?,
         }
@@ -220,8 +223,9 @@ pub fn check_and_remove_checkpoints(files: &RunFiles, expected: &Expected) -> Re
     Ok(())
 }
 
-/// Checks the directory that no process has open: each block, and then what an engine shows that opens it. With
-/// `with_log_end` the log is not shorter than it is known to have been.
+/// Checks a directory that no process has open: each block, and then the keys of an engine that
+/// opens it. With `with_log_end`, also checks that the log is not shorter than it is known to have
+/// been.
 ///
 /// # Errors
 /// A sentence: the engine has broken a promise.
@@ -229,7 +233,7 @@ pub fn check_directory(root: &Path, with_log_end: bool) -> Result<(), String> {
     let files = RunFiles::new(root);
     let expected =
         Expected::open(&files.expected()).map_err(|error| format!("no expected state: {error}"))?;
-    // A process may have died before it had made all files of the directory.
+    // A process may have died before it had created all files of the directory.
     let is_begun = expected.floors().0.iter().any(|floor| *floor > 0);
     if is_begun {
         let log_end = expected.log_end().filter(|_| with_log_end);

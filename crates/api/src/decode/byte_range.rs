@@ -1,9 +1,11 @@
 //! `Range` and `If-Range` on a read of a value (RFC 9110, sections 13.1.5 and 14.2).
 //!
-//! **Promise.** One range of bytes is answered with exactly these bytes, and only of the version that `If-Range`
-//! names. Every header that this module cannot honour leads to the whole value, as the RFC allows.
+//! **Promise.** A request for one byte range is answered with exactly these bytes, and only from
+//! the version that `If-Range` names. If this module cannot honour a header, the whole value is
+//! sent, as the RFC allows.
 //!
-//! **Caveats.** Several ranges in one header, other units than `bytes`, and malformed ranges are ignored.
+//! **Caveats.** Several ranges in one header, units other than `bytes`, and malformed ranges are
+//! ignored.
 
 use http::header::{IF_RANGE, RANGE};
 use http::request::Parts;
@@ -11,46 +13,46 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::ops::Range;
 use stdx::Version;
 
-/// The part of a value that a reader asks for.
+/// The requested part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     bounds: Bounds,
     validator: Validator,
 }
 
-/// Positions of bytes, as the header gives them.
+/// Byte positions in the form of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bounds {
-    /// `first-last`, both included, or `first-`.
+    /// `first-last`, both inclusive, or `first-`.
     Positions { first: u64, last: u64 },
     /// `-len`: the last bytes of the value.
     Suffix { len: u64 },
 }
 
-/// The content of `If-Range`.
+/// Content of `If-Range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Validator {
-    /// There is no such header: the range holds for every version.
+    /// No such header: the range applies to every version.
     Absent,
     /// A strong entity tag that is a version.
     Version(Version),
-    /// A date, a weak tag, or a tag of something else. It equals no version.
+    /// A date, a weak tag, or a tag that is not a version. It matches no version.
     NoVersion,
 }
 
-/// The bytes to send for a [`ByteRange`].
+/// Bytes to send for a [`ByteRange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// The whole value: the reader's copy is of another version.
+    /// The whole value: the client's copy is of another version.
     Whole,
-    /// These bytes of it.
+    /// A part of the value.
     Bytes(Range<usize>),
-    /// The value has none of the bytes asked for.
+    /// The value has none of the requested bytes.
     Unsatisfiable,
 }
 
 impl ByteRange {
-    /// Reads the range that a request asks for. `None`: there is none, or it is ignored.
+    /// Reads the range of a request. Returns `None` if there is no range, or if it is ignored.
     pub(super) fn of(parts: &Parts) -> Option<Self> {
         let bounds = Bounds::parse(only_line(&parts.headers, &RANGE)?.to_str().ok()?)?;
         let validator = match parts.headers.contains_key(IF_RANGE) {
@@ -62,7 +64,7 @@ impl ByteRange {
         Some(Self { bounds, validator })
     }
 
-    /// The bytes to send of a value of this version and length.
+    /// Selects the bytes to send of a value of this version and length.
     pub(crate) fn select(&self, version: Version, value_len: usize) -> Selection {
         match self.validator {
             Validator::Version(expected) if expected != version => return Selection::Whole,
@@ -72,7 +74,7 @@ impl ByteRange {
         let len = value_len as u64;
         let (first, end) = match self.bounds {
             Bounds::Positions { first, last } => (first, last.saturating_add(1).min(len)),
-            // An empty value has no part; a reader of its last bytes gets all of it.
+            // An empty value has no part, so a request for its last bytes gets the whole value.
             Bounds::Suffix { len: 1.. } if len == 0 => return Selection::Whole,
             Bounds::Suffix { len: suffix } => (len - suffix.min(len), len),
         };
@@ -101,7 +103,8 @@ impl Bounds {
     }
 }
 
-/// A position. One that is past all values is as good as the greatest number.
+/// Parses a position. Positions that do not fit into 64 bits become `u64::MAX`, which is past the
+/// end of every value.
 fn position(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
@@ -113,7 +116,7 @@ fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a Header
     lines.next().is_none().then_some(first)
 }
 
-/// The version of a strong entity tag.
+/// Version of a strong entity tag.
 fn strong_version(line: &HeaderValue) -> Option<Version> {
     let tag = line.as_bytes().trim_ascii().strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     super::if_none_match::version_of(tag)

@@ -9,30 +9,31 @@ use http::request::Parts;
 pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 const PARAMETERS: &[&str] = &["name"];
 
-/// The longest name of a checkpoint, in bytes.
+/// Greatest length of the name of a checkpoint, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What is to be done with checkpoints.
+/// A request about checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointRequest {
-    /// List those that are kept.
+    /// Lists the checkpoints.
     List {
-        /// The headers alone.
+        /// Whether only the headers are requested.
         is_head: bool,
     },
-    /// Make one.
+    /// Makes a checkpoint.
     Make {
-        /// Its name: letters, digits, `-`, `_` and `.`, which is not the first; `None`: the node draws one.
+        /// Name of letters, digits, `-`, `_` and `.`, not beginning with `.`. With `None` the node
+        /// draws a name.
         name: Option<String>,
     },
-    /// Keep this one for longer.
+    /// Extends the lifetime of a checkpoint.
     Renew {
-        /// Its name.
+        /// Name of the checkpoint.
         name: String,
     },
-    /// Remove this one.
+    /// Removes a checkpoint.
     Remove {
-        /// Its name.
+        /// Name of the checkpoint.
         name: String,
     },
 }
@@ -51,13 +52,13 @@ pub(super) fn decode(parts: &Parts) -> Result<CheckpointRequest, Problem> {
     }
 }
 
-/// The name that a request has to give.
+/// Name in the query, which the request must have.
 fn required_name(parts: &Parts) -> Result<String, Problem> {
     given_name(parts)?
         .ok_or_else(|| Problem::bad_request("The parameter name is missing. Say which one: ?name=<name>."))
 }
 
-/// The name that a request gives.
+/// Name in the query, if there is one.
 fn given_name(parts: &Parts) -> Result<Option<String>, Problem> {
     check_headers(parts, false)?;
     let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), PARAMETERS)?;
@@ -70,7 +71,7 @@ fn given_name(parts: &Parts) -> Result<Option<String>, Problem> {
     })
 }
 
-/// A name that is one file's, in whatever directory it is looked for.
+/// Checks that a name is one file name, and not a path.
 fn name_of(name: &[u8]) -> Option<String> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name[0] != b'.' && name.iter().all(is_part);

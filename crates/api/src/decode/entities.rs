@@ -17,37 +17,37 @@ const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas", "results"];
 /// A request for a range of entities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// Which of them.
+    /// Range, limit and scope.
     pub scan: Scan,
-    /// What is wanted of them.
+    /// Requested content of the entries.
     pub content: RangeContent,
-    /// How they are to be written. A count has no format.
+    /// Format of the body. Irrelevant for a count.
     pub format: Format,
-    /// How that is to be compressed; the default format and counts never are.
+    /// Compression of the body. The default format and counts are never compressed.
     pub coding: Coding,
 }
 
-/// What is wanted of the entries of a range.
+/// Requested content of the entries of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeContent {
-    /// The entries.
+    /// Keys and values.
     Entries,
-    /// Their keys alone. Never as [`Format::Binary`].
+    /// Keys only. Never as [`Format::Binary`].
     Keys,
-    /// Their number.
+    /// Number of entries.
     Count,
 }
 
 /// A request to write many entities, without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRequest {
-    /// On how many replicas each.
+    /// Quorum of each write.
     pub quorum: Quorum,
-    /// How the entries are written. Never [`Format::Lines`].
+    /// Format of the entries. Never [`Format::Lines`].
     pub entries: Format,
-    /// How the results are to be written. Never [`Format::Lines`].
+    /// Format of the results. Never [`Format::Lines`].
     pub results: Format,
-    /// Which results are wanted.
+    /// Requested results.
     pub scope: ResultScope,
 }
 
@@ -107,7 +107,7 @@ fn key_range(parameters: &Parameters<'_>) -> Result<KeyRange, Problem> {
     let from = start.max(prefix_start).ok_or_else(|| no_start("The range has no start."))?;
     let end = match parameters.optional_key("end")? {
         OptionalKey::Absent => None,
-        // Nothing is before it.
+        // No key is less than the empty key, so the range is empty.
         OptionalKey::Empty => Some(from.clone()),
         OptionalKey::Key(key) => Some(Cut::Before(key)),
     };
@@ -122,7 +122,7 @@ fn no_start(fault: &str) -> Problem {
     ))
 }
 
-/// The first key behind all keys that begin with `prefix`. `None`: all later keys do.
+/// First key behind all keys that begin with `prefix`. `None` if all later keys begin with it.
 fn end_of_prefix(prefix: &Key) -> Option<Cut> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -210,7 +210,7 @@ fn result_scope(parameters: &Parameters<'_>) -> Result<ResultScope, Problem> {
     }
 }
 
-/// The format of a batch's body.
+/// Format of a batch's body.
 fn entries_format(parts: &Parts) -> Result<Format, Problem> {
     let unsupported = |detail: &'static str| Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
     let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();

@@ -1,10 +1,10 @@
-//! Plain requests to entities, by what their method and query say.
+//! Decoding of fast-path requests for entities, from method and query alone.
 
 use super::{ENTITY_PATH, EntityMethod, EntityRequest, RequestRules, entity_of};
 use crate::FastPathRequest;
 
-/// Understands a plain request. `None`: it is not for an entity, or not good; [`decode_head`](super::decode_head) says
-/// what it is.
+/// Decodes a fast-path request. Returns `None` if it is not a valid request for an entity.
+/// [`decode_head`](super::decode_head) decodes or refuses it then.
 pub fn decode_fast_path(request: &FastPathRequest<'_>, rules: &RequestRules) -> Option<EntityRequest> {
     let method = match request.method {
         "GET" => EntityMethod::Get,
@@ -13,7 +13,8 @@ pub fn decode_fast_path(request: &FastPathRequest<'_>, rules: &RequestRules) -> 
         "DELETE" => EntityMethod::Delete,
         _ => return None,
     };
-    // Only the body of a PUT has a meaning, and who sends another is told by whoever looks closer.
+    // Only the body of a `PUT` has a meaning. A client that sends another body gets its answer from
+    // the slow path.
     let body_max = if method == EntityMethod::Put { rules.value_bytes_max } else { 0 };
     let query = request.target.strip_prefix(ENTITY_PATH)?.strip_prefix('?')?;
     if request.body.len() > body_max { None } else { entity_of(method, query, rules).ok() }

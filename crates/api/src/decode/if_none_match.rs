@@ -1,23 +1,24 @@
-//! `If-None-Match` (RFC 9110, section 13.1.2): a reader names the versions that it has.
+//! `If-None-Match` (RFC 9110, section 13.1.2): the versions that a client has already.
 
 use crate::Problem;
 use http::HeaderValue;
 use stdx::Version;
 
-/// The versions that a reader has already.
+/// Versions that a client has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IfNoneMatch {
-    /// `*`: whichever it is.
+    /// `*`: any version.
     Any,
-    /// One of these. EntityRequest tags that are not versions are left out, as they match nothing.
+    /// A list of versions. Entity tags that are not versions are left out, since they match
+    /// nothing.
     Versions(Vec<Version>),
 }
 
 impl IfNoneMatch {
-    /// Reads the lines of the header. Weak tags are compared as strong ones.
+    /// Parses the lines of the header. Weak tags are compared as strong ones.
     ///
     /// # Errors
-    /// `400` for what is neither `*` nor a list of entity tags.
+    /// `400` unless the header is `*` or a list of entity tags.
     pub fn parse<'a>(lines: impl IntoIterator<Item = &'a HeaderValue>) -> Result<Self, Problem> {
         let mut versions = Vec::new();
         let mut is_any = false;
@@ -31,7 +32,7 @@ impl IfNoneMatch {
         Ok(if is_any { Self::Any } else { Self::Versions(versions) })
     }
 
-    /// Whether the reader has this version.
+    /// Whether the client has this version.
     pub fn matches(&self, version: Version) -> bool {
         match self {
             Self::Any => true,
@@ -46,7 +47,7 @@ fn malformed() -> Problem {
     )
 }
 
-/// Adds the versions of a comma-separated list; `None` when it is malformed.
+/// Adds the versions of a comma-separated list. Returns `None` if the list is malformed.
 fn parse_list(mut rest: &[u8], versions: &mut Vec<Version>) -> Option<()> {
     loop {
         rest = rest.trim_ascii_start();
@@ -68,7 +69,7 @@ fn parse_list(mut rest: &[u8], versions: &mut Vec<Version>) -> Option<()> {
     }
 }
 
-/// The version that is printed as this tag.
+/// Version whose entity tag has this text.
 pub(super) fn version_of(tag: &[u8]) -> Option<Version> {
     let text = std::str::from_utf8(tag).ok()?;
     let has_upper_case = text.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_refused() {
         for line in ["a", "\"a", "\"a\" \"b\"", "w/\"a\"", "*, \"a\"", "\"a b\"", "\"a\"b"] {
             assert_eq!(matches(&[line]), None, "{line}");
         }

@@ -1,4 +1,4 @@
-//! What requests are counted as.
+//! Kinds of requests, by which metrics count them.
 
 use super::{
     Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, READY_PATH, REPAIR_PATH,
@@ -7,47 +7,47 @@ use super::{
 use http::Method;
 use http::request::Parts;
 
-/// What a request is counted as, whether it goes well or not.
+/// Kind of a request, independent of its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestKind {
-    /// A read of one entity.
+    /// Read of one entity.
     Get,
-    /// The same, of its headers alone.
+    /// Read of the headers of one entity.
     Head,
-    /// A write of one entity.
+    /// Write of one entity.
     Put,
-    /// A delete of one entity.
+    /// Delete of one entity.
     Delete,
-    /// A range, up to its first page.
+    /// Range, up to its first page.
     Range,
-    /// A further page of a range. No request of its own.
+    /// Later page of a range. It is not a request of its own.
     RangePage,
-    /// A batch as a whole.
+    /// Batch as a whole.
     Batch,
-    /// One entry of a batch. No request of its own.
+    /// Entry of a batch. It is not a request of its own.
     BatchEntry,
-    /// A checkpoint, made or removed, or the list of them.
+    /// Request about checkpoints.
     Checkpoint,
-    /// The node's status.
+    /// Status of the node.
     Status,
-    /// The node's metrics.
+    /// Metrics of the node.
     Metrics,
-    /// A pass of anti-entropy.
+    /// Pass of anti-entropy.
     Repair,
-    /// The requests that were slow.
+    /// List of slow requests.
     Slow,
-    /// A profile of the node.
+    /// Profile of the node.
     Profile,
-    /// The node's readiness.
+    /// Readiness of the node.
     Ready,
-    /// The page with links.
+    /// Page with links.
     Root,
-    /// What none of the paths and methods is, or was refused before that was known.
+    /// Request with an unknown path or method, or refused before these were known.
     Other,
 }
 
 impl RequestKind {
-    /// All kinds, in their order.
+    /// All kinds, in order.
     pub const ALL: [Self; 17] = [
         Self::Get,
         Self::Head,
@@ -68,7 +68,7 @@ impl RequestKind {
         Self::Other,
     ];
 
-    /// What a request with this head is. Asks for no more than path and method: the rest may be wrong.
+    /// Kind of a request with this head. Only path and method count: the rest may be invalid.
     pub fn of(parts: &Parts) -> Self {
         let method = &parts.method;
         let is_get = matches!(*method, Method::GET | Method::HEAD);
@@ -97,7 +97,7 @@ impl RequestKind {
         }
     }
 
-    /// Its name where it is counted.
+    /// Name of the kind in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -138,7 +138,7 @@ mod tests {
     use http::Request;
 
     #[test]
-    fn a_head_is_counted_by_path_and_method_however_wrong_the_rest() {
+    fn a_request_is_counted_by_path_and_method_only() {
         let kinds = [
             ("GET", "/v0/entity?id=", RequestKind::Get),
             ("HEAD", "/v0/entity", RequestKind::Head),
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn kinds_are_listed_in_order_with_names_of_their_own() {
         assert!(RequestKind::ALL.is_sorted_by(|a, b| a < b));
-        assert!(RequestKind::ALL.iter().enumerate().all(|(place, kind)| *kind as usize == place));
+        assert!(RequestKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
         let mut names = RequestKind::ALL.map(RequestKind::name);
         names.sort_unstable();
-        assert!(names.is_sorted_by(|a, b| a < b), "a name is there twice");
+        assert!(names.is_sorted_by(|a, b| a < b), "two kinds have the same name");
     }
 }

@@ -1,15 +1,16 @@
-//! Requests to commands.
+//! Decoding of requests to commands.
 //!
-//! **Promise.** A request is understood in full or refused: an unknown path, method, parameter or precondition is
-//! never ignored. What the head alone shows to be wrong is refused before a body is read.
+//! **Promise.** A request is understood in full or refused: an unknown path, method, parameter or
+//! precondition is never ignored. If the head alone shows that a request is invalid, the request is
+//! refused before its body is read.
 //!
-//! **Mechanism.** [`decode_head`] looks at path, method, headers and query, in that order. A `PUT` gets its
-//! value from [`EntityRequest::into_command`] when the body is there; the entries of a [`BatchRequest`] come out of an
-//! [`EntryDecoder`](crate::entries::EntryDecoder).
+//! **Mechanism.** [`decode_head`] checks path, method, headers and query, in that order. A `PUT`
+//! gets its value from [`EntityRequest::into_command`] when the body is complete. The entries of a
+//! [`BatchRequest`] come from an [`EntryDecoder`](crate::entries::EntryDecoder).
 //!
-//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it has to come whole, and is ignored. So is that of a
-//! `POST`, but for a batch. A `Range` header is honoured on a `GET` of a value ([`ByteRange`]) and ignored elsewhere, as
-//! HTTP allows.
+//! **Caveats.** The body of a `GET`, `HEAD` or `DELETE` has no meaning: it must be complete, and is
+//! ignored. The same holds for a `POST` that is not a batch. A `Range` header is honoured on a
+//! `GET` of a value ([`ByteRange`]) and ignored elsewhere, as HTTP allows.
 
 mod byte_range;
 mod checkpoint;
@@ -54,18 +55,18 @@ const SLOW_PATH: &str = "/v0/slow";
 const READY_PATH: &str = "/v0/ready";
 const ROOT_PATH: &str = "/";
 
-/// What a request is held to.
+/// Limits and defaults that requests are checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestRules {
-    /// How many nodes there are.
+    /// Number of nodes of the cluster.
     pub nodes: NonZeroU8,
-    /// `from`, where a request does not say it.
+    /// `from` of a request that does not choose it.
     pub default_from: u8,
-    /// The largest value.
+    /// Greatest length of a value, in bytes.
     pub value_bytes_max: usize,
 }
 
-/// What a request asks for.
+/// A decoded request, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedRequest {
     /// One entity.
@@ -74,37 +75,37 @@ pub enum DecodedRequest {
     Range(RangeRequest),
     /// Writes of many entities.
     Batch(BatchRequest),
-    /// A checkpoint of what the node holds.
+    /// Checkpoints of the node's data.
     Checkpoint(CheckpointRequest),
-    /// How the node is.
+    /// Status of the node.
     Status {
-        /// The headers alone.
+        /// Whether only the headers are requested.
         is_head: bool,
     },
-    /// What the node counted and measured.
+    /// Metrics of the node.
     Metrics {
-        /// The headers alone.
+        /// Whether only the headers are requested.
         is_head: bool,
     },
-    /// A profile of the node.
+    /// Profile of the node.
     Profile(ProfileRequest),
-    /// That the node compare all it holds with the other replicas.
+    /// Comparison of all data of the node with the other replicas.
     Repair,
-    /// The requests that were slow, and why.
+    /// List of slow requests.
     Slow {
-        /// The headers alone.
+        /// Whether only the headers are requested.
         is_head: bool,
     },
-    /// Whether operations with the default quorum can be had here.
+    /// Readiness: whether operations with the default quorum succeed at this node.
     Ready(ReadyForm),
-    /// The methods of a path.
+    /// Methods of a path.
     Options {
-        /// These, as `Allow` lists them.
+        /// Methods, as `Allow` lists them.
         allow: &'static str,
     },
-    /// A page for people, with links.
+    /// Page with links.
     Root {
-        /// The headers alone.
+        /// Whether only the headers are requested.
         is_head: bool,
     },
 }
@@ -112,42 +113,42 @@ pub enum DecodedRequest {
 /// A request for one entity, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityRequest {
-    /// What is to be done.
+    /// Operation on the entity.
     pub action: Action,
-    /// With which key.
+    /// Key of the entity.
     pub key: Key,
-    /// On how many replicas.
+    /// Quorum of the operation.
     pub quorum: Quorum,
-    /// When the value need not be sent.
+    /// Versions of which the value is not sent again.
     pub if_none_match: Option<IfNoneMatch>,
-    /// The part of the value to send.
+    /// Part of the value to send.
     pub byte_range: Option<ByteRange>,
 }
 
-/// What is to be done with an entity.
+/// Operation on an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Read it.
+    /// Read of the value.
     Get,
-    /// Read it, but send its headers alone.
+    /// Read of the headers only.
     Head,
-    /// Write it.
+    /// Write of a value.
     Put {
-        /// How long the value lives.
+        /// Lifetime of the value.
         lifetime: Lifetime,
     },
-    /// Delete it.
+    /// Delete.
     Delete,
 }
 
-/// What [`encode`](crate::encode) must know of the request.
+/// Parts of a request that [`encode`](crate::encode) needs for its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseContext {
-    /// What was to be done.
+    /// Operation on the entity.
     pub action: Action,
-    /// When the value need not be sent.
+    /// Versions of which the value is not sent again.
     pub if_none_match: Option<IfNoneMatch>,
-    /// The part of the value to send.
+    /// Part of the value to send.
     pub byte_range: Option<ByteRange>,
 }
 
@@ -157,7 +158,8 @@ impl EntityRequest {
         matches!(self.action, Action::Put { .. })
     }
 
-    /// The command, and what the encoder must remember of it. `value` counts for a `PUT` only.
+    /// Returns the command, and the context that the encoder needs. `value` is used by a `PUT`
+    /// only.
     pub fn into_command(self, value: Bytes) -> (Command, ResponseContext) {
         let Self { action, key, quorum, if_none_match, byte_range } = self;
         let command = match action {
@@ -169,7 +171,7 @@ impl EntityRequest {
     }
 }
 
-/// The method, before the parameters are known.
+/// Method of a request for an entity, before its parameters are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntityMethod {
     Get,
@@ -178,10 +180,10 @@ enum EntityMethod {
     Delete,
 }
 
-/// Understands the head of a request.
+/// Decodes the head of a request.
 ///
 /// # Errors
-/// The [`Problem`] to answer with.
+/// The [`Problem`] with which the request is refused.
 pub fn decode_head(parts: &Parts, rules: &RequestRules) -> Result<DecodedRequest, Problem> {
     if parts.method == Method::OPTIONS {
         return paths::decode_options(parts);
@@ -223,7 +225,7 @@ fn decode_entity(parts: &Parts, rules: &RequestRules) -> Result<EntityRequest, P
     Ok(EntityRequest { if_none_match, byte_range, ..entity })
 }
 
-/// What method and query say.
+/// Decodes method and query.
 fn entity_of(method: EntityMethod, query: &str, rules: &RequestRules) -> Result<EntityRequest, Problem> {
     let parameters = Parameters::parse(query, ENTITY_PARAMETERS)?;
     let action = match method {
@@ -242,7 +244,7 @@ fn entity_of(method: EntityMethod, query: &str, rules: &RequestRules) -> Result<
     Ok(EntityRequest { action, key, quorum, if_none_match: None, byte_range: None })
 }
 
-/// A read of what the node says of itself; whether it is of the headers alone.
+/// Checks a read of a document about the node. Returns whether only the headers are requested.
 fn decode_node_read(parts: &Parts) -> Result<bool, Problem> {
     let is_head = match parts.method {
         Method::GET => false,
@@ -270,11 +272,12 @@ fn check_no_parameters(parts: &Parts) -> Result<(), Problem> {
     }
 }
 
-/// Refuses what may not be ignored.
+/// Refuses headers that must not be ignored.
 fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
     for (name, value) in &parts.headers {
         match *name {
-            // Versions have no dates, so RFC 9110 has conditions on dates ignored (sections 13.1.3 and 13.1.4).
+            // Versions have no dates, so RFC 9110 requires that conditions on dates are ignored
+            // (sections 13.1.3 and 13.1.4).
             header::IF_NONE_MATCH
             | header::IF_RANGE
             | header::IF_MODIFIED_SINCE
@@ -294,7 +297,8 @@ fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
     Ok(())
 }
 
-/// All of HTTP begin alike, those of its extensions too (`If` of RFC 4918, `If-Schedule-Tag-Match` of RFC 6638).
+/// Whether a header is a precondition. The names of all preconditions of HTTP begin with `if`,
+/// including those of its extensions (`If` of RFC 4918, `If-Schedule-Tag-Match` of RFC 6638).
 fn is_precondition(name: &HeaderName) -> bool {
     let name = name.as_str();
     name == "if" || name.starts_with("if-")
@@ -328,8 +332,8 @@ fn check_value_headers(parts: &Parts, rules: &RequestRules) -> Result<(), Proble
     }
 }
 
-/// In HTTP/1.0 nothing but a length tells a body from none (RFC 1945, section 7.2.2). Without one, a value that was sent
-/// would be taken for an empty one.
+/// In HTTP/1.0 only a length distinguishes a body from none (RFC 1945, section 7.2.2). Without one,
+/// a value that was sent would be stored as an empty one.
 fn check_body_has_length(parts: &Parts) -> Result<(), Problem> {
     if parts.version >= Version::HTTP_11 || parts.headers.contains_key(header::CONTENT_LENGTH) {
         return Ok(());

@@ -1,31 +1,32 @@
-//! What a user can read: `Accept` and `Accept-Encoding` (RFC 9110, sections 12.4 and 12.5).
+//! Content negotiation: `Accept` and `Accept-Encoding` (RFC 9110, sections 12.4 and 12.5).
 //!
-//! **Promise.** The most specific entry of a header counts for what it names, a weight of 0 forbids it, and of what is
-//! allowed the greatest weight wins.
+//! **Promise.** The most specific element of a header determines the weight of a format, a weight
+//! of 0 forbids it, and the greatest weight wins.
 //!
-//! **Caveats.** What is not understood in these headers is passed over: programs send `*` for `*/*` and `.2` for `0.2`,
-//! which are taken as they are meant. Parameters of media types are passed over.
+//! **Caveats.** Malformed elements of these headers are ignored. Programs send `*` for `*/*` and
+//! `.2` for `0.2`, which are accepted. Parameters of media types are ignored.
 
 use crate::entries::{Coding, Format};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// A weight in thousandths.
+/// Weight in thousandths.
 type Weight = u16;
 const WEIGHT_MAX: Weight = 1_000;
 
-/// The format that a user wants most.
+/// Format that a client prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcceptedFormat {
-    /// He does not say.
+    /// The client has no preference.
     Any,
-    /// This one.
+    /// The client prefers this format.
     Format(Format),
-    /// None of those that there are.
+    /// The client accepts none of the available formats.
     None,
 }
 
 impl AcceptedFormat {
-    /// The format, or this one if he does not say; `None` if there is none for him.
+    /// Returns the preferred format, or `default` if there is no preference. Returns `None` if no
+    /// format is accepted.
     pub(super) const fn or(self, default: Format) -> Option<Format> {
         match self {
             Self::Any => Some(default),
@@ -35,7 +36,7 @@ impl AcceptedFormat {
     }
 }
 
-/// The format of these that `Accept` wants most; of several, the first.
+/// Format among `formats` with the greatest weight in `Accept`; the first one of equal weights.
 pub(super) fn accepted_format(headers: &HeaderMap, formats: &[Format]) -> AcceptedFormat {
     let elements: Vec<_> = elements(headers, &header::ACCEPT).collect();
     if elements.is_empty() {
@@ -51,7 +52,7 @@ pub(super) fn accepted_format(headers: &HeaderMap, formats: &[Format]) -> Accept
     best.1
 }
 
-/// How much a format is wanted: as its most specific range says.
+/// Weight of a format, by its most specific media range.
 fn weight_of_format(elements: &[Element<'_>], format: Format) -> Weight {
     let media_type = format.media_type();
     let specificity = |name: &str| match name {
@@ -67,10 +68,11 @@ fn weight_of_format(elements: &[Element<'_>], format: Format) -> Weight {
     ranges.max().map_or(0, |(_, weight)| weight)
 }
 
-/// The coding that `Accept-Encoding` wants most; of several, the first of zstd, gzip, identity. `None`: it forbids all
-/// that there are.
+/// Coding with the greatest weight in `Accept-Encoding`; of equal weights, the first of zstd, gzip,
+/// identity. `None` if the header forbids all of them.
 ///
-/// What compresses is used only where it is named, or identity is forbidden: `*` alone says little.
+/// A compressing coding is used only if the header names it or forbids identity: clients send `*`
+/// alone without a preference.
 pub(super) fn accepted_coding(headers: &HeaderMap) -> Option<Coding> {
     let elements: Vec<_> = elements(headers, &header::ACCEPT_ENCODING).collect();
     let named = |name: &str| {
@@ -89,7 +91,7 @@ pub(super) fn accepted_coding(headers: &HeaderMap) -> Option<Coding> {
     if best.1 == Coding::Identity && needs_coding { None } else { Some(best.1) }
 }
 
-/// The format that a `Content-Type` names.
+/// Format that a `Content-Type` names.
 pub(super) fn media_type_of(value: &HeaderValue) -> Option<Format> {
     let text = value.to_str().ok()?;
     let name = text.split(';').next()?.trim();
@@ -98,14 +100,14 @@ pub(super) fn media_type_of(value: &HeaderValue) -> Option<Format> {
         .find(|format| format.media_type().eq_ignore_ascii_case(name))
 }
 
-/// What a header says of something.
+/// An element of a header: a name and its weight.
 #[derive(Clone, Copy, Debug)]
 struct Element<'a> {
     name: &'a str,
     weight: Weight,
 }
 
-/// The elements of a header's lines that are understood.
+/// Well-formed elements of all lines of a header.
 fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = Element<'a>> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).filter_map(element)
@@ -124,7 +126,7 @@ fn element(text: &str) -> Option<Element<'_>> {
     }
 }
 
-/// A weight from 0 to 1; digits behind the third do not count.
+/// Parses a weight from 0 to 1. Digits after the third are ignored.
 fn weight_of(text: &str) -> Option<Weight> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_weight = matches!(whole, "" | "0" | "1")

@@ -1,4 +1,4 @@
-//! Paths and the methods that each of them knows; `OPTIONS`.
+//! Paths and their methods; `OPTIONS`.
 
 use super::{
     CHECKPOINT_PATH, DecodedRequest, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, METRICS_PATH, PROFILE_PATH,
@@ -8,21 +8,22 @@ use super::{
 use crate::Problem;
 use http::request::Parts;
 
-/// `OPTIONS` of the server as a whole (RFC 9110, section 9.3.7).
+/// Target of an `OPTIONS` request about the server as a whole (RFC 9110, section 9.3.7).
 const ANY_PATH: &str = "*";
 
-/// How the readiness of the node is asked for.
+/// Form of a readiness request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadyForm {
-    /// With a body.
+    /// `GET`: the response has a body.
     Get,
-    /// The headers of that alone.
+    /// `HEAD`: the response has the headers of `GET` only.
     Head,
-    /// As load balancers probe a server: the status, without a body.
+    /// `OPTIONS`, with which load balancers probe a server: the response has the status of `GET`,
+    /// and no body.
     Options,
 }
 
-/// Understands an `OPTIONS` request. Parameters have no meaning in it.
+/// Decodes an `OPTIONS` request. Its parameters have no meaning.
 pub(super) fn decode_options(parts: &Parts) -> Result<DecodedRequest, Problem> {
     let path = parts.uri.path();
     if matches!(path, ROOT_PATH | ANY_PATH) {
@@ -34,7 +35,7 @@ pub(super) fn decode_options(parts: &Parts) -> Result<DecodedRequest, Problem> {
     Ok(DecodedRequest::Options { allow })
 }
 
-/// The methods of a path, as `Allow` lists them. `None`: there is no such path.
+/// Methods of a path, as `Allow` lists them. `None` if the path is unknown.
 fn methods(path: &str) -> Option<&'static str> {
     Some(match path {
         ENTITY_PATH => ENTITY_METHODS,
@@ -47,7 +48,7 @@ fn methods(path: &str) -> Option<&'static str> {
     })
 }
 
-/// `400`: there is no such path.
+/// `400`: the path is unknown.
 pub(super) fn unknown() -> Problem {
     Problem::bad_request(format!(
         "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {READY_PATH}, {STATUS_PATH}, {METRICS_PATH}, \

@@ -10,28 +10,28 @@ use std::time::Duration;
 pub(super) const METHODS: &str = "GET";
 const PARAMETERS: &[&str] = &["kind", "seconds"];
 
-/// The longest profile, in seconds.
+/// Longest profile, in seconds.
 const SECONDS_MAX: u64 = 300;
-/// How long a profile is that does not say it.
+/// Duration of a profile by default, in seconds.
 const SECONDS_DEFAULT: u64 = 30;
 
-/// A profile that the node is to take of itself.
+/// A request for a profile of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileRequest {
-    /// What is looked for.
+    /// Measured resource.
     pub kind: ProfileKind,
-    /// For how long: from 1 to 300 s.
+    /// Duration, from 1 to 300 s.
     pub time: Duration,
 }
 
-/// What a profile looks for.
+/// Resource that a profile measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileKind {
-    /// Where the processors' time goes.
+    /// Processor time.
     Cpu,
-    /// Where memory is asked for.
+    /// Allocated memory.
     Alloc,
-    /// What requests wait for.
+    /// Time that requests wait.
     Wait,
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_profile_is_refused() {
+    fn invalid_kinds_times_and_methods_are_refused() {
         for query in [
             "?kind=",
             "?kind=heat",

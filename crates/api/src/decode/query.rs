@@ -1,7 +1,8 @@
-//! The parameters of a request.
+//! Parameters of a request.
 //!
-//! A query is what form encoders write: `name=value` pairs between `&`, percent-encoded, `+` for a space. Names
-//! are compared as they stand. Each may be given once.
+//! A query has the form that form encoders write: `name=value` pairs separated by `&`,
+//! percent-encoded, with `+` for a space. Names are compared before decoding. Each name may be
+//! given once.
 
 use super::RequestRules;
 use crate::Problem;
@@ -10,32 +11,32 @@ use cluster::{Key, KeyError, Lifetime, Quorum, QuorumChoice};
 use http::StatusCode;
 use std::time::Duration;
 
-/// How much of a user's text an answer repeats, in characters.
+/// Greatest number of characters of a client's text that an answer repeats.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// No path has more parameters.
+/// Greatest number of parameters of a path.
 const KNOWN_MAX: usize = 10;
 
-/// The parameters that say how many replicas hold a key and must answer.
+/// Parameters that choose the quorum.
 const QUORUM: [&str; 3] = ["ack", "from", "replicas"];
 
-/// The parameters, as they stand in the query.
+/// Parameters in their encoded form.
 #[derive(Debug)]
 pub(super) struct Parameters<'a> {
-    /// Those that there may be.
+    /// Names of the parameters of the path.
     known: &'static [&'static str],
-    /// What is given for each of them.
+    /// Encoded value of each parameter.
     values: [Option<&'a str>; KNOWN_MAX],
 }
 
 impl<'a> Parameters<'a> {
-    /// Takes a query apart that may have these parameters.
+    /// Splits a query into parameters whose names must be in `known`.
     pub(super) fn parse(query: &'a str, known: &'static [&'static str]) -> Result<Self, Problem> {
         let mut values = [None; KNOWN_MAX];
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let place = known.iter().position(|known| *known == name).ok_or_else(|| unknown(name, known))?;
-            if values[place].replace(value).is_some() {
+            let index = known.iter().position(|known| *known == name).ok_or_else(|| unknown(name, known))?;
+            if values[index].replace(value).is_some() {
                 let detail = format!("The parameter {name} is given twice. Give it once.");
                 return Err(Problem::bad_request(detail));
             }
@@ -43,13 +44,13 @@ impl<'a> Parameters<'a> {
         Ok(Self { known, values })
     }
 
-    /// What stands for a parameter.
+    /// Encoded value of a parameter.
     fn get(&self, name: &str) -> Option<&'a str> {
-        let place = self.known.iter().position(|known| *known == name)?;
-        self.values[place]
+        let index = self.known.iter().position(|known| *known == name)?;
+        self.values[index]
     }
 
-    /// The key of an entity.
+    /// Key of an entity.
     pub(super) fn key(&self) -> Result<Key, Problem> {
         match self.optional_key("id")? {
             OptionalKey::Key(key) => Ok(key),
@@ -62,7 +63,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// A key that may be given.
+    /// Key that may be absent.
     pub(super) fn optional_key(&self, name: &'static str) -> Result<OptionalKey, Problem> {
         let Some(text) = self.get(name) else { return Ok(OptionalKey::Absent) };
         match Key::new(decode_component(name, text)?) {
@@ -78,12 +79,12 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// The text of a parameter that may be given.
+    /// Decoded text of a parameter that may be absent.
     pub(super) fn text(&self, name: &'static str) -> Result<Option<Bytes>, Problem> {
         self.get(name).map(|text| decode_component(name, text)).transpose()
     }
 
-    /// Whether there is a say in the quorum.
+    /// Whether the request chooses its quorum.
     pub(super) fn chooses_quorum(&self) -> bool {
         QUORUM.iter().any(|name| self.get(name).is_some())
     }
@@ -128,11 +129,11 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A key that may be given.
+/// A key that may be absent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OptionalKey {
     Absent,
-    /// It is given, but has no bytes.
+    /// The parameter is given without a byte.
     Empty,
     Key(Key),
 }
@@ -173,7 +174,8 @@ fn count(name: &'static str, value: Option<&str>, rules: &RequestRules) -> Resul
     }
 }
 
-/// A number of replicas. The cluster's own bounds are checked later; a number that does not fit is beyond all of them.
+/// Converts a number of replicas. The cluster's own limits are checked later. A number that does
+/// not fit into 32 bits is beyond all of them.
 fn replica_count(name: &str, number: WholeNumber, rules: &RequestRules) -> Result<u32, Problem> {
     number.value().and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
         let nodes = rules.nodes;
@@ -188,21 +190,21 @@ fn replica_count(name: &str, number: WholeNumber, rules: &RequestRules) -> Resul
 /// A whole number without a sign, of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WholeNumber {
-    /// It fits into 64 bits.
+    /// The number fits into 64 bits.
     Fits(u64),
-    /// It does not.
+    /// The number does not fit into 64 bits.
     TooLarge,
 }
 
 impl WholeNumber {
-    /// The number that `text` is; `None` when `text` is not made of decimal digits alone.
+    /// Parses a number; `None` unless `text` consists of decimal digits.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let digits = std::str::from_utf8(text).ok()?;
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| digits.parse().map_or(Self::TooLarge, Self::Fits))
     }
 
-    /// The number, if it fits.
+    /// The number, if it fits into 64 bits.
     pub(super) const fn value(self) -> Option<u64> {
         match self {
             Self::Fits(number) => Some(number),
@@ -211,7 +213,7 @@ impl WholeNumber {
     }
 }
 
-/// The bytes that a parameter stands for.
+/// Decodes the value of a parameter.
 fn decode_component(name: &'static str, text: &str) -> Result<Bytes, Problem> {
     let text = text.as_bytes();
     if memchr::memchr2(b'%', b'+', text).is_none() {

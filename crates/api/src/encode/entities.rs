@@ -1,4 +1,5 @@
-//! The heads of ranges and batches, whose bodies are streams; and the answers about checkpoints.
+//! Heads of the responses to ranges and batches, whose bodies are streams, and responses about
+//! checkpoints.
 
 use super::{EncodedResponse, Operation, VECHE_ACKS, acks_value, json, problem_of};
 use crate::entries::Format;
@@ -12,8 +13,11 @@ use serde::Serialize;
 const VECHE_SCOPE: HeaderName = HeaderName::from_static("veche-scope");
 const CONTENT_TYPE_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// The head of the answer to a range, once its first page is there. The body is chunked. Of a range of the cluster it says
-/// how many replicas of each key have a say at least: where there are fewer, it breaks off.
+/// Encodes the head of the response to a range, once its first page is available. The body is
+/// chunked.
+///
+/// For a range of the cluster, `Veche-Acks` states the least number of replicas that are consulted
+/// for each key. If fewer answer, the response breaks off.
 pub fn encode_range_head(range: &RangeRequest) -> Response<()> {
     let mut response = match range.content {
         RangeContent::Entries | RangeContent::Keys => head_of(range.format),
@@ -35,7 +39,7 @@ pub fn encode_range_head(range: &RangeRequest) -> Response<()> {
     response
 }
 
-/// The head of the answer to a batch: the results follow, chunked.
+/// Encodes the head of the response to a batch. The results follow as a chunked body.
 pub fn encode_batch_head(batch: &BatchRequest) -> Response<()> {
     let mut response = head_of(batch.results);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -52,54 +56,58 @@ fn head_with(content_type: HeaderValue) -> Response<()> {
     response
 }
 
-/// The answer to a range that failed before its first page.
+/// Encodes the response to a range that failed before its first page.
 pub fn encode_range_failure(failure: Failure) -> EncodedResponse {
     problem_of(failure, Operation::Range).to_response(false)
 }
 
-/// The reason why a range failed, as a sentence.
+/// Describes the failure of a range in a sentence.
 pub fn describe_range_failure(failure: &Failure) -> String {
     problem_of(failure.clone(), Operation::Range).detail().to_owned()
 }
 
-/// A checkpoint, as it is told.
+/// A checkpoint in the list of checkpoints.
 #[derive(Serialize)]
 struct CheckpointDocument<'a> {
     name: &'a str,
     path: &'a str,
 }
 
-/// A checkpoint that was made.
+/// A checkpoint that was just made.
 #[derive(Serialize)]
 struct NewCheckpointDocument<'a> {
     name: &'a str,
     path: &'a str,
-    /// Absent when there is none, as nearly always.
+    /// Damaged table files. Absent in the document if there are none, which is nearly always so.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     damaged_tables: &'a [String],
 }
 
-/// Those of a node.
+/// The list of checkpoints of a node.
 #[derive(Serialize)]
 struct CheckpointListDocument<'a> {
     checkpoints: Vec<CheckpointDocument<'a>>,
 }
 
-/// The answer to `GET /v0/checkpoint`: the names of those that are kept, and where they are.
+/// Encodes the response to `GET /v0/checkpoint` from names and paths.
 pub fn encode_checkpoints(kept: &[(String, String)], is_head: bool) -> EncodedResponse {
     let checkpoints = kept.iter().map(|(name, path)| CheckpointDocument { name, path }).collect();
     json(&CheckpointListDocument { checkpoints }, is_head).into()
 }
 
-/// The answer to `POST /v0/checkpoint`, once there is one of this name, at this path of the node's machine.
-/// `damaged_tables`: files of the node that it knows to be damaged, and that the checkpoint holds as they are.
+/// Encodes the response to `POST /v0/checkpoint`, after a checkpoint with this name and path on the
+/// node's machine was made.
+///
+/// `damaged_tables` are files of the node that are known to be damaged, and that the checkpoint
+/// contains unchanged.
 pub fn encode_checkpoint(name: &str, path: &str, damaged_tables: &[String]) -> EncodedResponse {
     let mut response = json(&NewCheckpointDocument { name, path, damaged_tables }, false);
     *response.status_mut() = StatusCode::CREATED;
     response.into()
 }
 
-/// The answer to `DELETE /v0/checkpoint`; `was_there`: there was one of that name.
+/// Encodes the response to `DELETE /v0/checkpoint`. `was_there` states whether there was a
+/// checkpoint of that name.
 pub fn encode_checkpoint_removed(was_there: bool) -> EncodedResponse {
     if !was_there {
         let detail = "There is no checkpoint of this name: it was removed, or the node was started since.";
@@ -111,7 +119,8 @@ pub fn encode_checkpoint_removed(was_there: bool) -> EncodedResponse {
     response.into()
 }
 
-/// The answer to the renewal of a checkpoint, which was there or not.
+/// Encodes the response to `PUT /v0/checkpoint`. `was_there` states whether there was a checkpoint
+/// of that name.
 pub fn encode_checkpoint_renewed(was_there: bool) -> EncodedResponse {
     encode_checkpoint_removed(was_there)
 }

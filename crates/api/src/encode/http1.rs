@@ -1,7 +1,8 @@
 //! Responses as the bytes of HTTP/1.1.
 //!
-//! **Promise.** The bytes are those that the HTTP library makes of the same [`EncodedResponse`]: the same fields in the same
-//! order. What is answered most, values and versions, is written without a map of headers between.
+//! **Promise.** The bytes have the fields that hyper writes for the same [`EncodedResponse`], in
+//! the same order. The most frequent responses, values and versions, are written without an
+//! intermediate map of headers.
 
 use super::{EncodedResponse, EntityHead, etag_text, outcome};
 use crate::{Action, ResponseContext};
@@ -10,13 +11,13 @@ use cluster::{Acks, Reply};
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 
-/// A time as the `Date` header has it (RFC 9110, section 5.6.7).
+/// A time in the form of the `Date` header (RFC 9110, section 5.6.7).
 pub type HttpDate = [u8; 29];
 
 const CLOSE: &[u8] = b"connection: close\r\n";
 
-/// Appends to `out` the head of the response to what was asked; its status, and the body that is to follow it. After it
-/// the connection goes on, or not.
+/// Appends the head of a response to `out`. Returns its status, and the body to send after it. If
+/// `goes_on` is false, the head closes the connection.
 pub fn encode_http1(
     reply: Reply,
     asked: &ResponseContext,
@@ -45,7 +46,8 @@ pub fn encode_http1(
 }
 
 impl EntityHead {
-    /// See `into_response`, which says the same.
+    /// Appends the head without `Date`, `Connection` and the empty line at its end. It has the same
+    /// fields as `into_response`.
     fn append_http1(self, out: &mut Vec<u8>) {
         append_status(out, self.status, None);
         append_field(out, "etag", &etag_text(self.version));
@@ -67,7 +69,7 @@ impl EntityHead {
 }
 
 impl EncodedResponse {
-    /// Appends the head, but for the empty line behind it.
+    /// Appends the head without the empty line at its end.
     pub(crate) fn append_http1(&self, out: &mut Vec<u8>) {
         append_status(out, self.response.status(), self.reason);
         let headers = self.response.headers();
@@ -79,7 +81,7 @@ impl EncodedResponse {
         }
     }
 
-    /// The whole response, for a connection that ends with it.
+    /// Encodes the whole response, for a connection that closes after it.
     pub(crate) fn to_last_http1_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(512);
         self.append_http1(&mut out);
@@ -138,7 +140,7 @@ mod tests {
 
     const DATE: &HttpDate = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// The head, parsed: status line and fields.
+    /// Splits a head into its status line and its sorted fields.
     fn parse(bytes: &[u8]) -> Vec<String> {
         let text = std::str::from_utf8(bytes).expect("text");
         let mut lines: Vec<_> =
@@ -201,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bytes_say_what_the_response_says(reply in replies(), asked in asked(), goes_on in any::<bool>()) {
+        fn the_bytes_have_the_fields_of_the_response(reply in replies(), asked in asked(), goes_on in any::<bool>()) {
             let mut out = Vec::new();
             let (status, body) = encode_http1(reply.clone(), &asked, goes_on, DATE, &mut out);
             let answer = super::super::encode(reply, &asked);

@@ -1,7 +1,9 @@
-//! Replies to responses.
+//! Encoding of replies to responses.
 //!
-//! `ETag` carries the version of what was found or written, `Veche-Acks` who answered, `Veche-Superseded: 1` that
-//! a write met a greater version, `Veche-Expires-At` when a value expires, in milliseconds of Unix time. The answer to a `HEAD` has the headers of the answer to the `GET`.
+//! `ETag` carries the version that was found or written, `Veche-Acks` the number of replicas that
+//! answered, and `Veche-Superseded: 1` that a write met a greater version. `Veche-Expires-At` is
+//! the time at which a value expires, in milliseconds of Unix time. The response to a `HEAD` has
+//! the headers of the response to the `GET`.
 
 mod entities;
 mod http1;
@@ -35,21 +37,21 @@ const CONTENT_TYPE_VALUE: HeaderValue = HeaderValue::from_static("application/oc
 const CONTENT_TYPE_JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CONTENT_TYPE_METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
-/// `"`, the version, `"`.
+/// Length of an entity tag: a version in double quotes.
 const ETAG_LEN: usize = 2 * Version::ENCODED_LEN + 2;
 
-/// How long a user should wait for a node that starts or stops.
+/// Time after which a client should try a node again that starts or stops.
 const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a user should wait for a node whose clock is wrong: someone must set it.
+/// Time after which a client should try a node again whose clock is wrong: an operator must set it.
 const CLOCK_AHEAD_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// A response, and the reason phrase where it is not the usual one of the status.
+/// A response, with its reason phrase if that differs from the one of the status.
 #[derive(Debug)]
 pub struct EncodedResponse {
-    /// Status, headers, body.
+    /// Status, headers and body.
     pub response: Response<Bytes>,
-    /// The reason phrase, if it is not the status's own.
+    /// Reason phrase, if it is not the one of the status.
     pub reason: Option<&'static str>,
 }
 
@@ -59,7 +61,7 @@ impl From<Response<Bytes>> for EncodedResponse {
     }
 }
 
-/// The response to what was asked.
+/// Encodes the response to a request for an entity.
 pub fn encode(reply: Reply, asked: &ResponseContext) -> EncodedResponse {
     match outcome(reply, asked) {
         Ok((head, body)) => head.into_response(body).into(),
@@ -67,22 +69,22 @@ pub fn encode(reply: Reply, asked: &ResponseContext) -> EncodedResponse {
     }
 }
 
-/// The head of a response that tells of an entity.
+/// Head of a successful response about an entity.
 #[derive(Clone, Copy, Debug)]
 struct EntityHead {
     status: StatusCode,
     version: Version,
     acks: Acks,
     superseded: bool,
-    /// When the value expires.
+    /// Time at which the value expires.
     expires_at: Option<WallTime>,
-    /// Where there is a value, the length of what is sent of it.
+    /// Number of bytes of the value that are sent; `None` if there is no value.
     value_len: Option<usize>,
-    /// Where a part of the value is sent, which.
+    /// The part of the value that is sent, if it is not the whole value.
     part: Option<ValuePart>,
 }
 
-/// A part of a value.
+/// A part of a value. `last` is inclusive.
 #[derive(Clone, Copy, Debug)]
 struct ValuePart {
     first: usize,
@@ -91,7 +93,7 @@ struct ValuePart {
 }
 
 impl fmt::Display for ValuePart {
-    /// As `Content-Range` has it (RFC 9110, section 14.4).
+    /// Formats the part as `Content-Range` does (RFC 9110, section 14.4).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "bytes {}-{}/{}", self.first, self.last, self.value_len)
     }
@@ -103,7 +105,7 @@ impl EntityHead {
     }
 }
 
-/// What is answered, head and body.
+/// Encodes head and body of a successful response.
 fn outcome(reply: Reply, asked: &ResponseContext) -> Result<(EntityHead, Bytes), Problem> {
     match reply {
         Reply::Found { cell, acks } => found(cell, acks, asked),
@@ -116,7 +118,7 @@ fn outcome(reply: Reply, asked: &ResponseContext) -> Result<(EntityHead, Bytes),
             let status = if is_delete { StatusCode::ACCEPTED } else { StatusCode::CREATED };
             Ok((EntityHead { superseded, ..EntityHead::new(status, version, acks) }, Bytes::new()))
         }
-        Reply::Page { .. } => unreachable!("pages answer scans: see encode_range_head"),
+        Reply::Page { .. } => unreachable!("pages are replies to scans: see encode_range_head"),
         Reply::Failed(failure) => Err(problem_of(failure, asked.operation())),
     }
 }
@@ -143,13 +145,14 @@ fn found(cell: Cell, acks: Acks, asked: &ResponseContext) -> Result<(EntityHead,
     }
 }
 
-/// An expiry in milliseconds of Unix time, rounded down: a copy made with it does not outlive the original.
+/// Expiry in milliseconds of Unix time, rounded down, so that a copy made with it does not outlive
+/// the original.
 pub(crate) const fn expiry_ms(expires_at: WallTime) -> u64 {
     expires_at.micros_since_unix_epoch() / 1_000
 }
 
 impl EntityHead {
-    /// See `append_http1`, which says the same.
+    /// Builds the response. It has the same fields as `append_http1` writes.
     fn into_response(self, body: Bytes) -> Response<Bytes> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -174,7 +177,7 @@ impl EntityHead {
     }
 }
 
-/// The response to `GET /v0/status`: `503` unless the node serves.
+/// Encodes the response to `GET /v0/status`: `503` unless the node serves.
 pub fn encode_status(status: &Status, is_head: bool) -> EncodedResponse {
     let mut response = json(status, is_head);
     if status.state != ServingState::Serving {
@@ -185,28 +188,28 @@ pub fn encode_status(status: &Status, is_head: bool) -> EncodedResponse {
     response.into()
 }
 
-/// The response to `GET /v0/slow`.
+/// Encodes the response to `GET /v0/slow`.
 pub fn encode_slow(slow: &SlowRequests, is_head: bool) -> EncodedResponse {
     json(slow, is_head).into()
 }
 
-/// The response to `GET /v0/profile`: the profile, as JSON.
+/// Encodes the response to `GET /v0/profile` from a profile in JSON.
 pub fn encode_profile(json: Vec<u8>) -> EncodedResponse {
-    document(CONTENT_TYPE_JSON, json.into(), false).into()
+    document_response(CONTENT_TYPE_JSON, json.into(), false).into()
 }
 
-/// The response to `GET /metrics`, in the text format of Prometheus.
+/// Encodes the response to `GET /metrics`, in the text format of Prometheus.
 pub fn encode_metrics(text: String, is_head: bool) -> EncodedResponse {
-    document(CONTENT_TYPE_METRICS, text.into(), is_head).into()
+    document_response(CONTENT_TYPE_METRICS, text.into(), is_head).into()
 }
 
-/// The response to `GET /metrics` of a node that keeps none.
+/// Encodes the response to `GET /metrics` of a node without metrics.
 pub fn encode_no_metrics(is_head: bool) -> EncodedResponse {
     let detail = "This node keeps no metrics. Start it with --metrics on.";
     Problem::new(StatusCode::NOT_FOUND, detail).to_response(is_head)
 }
 
-/// The response to `POST /v0/repair`.
+/// Encodes the response to `POST /v0/repair`.
 pub fn encode_repair_begun() -> EncodedResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::ACCEPTED;
@@ -214,14 +217,14 @@ pub fn encode_repair_begun() -> EncodedResponse {
     response.into()
 }
 
-/// A response that is a document of JSON.
-fn json(told: &impl Serialize, is_head: bool) -> Response<Bytes> {
-    let text = serde_json::to_vec(told).expect("strings and numbers are JSON");
-    document(CONTENT_TYPE_JSON, text.into(), is_head)
+/// Builds a response with a JSON document.
+fn json(document: &impl Serialize, is_head: bool) -> Response<Bytes> {
+    let text = serde_json::to_vec(document).expect("strings and numbers are JSON");
+    document_response(CONTENT_TYPE_JSON, text.into(), is_head)
 }
 
-/// A response that is a document. To a `HEAD` it has no body, but the headers that a `GET` would have got.
-fn document(content_type: HeaderValue, body: Bytes, is_head: bool) -> Response<Bytes> {
+/// Builds a response with a document. For a `HEAD` it has no body, but the headers of the `GET`.
+fn document_response(content_type: HeaderValue, body: Bytes, is_head: bool) -> Response<Bytes> {
     let body_len = body.len();
     let mut response = Response::new(if is_head { Bytes::new() } else { body });
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -238,7 +241,7 @@ pub(crate) fn acks_value(acks: Acks) -> HeaderValue {
     }
 }
 
-/// A version as text: 32 hexadecimal digits in lower case.
+/// A version as 32 hexadecimal digits in lower case.
 pub(crate) fn version_digits(version: Version) -> [u8; 2 * Version::ENCODED_LEN] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; 2 * Version::ENCODED_LEN];
@@ -259,7 +262,7 @@ fn etag_text(version: Version) -> [u8; ETAG_LEN] {
     text
 }
 
-/// What failed.
+/// Kind of the operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read,
@@ -325,8 +328,8 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
         }
         Failure::DiskFullHere { acks, maybe_stored, available_bytes, reserve_bytes, reopen_bytes } => {
             let outcome = stored_where_room_is(maybe_stored);
-            // A job that failed for lack of room may have given back what it took; or there is a quota, which the
-            // figures do not show.
+            // A job that failed for lack of space may have released what it took. Or a quota
+            // applies, which the figures do not show.
             let advice = match available_bytes >= reopen_bytes {
                 true => "There was no room a moment ago: try again, and look at quotas if this goes on",
                 false => "Delete something, or make room otherwise",
@@ -355,7 +358,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
     }
 }
 
-/// Bytes, in MiB.
+/// Displays bytes as MiB.
 struct Mib(u64);
 
 impl fmt::Display for Mib {
@@ -367,7 +370,7 @@ impl fmt::Display for Mib {
 const MAYBE_STORED: &str =
     "The write may have been stored on some replicas: repeat it, or read the key to find out.";
 
-/// What became of a write for which too few replicas had room.
+/// Outcome of a write for which too few replicas had disk space.
 const fn stored_where_room_is(maybe_stored: bool) -> &'static str {
     if maybe_stored {
         "Nothing was stored on those, but the write may have been stored on another replica: repeat it, or read the key \
@@ -377,7 +380,8 @@ const fn stored_where_room_is(maybe_stored: bool) -> &'static str {
     }
 }
 
-/// What the store says is the answer only where nobody else holds the key. A range may be of one node alone.
+/// Adds `Veche-Acks` to a failure of the local store, which is the reply only if this node is the
+/// key's only replica. A range may be of one node alone, so it gets no count.
 fn of_only_replica(problem: Problem, operation: Operation) -> Problem {
     match operation {
         Operation::Read | Operation::Write => problem.with_acks(Acks { got: 0, from: 1 }),
@@ -472,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_says_who_answered() {
+    fn a_missing_key_has_a_count_of_answers() {
         let answer = encode(Reply::Missing { acks: ACKS }, &asked(Action::Get));
         assert_eq!(answer.response.status(), 404);
         assert_eq!(header(&answer, "veche-acks"), Some("1/1"));
@@ -480,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_to_do() {
+    fn each_failure_has_its_status_text_and_headers() {
         let detail = || "000007.sst at 4096".to_owned();
         let acks = Acks { got: 0, from: 1 };
         let not_enough = |shortfall| Failure::NotEnoughReplicas { acks, ack: 1, shortfall };

@@ -1,6 +1,6 @@
-//! Answers about the node: its readiness, its methods, and a page for people.
+//! Responses about the node: its readiness, its methods, and a page with links.
 
-use super::{EncodedResponse, NOT_SERVING_RETRY_AFTER, document, json};
+use super::{EncodedResponse, NOT_SERVING_RETRY_AFTER, document_response, json};
 use crate::{Problem, ReadyForm};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 const CONTENT_TYPE_PAGE: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
-/// The body for a node that is ready.
+/// Body of the response of a node that is ready.
 #[derive(Serialize)]
 struct Ready {
     ready: bool,
 }
 
-/// The response to `GET /v0/ready`: `200`, or `503` with the `obstacle`.
+/// Encodes the response to `GET /v0/ready`: `200`, or `503` with the `obstacle`.
 pub fn encode_ready(obstacle: Option<String>, form: ReadyForm) -> EncodedResponse {
     let is_head = form == ReadyForm::Head;
     let mut answer = match obstacle {
@@ -30,7 +30,7 @@ pub fn encode_ready(obstacle: Option<String>, form: ReadyForm) -> EncodedRespons
     answer
 }
 
-/// The response to `OPTIONS` of a path with these methods.
+/// Encodes the response to `OPTIONS` on a path with these methods.
 pub fn encode_options(allow: &'static str) -> EncodedResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -38,7 +38,7 @@ pub fn encode_options(allow: &'static str) -> EncodedResponse {
     response.into()
 }
 
-/// The response to `GET /`: a short page with links.
+/// Encodes the response to `GET /`: a short page with links.
 pub fn encode_root(version: &str, is_head: bool) -> EncodedResponse {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<title>veche</title>\n<h1>veche {version}</h1>\n\
@@ -50,7 +50,7 @@ pub fn encode_root(version: &str, is_head: bool) -> EncodedResponse {
          <li><a href=\"/v0/entities?start=%00&amp;limit=100\">/v0/entities?start=%00&amp;limit=100</a>: the first entries \
          on this node</li>\n</ul>\n"
     );
-    document(CONTENT_TYPE_PAGE, page.into_bytes().into(), is_head).into()
+    document_response(CONTENT_TYPE_PAGE, page.into_bytes().into(), is_head).into()
 }
 
 #[cfg(test)]

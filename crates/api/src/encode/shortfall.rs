@@ -1,15 +1,16 @@
-//! What a user is told when too few replicas did their part.
+//! Texts of responses when too few replicas succeeded.
 //!
-//! **Promise.** The text says what is missing and, without an *if* or an *or else*, what the command has left behind: nothing
-//! sent and nothing stored; a write that may have been stored; or, of a read that was sent, nothing, since it stores
-//! nothing that was not there before.
+//! **Promise.** The text states, without an *if* or an *or else*, the reason and the effect of the
+//! command. The effect is one of: nothing was sent and nothing was stored; a write may have been
+//! stored; or, for a read that was sent, none, since a read stores nothing that was not stored
+//! before.
 
 use super::{MAYBE_STORED, Operation};
 use cluster::{Acks, Shortfall};
 
 const NOTHING_SENT: &str = "Nothing was sent and nothing was stored.";
 
-/// The detail of a `504`.
+/// Detail of a `504`.
 pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, shortfall: Shortfall) -> String {
     let Acks { got, from } = acks;
     let retry = match operation {
@@ -73,7 +74,7 @@ pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, sho
     }
 }
 
-/// The detail of a `504` to a read, while this node is new and has not heard the nodes `missing`.
+/// Detail of a `504` to a read, while this node is new and has not heard from the nodes `missing`.
 pub(super) fn not_enough_heard(missing: &str) -> String {
     format!(
         "The data directory of this node is new, and it has not heard these nodes, which may hold what was written before: \
@@ -110,9 +111,10 @@ mod tests {
         Shortfall::MaybeStored,
     ];
 
-    /// Exactly what was not sent says so, exactly what may be stored says so, and nothing is said of other cases.
+    /// Each text states "nothing was sent" or "may have been stored" exactly in the cases where
+    /// that is true.
     #[test]
-    fn each_text_says_flatly_what_was_done() {
+    fn each_text_states_the_effect_of_the_command() {
         for (operation, shortfall) in
             OPERATIONS.into_iter().flat_map(|it| SHORTFALLS.map(|short| (it, short)))
         {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_says_what_is_missing() {
+    fn the_text_for_a_read_counts_the_answers() {
         let said = |got, shortfall| not_enough_replicas(Acks { got, from: 3 }, 3, Operation::Read, shortfall);
         let texts = [
             (

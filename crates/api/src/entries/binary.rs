@@ -1,11 +1,11 @@
-//! The binary format: records behind their lengths and checksums.
+//! The binary format: records with lengths and checksums.
 //!
 //! ```text
 //! stream:  8  VECHEEN1                  record:  4  length of the payload
 //!             records                            4  CRC32C of the payload
 //!                                                   payload
 //! payload: 1  kind: 1 value, 2 delete   end:     1  255
-//!          1  bits: what follows                 8  count of entries before it
+//!          1  bits: optional fields              8  count of entries before it
 //!          2  length of the key
 //!          8  expiry    if bit 0
 //!          8  lifetime  if bit 1
@@ -24,10 +24,10 @@ use std::time::Duration;
 use stdx::codec::{Reader, Truncated};
 use stdx::{Version, WallTime};
 
-/// A stream of entries in the binary format begins with these bytes.
+/// First bytes of a stream of entries in the binary format.
 pub const MAGIC: &[u8; 8] = b"VECHEEN1";
 
-/// The first byte of a payload.
+/// First byte of a payload.
 mod kind {
     pub(super) const VALUE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -42,14 +42,14 @@ mod flag {
     pub(super) const ALL: u8 = EXPIRES_AT | TTL | VERSION;
 }
 
-/// Length and checksum of a payload.
+/// Length of a record's header, in bytes: length and checksum of the payload.
 const RECORD_HEADER_LEN: usize = 8;
-/// Kind, bits, length of the key.
+/// Length of the fixed part of a payload, in bytes: kind, bits, length of the key.
 const PAYLOAD_HEADER_LEN: usize = 4;
-/// All of a payload but its value, at most.
+/// Greatest length of a payload without its value, in bytes.
 const PAYLOAD_HEAD_LEN_MAX: usize = PAYLOAD_HEADER_LEN + 8 + 8 + Version::ENCODED_LEN + Key::LEN_MAX;
 
-/// What a record holds beside key and value.
+/// Optional fields of a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attributes {
     pub(super) expires_at_ms: Option<u64>,
@@ -69,7 +69,7 @@ pub(super) fn put_delete(out: &mut Vec<u8>, key: &[u8]) {
     put_record(out, |out| put_payload_head(out, kind::DELETE, key, Attributes::default()));
 }
 
-/// The end of so many entries.
+/// Appends the end record of a stream of `entries` entries.
 pub(super) fn put_end(out: &mut Vec<u8>, entries: u64) {
     put_record(out, |out| {
         out.push(kind::END);
@@ -105,7 +105,7 @@ fn put_payload_head(out: &mut Vec<u8>, kind: u8, key: &[u8], attributes: Attribu
     out.extend_from_slice(key);
 }
 
-/// Reads the format.
+/// Decoder of the binary format.
 #[derive(Debug)]
 pub(super) struct BinaryReader {
     value_bytes_max: usize,
@@ -115,15 +115,15 @@ pub(super) struct BinaryReader {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has come yet.
+    /// Before the first byte.
     Begin,
-    /// A record is next.
+    /// Before the header of a record.
     Record,
-    /// Its payload is next.
+    /// Before the payload of a record.
     Payload { len: usize, crc: u32 },
-    /// The rest of a payload that is too long is passed over.
-    PassedOver { left: usize, crc: u32, digest: Box<Digest> },
-    /// The end record has come.
+    /// Inside a payload that is too long and is skipped.
+    Skipped { left: usize, crc: u32, digest: Box<Digest> },
+    /// After the end record.
     Ended,
 }
 
@@ -132,22 +132,23 @@ impl BinaryReader {
         Self { value_bytes_max, state: State::Begin, last_version: None }
     }
 
-    /// The version of the last entry, if it had one.
+    /// Version of the last entry, if it had one.
     pub(super) const fn last_version(&self) -> Option<Version> {
         self.last_version
     }
 
-    /// Whether the stream may stop here: not inside a record, as long as no byte of the next waits.
+    /// Whether the stream may end in this state. The caller also checks that no byte of the next
+    /// record has arrived.
     pub(super) const fn is_between_entries(&self) -> bool {
         matches!(self.state, State::Begin | State::Record | State::Ended)
     }
 
-    /// Whether the end record has come.
+    /// Whether the end record has arrived.
     pub(super) const fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended)
     }
 
-    /// The next entry behind this many.
+    /// Decodes the next entry. `entries` is the number of entries before it.
     pub(super) fn next(
         &mut self,
         pieces: &mut ByteQueue,
@@ -174,12 +175,12 @@ impl BinaryReader {
                         return Ok(Some(entry));
                     }
                 }
-                State::PassedOver { left: 0, crc, digest } => {
+                State::Skipped { left: 0, crc, digest } => {
                     let is_right = digest.finalize() == u64::from(*crc);
                     self.state = State::Record;
                     return Err(if is_right { EntryFault::TooLarge } else { CHECKSUM });
                 }
-                State::PassedOver { left, digest, .. } => {
+                State::Skipped { left, digest, .. } => {
                     let front = pieces.front();
                     let passed = front.len().min(*left);
                     if passed == 0 {
@@ -202,12 +203,12 @@ impl BinaryReader {
             true => State::Payload { len, crc },
             false => {
                 let digest = Box::new(Digest::new(CrcAlgorithm::Crc32Iscsi));
-                State::PassedOver { left: len, crc, digest }
+                State::Skipped { left: len, crc, digest }
             }
         };
     }
 
-    /// The entry of a payload; `None`: it is the end.
+    /// Decodes the entry of a payload; `None` for the end record.
     fn entry_of(&mut self, mut payload: Bytes, entries: u64) -> Result<Option<BatchEntry>, EntryFault> {
         if payload.first() == Some(&kind::END) {
             return self.end(&payload, entries).map(|()| None);
@@ -244,7 +245,7 @@ impl BinaryReader {
 
 const CHECKSUM: EntryFault = EntryFault::of("its checksum does not match");
 
-/// What a payload begins with.
+/// Fields before the key of a payload.
 struct PayloadHead {
     kind: u8,
     expires_at_ms: Option<u64>,
@@ -285,7 +286,7 @@ impl From<Truncated> for EntryFault {
     }
 }
 
-/// The lifetime that these say together.
+/// Lifetime that an expiry and a time to live define.
 pub(super) fn lifetime_of(expires_at_ms: Option<u64>, ttl_ms: Option<u64>) -> Result<Lifetime, EntryFault> {
     match (expires_at_ms, ttl_ms) {
         (None, None) => Ok(Lifetime::Forever),

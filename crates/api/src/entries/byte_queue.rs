@@ -1,17 +1,17 @@
-//! The bytes of a stream, in the pieces they came in.
+//! Queue of the pieces of a byte stream.
 
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 
-/// The pieces that were fed and not read yet.
+/// Pieces of a byte stream that were fed and not read yet.
 ///
-/// What is taken whole out of one piece is a slice of it. What is not there whole yet moves into memory of its own, so
-/// that small pieces do not keep alive the large buffers that they are slices of.
+/// Bytes that are taken from within one piece are a slice of it. Incomplete ones are copied, so
+/// that small pieces do not keep alive the large buffers of which they are slices.
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
-    /// None of them is empty.
+    /// Pieces; none of them is empty.
     queue: VecDeque<Bytes>,
-    /// The beginning of what was asked for and is not there whole.
+    /// First bytes of a requested length that is not complete yet.
     partial: Vec<u8>,
 }
 
@@ -22,19 +22,20 @@ impl ByteQueue {
         }
     }
 
-    /// How many bytes wait to be read.
+    /// Number of bytes that are not read yet.
     pub(super) fn len(&self) -> usize {
         self.partial.len() + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// The next bytes, as many as lie together; none when all is read. Not amid [`ByteQueue::take`].
+    /// First piece; empty if everything was read. Must not be called between calls of
+    /// [`ByteQueue::take`] that returned `None` and the one that returns the bytes.
     #[inline]
     pub(super) fn front(&self) -> &[u8] {
-        debug_assert!(self.partial.is_empty(), "a part of them was asked for");
+        debug_assert!(self.partial.is_empty(), "a call of `take` is incomplete");
         self.queue.front().map_or(&[], |piece| piece)
     }
 
-    /// Passes over bytes of the [`ByteQueue::front`].
+    /// Skips bytes of [`ByteQueue::front`].
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         let Some(front) = self.queue.front_mut() else { return };
@@ -44,7 +45,8 @@ impl ByteQueue {
         }
     }
 
-    /// The next `N` bytes, once they are there. ResponseContext again with the same length until then.
+    /// Takes the next `N` bytes once they are complete. Until then each call must request the same
+    /// length.
     #[inline]
     pub(super) fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
         if self.partial.is_empty()
@@ -55,10 +57,11 @@ impl ByteQueue {
             return Some(bytes);
         }
         let bytes = self.gather(N)?;
-        Some(*bytes.first_chunk().expect("so many were gathered"))
+        Some(*bytes.first_chunk().expect("`gather` returns N bytes"))
     }
 
-    /// The next `len` bytes, once they are there. ResponseContext again with the same length until then.
+    /// Takes the next `len` bytes once they are complete. Until then each call must request the
+    /// same length.
     #[inline]
     pub(super) fn take(&mut self, len: usize) -> Option<Bytes> {
         if self.partial.is_empty()
@@ -73,9 +76,10 @@ impl ByteQueue {
         self.gather(len)
     }
 
-    /// Moves what there is of `len` bytes into `partial`; all of them, once they are there.
+    /// Moves the available part of `len` bytes into `partial`. Returns the bytes once they are
+    /// complete.
     fn gather(&mut self, len: usize) -> Option<Bytes> {
-        // No memory is touched before the bytes come.
+        // Untouched memory is not resident, so a length without its bytes costs no memory.
         self.partial.reserve_exact(len - self.partial.len());
         while self.partial.len() < len {
             let front = self.queue.front()?;
@@ -98,26 +102,26 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_piece_is_a_slice_of_it() {
+    fn bytes_within_one_piece_are_a_slice_of_it() {
         let whole = Bytes::from(b"abcdef".to_vec());
         let mut pieces = ByteQueue::default();
         pieces.feed(whole.clone());
         assert_eq!(pieces.take_array(), Some(*b"ab"));
-        let taken = pieces.take(3).expect("it is there");
+        let taken = pieces.take(3).expect("the bytes are complete");
         assert_eq!(taken.as_ptr(), whole[2..].as_ptr());
-        assert_eq!(pieces.take(1).expect("it is there"), "f");
+        assert_eq!(pieces.take(1).expect("the bytes are complete"), "f");
         assert_eq!(pieces.len(), 0);
     }
 
     #[test]
-    fn what_lies_in_several_is_put_together() {
+    fn bytes_of_several_pieces_are_joined() {
         let mut pieces = pieces(&["a", "", "bc", "d"]);
-        assert_eq!(pieces.take(3).expect("it is there"), "abc");
+        assert_eq!(pieces.take(3).expect("the bytes are complete"), "abc");
         assert_eq!(pieces.take_array::<2>(), None);
         assert_eq!(pieces.len(), 1);
         pieces.feed(Bytes::from_static(b"ef"));
         assert_eq!(pieces.take_array(), Some(*b"de"));
         assert_eq!(pieces.front(), b"f");
-        assert_eq!(pieces.take(0).expect("nothing is always there"), "");
+        assert_eq!(pieces.take(0).expect("no bytes are always complete"), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes to entries.
+//! Decoding of bytes to entries.
 
 use super::binary::BinaryReader;
 use super::byte_queue::ByteQueue;
@@ -8,17 +8,18 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use stdx::Version;
 
-/// Reads entries from a stream that comes in pieces.
+/// Decodes entries from a stream that arrives in pieces.
 ///
-/// It holds what it is fed: whoever feeds it takes out all entries before he feeds more. Then it holds no more than one
-/// unfinished entry: its key, and a value of at most the given size (in JSON, in base64).
+/// The decoder buffers the pieces that it is fed. The caller takes out all entries before it feeds
+/// more. Then the decoder holds at most one unfinished entry: its key, and a value of at most the
+/// given size (in JSON, its base64 form).
 #[derive(Debug)]
 pub struct EntryDecoder {
     pieces: ByteQueue,
     reader: Reader,
     value_bytes_max: usize,
     needs_end: bool,
-    /// How many entries have come, those that were too large too.
+    /// Number of entries decoded, including those that were too large.
     entries: u64,
     failed: Option<EntryError>,
 }
@@ -29,7 +30,7 @@ enum Reader {
     Binary(BinaryReader),
 }
 
-/// What is wrong with an entry, before it is known which one it is.
+/// Error of an entry without the entry's number.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryFault {
     TooLarge,
@@ -53,13 +54,14 @@ impl From<&'static str> for EntryFault {
 }
 
 impl EntryDecoder {
-    /// Of a batch with values of at most this size. The end record of the binary format may be left out.
+    /// Creates a decoder of a batch with values of at most `value_bytes_max` bytes. The end record
+    /// of the binary format may be missing.
     ///
     /// # Panics
-    /// When the format is [`Format::Lines`], which cannot be decoded.
+    /// If the format is [`Format::Lines`], which cannot be decoded.
     pub fn new(format: Format, value_bytes_max: usize) -> Self {
         let reader = match format {
-            Format::Lines => panic!("nothing tells where an entry ends"),
+            Format::Lines => panic!("lines do not delimit entries"),
             Format::Ndjson => Reader::Json(JsonReader::new(value_bytes_max)),
             Format::Binary => Reader::Binary(BinaryReader::new(value_bytes_max)),
         };
@@ -67,7 +69,8 @@ impl EntryDecoder {
         Self { pieces, reader, value_bytes_max, needs_end, entries: 0, failed: None }
     }
 
-    /// The same of an export, which in the binary format is complete only with its end record.
+    /// Creates a decoder of an export, which in the binary format is complete only with its end
+    /// record.
     ///
     /// # Panics
     /// As [`EntryDecoder::new`].
@@ -75,18 +78,22 @@ impl EntryDecoder {
         Self { needs_end: format == Format::Binary, ..Self::new(format, value_bytes_max) }
     }
 
-    /// Takes in the next piece.
+    /// Adds the next piece of the stream.
     pub fn feed(&mut self, piece: Bytes) {
         if self.failed.is_none() {
             self.pieces.feed(piece);
         }
     }
 
-    /// The next entry; `None`: more bytes are needed.
+    /// Decodes the next entry. Returns `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`EntryError`]. After one that is not final, go on; after a final one, it is always the same.
-    #[expect(clippy::should_implement_trait, reason = "it ends for now, not for ever, and it can fail")]
+    /// [`EntryError`]. After an error that is not final, the next entry follows. After a final one,
+    /// each call returns the same error.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`None` means that more bytes are needed, and the call can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<BatchEntry>, EntryError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -111,10 +118,11 @@ impl EntryDecoder {
         }
     }
 
-    /// That nothing follows what was fed. ResponseContext when [`EntryDecoder::next`] has no more entries.
+    /// Checks that the stream may end here. Must be called when [`EntryDecoder::next`] has no more
+    /// entries.
     ///
     /// # Errors
-    /// A final [`EntryError`]: the last entry is not whole, or the end record is missing where there must be one.
+    /// A final [`EntryError`]: the last entry is incomplete, or a required end record is missing.
     pub fn end(&mut self) -> Result<(), EntryError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -132,8 +140,8 @@ impl EntryDecoder {
         }
     }
 
-    /// The version of the entry that [`EntryDecoder::next`] gave last, if the stream says it. What a batch says is passed
-    /// over, so text that is no version is none.
+    /// Version of the entry that [`EntryDecoder::next`] returned last, if the stream contains it.
+    /// Batches ignore versions, so malformed versions are `None`.
     pub const fn last_version(&self) -> Option<Version> {
         match &self.reader {
             Reader::Json(reader) => reader.last_version(),
@@ -141,7 +149,7 @@ impl EntryDecoder {
         }
     }
 
-    /// How many bytes it holds: what was fed and not read, and the entry that has come in part.
+    /// Number of bytes buffered: pieces that are not decoded yet, and the unfinished entry.
     pub fn held_bytes(&self) -> usize {
         let unfinished = match &self.reader {
             Reader::Json(reader) => reader.held_bytes(),
@@ -150,7 +158,7 @@ impl EntryDecoder {
         self.pieces.len() + unfinished
     }
 
-    /// How many entries have come, those that were too large too.
+    /// Number of entries decoded, including those that were too large.
     pub const fn entries(&self) -> u64 {
         self.entries
     }

@@ -1,4 +1,4 @@
-//! Entries to bytes.
+//! Encoding of entries to bytes.
 
 use super::binary::{self, Attributes, MAGIC};
 use super::json_entry::{put_json_delete, put_json_key, put_json_value};
@@ -7,7 +7,7 @@ use crate::encode::expiry_ms;
 use cluster::{Lifetime, Page, PageEntry};
 use stdx::{CellMeta, Version};
 
-/// Writes entries: those of ranges, with their versions, or those of batches.
+/// Encodes entries: those of ranges, with their versions, or those of batches.
 #[derive(Debug)]
 pub struct EntryEncoder {
     format: Format,
@@ -16,14 +16,15 @@ pub struct EntryEncoder {
 }
 
 impl EntryEncoder {
-    /// One that has written nothing.
+    /// Creates an encoder for `format`.
     pub const fn new(format: Format) -> Self {
         Self { format, has_begun: false, entries: 0 }
     }
 
     /// Appends the entries of a page of live cells.
     ///
-    /// In the default format they stand one behind the other; whoever sends each as a chunk takes them from the page.
+    /// In the default format the entries follow each other without delimiters. A caller that sends
+    /// each entry as a chunk takes the entries from the page instead.
     pub fn put_page(&mut self, page: &Page, out: &mut Vec<u8>) {
         match self.format {
             Format::Lines => {
@@ -42,7 +43,7 @@ impl EntryEncoder {
     /// Appends the key of an entry of a page of live cells, without its value.
     ///
     /// # Panics
-    /// When the format is [`Format::Binary`], whose records have values.
+    /// If the format is [`Format::Binary`], whose records have values.
     pub fn put_key(&mut self, entry: PageEntry<'_>, out: &mut Vec<u8>) {
         self.begin(out);
         match self.format {
@@ -56,7 +57,7 @@ impl EntryEncoder {
     /// Appends an entry of a batch.
     ///
     /// # Panics
-    /// When it is a delete and the format is [`Format::Lines`], which has none.
+    /// If the entry is a delete and the format is [`Format::Lines`], which has no deletes.
     pub fn put_batch_entry(&mut self, entry: &BatchEntry, out: &mut Vec<u8>) {
         let key = entry.key.as_bytes();
         match &entry.action {
@@ -81,7 +82,7 @@ impl EntryEncoder {
         }
     }
 
-    /// Appends what stands behind the last entry.
+    /// Appends the end of the stream.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         self.begin(out);
         if self.format == Format::Binary {
@@ -89,7 +90,7 @@ impl EntryEncoder {
         }
     }
 
-    /// How many entries were written.
+    /// Number of entries encoded.
     pub const fn entries(&self) -> u64 {
         self.entries
     }

@@ -1,4 +1,4 @@
-//! An entry of a batch.
+//! Entries of batches.
 
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, Quorum};
@@ -6,28 +6,28 @@ use cluster::{Command, Key, Lifetime, Quorum};
 /// A write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// Of which key.
+    /// Key to write.
     pub key: Key,
-    /// Which.
+    /// Operation on the key.
     pub action: BatchAction,
 }
 
-/// What is to be done with a key.
+/// Operation of an entry on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchAction {
-    /// Write it.
+    /// Write of a value.
     Put {
-        /// The value; may be empty.
+        /// Bytes of the value; may be empty.
         value: Bytes,
-        /// How long it lives.
+        /// Lifetime of the value.
         lifetime: Lifetime,
     },
-    /// Delete it.
+    /// Delete.
     Delete,
 }
 
 impl BatchEntry {
-    /// The command that does it.
+    /// Returns the command of the entry.
     pub fn into_command(self, quorum: Quorum) -> Command {
         let Self { key, action } = self;
         match action {

@@ -1,43 +1,43 @@
-//! What is wrong with entries.
+//! Errors of streams of entries.
 
 use crate::Problem;
 use http::StatusCode;
 use std::borrow::Cow;
 
-/// Why bytes are not entries. Entries are counted from 1.
+/// Error of a stream of entries. Entries are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// The value of this entry is too large. It was passed over; the next entry follows.
+    /// The value of an entry is too large. The entry is skipped; the next entry follows.
     #[error("entry {entry}: its value is larger than {bytes_max} bytes")]
     TooLarge {
-        /// Which entry.
+        /// Number of the entry.
         entry: u64,
-        /// The largest value.
+        /// Greatest length of a value, in bytes.
         bytes_max: usize,
     },
-    /// This entry is none, and what follows it is not understood either.
+    /// An entry is malformed, and the rest of the stream cannot be decoded.
     #[error("entry {entry}: {detail}")]
     Malformed {
-        /// Which entry.
+        /// Number of the entry.
         entry: u64,
-        /// What is wrong with it.
+        /// Description of the error.
         detail: Cow<'static, str>,
     },
-    /// The stream ends where it must not.
+    /// The stream ends inside an entry, or without its end record.
     #[error("the stream is cut short after {entries} entries")]
     CutShort {
-        /// How many entries came whole.
+        /// Number of complete entries.
         entries: u64,
     },
 }
 
 impl EntryError {
-    /// Whether nothing behind it is understood.
+    /// Whether the rest of the stream cannot be decoded.
     pub const fn is_final(&self) -> bool {
         !matches!(self, Self::TooLarge { .. })
     }
 
-    /// What a user is told.
+    /// Problem to answer with.
     pub fn to_problem(&self) -> Problem {
         match self {
             Self::TooLarge { bytes_max, .. } => Problem::value_too_large(*bytes_max),
@@ -50,7 +50,7 @@ impl EntryError {
         }
     }
 
-    /// The status of [`EntryError::to_problem`].
+    /// Status of [`EntryError::to_problem`].
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

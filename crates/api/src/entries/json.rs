@@ -1,20 +1,21 @@
-//! The parts of JSON that entries are made of, both ways.
+//! Encoder and lexer for the subset of JSON that entries use.
 //!
-//! **Promise.** A string is decoded while it comes, and no more of it is held than is asked for: what is longer is
-//! passed over.
+//! **Promise.** A string is decoded as it arrives, and at most the requested number of its bytes is
+//! buffered: the rest of a longer string is skipped.
 //!
-//! **Caveats.** Numbers are whole and have no sign. There is no `null`, and there are no arrays: no entry has any.
+//! **Caveats.** Numbers are whole and have no sign. `null` and arrays are not supported, since
+//! entries have none.
 
 use super::byte_queue::ByteQueue;
 use super::decoder::EntryFault;
 
-/// How many bytes are looked at together for some that must be escaped.
+/// Number of bytes that are searched at once for bytes that need an escape.
 const BLOCK_LEN: usize = 32;
 
-/// The longest word or number, in bytes.
+/// Greatest length of a word or number, in bytes.
 const WORD_LEN_MAX: usize = 20;
 
-/// Appends a string in its quotes.
+/// Appends a string in double quotes.
 pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text.as_bytes();
@@ -42,17 +43,17 @@ fn put_escaped(out: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// How many bytes from the first on stand for themselves in a string.
+/// Length of the prefix without bytes that need an escape.
 fn plain_len(bytes: &[u8]) -> usize {
     let is_special = |byte: &u8| (*byte == b'"') | (*byte == b'\\') | (*byte < b' ');
-    // A block at a time and without a branch, so that vector instructions do it.
+    // Whole blocks without a branch compile to vector instructions.
     let blocks = bytes.chunks_exact(BLOCK_LEN);
     let is_plain = |block: &&[u8]| !block.iter().fold(false, |any, byte| any | is_special(byte));
     let plain = blocks.take_while(is_plain).count() * BLOCK_LEN;
     plain + bytes[plain..].iter().position(is_special).unwrap_or(bytes.len() - plain)
 }
 
-/// A part of a text in JSON.
+/// A token of JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// `{`
@@ -63,9 +64,9 @@ pub(super) enum Token {
     Colon,
     /// `,`
     Comma,
-    /// The end of a line.
+    /// End of a line.
     LineEnd,
-    /// A string; `None`: it is longer than was asked for.
+    /// A string; `None` if it is longer than the requested length.
     String(Option<String>),
     /// A number.
     Number(u64),
@@ -73,15 +74,15 @@ pub(super) enum Token {
     Bool(bool),
 }
 
-/// Takes JSON apart while it comes.
+/// Splits a stream of JSON into tokens as it arrives.
 #[derive(Debug, Default)]
 pub(super) struct Lexer {
     state: State,
-    /// What the string holds so far; of a word or number, its characters.
+    /// Decoded bytes of the unfinished string, or characters of the unfinished word or number.
     text: Vec<u8>,
-    /// The string is longer than was asked for.
+    /// Whether the string is longer than the requested length.
     is_too_long: bool,
-    /// The first half of a character beyond 16 bits, whose second half must follow.
+    /// High surrogate of a character whose low surrogate must follow.
     high_surrogate: Option<u16>,
 }
 
@@ -91,23 +92,23 @@ enum State {
     Between,
     String,
     Escape,
-    /// So many digits of `\uXXXX`, and the number that they make.
+    /// Inside `\uXXXX`: the number of digits so far, and their value.
     Unicode(u8, u16),
     Word,
 }
 
 impl Lexer {
-    /// Whether nothing of the next token has come.
+    /// Whether no byte of the next token has arrived.
     pub(super) const fn is_between(&self) -> bool {
         matches!(self.state, State::Between)
     }
 
-    /// How many bytes of an unfinished token it holds.
+    /// Length of the unfinished token, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The next token, once it is there; of a string, at most so many bytes.
+    /// Returns the next token once it is complete. Strings are limited to `string_bytes_max` bytes.
     pub(super) fn next(
         &mut self,
         pieces: &mut ByteQueue,
@@ -174,7 +175,7 @@ impl Lexer {
     }
 
     fn end_string(&mut self) -> Result<Token, EntryFault> {
-        self.expect_no_half()?;
+        self.expect_no_high_surrogate()?;
         self.state = State::Between;
         let text = std::mem::take(&mut self.text);
         if std::mem::take(&mut self.is_too_long) {
@@ -240,7 +241,7 @@ impl Lexer {
     }
 
     fn push(&mut self, bytes: &[u8], bytes_max: usize) -> Result<(), EntryFault> {
-        self.expect_no_half()?;
+        self.expect_no_high_surrogate()?;
         if self.is_too_long || self.text.len() + bytes.len() > bytes_max {
             self.is_too_long = true;
             self.text = Vec::new();
@@ -250,11 +251,11 @@ impl Lexer {
         Ok(())
     }
 
-    fn expect_no_half(&self) -> Result<(), EntryFault> {
+    fn expect_no_high_surrogate(&self) -> Result<(), EntryFault> {
         if self.high_surrogate.is_some() { Err(HALF_A_CHARACTER) } else { Ok(()) }
     }
 
-    /// A word or number ends before something else; no object ends with it.
+    /// Reads a word or number, which ends before another character. No object ends with one.
     fn word(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<Token>, EntryFault> {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-') {
             if self.text.len() == WORD_LEN_MAX {
@@ -301,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_are_what_serde_json_says(text: String, blocks in "[a-z\"\\\\\n\u{1}é]{0,100}") {
+        fn strings_agree_with_serde_json(text: String, blocks in "[a-z\"\\\\\n\u{1}é]{0,100}") {
             for text in [text, blocks] {
                 let mut written = Vec::new();
                 put_string(&mut written, &text);
@@ -316,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn what_serde_json_refuses_is_refused(json in "\"([ -~é\n\u{1}]|\\\\u[dD][89a-fA-F][0-9]{2}|\\\\u00[0-9a-f]{2}){0,12}\"") {
+        fn strings_that_serde_json_refuses_are_refused(json in "\"([ -~é\n\u{1}]|\\\\u[dD][89a-fA-F][0-9]{2}|\\\\u00[0-9a-f]{2}){0,12}\"") {
             let mut stream = serde_json::Deserializer::from_str(&json).into_iter::<String>();
             let first = stream.next();
             match (first, string_of(json.as_bytes(), 1_000)) {

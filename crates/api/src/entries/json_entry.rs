@@ -1,8 +1,9 @@
-//! Entries as JSON objects, one on a line.
+//! Entries as JSON objects, one on each line.
 //!
-//! `{"key":"a","value":"1","version":"<32 hexadecimal digits>","expires_at":<ms>}` is a value, `{"key":"a","delete":true}`
-//! deletes. Bytes that are not UTF-8 stand in base64, which `key_encoding` and `value_encoding` then say. A batch may
-//! say `ttl` instead of `expires_at`; the version is passed over, so that an export can be imported.
+//! `{"key":"a","value":"1","version":"<32 hexadecimal digits>","expires_at":<ms>}` is a value, and
+//! `{"key":"a","delete":true}` is a delete. Bytes that are not UTF-8 are written in base64, which
+//! `key_encoding` and `value_encoding` then state. A batch may have `ttl` instead of `expires_at`.
+//! Batches ignore the version, so an export can be imported.
 
 use super::binary::{Attributes, lifetime_of};
 use super::byte_queue::ByteQueue;
@@ -16,9 +17,10 @@ use bytes::Bytes;
 use cluster::Key;
 use stdx::Version;
 
-/// What an encoding field says.
+/// Value of the fields `key_encoding` and `value_encoding`.
 const BASE64: &str = "base64";
-/// The longest name of a field, version or encoding, in bytes; and then some.
+/// Bound of the length of field names, versions and encodings, in bytes. It is greater than any of
+/// them.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Appends a value as a line.
@@ -61,7 +63,7 @@ pub(super) fn put_json_delete(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b",\"delete\":true}\n");
 }
 
-/// Appends a field of bytes, and its encoding if it has one.
+/// Appends a field with bytes, and its encoding if it needs one.
 fn put_bytes(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     out.push(b'"');
     out.extend_from_slice(name.as_bytes());
@@ -80,7 +82,7 @@ fn put_bytes(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     out.extend_from_slice(b"_encoding\":\"base64\"");
 }
 
-/// How long `bytes_max` bytes are in base64.
+/// Length of `bytes_max` bytes in base64.
 const fn base64_len(bytes_max: usize) -> usize {
     bytes_max.div_ceil(3) * 4
 }
@@ -114,7 +116,7 @@ impl Field {
     }
 }
 
-/// Reads the format.
+/// Decoder of the JSON format.
 #[derive(Debug)]
 pub(super) struct JsonReader {
     value_bytes_max: usize,
@@ -124,7 +126,7 @@ pub(super) struct JsonReader {
     last_version: Option<Version>,
 }
 
-/// What comes next.
+/// Expected token.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Entry,
@@ -136,7 +138,7 @@ enum State {
     LineEnd,
 }
 
-/// What has come of an entry. A text that is `Some(None)` is longer than it may be.
+/// Fields of an unfinished entry. A text is `Some(None)` if it is longer than allowed.
 #[derive(Debug, Default)]
 struct Fields {
     seen: u8,
@@ -156,17 +158,17 @@ impl JsonReader {
         Self { value_bytes_max, lexer, state: State::Entry, fields, last_version: None }
     }
 
-    /// Whether the stream may stop here. The last line may lack its end.
+    /// Whether the stream may end here. The last line may lack its line feed.
     pub(super) const fn is_between_entries(&self) -> bool {
         matches!(self.state, State::Entry | State::LineEnd) && self.lexer.is_between()
     }
 
-    /// The version of the last entry, if it had one.
+    /// Version of the last entry, if it had one.
     pub(super) const fn last_version(&self) -> Option<Version> {
         self.last_version
     }
 
-    /// How many bytes of an unfinished entry it holds.
+    /// Length of the unfinished entry, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let texts = [&self.fields.key, &self.fields.value].into_iter().flatten().flatten();
         self.lexer.held_bytes() + texts.map(String::len).sum::<usize>()
@@ -186,7 +188,7 @@ impl JsonReader {
         }
     }
 
-    /// Takes in a token; an entry that it ends.
+    /// Handles a token. Returns the entry that it completes.
     fn take(&mut self, token: Token) -> Result<Option<BatchEntry>, EntryFault> {
         self.state = match (self.state, token) {
             (State::Entry | State::LineEnd, Token::LineEnd) => State::Entry,

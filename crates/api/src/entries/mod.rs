@@ -1,17 +1,20 @@
 //! Entries in bulk: the formats of ranges and batches.
 //!
-//! **Promise.** What an [`EntryEncoder`] writes, an [`EntryDecoder`] reads as it was, in whatever pieces it comes; the
-//! same holds of [`ResultEncoder`] and [`ResultDecoder`]. Bytes from outside are entries or an [`EntryError`], never a
-//! panic, and a decoder holds one unfinished entry at most. Damage of the binary format is found by checksum, and a
-//! binary export that was cut short lacks its end record.
+//! **Promise.** An [`EntryDecoder`] decodes the entries that an [`EntryEncoder`] has encoded,
+//! independent of how the stream is split into pieces. The same holds for [`ResultEncoder`] and
+//! [`ResultDecoder`]. Bytes from a client are entries or an [`EntryError`], never a panic, and a
+//! decoder holds at most one unfinished entry. Damage of the binary format is found by checksums,
+//! and a truncated binary export lacks its end record.
 //!
-//! **Mechanism.** Three formats, described byte by byte in `docs/entries-format.md`: lines, the default of ranges,
-//! where each entry is one chunk of HTTP and a slice of its page; lines of JSON, for people and scripts; and a binary one
-//! behind lengths, for machines. The values of the binary format are slices of the pieces they came in, where they lie
-//! in one; a JSON string is decoded while it comes, so that its escapes take no room.
+//! **Mechanism.** There are three formats, described byte by byte in `docs/entries-format.md`.
+//! Lines are the default of ranges: each entry is one chunk of HTTP and a slice of its page. Lines
+//! of JSON are for people and scripts. The binary format has lengths and is for machines. Values of
+//! the binary format are slices of the pieces in which they arrived, if they lie in one piece. A
+//! JSON string is decoded as it arrives, so its escapes take no memory.
 //!
-//! **Caveats.** Without the chunks, nothing tells where an entry of the default format ends: it cannot be decoded here.
-//! A file of JSON lines that was cut between two of them looks complete. Compression is the caller's.
+//! **Caveats.** Without the chunks, entries of the default format are not delimited, so this module
+//! cannot decode them. A file of JSON lines that was truncated between two lines looks complete.
+//! Compression is the caller's task.
 
 mod binary;
 mod byte_queue;
@@ -30,19 +33,19 @@ pub use entry::{BatchAction, BatchEntry};
 pub use error::EntryError;
 pub use results::{EntryResult, RESULTS_MAGIC, ResultDecoder, ResultEncoder, ResultScope};
 
-/// How entries or results are written.
+/// Format of entries or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `key`, a line feed, `value`: the default of ranges. Not for batches.
+    /// `key`, a line feed, `value`: the default of ranges. Not available for batches.
     Lines,
-    /// A JSON object on each line.
+    /// One JSON object on each line.
     Ndjson,
-    /// Records behind their lengths.
+    /// Records with lengths and checksums.
     Binary,
 }
 
 impl Format {
-    /// The media type of entries and results in it.
+    /// Media type of entries and results in this format.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Lines => "application/octet-stream",
@@ -52,19 +55,19 @@ impl Format {
     }
 }
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Not at all.
+    /// No compression.
     Identity,
-    /// RFC 1952.
+    /// gzip, RFC 1952.
     Gzip,
     /// Zstandard, RFC 8878.
     Zstd,
 }
 
 impl Coding {
-    /// Its name in `Content-Encoding`; `None` when that header is left out.
+    /// Name in `Content-Encoding`; `None` if the header is left out.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Identity => None,

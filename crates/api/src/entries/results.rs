@@ -1,14 +1,16 @@
-//! The results of a batch: one for each entry, in their order.
+//! Results of a batch: one for each entry, in the order of the entries.
 //!
-//! In JSON, a line each: `{"status":201,"version":"<32 hexadecimal digits>"}`, with `"superseded":true` where a greater
-//! version was there already; or `{"status":503,"detail":"...","retry_after":1}`. Where failures alone are wanted, each has
-//! the number of its entry, `{"entry":17,"status":503,...}`, and the last line is `{"entries":20,"failed":1}`.
+//! In JSON, each result is a line: `{"status":201,"version":"<32 hexadecimal digits>"}`, with
+//! `"superseded":true` if a greater version was there already; or
+//! `{"status":503,"detail":"...","retry_after":1}`. If only failures are requested, each has the
+//! number of its entry, `{"entry":17,"status":503,...}`, and the last line is
+//! `{"entries":20,"failed":1}`.
 //!
 //! ```text
 //! stream:   8  VECHERE1                 failed:  1  3
 //!              results                           1  0
 //!                                                2  status
-//! done:     1  1 written, 2 deleted              4  retry after, in seconds; 0: not said
+//! done:     1  1 written, 2 deleted              4  retry after, in seconds; 0: none
 //!           1  bit 0: superseded                 2  length of the detail
 //!          16  version                              detail, UTF-8
 //!
@@ -28,15 +30,15 @@ use serde::Deserialize;
 use std::borrow::Cow;
 use stdx::Version;
 
-/// A stream of results in the binary format begins with these bytes.
+/// First bytes of a stream of results in the binary format.
 pub const RESULTS_MAGIC: &[u8; 8] = b"VECHERE1";
 
-/// How much of a detail travels, in bytes.
+/// Greatest length of an encoded detail, in bytes.
 const DETAIL_BYTES_MAX: usize = 1_024;
-/// The longest line of a result, in bytes; and then some.
+/// Bound of the length of a line, in bytes. It is greater than any result.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// The first byte of a result.
+/// First byte of a result.
 mod kind {
     pub(super) const WRITTEN: u8 = 1;
     pub(super) const DELETED: u8 = 2;
@@ -46,34 +48,34 @@ mod kind {
 
 const SUPERSEDED: u8 = 1;
 
-/// What became of an entry, as of a single request.
+/// Result of an entry, as of a single request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryResult {
-    /// `201`: the value is written. `202`: the key is deleted.
+    /// The value was written (`201`), or the key was deleted (`202`).
     Done {
-        /// It was a delete.
+        /// Whether the entry was a delete.
         is_delete: bool,
-        /// Under which version.
+        /// Version of the write.
         version: Version,
-        /// A greater version was there already.
+        /// Whether a greater version was there already.
         superseded: bool,
     },
-    /// It failed.
+    /// The entry failed.
     Failed {
-        /// The status that a single request would have got.
+        /// Status that a single request would have got.
         status: StatusCode,
-        /// What was wrong and what to do.
+        /// Description of the failure, and advice.
         detail: Cow<'static, str>,
-        /// When to try again, in seconds.
+        /// Time after which the client should try again, in seconds.
         retry_after_secs: Option<u32>,
     },
 }
 
 impl EntryResult {
-    /// What the coordinator's reply to the entry says.
+    /// Converts the coordinator's reply to an entry.
     ///
     /// # Panics
-    /// When it is not a reply to a write.
+    /// If the reply is not a reply to a write.
     pub fn of_reply(reply: Reply, is_delete: bool) -> Self {
         match reply {
             Reply::Written { version, superseded, .. } => Self::Done { is_delete, version, superseded },
@@ -84,7 +86,7 @@ impl EntryResult {
         }
     }
 
-    /// The status that a single request would have got.
+    /// Status that a single request would have got.
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::Done { is_delete: false, .. } => StatusCode::CREATED,
@@ -107,16 +109,16 @@ impl From<&EntryError> for EntryResult {
     }
 }
 
-/// Which results of a batch are wanted.
+/// Requested results of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultScope {
-    /// One for each entry.
+    /// One result for each entry.
     All,
-    /// Failures, and how many entries there were. As [`Format::Ndjson`] only.
+    /// Failures, and the number of entries. Only as [`Format::Ndjson`].
     Errors,
 }
 
-/// Writes results.
+/// Encodes results.
 #[derive(Debug)]
 pub struct ResultEncoder {
     format: Format,
@@ -127,17 +129,18 @@ pub struct ResultEncoder {
 }
 
 impl ResultEncoder {
-    /// One that has written nothing.
+    /// Creates an encoder.
     ///
     /// # Panics
-    /// When the format has no such results: [`Format::Lines`] has none, and [`Format::Binary`] has no entry numbers.
+    /// If the format has no such results: [`Format::Lines`] has none, and [`Format::Binary`] has no
+    /// entry numbers.
     pub fn new(format: Format, scope: ResultScope) -> Self {
         assert!(format != Format::Lines, "lines have no results");
         assert!(scope == ResultScope::All || format == Format::Ndjson, "entry numbers are in JSON only");
         Self { format, scope, has_begun: false, results: 0, failed: 0 }
     }
 
-    /// Appends a result, if it is wanted.
+    /// Appends a result, if it is requested.
     pub fn put(&mut self, result: &EntryResult, out: &mut Vec<u8>) {
         self.begin(out);
         self.results += 1;
@@ -153,7 +156,7 @@ impl ResultEncoder {
         }
     }
 
-    /// Appends what stands behind the last result, if all were sent.
+    /// Appends the end of the stream, after all results.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         self.begin(out);
         if self.format == Format::Binary {
@@ -223,8 +226,8 @@ fn put_json(out: &mut Vec<u8>, entry: Option<u64>, result: &EntryResult) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Reads results from a stream that comes in pieces. As [`EntryDecoder`](super::EntryDecoder), it is fed when it has no
-/// more.
+/// Decodes results from a stream that arrives in pieces. As for
+/// [`EntryDecoder`](super::EntryDecoder), the caller takes out all results before it feeds more.
 #[derive(Debug)]
 pub struct ResultDecoder {
     pieces: ByteQueue,
@@ -235,29 +238,29 @@ pub struct ResultDecoder {
 
 #[derive(Debug)]
 enum State {
-    /// In JSON: what has come of a line.
+    /// JSON: the unfinished line.
     Line(Vec<u8>),
-    /// In binary: nothing has come.
+    /// Binary: before the first byte.
     Begin,
-    /// The kind of a result is next.
+    /// Before the kind of a result.
     Kind,
-    /// What is behind the kind of a result that was done.
+    /// After the kind of a successful result.
     Done { is_delete: bool },
-    /// What is behind the kind of a failure.
+    /// After the kind of a failure.
     Failed,
-    /// The detail of a failure.
+    /// Before the detail of a failure.
     Detail { status: StatusCode, retry_after_secs: Option<u32>, len: usize },
-    /// The count of the end.
+    /// Before the count of the end.
     Count,
-    /// The end has come.
+    /// After the end.
     Ended,
 }
 
 impl ResultDecoder {
-    /// One that was fed nothing.
+    /// Creates a decoder for `format`.
     ///
     /// # Panics
-    /// When the format is [`Format::Lines`], which has no results.
+    /// If the format is [`Format::Lines`], which has no results.
     pub fn new(format: Format) -> Self {
         let state = match format {
             Format::Lines => panic!("lines have no results"),
@@ -267,18 +270,21 @@ impl ResultDecoder {
         Self { pieces: ByteQueue::default(), state, results: 0, failed: None }
     }
 
-    /// Takes in the next piece.
+    /// Adds the next piece of the stream.
     pub fn feed(&mut self, piece: Bytes) {
         if self.failed.is_none() {
             self.pieces.feed(piece);
         }
     }
 
-    /// The next result; `None`: more bytes are needed.
+    /// Decodes the next result. Returns `None` if more bytes are needed.
     ///
     /// # Errors
-    /// A final [`EntryError`], and the same again from then on.
-    #[expect(clippy::should_implement_trait, reason = "it ends for now, not for ever, and it can fail")]
+    /// A final [`EntryError`], which each later call returns too.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`None` means that more bytes are needed, and the call can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<EntryResult>, EntryError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -299,10 +305,11 @@ impl ResultDecoder {
         }
     }
 
-    /// That nothing follows what was fed. ResponseContext when [`ResultDecoder::next`] has no more.
+    /// Checks that the stream may end here. Must be called when [`ResultDecoder::next`] has no more
+    /// results.
     ///
     /// # Errors
-    /// [`EntryError::CutShort`]: a result is not whole, or the binary format lacks its end.
+    /// [`EntryError::CutShort`]: a result is incomplete, or the binary format lacks its end.
     pub fn end(&mut self) -> Result<(), EntryError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -325,7 +332,7 @@ impl ResultDecoder {
     }
 
     fn next_line(&mut self) -> Result<Option<EntryResult>, &'static str> {
-        let State::Line(line) = &mut self.state else { unreachable!("asked of JSON only") };
+        let State::Line(line) = &mut self.state else { unreachable!("called for JSON only") };
         while !self.pieces.front().is_empty() {
             let front = self.pieces.front();
             let end = memchr::memchr(b'\n', front);
@@ -362,7 +369,7 @@ impl ResultDecoder {
     fn step(&mut self) -> Result<Step, &'static str> {
         let pieces = &mut self.pieces;
         let step = match &self.state {
-            State::Line(_) => unreachable!("asked of binary only"),
+            State::Line(_) => unreachable!("called for the binary format only"),
             State::Begin => pieces.take_array().map(|magic: [u8; 8]| match magic == *RESULTS_MAGIC {
                 true => Ok(Step::State(State::Kind)),
                 false => Err("the stream does not begin with VECHERE1"),
@@ -407,7 +414,7 @@ impl ResultDecoder {
     }
 }
 
-/// What comes of looking at the next bytes.
+/// Effect of decoding the next bytes.
 enum Step {
     NeedMore,
     State(State),
@@ -425,7 +432,7 @@ fn failure_head(head: [u8; 9]) -> Result<Step, &'static str> {
     Ok(Step::State(State::Detail { status, retry_after_secs, len }))
 }
 
-/// A result as it stands on a line. Fields that are not known are passed over.
+/// A result on a line. Unknown fields are ignored.
 #[derive(Deserialize)]
 struct Line {
     status: u16,

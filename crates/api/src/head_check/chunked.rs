@@ -6,18 +6,19 @@ use crate::Problem;
 use http::StatusCode;
 use httparse::{EMPTY_HEADER, Status};
 
-/// Digits of a chunk size; 16 of them are 64 bits.
+/// Greatest number of digits of a chunk size; 16 of them are 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
-/// The largest chunk; see `BODY_BYTES_MAX`.
+/// Greatest length of a chunk, in bytes; see `BODY_BYTES_MAX`.
 const CHUNK_BYTES_MAX: u64 = i64::MAX as u64;
-/// Extensions of all chunks of a body, in bytes. The library takes fewer than twice as many.
+/// Greatest total length of the extensions of all chunks of a body, in bytes. hyper's limit is less
+/// than twice as large.
 const EXTENSION_BYTES_MAX: u32 = 8 << 10;
-/// Trailers of a body, in bytes. The library takes fewer than twice as many.
+/// Greatest length of the trailers of a body, in bytes. hyper's limit is less than twice as large.
 const TRAILER_BYTES_MAX: usize = 8 << 10;
-/// Trailer lines of a body.
+/// Greatest number of trailer lines of a body.
 const TRAILERS_MAX: usize = 32;
 
-/// Where a chunked body is.
+/// Position in a chunked body.
 #[derive(Debug, Default)]
 pub(super) struct Chunked {
     state: ChunkState,
@@ -28,17 +29,17 @@ pub(super) struct Chunked {
 enum ChunkState {
     /// In the size.
     Size { digits: u8, size: u64 },
-    /// In what may follow a size.
+    /// In an extension after the size.
     Extension { size: u64 },
-    /// Behind the CR of a size line.
+    /// After the CR of a size line.
     SizeLf { size: u64 },
-    /// In the data; so many bytes are to come, at least 1.
+    /// In the data, of which `left` bytes are missing, at least 1.
     Data { left: u64 },
-    /// Behind the data.
+    /// After the data.
     DataCr,
-    /// Behind the CR of the data.
+    /// After the CR that follows the data.
     DataLf,
-    /// Behind the last chunk.
+    /// After the last chunk.
     Trailers(LineScanner),
 }
 
@@ -49,7 +50,7 @@ impl Default for ChunkState {
 }
 
 impl Chunked {
-    /// Takes as many of the bytes that wait as are right.
+    /// Passes as many waiting bytes as are well-formed.
     pub(super) fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
         let mut passed = 0;
         while let Some(&byte) = waiting.get(passed) {
@@ -103,7 +104,7 @@ impl Chunked {
                 return Err(malformed("a chunk that does not end in CR LF where its size says"));
             }
             (ChunkState::Data { .. } | ChunkState::Trailers(_), _) => {
-                unreachable!("neither is taken byte by byte")
+                unreachable!("data and trailers are not read byte by byte")
             }
         };
         Ok(())
@@ -117,7 +118,7 @@ fn next_digit(digits: u8, size: u64, byte: u8) -> Option<ChunkState> {
         .then_some(ChunkState::Size { digits: digits + 1, size })
 }
 
-/// Lets the trailers pass once they are complete.
+/// Passes the trailers once they are complete.
 fn find_trailers(lines: &mut LineScanner, waiting: &[u8]) -> Result<Step, Problem> {
     if waiting.starts_with(b"\r\n") {
         return Ok(Step::End(2));

@@ -1,28 +1,31 @@
-//! Plain requests: whole, and with nothing in them that takes an HTTP library to understand.
+//! Requests of the fast path: complete requests that need no HTTP library.
 //!
-//! **Promise.** What is a plain request here would have passed the check, to its last byte, and nothing else is. Its
-//! headers have no meaning: method, target and body say all.
+//! **Promise.** Each fast-path request would pass the head check to its last byte. Its headers have
+//! no meaning: method, target and body define it.
 
 use super::head::{self, Body};
 use super::line_scanner::LineScanner;
 use super::{HeadCheck, State, find_head};
 
-/// A request that is there whole and is plain.
+/// A complete request of the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastPathRequest<'a> {
-    /// Its method, as it stands.
+    /// Method, as received.
     pub method: &'a str,
-    /// Its target, as it stands.
+    /// Target, as received.
     pub target: &'a str,
-    /// Its body, of a known length.
+    /// Body, of a known length.
     pub body: &'a [u8],
-    /// How many bytes it has in all.
+    /// Length of the request, in bytes.
     pub len: usize,
 }
 
 impl HeadCheck {
-    /// The plain request that `waiting` begins with, the bytes that [`HeadCheck::check`] would be given. The check is
-    /// where it was: they may still be given to it, or passed over with [`HeadCheck::skip_fast_path_request`].
+    /// Returns the fast-path request at the beginning of `waiting`, which are the bytes for
+    /// [`HeadCheck::check`].
+    ///
+    /// The check does not advance. The bytes may still be given to it, or skipped with
+    /// [`HeadCheck::skip_fast_path_request`].
     #[inline]
     pub fn peek_fast_path<'a>(&self, waiting: &'a [u8]) -> Option<FastPathRequest<'a>> {
         if !self.awaits_head() {
@@ -45,12 +48,12 @@ impl HeadCheck {
         })
     }
 
-    /// The plain request that was seen last will not be given to the check: what waits begins behind it.
+    /// Skips the last fast-path request: the next waiting bytes begin after it.
     ///
     /// # Panics
-    /// In the midst of a request.
+    /// If the check is inside a request.
     pub fn skip_fast_path_request(&mut self) {
-        assert!(self.awaits_head(), "plain requests are seen between requests");
+        assert!(self.awaits_head(), "a fast-path request begins between requests");
         self.state = State::Head(LineScanner::default());
     }
 }
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_is_whole() {
+    fn only_a_complete_request_is_on_the_fast_path() {
         let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
         let seen = Some(("PUT".to_owned(), "/v0/entity?id=k".to_owned(), "abc".to_owned(), put.len()));
         assert_eq!(peek(put), seen);
@@ -81,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_plain_would_have_passed(
+        fn fast_path_requests_would_have_passed(
             begin in "(\r\n){0,1}(GET|PUT|DELETE|CONNECT|G T) /[a-z%?=#]{0,6} HTTP/1\\.[01]\r\n",
             headers in prop::collection::vec(
                 "(Host: h|Host: h|Accept: a|Content-Length: [0-3]|Transfer-Encoding: chunked|Connection: (close|keep-alive)|X: y|: )\r\n",

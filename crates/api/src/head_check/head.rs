@@ -1,4 +1,4 @@
-//! Judges a complete head: may it pass, and what follows it.
+//! Check of a complete head: whether it may pass, and the framing of its body.
 
 use super::HeadLimits;
 use crate::Problem;
@@ -6,11 +6,12 @@ use http::{StatusCode, Uri};
 use httparse::{Error, Header, ParserConfig, Request, Status};
 use std::mem::MaybeUninit;
 
-/// The longest request target: two keys of the greatest length, between which a range is, all of both percent-encoded,
-/// and as much again as anybody needs for the rest.
+/// Greatest length of a request target, in bytes: two percent-encoded keys of the greatest length,
+/// which bound a range, and as much space as the other parameters can need.
 const TARGET_BYTES_MAX: usize = 56 << 10;
 
-/// The greatest length of a body; beyond it arithmetic on lengths might overflow in some reader.
+/// Greatest length of a body, in bytes. Arithmetic on greater lengths might overflow in some
+/// reader.
 const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A head that may pass.
@@ -19,31 +20,32 @@ pub(super) struct CheckedHead<'a> {
     pub(super) method: &'a str,
     pub(super) target: &'a str,
     pub(super) framing: Framing,
-    /// Of HTTP/1.1, and without a header that any reader of these requests looks at, but for `Host` and a length.
+    /// Whether the request is of HTTP/1.1 and has no header with a meaning for any reader of
+    /// fast-path requests, except `Host` and a length.
     pub(super) is_fast_path: bool,
 }
 
-/// What follows a head.
+/// Framing after a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// Its body.
+    /// Body of the request.
     pub(super) body: Body,
-    /// Whether nothing may pass behind it.
+    /// Whether no bytes may pass after the request.
     pub(super) is_last: bool,
 }
 
-/// The body that follows a head.
+/// Body after a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// No body.
     None,
-    /// Of this length, at least 1.
+    /// A body of this length, at least 1 byte.
     Sized(u64),
-    /// In chunks.
+    /// A chunked body.
     Chunked,
 }
 
-/// What the headers say about the connection.
+/// Headers about the connection.
 #[derive(Default)]
 struct HeaderSummary<'a> {
     content_length: Option<&'a [u8]>,
@@ -51,11 +53,11 @@ struct HeaderSummary<'a> {
     host: Option<&'a [u8]>,
     has_keep_alive: bool,
     has_close: bool,
-    /// There is a header that may mean something to a reader of these requests.
+    /// Whether there is a header that may have a meaning for a reader of fast-path requests.
     has_special: bool,
 }
 
-/// Judges `head`, which ends with its empty line.
+/// Checks `head`, which ends with its empty line.
 pub(super) fn check_head(head: &[u8], limits: HeadLimits) -> Result<CheckedHead<'_>, Problem> {
     let mut headers = [MaybeUninit::<Header<'_>>::uninit(); HeadLimits::HEADERS_MAX];
     let mut request = Request::new(&mut []);
@@ -75,7 +77,7 @@ pub(super) fn check_head(head: &[u8], limits: HeadLimits) -> Result<CheckedHead<
     let findings = HeaderSummary::of(request.headers)?;
     let is_http_11 = request.version == Some(1);
     check_host(findings.host, is_http_11)?;
-    // What follows a CONNECT is a tunnel to the library; here is none, so nothing may follow.
+    // To hyper, a tunnel follows a `CONNECT`. There is no tunnel here, so no bytes may follow.
     let is_last = findings.is_last(is_http_11) || method == "CONNECT";
     let framing = Framing { body: findings.body(is_http_11)?, is_last };
     Ok(CheckedHead { method, target, framing, is_fast_path: is_http_11 && !findings.has_special })
@@ -130,7 +132,8 @@ impl<'a> HeaderSummary<'a> {
     }
 }
 
-/// Whether a header says nothing about a request for one entity, to whoever reads it. Those that common clients send.
+/// Whether a header has no meaning for any reader of a request for one entity. The list has the
+/// headers that common clients send.
 fn is_without_meaning(name: &str) -> bool {
     let known: &[&str] = match name.len() {
         6 => &["accept", "pragma", "origin"],
@@ -149,14 +152,14 @@ const TWO_HOSTS: &str = "The request has more than one Host header. Send one.";
 const TWO_LENGTHS: &str = "The request has more than one Content-Length header. Send one.";
 const TWO_CODINGS: &str = "The request has more than one Transfer-Encoding header. Send one.";
 
-fn set_once<'a>(place: &mut Option<&'a [u8]>, value: &'a [u8], problem: &'static str) -> Result<(), Problem> {
-    match place.replace(value) {
+fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8], problem: &'static str) -> Result<(), Problem> {
+    match field.replace(value) {
         None => Ok(()),
         Some(_) => Err(Problem::bad_request(problem)),
     }
 }
 
-/// As the library reads lists: one with bytes beyond ASCII has no tokens.
+/// Whether a list has a token. As in hyper, a list with bytes beyond ASCII has no tokens.
 fn has_token(list: &[u8], token: &[u8]) -> bool {
     list.is_ascii()
         && list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
@@ -242,7 +245,8 @@ fn check_target(target: &str) -> Result<(), Problem> {
     }
 }
 
-/// Bytes of which every target that begins with `/` is well formed (RFC 3986: unreserved, reserved but `#`, `%`).
+/// Bytes of which every target that begins with `/` is well-formed (RFC 3986: unreserved, reserved
+/// except `#`, and `%`).
 static IS_TARGET_BYTE: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0u8;
@@ -303,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_say_what_follows() {
+    fn the_headers_define_the_body() {
         assert_eq!(body(""), Ok(Body::None));
         assert_eq!(body("Content-Length: 0\r\n"), Ok(Body::None));
         assert_eq!(body("content-length:\t007 \r\n"), Ok(Body::Sized(7)));
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_not_encoded_is_told_how_to_be() {
+    fn the_problem_of_an_unencoded_target_advises_percent_encoding() {
         for target in
             [&b"/v0/entity?id=\xff"[..], b"/v0/entity?id=\xe9t\xe9", b"/v0/entity?id=\"", b"/v0/entity?id=<"]
         {
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_request_is_known() {
+    fn the_last_request_of_a_connection_is_detected() {
         let is_last = |version: &str, connection: &str| {
             checked(&format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"))
                 .map(|framing| framing.is_last)
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_with_headers_of_a_meaning_are_not_plain() {
+    fn heads_with_meaningful_headers_are_not_on_the_fast_path() {
         let is_fast_path = |version: &str, header: &str| {
             let head = format!("GET /v0/entity?id=k HTTP/{version}\r\nHost: h\r\n{header}\r\n");
             check_head(head.as_bytes(), HeadLimits::default()).expect("a good head").is_fast_path
@@ -371,10 +375,10 @@ mod tests {
     }
 
     #[test]
-    fn plain_targets_are_those_of_the_library() {
+    fn targets_of_allowed_bytes_are_valid_for_the_http_crate() {
         for byte in (0..=255u8).filter(|byte| IS_TARGET_BYTE[usize::from(*byte)]) {
             for target in [format!("/{}", char::from(byte)), format!("/?{}", char::from(byte))] {
-                let uri = Uri::try_from(target.as_str()).expect("a plain target");
+                let uri = Uri::try_from(target.as_str()).expect("a valid target");
                 assert_eq!(uri.path_and_query().map(http::uri::PathAndQuery::as_str), Some(target.as_str()));
             }
         }

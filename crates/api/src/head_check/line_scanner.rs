@@ -1,7 +1,7 @@
-//! LineScanner that end in an empty line: heads and trailers.
+//! Scanner of blocks of lines that end with an empty line: heads and trailers.
 //!
-//! Every line ends in CR LF, and neither byte stands anywhere else; of the control characters only the tab is
-//! allowed. What was looked at is not looked at again.
+//! Every line ends with CR LF, and neither byte occurs elsewhere. Of the control characters only
+//! the tab is allowed. No byte is scanned twice, except those around the previous end of the input.
 
 use crate::Problem;
 use memchr::memmem::Finder;
@@ -11,15 +11,18 @@ const END: &[u8] = b"\r\n\r\n";
 
 static END_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
-/// How far a block of lines was looked at.
+/// Progress of the scan of a block of lines.
 #[derive(Debug, Default)]
 pub(super) struct LineScanner {
     scanned: usize,
 }
 
 impl LineScanner {
-    /// Where the block ends, behind its empty line; `None` when that has not come yet. The lines begin at `start`;
-    /// before that are only empty lines. `window` begins with the same bytes on each call.
+    /// Finds the end of the block, behind its empty line. Returns `None` if the empty line has not
+    /// arrived yet.
+    ///
+    /// The lines begin at `start`, after empty lines. `window` begins with the same bytes on each
+    /// call.
     pub(super) fn find_end(&mut self, window: &[u8], start: usize) -> Result<Option<usize>, Problem> {
         let search_from = self.scanned.saturating_sub(END.len() - 1).max(start).min(window.len());
         let end = END_FINDER.find(&window[search_from..]).map(|at| search_from + at + END.len());
@@ -32,7 +35,8 @@ impl LineScanner {
     }
 }
 
-/// Refuses bytes that no line may hold. All but the first are looked at; the first too when nothing was before it.
+/// Refuses bytes that no line may contain. The first byte is only the context of the second, unless
+/// `is_start` is true.
 fn check_bytes(bytes: &[u8], is_start: bool) -> Result<(), Problem> {
     let Some((&first, rest)) = bytes.split_first() else {
         return Ok(());

@@ -1,19 +1,20 @@
-//! The head check: what stands between a socket and the HTTP library.
+//! The head check, between a socket and hyper.
 //!
-//! **Promise.** Nothing of a head reaches the library before the whole head was checked. What two readers could
-//! understand differently is refused: two lengths (even equal), a length beside a transfer coding, bare CR or LF,
-//! folded lines, a missing or second `Host`, malformed chunks. Every head that the library would refuse with an
-//! empty `400` of its own is refused here with a [`Problem`] that says why. However the bytes are split, the same
-//! bytes pass and the same verdict falls.
+//! **Promise.** No byte of a head reaches hyper before the whole head is checked. Heads that two
+//! readers could understand differently are refused: two lengths (even equal ones), a length beside
+//! a transfer coding, bare CR or LF, folded lines, a missing or second `Host`, malformed chunks.
+//! Every head that hyper would refuse with an empty `400` is refused here with a [`Problem`] that
+//! states the reason. The result does not depend on how the bytes are split.
 //!
-//! **Mechanism.** A state machine over the caller's buffer of bytes that did not pass yet; it keeps no bytes, only
-//! where it is: in a head, in a body of known length, in a chunked body. Heads and trailers wait until they are
-//! complete and are then parsed with the library's own parser; how far a head was searched for its end is
-//! remembered, so that a slow sender costs no second look. Bodies pass as they come.
+//! **Mechanism.** A state machine over the caller's buffer of bytes that have not passed yet. It
+//! stores no bytes, only its position: in a head, in a body of known length, in a chunked body.
+//! Heads and trailers wait until they are complete, and are then parsed with httparse, hyper's own
+//! parser. The position of the search for the end of a head is kept, so that a slow sender causes
+//! no second search. Bodies pass as they arrive.
 //!
-//! **Caveats.** It is as strict as hyper 1.12, and stricter: `Transfer-Encoding` is `chunked` or refused, lines
-//! end in CR LF, a request target has no fragment. It knows no time: whoever reads the socket gives up on slow
-//! senders.
+//! **Caveats.** The check is as strict as hyper 1.12, and stricter: `Transfer-Encoding` is
+//! `chunked` or refused, lines end in CR LF, and a request target has no fragment. It has no
+//! timeouts: the reader of the socket closes slow connections.
 
 mod chunked;
 mod fast_path;
@@ -27,20 +28,20 @@ use head::{Body, Framing};
 use http::StatusCode;
 use line_scanner::LineScanner;
 
-/// Empty lines before a request line that are let pass; some senders end a body with one too many.
+/// Greatest number of empty lines before a request line. Some senders end a body with one too many.
 const EMPTY_LINES_MAX: usize = 4;
 
-/// What a head may use up.
+/// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The longest head: request line, headers and the empty line behind them.
+    /// Greatest length of a head, in bytes: request line, headers and the empty line after them.
     pub head_bytes_max: usize,
-    /// The most header lines; at most [`HeadLimits::HEADERS_MAX`].
+    /// Greatest number of header lines; at most [`HeadLimits::HEADERS_MAX`].
     pub headers_max: usize,
 }
 
 impl HeadLimits {
-    /// The most header lines that the HTTP library takes.
+    /// Greatest number of header lines that hyper accepts.
     pub const HEADERS_MAX: usize = 100;
 }
 
@@ -50,27 +51,28 @@ impl Default for HeadLimits {
     }
 }
 
-/// What to do with the bytes that wait.
+/// Decision about the waiting bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// So many of them may go on, at least 1, and none behind the end of a request. Then ask again with the rest.
+    /// This number of bytes may pass, at least 1, and none behind the end of a request. The caller
+    /// checks the rest again.
     Pass(usize),
-    /// None of them, until more have come.
+    /// No byte may pass until more have arrived.
     NeedMore,
-    /// None of them. EncodedResponse with this problem and end the connection.
+    /// No byte may pass. The caller answers with this problem and closes the connection.
     Refuse(Problem),
-    /// None of them, and none that still come: the last request passed. To the library, the input ends here.
+    /// No byte may pass, now or later: the last request has passed. For hyper the input ends here.
     Ended,
 }
 
-/// Judges what comes in on one connection. See the module.
+/// Checks the input of one connection.
 #[derive(Debug)]
 pub struct HeadCheck {
     limits: HeadLimits,
     state: State,
-    /// The present request is the last on this connection.
+    /// Whether the current request is the last one of this connection.
     is_last: bool,
-    /// Heads that passed.
+    /// Number of heads that passed.
     heads_passed: u64,
 }
 
@@ -78,35 +80,36 @@ pub struct HeadCheck {
 enum State {
     /// Before or inside a head.
     Head(LineScanner),
-    /// Inside a body; so many bytes are to come, at least 1.
+    /// Inside a body, of which `left` bytes are missing, at least 1.
     Sized { left: u64 },
     /// Inside a chunked body.
     Chunked(Chunked),
-    /// Behind the last request.
+    /// After the last request.
     Ended,
 }
 
-/// What one state makes of the bytes that wait.
+/// Decision of one state about the waiting bytes.
 #[derive(Debug)]
 enum Step {
-    /// So many pass, and the state is the same or the next.
+    /// This number of bytes passes, and the state is the same or the next.
     Pass(usize),
-    /// So many pass, and the request ends there.
+    /// This number of bytes passes, and the request ends there.
     End(usize),
     NeedMore,
 }
 
 impl HeadCheck {
-    /// The check at the start of a connection.
+    /// Creates the check of a new connection.
     ///
     /// # Panics
-    /// When `limits.headers_max` is greater than [`HeadLimits::HEADERS_MAX`].
+    /// If `limits.headers_max` is greater than [`HeadLimits::HEADERS_MAX`].
     pub fn new(limits: HeadLimits) -> Self {
-        assert!(limits.headers_max <= HeadLimits::HEADERS_MAX, "the HTTP library takes no more headers");
+        assert!(limits.headers_max <= HeadLimits::HEADERS_MAX, "hyper accepts no more headers");
         Self { limits, state: State::Head(LineScanner::default()), is_last: false, heads_passed: 0 }
     }
 
-    /// Judges `waiting`: all bytes that were read from the socket and did not pass yet, in order.
+    /// Checks `waiting`: all bytes that were read from the socket and have not passed yet, in
+    /// order.
     #[inline]
     pub fn check(&mut self, waiting: &[u8]) -> Verdict {
         let mut passed = 0;
@@ -131,12 +134,12 @@ impl HeadCheck {
         }
     }
 
-    /// Whether the next byte belongs to a head. While none waits, the connection is idle.
+    /// Whether the next byte belongs to a head. If no byte waits, the connection is idle.
     pub const fn awaits_head(&self) -> bool {
         matches!(self.state, State::Head(_))
     }
 
-    /// How many requests have passed, as far as their heads.
+    /// Number of requests whose heads have passed.
     pub const fn heads_passed(&self) -> u64 {
         self.heads_passed
     }
@@ -157,7 +160,7 @@ impl HeadCheck {
         }
     }
 
-    /// Goes on to the body of the head that passes.
+    /// Enters the body of a head that passes.
     fn enter(&mut self, head_len: usize, Framing { body, is_last }: Framing) -> Step {
         self.heads_passed += 1;
         self.is_last = is_last;

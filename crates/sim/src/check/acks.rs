@@ -1,8 +1,9 @@
-//! `Veche-Acks` and `Veche-Superseded` are right.
+//! Invariant: `Veche-Acks` and `Veche-Superseded` are correct.
 //!
-//! The replicas counted by the reply to a write hold it durably. The reply to a command counts no more replicas than the
-//! command is for; a success counts at least `ack` of them, and a write that failed counts fewer. A write is reported as
-//! superseded only if some replica was given a greater version of the key before the reply.
+//! The replicas that the reply to a write counts hold the write durably. A reply counts at most the
+//! `from` replicas of its command. A success counts at least `ack` of them, and a failed write
+//! counts fewer. A write is reported as superseded only if some replica was given a greater version
+//! of the key before the reply.
 
 use super::Violation;
 use crate::history::Operation;
@@ -10,17 +11,17 @@ use cluster::{Acks, Failure, Key, Layout, NodeIndex, NodeSet, Reply, Shortfall};
 use std::collections::BTreeMap;
 use stdx::Version;
 
-/// What the stores of all nodes were given, and have made durable.
+/// Versions that the stores of all nodes were given, and those that they have made durable.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// By version: the nodes whose store has said that it is durable.
+    /// Nodes whose store has reported the version as durable, by version.
     durable: BTreeMap<Version, NodeSet>,
-    /// By node and key: the greatest version that its store was given.
+    /// Greatest version that a store was given, by node and key.
     greatest: BTreeMap<NodeIndex, BTreeMap<Key, Version>>,
 }
 
 impl Ledger {
-    /// The store of a node is given a version of a key.
+    /// Records that the store of `node` is given a version of `key`.
     pub fn give(&mut self, node: NodeIndex, key: &Key, version: Version) {
         let versions = self.greatest.entry(node).or_default();
         match versions.get_mut(key) {
@@ -31,7 +32,7 @@ impl Ledger {
         }
     }
 
-    /// The store of a node has made a version durable.
+    /// Records that the store of `node` has made a version durable.
     pub fn note_durable(&mut self, node: NodeIndex, version: Version) {
         self.durable.entry(version).or_insert(NodeSet::EMPTY).insert(node);
     }
@@ -46,7 +47,7 @@ impl Ledger {
     }
 }
 
-/// Checks the reply to a command when it leaves.
+/// Checks the reply to a command at the moment it is sent.
 pub fn check(
     layout: &Layout,
     operation: &Operation,
@@ -60,10 +61,10 @@ pub fn check(
     };
     let Some((acks, is_success)) = acks_of(reply) else { return Ok(()) };
     if acks.from != from || acks.got > from {
-        return wrong("it is of other replicas");
+        return wrong("the reply counts replicas outside of the command's `from`");
     }
     if is_success == Some(true) && acks.got < ack || is_success == Some(false) && acks.got >= ack {
-        return wrong("so many replicas mean the contrary");
+        return wrong("the number of replicas contradicts the outcome");
     }
     let Reply::Written { version, superseded, .. } = reply else { return Ok(()) };
     let replicas = layout.replicas(&operation.key, from);
@@ -79,7 +80,9 @@ pub fn check(
     Ok(())
 }
 
-/// The count of a reply, and whether it is a success; `None` where more replicas than `ack` may have answered a failure.
+/// Returns the acknowledgement count of a reply, and whether the reply is a success.
+///
+/// The success flag is `None` for failures that may follow `ack` or more answers.
 fn acks_of(reply: &Reply) -> Option<(Acks, Option<bool>)> {
     match reply {
         Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } => {
@@ -107,8 +110,8 @@ mod tests {
         Layout::new((0..5).map(|node| format!("node-{node}")).collect(), 16).unwrap()
     }
 
-    /// The reply to a write of version 2 to three replicas, of which so many hold it durably, and a ledger in which the
-    /// first of them was given this version of the key too.
+    /// Checks the reply to a write of version 2 to three replicas. `durable` of them hold it
+    /// durably, and the first replica was also given version `given` of the key.
     fn holds(got: u8, superseded: bool, durable: usize, given: u64) -> bool {
         let layout = layout();
         let mut ledger = Ledger::default();
@@ -125,8 +128,8 @@ mod tests {
         assert!(holds(2, false, 2, 2) && holds(2, false, 3, 2) && holds(3, false, 3, 2));
         assert!(!holds(2, false, 1, 2));
         assert!(!holds(3, false, 2, 2));
-        assert!(!holds(1, false, 3, 2), "fewer than were asked for");
-        assert!(!holds(4, false, 3, 2), "more than there are");
+        assert!(!holds(1, false, 3, 2), "fewer than `ack`");
+        assert!(!holds(4, false, 3, 2), "more than `from`");
     }
 
     #[test]
@@ -143,7 +146,7 @@ mod tests {
     fn superseded_without_a_greater_version_is_caught() {
         assert!(holds(2, true, 2, 3));
         assert!(!holds(2, true, 2, 2) && !holds(2, true, 2, 1));
-        assert!(holds(2, false, 2, 3), "its absence tells nothing");
+        assert!(holds(2, false, 2, 3), "the flag may be missing");
     }
 
     #[test]

@@ -1,21 +1,26 @@
-//! No version is issued from a clock that is far ahead, and none is stored that comes from a peer: it would hide every
-//! later write of its key, for as long as the clocks of the others take to come near.
+//! Invariant: no version comes from a clock that is far ahead. None is issued, and none is stored
+//! that a peer sent. Such a version would hide every later write of its key until the clocks of the
+//! other nodes come near it.
 
 use super::Violation;
 use cluster::{HybridClock, Key};
 use std::time::Duration;
 use stdx::{Version, WallTime};
 
-/// What clocks may differ by, and what a start reserves past that.
+/// Greatest distance of a version from the greatest correct wall clock: the accepted clock skew,
+/// and the versions that a node reserves at its start.
 pub const AHEAD_MAX: Duration = HybridClock::SKEW_MAX.saturating_add(Duration::from_secs(5));
 
-/// Checks a version that was just issued, or is about to be stored. `latest_wall` is the greatest that any clock has shown that was not wrong.
+/// Checks a version that was just issued or is about to be stored. `latest_wall` is the greatest
+/// time that a correct wall clock has shown.
 pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), Violation> {
     let issued = version.hlc.wall();
     if issued <= latest_wall.saturating_add(AHEAD_MAX) {
         return Ok(());
     }
-    let detail = format!("{version} of {key:?} is of {issued:?}, and it is {latest_wall:?}");
+    let detail = format!(
+        "{version} of {key:?} has the time {issued:?}, and the greatest correct clock shows {latest_wall:?}"
+    );
     Err(Violation::new("clock_bound", detail))
 }
 

@@ -1,5 +1,5 @@
-//! Once all is well, a range of everything is what the replicas hold: each key that generation, in its newest version, and
-//! no other.
+//! Invariant: after the heal phase, a scan of all keys returns exactly the cells that the replicas
+//! hold: each live key with its newest version, and no other key.
 
 use super::Violation;
 use crate::history::ScanRecord;
@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{CellMeta, Version, WallTime};
 
-/// So far the clocks of nodes may be apart when all is well.
+/// Greatest difference between the clocks of nodes after the heal phase.
 const APART_MAX: Duration = Duration::from_millis(500);
 
-/// Checks a complete scan of everything against what was held when it began. `latest_wall` is the greatest that any
-/// clock has shown when it ended: what expires about then may be there or not.
+/// Checks a complete scan of all keys against the cells that were held when it began.
+///
+/// `latest_wall` is the greatest time that any clock had shown when the scan ended. An entry that
+/// expires about then may be returned or not.
 pub fn check(
     record: &ScanRecord,
     held: &BTreeMap<Key, CellMeta>,
@@ -28,19 +30,19 @@ pub fn check(
         if !is_right {
             return Err(violation(
                 record,
-                &format!("{:?} of {key:?}, where {meta:?} is held", seen.get(key)),
+                &format!("{:?} of {key:?}, although {meta:?} is held", seen.get(key)),
             ));
         }
     }
     match seen.keys().find(|key| !held.contains_key(**key)) {
-        Some(key) => Err(violation(record, &format!("{key:?}, which nobody holds"))),
+        Some(key) => Err(violation(record, &format!("{key:?}, which no replica holds"))),
         None => Ok(()),
     }
 }
 
 fn violation(record: &ScanRecord, found: &str) -> Violation {
     let ScanRecord { id, node, scan, seen, .. } = record;
-    let detail = format!("{found}, was found by {id:?} of {node:?} for {scan:?}, {} entries", seen.len());
+    let detail = format!("{found}, was returned by {id:?} of {node:?} for {scan:?}, {} entries", seen.len());
     Violation::new("complete_ranges", detail)
 }
 
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_not_what_is_held_is_caught() {
+    fn a_scan_that_differs_from_the_held_cells_is_caught() {
         let value = CellMeta::value(version(2), 3);
         assert!(holds(Some(2), Some(value)) && holds(None, None));
         assert!(!holds(Some(1), Some(value)));
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_is_not_there() {
+    fn dead_cells_are_not_returned() {
         let tombstone = CellMeta::tombstone(version(2), 3);
         assert!(holds(None, Some(tombstone)));
         assert!(!holds(Some(2), Some(tombstone)));

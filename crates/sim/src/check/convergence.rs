@@ -1,12 +1,15 @@
-//! Once all is well, all replicas of a key hold its newest cell, also of keys that nobody reads. Past the grace
-//! period a dead cell may be gone from any of them.
+//! Invariant: after the heal phase, all replicas of a key hold its newest cell, including keys that
+//! no client reads.
+//!
+//! After the grace period, a dead cell may be missing from any replica.
 
 use super::Violation;
 use cluster::{Key, Layout, NodeIndex};
 use std::time::Duration;
 use stdx::{CellMeta, WallTime};
 
-/// Checks what the nodes hold of `key`. `wall` is the greatest that any clock has shown.
+/// Checks the cells that the nodes hold of `key`. `wall` is the greatest time that any wall clock
+/// has shown.
 pub fn check(
     layout: &Layout,
     key: &Key,
@@ -44,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_stays_behind_is_caught() {
+    fn a_replica_with_an_older_cell_is_caught() {
         let value = |number| Some(CellMeta::value(version(number), 3));
         assert!(check_held([value(2), value(2), value(2)], NOW).is_ok());
         assert!(check_held([value(2), value(1), value(2)], NOW).is_err());
@@ -52,14 +55,14 @@ mod tests {
     }
 
     #[test]
-    fn fewer_copies_are_enough_for_what_was_written_with_fewer() {
+    fn a_cell_with_a_smaller_from_needs_fewer_replicas() {
         let value = |number, from| Some(CellMeta::value(version(number), from));
         assert!(check_held([value(2, 1), value(1, 3), None], NOW).is_ok());
         assert!(check_held([None, value(2, 1), None], NOW).is_err());
     }
 
     #[test]
-    fn a_tombstone_may_go_after_its_grace_only() {
+    fn a_tombstone_may_be_missing_only_after_its_grace_period() {
         let tombstone = Some(CellMeta::tombstone(version(2), 3));
         assert!(check_held([tombstone, None, None], NOW).is_err());
         assert!(check_held([tombstone, None, None], NOW.saturating_add(GRACE * 2)).is_ok());

@@ -1,11 +1,12 @@
-//! No command is without a reply past its deadline, unless the process that had it ended or stood still. A command for
-//! a page has a deadline too: what it waits for has.
+//! Invariant: every command has a reply by its deadline, unless its process ended or was paused.
+//!
+//! A command for a page has a deadline too, because each request that it depends on has one.
 
 use super::Violation;
 use crate::Nanos;
 use crate::history::{Operation, PageCall};
 
-/// Checks a command at `now`, when its reply is due.
+/// Checks a command at `now`, the time by which it must have a reply.
 pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
     match operation.outcome {
         Some(_) => Ok(()),
@@ -13,7 +14,7 @@ pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
     }
 }
 
-/// Checks a command for a page at `now`, when its reply is due.
+/// Checks a command for a page at `now`, the time by which it must have a reply.
 pub fn check_page(call: &PageCall, now: Nanos) -> Result<(), Violation> {
     match call.answered {
         Some(_) => Ok(()),
@@ -34,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_does_not_come_is_caught() {
+    fn a_page_command_without_a_reply_is_caught() {
         let call = PageCall { scan: ScanId(0), began: Nanos(0), answered: Some(Nanos(1)) };
         assert!(check_page(&call, Nanos(2)).is_ok());
         assert!(check_page(&PageCall { answered: None, ..call }, Nanos(2)).is_err());

@@ -1,36 +1,37 @@
-//! A node finds room on its disk again by itself, without a restart and without a request.
+//! Invariant: a node whose disk was full accepts values again soon after space was freed, without a
+//! restart and without a request.
 
 use super::Violation;
 use crate::Nanos;
 use cluster::NodeIndex;
 use std::time::Duration;
 
-/// A node that ran all the while finds the room within this time.
+/// Time within which a running node notices the free space.
 pub const WITHIN: Duration = Duration::from_secs(5);
 
-/// What the world knows of a node with room on its disk.
+/// Disk state of a node at the time of the check.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskState {
     /// The node.
     pub node: NodeIndex,
-    /// When its disk was last filled: the room of an earlier fault_end ended then.
+    /// Time at which its disk was last filled.
     pub filled: Nanos,
-    /// When its process last resumed after a pause.
+    /// Time at which its process last resumed after a pause.
     pub resumed: Nanos,
-    /// Whether it refuses values.
+    /// Whether the node refuses values.
     pub refuses_values: bool,
 }
 
-/// Checks a node whose disk was given room [`WITHIN`] before `now`.
+/// Checks a node whose disk was given space [`WITHIN`] before `now`.
 ///
-/// Nothing is asked of a node that was paused since, or whose disk was filled again since: it has not had
-/// room for [`WITHIN`], even if the second filling ended before `now`. The fault_end of that filling has a check
-/// of its own.
+/// The check passes if the node was paused since, or if its disk was filled again since. Then it
+/// has not had space for the whole of [`WITHIN`], even if the second filling ended before `now`.
+/// The end of that filling has a check of its own.
 pub fn check(disk: DiskState, now: Nanos) -> Result<(), Violation> {
     let DiskState { node, filled, resumed, refuses_values } = disk;
-    let had_room = filled.max(resumed) + WITHIN < now;
-    if had_room && refuses_values {
-        let detail = format!("{node:?} has had room for {WITHIN:?} and refuses values");
+    let has_had_space = filled.max(resumed) + WITHIN < now;
+    if has_had_space && refuses_values {
+        let detail = format!("{node:?} has had disk space for {WITHIN:?} and refuses values");
         return Err(Violation::new("disk_recovery", detail));
     }
     Ok(())
@@ -56,12 +57,12 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_filled_again_has_not_had_room_all_the_while() {
+    fn a_disk_that_was_filled_again_is_not_checked() {
         assert!(check(refusing(17, 0), NOW).is_ok());
     }
 
     #[test]
-    fn a_node_that_was_paused_has_not_run_all_the_while() {
+    fn a_node_that_was_paused_is_not_checked() {
         assert!(check(refusing(0, 17), NOW).is_ok());
     }
 }

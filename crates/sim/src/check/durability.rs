@@ -1,13 +1,15 @@
-//! What was acknowledged is found: some replica holds it or something newer, when all disks that were not
-//! replaced are looked into.
+//! Invariant: an acknowledged write is not lost. Some replica holds it or a newer version, over all
+//! disks that were not replaced.
 
 use super::Violation;
 use crate::history::{ClientOutcome, IssuedCells, Operation};
 use cluster::NodeIndex;
 use stdx::{CellMeta, WallTime};
 
-/// Checks an acknowledged write against what the replicas hold of its key. Nothing is enough where something
-/// dead may have been purged.
+/// Checks an acknowledged write against the cells that the replicas hold of its key.
+///
+/// No replica needs to hold anything if a dead cell of this or a newer version may have been
+/// purged.
 pub fn check(
     write: &Operation,
     held: &[(NodeIndex, Option<CellMeta>)],
@@ -30,13 +32,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_acknowledged_write_that_is_nowhere_is_caught() {
+    fn an_acknowledged_write_that_no_replica_holds_is_caught() {
         let held = |number| [(NodeIndex(0), None), (NodeIndex(1), Some(CellMeta::value(version(number), 3)))];
         let write = write(2, (2, 3), 0..1);
-        let alive = issued_cells(&[1, 2, 3], &[]);
-        assert!(check(&write, &held(1), &alive, Some(NOW)).is_err());
-        assert!(check(&write, &held(2), &alive, None).is_ok());
-        assert!(check(&write, &held(3), &alive, None).is_ok());
+        let without_deletes = issued_cells(&[1, 2, 3], &[]);
+        assert!(check(&write, &held(1), &without_deletes, Some(NOW)).is_err());
+        assert!(check(&write, &held(2), &without_deletes, None).is_ok());
+        assert!(check(&write, &held(3), &without_deletes, None).is_ok());
         let deleted = issued_cells(&[2], &[3]);
         assert!(check(&write, &[], &deleted, Some(NOW)).is_ok());
         assert!(check(&write, &[], &deleted, None).is_err(), "nothing is purged in this run");

@@ -1,10 +1,11 @@
-//! A value is not returned from its expiry on, by the clock of the node that answers.
+//! Invariant: a value is not returned at or after its expiry, by the wall clock of the node that
+//! answers.
 
 use super::Violation;
 use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::WallTime;
 
-/// Checks a read that was answered when the answering node's clock showed `wall`.
+/// Checks a read that was answered when the wall clock of the answering node showed `wall`.
 pub fn check(read: &Operation, issued_cells: &IssuedCells, wall: WallTime) -> Result<(), Violation> {
     let Some((_, ClientOutcome::Found { version, .. })) = &read.outcome else { return Ok(()) };
     match issued_cells.get(&read.key, *version).and_then(|issued| issued.expires_at) {

@@ -1,13 +1,19 @@
-//! What reads that begin from now on must respect.
+//! Lower bounds on the versions that reads may return.
 //!
-//! A *fact* says that so many of the first `from` replicas of a key hold a version or a greater one. An
-//! acknowledged write establishes it of `ack` replicas; a read that returned a version, too, for it has stored it there
-//! before it replied. Only of a version with a smaller `from` than the read's it may have found one holder, and trusted
-//! those that it could not reach. A read that found nothing where something was
-//! established has seen something dead and at least as new; the least such cell that was issued counts.
+//! A *fact* states that `holders` of the first `from` replicas of a key hold a version or a greater
+//! one.
 //!
-//! A read, or a scan, is bound by every fact whose holders must overlap with those it asks: `holders + ack > from`,
-//! the larger `from` of the two operations. The `from` of the version itself does not count.
+//! - An acknowledged write establishes a fact with `ack` holders.
+//! - A read that returned a version establishes one too, because it stores the version on `ack`
+//!   replicas before it replies. If the version has a smaller `from` than the read, the read may
+//!   have found one holder only and trusted those that it could not reach: then the fact has one
+//!   holder.
+//! - A read that found nothing, although a fact existed, has seen a dead cell that is at least as
+//!   new. The oldest such cell that was issued counts.
+//!
+//! A read or a scan is bound by every fact whose holders must overlap with the replicas that it
+//! asks: `holders + ack > from`, with the larger `from` of the two operations. The `from` of the
+//! version itself does not count.
 
 use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
 use crate::{Nanos, Scenario};
@@ -15,7 +21,7 @@ use cluster::{Key, Quorum};
 use std::collections::BTreeMap;
 use stdx::{Version, WallTime};
 
-/// What established a fact.
+/// Kind of operation that established a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactSource {
     /// An acknowledged write.
@@ -24,36 +30,39 @@ pub enum FactSource {
     Read,
 }
 
-/// So many of the first `from` replicas hold this version, or a greater one.
+/// Statement that `holders` of the first `from` replicas hold `version` or a greater version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What established it.
+    /// Operation that established the fact.
     pub source: FactSource,
-    /// When it was certain.
+    /// Time from which the fact is certain.
     pub since: Nanos,
-    /// Which version.
+    /// Version that the replicas hold, at least.
     pub version: Version,
-    /// So many replicas, ...
+    /// Number of replicas that hold the version.
     pub holders: u8,
-    /// ... of the first so many.
+    /// Number of replicas among which the holders are.
     pub from: u8,
 }
 
-/// Which facts count: those that survive the loss of a disk need a majority of the default replicas.
+/// Condition under which a fact survives the data losses of a run.
+///
+/// The loss of a disk is survived only by cells on a majority of the default replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct SurvivalRule {
-    /// In runs that lose data: holders that are needed, and of how many.
+    /// In runs that lose data: the number of holders needed, and the `from` that the operation must
+    /// have.
     pub survives_with: Option<(u8, u8)>,
 }
 
 impl SurvivalRule {
-    /// The rule for a scenario.
+    /// Returns the rule for a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         let survives_with = scenario.survives_with().map(|holders| (holders, scenario.default_from));
         Self { survives_with }
     }
 
-    /// Whether what so many of the first `from` replicas hold is not lost in this run.
+    /// Whether a version on `holders` of the first `from` replicas survives this run.
     pub fn survives(self, holders: u8, from: u8) -> bool {
         self.survives_with.is_none_or(|(needed, of)| holders >= needed && from == of)
     }
@@ -67,29 +76,30 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// No facts yet.
+    /// Creates an empty set of facts.
     pub const fn new(rule: SurvivalRule) -> Self {
         Self { rule, by_key: BTreeMap::new() }
     }
 
-    /// Whether a write that was acknowledged with this quorum is not lost in this run.
+    /// Whether a write that was acknowledged with this quorum survives this run.
     pub fn survives(&self, write: Quorum) -> bool {
         self.rule.survives(write.ack(), write.from())
     }
 
-    /// The newest version that a read must respect by facts of the kind that `counts` names.
+    /// Newest version that binds `read`, over the facts for which `counts` is true.
     pub fn floor(&self, read: &Operation, counts: impl Fn(&Fact) -> bool) -> Option<Version> {
         let facts = self.by_key.get(&read.key)?;
         floor(facts.iter().filter(|fact| counts(fact)), read.began, read.quorum)
     }
 
-    /// The newest version of each key that a scan must respect which began then, with this quorum.
+    /// Newest version of each key that binds a scan with this quorum that began at `began`.
     pub fn floors(&self, began: Nanos, quorum: Quorum) -> BTreeMap<Key, Version> {
         let bound = |(key, facts): (&Key, &Vec<Fact>)| Some((key.clone(), floor(facts, began, quorum)?));
         self.by_key.iter().filter_map(bound).collect()
     }
 
-    /// Learns from a command that has ended. `latest_wall` is the greatest that any clock has shown.
+    /// Adds the fact that a finished command establishes. `latest_wall` is the greatest time that
+    /// any wall clock has shown.
     pub fn learn(&mut self, operation: &Operation, issued_cells: &IssuedCells, latest_wall: WallTime) {
         let Some((since, outcome)) = &operation.outcome else { return };
         let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
@@ -111,7 +121,8 @@ impl Facts {
         }
     }
 
-    /// Forgets what was established from `since` on: all nodes are as they were then.
+    /// Removes the facts established at `since` or later, after all nodes were restored to their
+    /// state at `since`.
     pub fn forget_since(&mut self, since: Nanos) {
         for facts in self.by_key.values_mut() {
             facts.retain(|fact| fact.since < since);
@@ -136,13 +147,13 @@ impl Facts {
     }
 }
 
-/// What a read has established by seeing a version that is for `stored_on` replicas.
+/// Fact established by a read that saw a version whose cell is for `stored_on` replicas.
 const fn fact_of_read(quorum: Quorum, since: Nanos, version: Version, stored_on: u8) -> Fact {
     let holders = if stored_on < quorum.from() { 1 } else { quorum.ack() };
     Fact { source: FactSource::Read, since, version, holders, from: quorum.from() }
 }
 
-/// The newest version that binds a read which began then, with this quorum.
+/// Newest version that binds a read with this quorum that began at `began`.
 fn floor<'a>(facts: impl IntoIterator<Item = &'a Fact>, began: Nanos, quorum: Quorum) -> Option<Version> {
     let binds = |fact: &&Fact| {
         let from = fact.from.max(quorum.from());
@@ -151,7 +162,7 @@ fn floor<'a>(facts: impl IntoIterator<Item = &'a Fact>, began: Nanos, quorum: Qu
     facts.into_iter().filter(binds).map(|fact| fact.version).max()
 }
 
-/// Whether what a read was outcome is possible when nothing older than `floor` may be returned.
+/// Whether the outcome of a read is possible if nothing older than `floor` may be returned.
 pub(super) fn respects(
     read: &Operation,
     floor: Version,

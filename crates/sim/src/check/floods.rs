@@ -1,5 +1,5 @@
-//! More is operation than disks bear: what is refused is refused early, what is let in is done as before, and once the flood is
-//! over all is well again.
+//! Invariant of overload: when clients ask for more than the disks bear, refusals are early,
+//! admitted commands still succeed, and the cluster recovers soon after the flood.
 
 use super::Violation;
 use crate::Nanos;
@@ -7,29 +7,29 @@ use crate::history::{ClientOutcome, CommandKind, Operation};
 use std::ops::Range;
 use std::time::Duration;
 
-/// All is well again so long after the flood.
+/// Time after the end of the flood within which the cluster recovers.
 pub const RECOVERED_AFTER: Duration = Duration::from_secs(2);
-/// What is operation then is done within so long.
+/// Greatest latency of a command after that recovery.
 pub const RECOVERED_LATENCY_MAX: Duration = Duration::from_millis(400);
-/// No answer comes so long after its deadline.
+/// Greatest delay of an answer after its deadline.
 const TICK: Duration = Duration::from_millis(50);
-/// Of what fails in the flood, one in so many may be outcome late.
+/// One failure in this many during the flood may be reported late.
 const LATE_FAILURES: usize = 10;
 
-/// When clients operation for what.
+/// Times of the phases of a run with a flood.
 #[derive(Clone, Debug)]
 pub struct FloodPhases {
-    /// What they wait for an answer.
+    /// Deadline of each command.
     pub deadline: Duration,
-    /// Somewhat less than the disks bear.
+    /// Phase in which clients ask for somewhat less than the disks bear.
     pub calm: Range<Nanos>,
-    /// Far more.
+    /// Phase in which clients ask for far more than the disks bear.
     pub flood: Range<Nanos>,
-    /// A little.
+    /// Phase in which clients ask for little.
     pub after: Range<Nanos>,
 }
 
-/// Checks all that was operation.
+/// Checks all commands of a run with a flood.
 pub fn check<'a>(
     operations: impl Iterator<Item = &'a Operation>,
     times: &FloodPhases,
@@ -40,13 +40,13 @@ pub fn check<'a>(
         operations.iter().copied().filter(move |operation| range.contains(&operation.began))
     };
     if let Some(late) = operations.iter().find(|operation| took(operation) > times.deadline + TICK) {
-        return violation(format!("it is answered too late: {late:?}"));
+        return violation(format!("a command was answered too late: {late:?}"));
     }
     let failed: Vec<Duration> =
         begun_in(&times.flood).filter(|operation| has_failed(operation)).map(took).collect();
     let late = failed.iter().filter(|took| **took > times.deadline / 2).count();
     if late * LATE_FAILURES > failed.len() {
-        return violation(format!("{late} of {} are outcome late that they failed", failed.len()));
+        return violation(format!("{late} of {} failures were reported late", failed.len()));
     }
     let rate = |range: &Range<Nanos>| {
         begun_in(range).filter(|operation| is_stored(operation)).count() as f64
@@ -54,7 +54,7 @@ pub fn check<'a>(
     };
     let (calm, flooded) = (rate(&times.calm), rate(&times.flood));
     if flooded * 2.0 < calm {
-        return violation(format!("{calm} writes a second are done before the flood, {flooded} in it"));
+        return violation(format!("{calm} writes a second succeed before the flood, {flooded} during it"));
     }
     let well_from = times.flood.end + RECOVERED_AFTER;
     let failing = |operation: &&Operation| has_failed(operation) || took(operation) > RECOVERED_LATENCY_MAX;
@@ -68,7 +68,7 @@ fn violation(detail: String) -> Result<(), Violation> {
     Err(Violation::new("floods", detail))
 }
 
-/// How long it took to answer it; what is not answered is the concern of `deadlines`.
+/// Latency of an answered command, and zero for an unanswered one, which `deadlines` checks.
 fn took(operation: &Operation) -> Duration {
     operation.outcome.as_ref().map_or(Duration::ZERO, |(at, _)| *at - operation.began)
 }
@@ -89,7 +89,7 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    /// A second each; the last one begins when all is well again.
+    /// Phases for tests. The last one lasts longer than the recovery.
     fn times() -> FloodPhases {
         let seconds = |from: u64, until: u64| Nanos(from * 1_000 * MILLI)..Nanos(until * 1_000 * MILLI);
         FloodPhases {
@@ -100,7 +100,8 @@ mod tests {
         }
     }
 
-    /// So many writes begun from this millisecond on, done in as many.
+    /// `count` writes that begin one millisecond apart from millisecond `from` on and take `took`
+    /// milliseconds each.
     fn done(count: u64, from: u64, took: u64) -> Vec<Operation> {
         (0..count)
             .map(|number| write(1, (2, 3), (from + number) * MILLI..(from + number + took) * MILLI))
@@ -119,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flood_may_do_and_what_not() {
+    fn late_answers_late_refusals_collapse_and_slow_recovery_are_caught() {
         let (calm, flooded, refused, after) =
             (|| done(20, 0, 5), || done(12, 1_000, 200), || failed(100, 1_000, 0), || done(9, 4_500, 5));
         assert!(passes(&[calm(), flooded(), refused(), after()]));
         assert!(!passes(&[calm(), done(12, 1_000, 1_100), refused(), after()]), "late answers");
         assert!(!passes(&[calm(), flooded(), failed(100, 1_000, 700), after()]), "late refusals");
-        assert!(!passes(&[calm(), done(9, 1_000, 200), refused(), after()]), "fewer are done");
-        assert!(!passes(&[calm(), flooded(), refused(), failed(1, 4_500, 0)]), "refused still");
-        assert!(!passes(&[calm(), flooded(), refused(), done(1, 4_500, 500)]), "slow still");
-        assert!(passes(&[calm(), flooded(), refused(), failed(9, 3_500, 0)]), "not yet");
+        assert!(!passes(&[calm(), done(9, 1_000, 200), refused(), after()]), "throughput collapses");
+        assert!(!passes(&[calm(), flooded(), refused(), failed(1, 4_500, 0)]), "still refused");
+        assert!(!passes(&[calm(), flooded(), refused(), done(1, 4_500, 500)]), "still slow");
+        assert!(passes(&[calm(), flooded(), refused(), failed(9, 3_500, 0)]), "within the recovery");
     }
 }

@@ -1,14 +1,19 @@
-//! Hinted handoff brings an acknowledged write to all of its replicas, with no help of anti-entropy, unless a
-//! hint was given up, or the coordinator's process ended before hints were durable. What was superseded by a
-//! write that the replica is not to hold is not brought there any more.
+//! Invariant: hinted handoff brings an acknowledged write to all of its replicas, without the help
+//! of anti-entropy.
+//!
+//! It does not hold if a hint was dropped, or if the coordinator's process ended before its hints
+//! were durable. A write is also not delivered to a replica if a newer write superseded it that
+//! this replica is not to hold.
 
 use super::Violation;
 use crate::history::{ClientOutcome, IssuedCells, Operation};
 use cluster::{Layout, NodeIndex};
 use stdx::{CellMeta, WallTime};
 
-/// Checks a write whose coordinator lived on, once no hint is left. Nothing is enough where something dead
-/// may have been purged.
+/// Checks a write whose coordinator did not end, once no hint is left.
+///
+/// No replica needs to hold anything if a dead cell of this or a newer version may have been
+/// purged.
 pub fn check(
     layout: &Layout,
     write: &Operation,
@@ -43,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replica_that_was_not_brought_its_write_is_caught() {
+    fn a_replica_without_its_write_is_caught() {
         let layout = Layout::new((0..3).map(|node| format!("node-{node}")).collect(), 16).unwrap();
         let issued_cells = issued_cells(&[1, 2, 3], &[]);
         let check_last = |last: Option<u64>| {

@@ -1,5 +1,5 @@
-//! What must hold, one invariant a file. Each is a pure function of histories, so that each has a test which
-//! feeds it a violation.
+//! The invariants, one in each file. Each is a pure function of histories, and has a test that
+//! shows that it catches a violation.
 
 pub mod acks;
 pub mod clock_bound;
@@ -34,14 +34,14 @@ use std::fmt;
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The name of the invariant: that of its file.
+    /// Name of the invariant: the name of its file.
     pub invariant: &'static str,
-    /// What was seen.
+    /// The operations, versions and cells that violate the invariant.
     pub detail: String,
 }
 
 impl Violation {
-    /// A violation of this invariant.
+    /// Creates a violation of the invariant of this name.
     pub fn new(invariant: &'static str, detail: impl Into<String>) -> Self {
         Self { invariant, detail: detail.into() }
     }

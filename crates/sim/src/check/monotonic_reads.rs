@@ -1,13 +1,15 @@
-//! Reads that overlap do not go back: what one returned, the next returns, or something newer.
+//! Invariant: reads that overlap do not go back. The later read returns the version of the earlier
+//! one or a newer version.
 //!
-//! Two reads overlap if their `ack` together are more than the larger `from`. Of one quorum that is `2 * ack > from`.
+//! Two reads overlap if the sum of their `ack` is greater than the larger `from`. For equal quorums
+//! that is `2 * ack > from`. This is the session guarantee *monotonic reads* (Terry et al., 1994).
 
 use super::Violation;
 use super::facts::{FactSource, Facts, respects};
 use crate::history::{IssuedCells, Operation};
 use stdx::WallTime;
 
-/// Checks a read that has ended against the reads that ended before it began.
+/// Checks a finished read against the reads that ended before it began.
 pub fn check(
     read: &Operation,
     facts: &Facts,
@@ -49,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_more_copies_binds_reads_of_fewer_replicas() {
+    fn a_version_with_a_larger_from_binds_reads_with_a_smaller_from() {
         let mut issued_cells = issued_cells(&[1], &[]);
         let five_copies = stdx::Cell::value(super::super::testing::version(2), 5, "2".into());
         issued_cells.note(&super::super::testing::key(), &five_copies).unwrap();
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_binds_those_that_overlap_with_it_and_no_others() {
+    fn a_read_binds_exactly_the_reads_that_overlap_with_it() {
         let quorums = (1..=3).flat_map(|first| (1..=3).map(move |later| (first, later)));
         for (first, later) in quorums {
             let issued_cells = issued_cells(&[1, 2], &[]);
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_deleted_does_not_come_back() {
+    fn a_key_that_was_read_as_deleted_stays_deleted() {
         let issued_cells = issued_cells(&[1], &[2]);
         let mut facts = Facts::new(SurvivalRule { survives_with: None });
         facts.learn(&write(1, (2, 3), 0..10), &issued_cells, NOW);
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_fewer_copies_binds_fewer_reads() {
+    fn a_version_with_a_smaller_from_binds_fewer_reads() {
         let mut issued_cells = issued_cells(&[1], &[]);
         let one_copy = stdx::Cell::value(super::super::testing::version(2), 1, "2".into());
         issued_cells.note(&super::super::testing::key(), &one_copy).unwrap();

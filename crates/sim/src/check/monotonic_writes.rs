@@ -1,5 +1,7 @@
-//! A write that begins after another write through the same node was acknowledged has a greater version, as long as the
-//! node keeps its data directory.
+//! Invariant: a write that begins after another write through the same node was acknowledged has a
+//! greater version, as long as the node keeps its data directory.
+//!
+//! This is the session guarantee *monotonic writes* (Terry et al., 1994), for each node.
 
 use super::Violation;
 use crate::history::{ClientOutcome, Operation};
@@ -7,24 +9,24 @@ use cluster::{NodeIndex, RequestId};
 use std::collections::BTreeMap;
 use stdx::Version;
 
-/// The versions that writes under way must exceed.
+/// Versions that the writes in flight must exceed.
 #[derive(Debug, Default)]
 pub struct MonotonicWrites {
-    /// The greatest version that each node has acknowledged to a client.
+    /// Greatest version that each node has acknowledged to a client.
     acknowledged: BTreeMap<NodeIndex, Version>,
-    /// The same when a command began, by command.
+    /// Value of `acknowledged` for the command's node when the command began, by command.
     floors: BTreeMap<RequestId, Version>,
 }
 
 impl MonotonicWrites {
-    /// Takes note of a command that begins.
+    /// Records the beginning of a command.
     pub fn begin(&mut self, operation: &Operation) {
         if let Some(floor) = self.acknowledged.get(&operation.node) {
             self.floors.insert(operation.id, *floor);
         }
     }
 
-    /// Takes note of a command that has ended, and checks its version if it is an acknowledged write.
+    /// Records the outcome of a command, and checks its version if it is an acknowledged write.
     pub fn end(&mut self, operation: &Operation) -> Result<(), Violation> {
         let floor = self.floors.remove(&operation.id);
         let Some((_, ClientOutcome::Written { version })) = operation.outcome else { return Ok(()) };
@@ -40,7 +42,8 @@ impl MonotonicWrites {
         }
     }
 
-    /// A node has lost its data directory: it has another identity, and may know nothing of its earlier versions.
+    /// Forgets a node that lost its data directory: it has a new identity and may not know its
+    /// earlier versions.
     pub fn forget(&mut self, node: NodeIndex) {
         self.acknowledged.remove(&node);
     }
@@ -71,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_writes_and_those_of_a_new_directory_are_free() {
+    fn concurrent_writes_and_writes_of_a_new_directory_are_unordered() {
         let mut writes = MonotonicWrites::default();
         let [first, concurrent, anew] = [numbered(0, 5, 0), numbered(1, 4, 0), numbered(2, 3, 0)];
         writes.begin(&first);

@@ -1,12 +1,13 @@
-//! A deleted or expired value does not return: once a delete is acknowledged, or a read has seen it, no read
-//! that overlaps with that finds a value of a lesser version, also after the tombstone was purged.
+//! Invariant: a deleted or expired value does not return. After a delete was acknowledged, or a
+//! read has seen it, no overlapping read finds a value with a smaller version, even after the
+//! tombstone was purged.
 
 use super::Violation;
 use super::facts::Facts;
 use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::WallTime;
 
-/// Checks a read that has ended against the deletes established before it began.
+/// Checks a finished read against the deletes established before it began.
 pub fn check(
     read: &Operation,
     facts: &Facts,
@@ -43,7 +44,7 @@ mod tests {
         assert!(check(&found(3, (2, 3), 11..20), &facts, &issued_cells, NOW).is_ok(), "written again");
         assert!(
             check(&found(1, (2, 3), 5..20), &facts, &issued_cells, NOW).is_ok(),
-            "the delete was under way"
+            "the delete was in flight"
         );
     }
 }

@@ -1,14 +1,15 @@
-//! A write that was refused before any copy is nowhere: its value is never read, and no replica holds it.
+//! Invariant: a write that was refused as certainly not stored is stored nowhere. Its value is
+//! never read, and no replica holds it.
 
 use super::Violation;
 use crate::history::{ClientOutcome, Operation};
 
-/// Checks the write whose value was seen somewhere.
+/// Checks the write whose value was found in a read, in a scan or on a replica.
 pub fn check(writer: &Operation) -> Result<(), Violation> {
     match &writer.outcome {
         Some((_, ClientOutcome::Failed { is_not_stored: true, .. })) => Err(Violation::new(
             "nothing_stored",
-            format!("it is stored, and its client was told that it is not: {writer:?}"),
+            format!("a value is stored although its client was told that it is not: {writer:?}"),
         )),
         _ => Ok(()),
     }
@@ -21,7 +22,7 @@ mod tests {
     use crate::history::CommandKind;
 
     #[test]
-    fn what_was_refused_and_is_seen_is_caught() {
+    fn a_stored_value_of_a_refused_write_is_caught() {
         let failed = |is_not_stored| {
             let outcome = ClientOutcome::Failed { is_not_stored, reason: "why".to_owned() };
             operation(CommandKind::Put { ttl: None }, (2, 3), 0..1, outcome)

@@ -1,22 +1,23 @@
-//! A version is greater than all that its node had observed of when it was issued. So a write through a node that has
-//! observed of an earlier one wins over it, whatever their clocks show.
+//! Invariant: a version is greater than every version that its node had observed when it was
+//! issued. So a write through a node that has observed an earlier write wins over it, independent
+//! of wall clocks.
 //!
-//! A node hears of the versions of another by the clock that each frame carries. It does not believe a clock that is
-//! too far ahead of its own.
+//! A node observes the versions of a peer through the clock that each frame carries. It ignores a
+//! clock that is too far ahead of its own.
 
 use super::Violation;
 use cluster::{HybridClock, Key, NodeIndex};
 use std::collections::BTreeMap;
 use stdx::{Hlc, Version, WallTime};
 
-/// What each node has observed in this generation of its process.
+/// Greatest clock that each node has observed since its process started.
 #[derive(Debug, Default)]
 pub struct ObservedClocks {
     by_node: BTreeMap<NodeIndex, Hlc>,
 }
 
 impl ObservedClocks {
-    /// Takes note of the clock of a frame that reaches a node whose wall clock shows `wall`.
+    /// Records the clock of a frame that reaches a node whose wall clock shows `wall`.
     pub fn note(&mut self, node: NodeIndex, clock: Hlc, wall: WallTime) {
         if !HybridClock::is_ahead(clock, wall) {
             let observed = self.by_node.entry(node).or_default();
@@ -24,7 +25,7 @@ impl ObservedClocks {
         }
     }
 
-    /// The process of a node has ended.
+    /// Forgets the observations of a node whose process has ended.
     pub fn forget(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
     }
@@ -51,7 +52,7 @@ mod tests {
     use stdx::NodeTag;
 
     #[test]
-    fn a_version_behind_what_was_heard_is_caught() {
+    fn a_version_behind_an_observed_clock_is_caught() {
         let node = NodeIndex(1);
         let at = |ahead| Hlc::at(NOW.saturating_add(Duration::from_secs(ahead)));
         let version = |ahead| Version::new(at(ahead), NodeTag(1));
@@ -61,7 +62,7 @@ mod tests {
         observed.note(node, at(2), NOW);
         observed.note(node, at(3_600), NOW);
         assert!(observed.check(node, &key(), version(3)).is_err());
-        assert!(observed.check(node, &key(), version(4)).is_ok(), "what is far ahead is not believed");
+        assert!(observed.check(node, &key(), version(4)).is_ok(), "a clock that is far ahead is ignored");
         assert!(observed.check(NodeIndex(0), &key(), version(1)).is_ok(), "another node");
         observed.forget(node);
         assert!(observed.check(node, &key(), version(1)).is_ok());

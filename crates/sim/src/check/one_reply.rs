@@ -1,15 +1,15 @@
-//! Each command gets exactly one reply, and of its kind.
+//! Invariant: each command gets exactly one reply, of the kind that fits the command.
 
 use super::Violation;
 use crate::history::{ClientOutcome, CommandKind, Operation, PageCall};
 use cluster::{Reply, RequestId};
 
-/// Checks a reply that names `to`: `operation` is the command of that number that had none, if there is one.
+/// Checks a reply to command `to`. `operation` is that command if it had no reply before.
 pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violation> {
     let Some(operation) = operation else {
         return Err(Violation::new(
             "one_reply",
-            format!("a reply to {to:?}, which has one or was not asked"),
+            format!("a reply to {to:?}, which has a reply already or was never submitted"),
         ));
     };
     let fits = match (&operation.kind, operation.outcome.as_ref().map(|(_, outcome)| outcome)) {
@@ -20,22 +20,22 @@ pub fn check(to: RequestId, operation: Option<&Operation>) -> Result<(), Violati
     if fits {
         Ok(())
     } else {
-        Err(Violation::new("one_reply", format!("not a reply to that: {operation:?}")))
+        Err(Violation::new("one_reply", format!("the reply does not fit the command: {operation:?}")))
     }
 }
 
-/// Checks a reply that names `to`: `call` is the command for a page of that number that had none, if there is one.
+/// Checks a reply to page command `to`. `call` is that command if it had no reply before.
 pub fn check_page(to: RequestId, call: Option<&PageCall>, reply: &Reply) -> Result<(), Violation> {
     let Some(call) = call else {
-        let detail = format!("a page for {to:?}, which has one or was not asked");
+        let detail = format!("a page for {to:?}, which has a reply already or was never submitted");
         return Err(Violation::new("one_reply", detail));
     };
     match reply {
         Reply::Page { page, is_last } if page.is_empty() && !is_last => {
-            Err(Violation::new("one_reply", format!("nothing, and not the end: {call:?}")))
+            Err(Violation::new("one_reply", format!("an empty page that is not the last one: {call:?}")))
         }
         Reply::Page { .. } | Reply::Failed(_) => Ok(()),
-        other => Err(Violation::new("one_reply", format!("{other:?} is no page: {call:?}"))),
+        other => Err(Violation::new("one_reply", format!("{other:?} is not a page: {call:?}"))),
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_page_one_without_entries_and_one_that_is_none_are_caught() {
+    fn a_second_page_an_empty_page_and_another_reply_are_caught() {
         let empty = |is_last| Reply::Page { page: Page::default(), is_last };
         let mut scans = Scans::default();
         let id = scans.call(ScanId(0), Nanos(0));

@@ -1,13 +1,15 @@
-//! A scan of one node that is shorter than snapshots are kept shows one moment: there is a time between its begin and
-//! its first page at which the node held just what was seen. Scans during which the node dropped a snapshot for its
-//! memory are not checked: docs/consistency.md excepts them.
+//! Invariant: a scan of one node that takes less time than snapshots are kept shows one snapshot.
+//! There is a moment between its beginning and its first page at which the node held exactly the
+//! entries that the client received. Scans during which the node dropped a snapshot to free memory
+//! are not checked: `docs/consistency.md` excepts them.
 //!
-//! What a node has made durable without saying so, for it ended before, may have been there at any time. Keys whose
-//! values expire are left out: when they do is a matter of clocks.
+//! A process may make a version durable and end before it reports it. Such a version may have been
+//! there at any time. Keys whose values expire are left out, since the time of expiry depends on
+//! clocks.
 //!
-//! A directory that was restored or damaged may still hold each version that its node ever made durable. A repair may
-//! write such a version again, and the node says only then that it is durable. So the version may have been there
-//! before that time too.
+//! A directory that was restored or damaged may still hold each version that its node ever made
+//! durable. A repair may write such a version again, and only then does the node report it as
+//! durable. So the version may have been there before that report.
 
 use super::Violation;
 use crate::Nanos;
@@ -16,7 +18,7 @@ use cluster::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{CellKind, Version};
 
-/// Checks a scan of one node that has ended, and took less time than snapshots are kept.
+/// Checks a scan of one node that has ended and took less time than snapshots are kept.
 pub fn check(
     record: &ScanRecord,
     durable: &DurableVersions,
@@ -35,7 +37,7 @@ pub fn check(
             possibly_held: &possibly_held,
         })
         .collect();
-    // Between two of these nothing changes.
+    // The node's reported state is constant between two of these moments.
     let changes = held.iter().flat_map(|held| held.versions).map(|(since, _)| *since);
     let mut moments: BTreeSet<Nanos> =
         changes.filter(|since| (record.began..=first_page_at).contains(since)).collect();
@@ -48,25 +50,25 @@ pub fn check(
     let odd =
         held.iter().find(|held| !held.may_show(began, issued_cells)).expect("else the begin is a moment");
     let detail = format!(
-        "{:?} shows no one moment from {began} to {first_page_at}; at first not that of {:?} in {:?}, which was seen in {:?}",
+        "{:?} shows no single moment from {began} to {first_page_at}; at the beginning {:?} had {:?}, and the scan returned {:?}",
         record.id, odd.key, odd.versions, odd.seen
     );
     Err(Violation::new("one_snapshot", detail))
 }
 
-/// A key that a scan went past.
+/// A key that a scan has passed.
 struct Held<'a> {
     key: &'a Key,
-    /// What the node has said that it made durable.
+    /// Versions that the node has reported as durable, with the time of each report.
     versions: &'a [(Nanos, Version)],
-    /// What the scan saw of it.
+    /// Version that the client received.
     seen: Option<Version>,
-    /// Whether the node may have held a version before it said so.
+    /// Whether the node may have held a version before it reported it.
     possibly_held: &'a dyn Fn(Version) -> bool,
 }
 
 impl Held<'_> {
-    /// Whether what was seen of the key may be what the node held at `at`.
+    /// Whether the scan result for this key is possible for a snapshot taken at `at`.
     fn may_show(&self, at: Nanos, issued_cells: &IssuedCells) -> bool {
         let passed = self.versions.partition_point(|(since, _)| *since <= at);
         let newest = self.versions[..passed].last().map(|(_, version)| *version);
@@ -100,7 +102,7 @@ mod tests {
         Key::new(Bytes::from_static(name.as_bytes())).unwrap()
     }
 
-    /// From 10 to 20 a scan had its first page, in which it saw these versions.
+    /// A scan whose first page took from 10 to 20 ns and had these versions.
     fn record(seen: &[(&'static str, u64)]) -> ScanRecord {
         let see = |&(name, number): &(&'static str, u64)| SeenEntry {
             key: key(name),
@@ -121,7 +123,8 @@ mod tests {
         }
     }
 
-    /// From 10 to 20 a scan had its first page; before and after, "a" and "b" changed, and "c" was deleted.
+    /// Checks a scan whose first page took from 10 to 20 ns. Before and during that time "a" and
+    /// "b" changed, and "c" was deleted.
     fn holds(seen: &[(&'static str, u64)]) -> bool {
         let mut durable = DurableVersions::default();
         let mut issued_cells = IssuedCells::default();
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_at_one_time_is_let_pass() {
+    fn entries_of_one_moment_pass() {
         assert!(holds(&[("a", 1), ("b", 2), ("c", 3)]));
         assert!(holds(&[("a", 4), ("b", 2), ("c", 3)]));
         assert!(holds(&[("a", 4), ("b", 5), ("c", 3)]));
@@ -143,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_there_together_is_caught() {
+    fn entries_of_different_moments_are_caught() {
         assert!(!holds(&[("a", 1), ("b", 5), ("c", 3)]));
         assert!(!holds(&[("a", 1), ("b", 2)]));
         assert!(!holds(&[("a", 4), ("c", 3)]));
     }
 
     #[test]
-    fn a_directory_that_was_changed_may_hold_what_a_repair_writes_again_later() {
+    fn a_changed_directory_may_hold_versions_that_a_repair_writes_again_later() {
         let is_seen = |lose: fn(&mut DurableVersions, NodeIndex)| {
             let mut durable = DurableVersions::default();
             let mut issued_cells = IssuedCells::default();

@@ -1,12 +1,14 @@
-//! A read whose quorum overlaps with that of a write acknowledged before it began returns that write or
-//! something newer; nothing, only if something newer, or that itself, is dead.
+//! Invariant: a read whose quorum overlaps with the quorum of a write acknowledged before it began
+//! returns that write or a newer one.
+//!
+//! It returns nothing only if that write or a newer one is dead.
 
 use super::Violation;
 use super::facts::{FactSource, Facts, respects};
 use crate::history::{IssuedCells, Operation};
 use stdx::WallTime;
 
-/// Checks a read that has ended against the writes acknowledged before it began.
+/// Checks a finished read against the writes acknowledged before it began.
 pub fn check(
     read: &Operation,
     facts: &Facts,
@@ -18,7 +20,7 @@ pub fn check(
         return Ok(());
     }
     let detail =
-        format!("{floor} was acknowledged before this read began, which does not return it: {read:?}");
+        format!("{floor} was acknowledged before this read began, and the read does not return it: {read:?}");
     Err(Violation::new("quorum_reads", detail))
 }
 
@@ -45,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_overlaps_with_nothing_or_in_time_is_free() {
+    fn a_read_without_overlap_and_a_concurrent_read_are_not_bound() {
         let issued_cells = issued_cells(&[1, 2], &[]);
         let facts = after(&write(2, (2, 3), 0..10), &issued_cells);
         let check = |read: &Operation| check(read, &facts, &issued_cells, NOW);
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_explained_by_a_newer_delete_only() {
+    fn only_a_newer_delete_explains_a_missing_key() {
         let older = issued_cells(&[2], &[1]);
         assert!(
             check(&missing((2, 3), 11..20), &after(&write(2, (2, 3), 0..10), &older), &older, NOW).is_err()

@@ -1,13 +1,17 @@
-//! A range is what was asked for, as far as it came: keys of the range that ascend, no more than were wanted, each
-//! with a value that was written under this version and had not expired when the scan began. And it is never
-//! silently short: of each key that was passed, it has what was established before it began or something newer;
-//! nothing, only if that or something newer is dead.
+//! Invariant: the entries of a scan are correct and complete, as far as the scan came.
 //!
-//! A scan that ended with its last page has passed its whole range, or has as many entries as were wanted. One that
-//! failed, or that the client left, has passed what is up to its last entry.
+//! The keys are in the requested range and ascend, and there are at most `limit` of them. Each
+//! value was written under its version, and had not expired when the scan began. A scan is never
+//! silently short: for each key that it passed, it returns the version established before it began
+//! or a newer one. It omits a key only if that version or a newer one is dead.
 //!
-//! What was established is in `floors`: for a scan of the cluster, what [`Facts`](super::facts::Facts) bind it to;
-//! for one of a node, what the node has made durable.
+//! A scan that ended with its last page has passed its whole range, unless it returned `limit`
+//! entries. Then, and if it failed or the client closed it, it has passed the range up to its last
+//! entry.
+//!
+//! The established versions are in `floors`. For a scan of the cluster they are the bounds of
+//! [`Facts`](super::facts::Facts), for a scan of one node the versions that the node has made
+//! durable.
 
 use super::Violation;
 use crate::history::{IssuedCell, IssuedCells, ScanRecord, SeenEntry};
@@ -15,7 +19,7 @@ use cluster::Key;
 use std::collections::BTreeMap;
 use stdx::{CellKind, Version, WallTime};
 
-/// Checks a scan that has ended. `latest_wall` is the greatest that any clock has shown.
+/// Checks a scan that has ended. `latest_wall` is the greatest time that any wall clock has shown.
 pub fn check(
     record: &ScanRecord,
     floors: &BTreeMap<Key, Version>,
@@ -34,7 +38,8 @@ pub fn check(
         };
         if !is_respected {
             let found = seen.get(key);
-            let detail = format!("{floor} of {key:?} was there before, and {found:?} was found");
+            let detail =
+                format!("{floor} of {key:?} was established before, and the scan returned {found:?}");
             return Err(violation(record, &detail));
         }
     }
@@ -50,7 +55,7 @@ fn check_form(record: &ScanRecord) -> Result<(), Violation> {
         return Err(violation(record, &format!("{key:?} is not in the range")));
     }
     if record.scan.limit.is_some_and(|limit| keys.len() as u64 > limit) {
-        return Err(violation(record, "these are more than were wanted"));
+        return Err(violation(record, "more entries than the limit"));
     }
     Ok(())
 }
@@ -59,12 +64,15 @@ fn check_entry(record: &ScanRecord, seen: &SeenEntry, issued_cells: &IssuedCells
     let SeenEntry { key, version, value } = seen;
     let is_written = |issued: &IssuedCell| issued.kind == CellKind::Value && issued.value == *value;
     let Some(issued) = issued_cells.get(key, *version).filter(|issued| is_written(issued)) else {
-        return Err(violation(record, &format!("nobody wrote this: {seen:?}")));
+        return Err(violation(record, &format!("no client wrote this entry: {seen:?}")));
     };
     match issued.expires_at {
         Some(expires_at) if expires_at <= record.least_wall => {
             let wall = record.least_wall;
-            Err(violation(record, &format!("{seen:?} expired at {expires_at:?}, and it was {wall:?}")))
+            Err(violation(
+                record,
+                &format!("{seen:?} expired at {expires_at:?}, and the least clock of the scan was {wall:?}"),
+            ))
         }
         _ => Ok(()),
     }
@@ -96,7 +104,7 @@ mod tests {
     /// Keys and the versions of their entries.
     type Entries<'a> = &'a [(&'static str, u64)];
 
-    /// What clients wrote: of each key some values; and tombstones.
+    /// Cells that clients wrote: values and tombstones.
     fn issued_cells(values: Entries<'_>, tombstones: Entries<'_>) -> IssuedCells {
         let mut issued_cells = IssuedCells::default();
         for (name, number) in values {
@@ -109,7 +117,7 @@ mod tests {
         issued_cells
     }
 
-    /// A scan of the keys up to "x" that saw this.
+    /// A scan of the keys before "x" that received `seen`.
     fn record(seen: Entries<'_>, ended: ScanEnd) -> ScanRecord {
         let range = KeyRange { from: None, to: Some(Cut::Before(key("x"))) };
         let see = |&(name, number): &(&'static str, u64)| SeenEntry {
@@ -135,7 +143,7 @@ mod tests {
         entries.iter().map(|(name, number)| (key(name), version(*number))).collect()
     }
 
-    fn left() -> ScanEnd {
+    fn closed() -> ScanEnd {
         ScanEnd::ClosedByClient
     }
 
@@ -146,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_out_of_order_twice_or_out_of_the_range_are_caught() {
+    fn keys_out_of_order_duplicated_or_outside_of_the_range_are_caught() {
         let holds = |seen| holds(&record(seen, ScanEnd::Complete), &[], &[]);
         assert!(holds(&[("a", 1), ("b", 2), ("c", 3)]));
         assert!(!holds(&[("b", 2), ("a", 1)]));
@@ -155,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn more_entries_than_were_wanted_are_caught() {
+    fn more_entries_than_the_limit_are_caught() {
         let mut record = record(&[("a", 1), ("b", 2)], ScanEnd::Complete);
         record.scan.limit = Some(2);
         assert!(holds(&record, &[], &[]));
@@ -164,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_caught() {
+    fn an_entry_that_no_client_wrote_is_caught() {
         let holds = |seen, deleted| holds(&record(seen, ScanEnd::Complete), &[], deleted);
         assert!(!holds(&[("a", 8)], &[]));
         assert!(!holds(&[("a", 2)], &[]), "that is the version of another key");
-        assert!(!holds(&[("a", 8)], &[("a", 8)]), "a delete is no entry");
+        assert!(!holds(&[("a", 8)], &[("a", 8)]), "a delete is not an entry");
     }
 
     #[test]
-    fn what_had_expired_is_caught() {
+    fn an_expired_entry_is_caught() {
         let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
         let mut issued_cells = IssuedCells::default();
         issued_cells.note(&key("a"), &Cell { meta: expires, value: Bytes::from_static(b"1") }).unwrap();
@@ -183,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_left_out_and_an_older_entry_are_caught() {
+    fn an_omitted_key_and_an_older_entry_are_caught() {
         let holds = |seen| holds(&record(seen, ScanEnd::Complete), &[("a", 1), ("b", 6), ("z", 4)], &[]);
         assert!(holds(&[("a", 1), ("b", 6)]));
         assert!(!holds(&[("a", 1), ("b", 2)]));
@@ -192,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_explains_what_is_older_and_what_it_hides_is_caught() {
+    fn a_delete_explains_an_omitted_key_and_hides_older_entries() {
         let complete = |seen| record(seen, ScanEnd::Complete);
         assert!(holds(&complete(&[]), &[("a", 1)], &[("a", 7)]));
         assert!(!holds(&complete(&[]), &[("b", 6)], &[("b", 5)]), "the delete is older");
@@ -201,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_that_broke_off_is_checked_up_to_its_last_entry() {
+    fn an_unfinished_scan_is_checked_up_to_its_last_entry() {
         let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
-        assert!(holds(&record(&[], left()), established, &[]));
-        assert!(holds(&record(&[("a", 1)], left()), established, &[]));
-        assert!(!holds(&record(&[("b", 2)], left()), established, &[]));
+        assert!(holds(&record(&[], closed()), established, &[]));
+        assert!(holds(&record(&[("a", 1)], closed()), established, &[]));
+        assert!(!holds(&record(&[("b", 2)], closed()), established, &[]));
         assert!(!holds(&record(&[("c", 3)], ScanEnd::ProcessEnded), established, &[]));
     }
 
     #[test]
-    fn a_scan_with_all_that_were_wanted_is_checked_up_to_its_last_entry() {
+    fn a_scan_that_reached_its_limit_is_checked_up_to_its_last_entry() {
         let established: Entries<'_> = &[("a", 1), ("b", 2), ("c", 3)];
         let limited = |seen| {
             let mut record = record(seen, ScanEnd::Complete);

@@ -1,12 +1,13 @@
-//! A cell is stored only by the first `from` nodes for its key, and by a node that holds an older cell of it:
-//! repair brings a newer cell to a replica that answered with an older one.
+//! Invariant: a cell is stored only by the first `from` nodes for its key, and by nodes that hold
+//! an older cell of the key. Read repair sends a newer cell to each replica that answered with an
+//! older one.
 
 use super::Violation;
 use crate::history::IssuedCells;
 use cluster::{Key, Layout, NodeIndex};
 use stdx::CellMeta;
 
-/// Checks that `node` may be asked to store a cell of this kind.
+/// Checks that `node` may be asked to store a cell with this metadata.
 pub fn check(
     layout: &Layout,
     issued_cells: &IssuedCells,
@@ -31,7 +32,7 @@ mod tests {
     use stdx::Cell;
 
     #[test]
-    fn a_copy_too_many_is_caught() {
+    fn a_cell_on_a_node_that_is_not_a_replica_is_caught() {
         let nodes = (0..3).map(|node| format!("node-{node}")).collect();
         let layout = Layout::new(nodes, 16).unwrap();
         let mut issued_cells = IssuedCells::default();

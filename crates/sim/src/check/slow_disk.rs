@@ -1,4 +1,5 @@
-//! One slow disk is one slow replica: no write of a majority fails or waits for it, unless its node coordinates.
+//! Invariant: a slow disk slows one replica only. No majority write fails or waits for it, unless
+//! the node of the slow disk coordinates the write.
 
 use super::Violation;
 use crate::Nanos;
@@ -6,21 +7,22 @@ use crate::history::{ClientOutcome, CommandKind, Operation};
 use cluster::NodeIndex;
 use std::time::Duration;
 
-/// A write that two fast disks can serve takes at most so long.
+/// Greatest latency of a write that two fast disks can serve.
 pub const WITHIN: Duration = Duration::from_millis(400);
 
-/// A disk was slow.
+/// A period in which a disk was slow.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowDisk {
-    /// Whose.
+    /// Node of the disk.
     pub node: NodeIndex,
-    /// Since when.
+    /// Beginning of the period.
     pub from: Nanos,
-    /// What it was given until here may be done late.
+    /// End of the period, including the operations that the disk still has to finish.
     pub until: Nanos,
 }
 
-/// Checks a write that was answered, in a run in which disks are slow one at a time and nothing else goes wrong.
+/// Checks a write that was answered, in a run in which one disk at a time is slow and there is no
+/// other fault.
 pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
     let Some((at, outcome)) = &write.outcome else { return Ok(()) };
     let has_slow_disk =
@@ -29,7 +31,10 @@ pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
     if write.kind == CommandKind::Get || is_in_time || slow.iter().any(has_slow_disk) {
         return Ok(());
     }
-    Err(Violation::new("slow_disk", format!("it noticed a slow disk of another node: {write:?}")))
+    Err(Violation::new(
+        "slow_disk",
+        format!("a slow disk of another node delayed or failed this write: {write:?}"),
+    ))
 }
 
 #[cfg(test)]

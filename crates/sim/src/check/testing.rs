@@ -1,4 +1,4 @@
-//! Small histories for the tests of the checkers.
+//! Small histories for the tests of the invariants.
 
 use crate::Nanos;
 use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
@@ -22,7 +22,7 @@ pub(crate) fn quorum(ack: u32, from: u32) -> Quorum {
     choice.resolve(NonZeroU8::new(5).expect("5"), 3).expect("a quorum")
 }
 
-/// Values with these versions were issued, and tombstones with those.
+/// Issued values and tombstones of [`key`] with these versions.
 pub(crate) fn issued_cells(values: &[u64], tombstones: &[u64]) -> IssuedCells {
     let mut issued_cells = IssuedCells::default();
     for &number in values {

@@ -1,12 +1,12 @@
-//! No version is issued twice, by whatever threads and generation of a node.
+//! Invariant: no version is issued for two cells, by any threads and any processes of a node.
 
 use super::Violation;
 use crate::history::IssuedCells;
 use cluster::Key;
 use stdx::Cell;
 
-/// Takes note of a cell that a coordinator issues, and checks that its version is new or still that cell's. Returns
-/// whether it is new.
+/// Records a cell that a coordinator issues, and checks that its version is new or belongs to the
+/// same cell. Returns whether the version is new.
 pub fn check(issued_cells: &mut IssuedCells, key: &Key, cell: &Cell) -> Result<bool, Violation> {
     issued_cells.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
 }
@@ -18,7 +18,7 @@ mod tests {
     use stdx::CellMeta;
 
     #[test]
-    fn a_version_of_two_cells_is_caught() {
+    fn a_version_issued_for_two_cells_is_caught() {
         let mut issued_cells = IssuedCells::default();
         let value = |bytes: &'static str| Cell::value(version(1), 3, bytes.into());
         assert!(check(&mut issued_cells, &key(), &value("a")).is_ok());
@@ -33,14 +33,14 @@ mod tests {
         let mut issued_cells = IssuedCells::default();
         let of = |from| Cell::value(version(2), from, "a".into());
         check(&mut issued_cells, &key(), &of(1)).unwrap();
-        assert!(check(&mut issued_cells, &key(), &of(3)).is_err(), "no older version is for three");
+        assert!(check(&mut issued_cells, &key(), &of(3)).is_err(), "no older version has a `from` of 3");
         check(&mut issued_cells, &key(), &Cell::value(version(1), 3, "older".into())).unwrap();
         assert!(check(&mut issued_cells, &key(), &of(3)).is_ok());
         assert!(check(&mut issued_cells, &key(), &of(4)).is_err());
     }
 
     #[test]
-    fn what_compaction_makes_of_an_expired_value_is_the_same_cell() {
+    fn the_tombstone_that_compaction_makes_of_an_expired_value_is_the_same_cell() {
         let mut issued_cells = IssuedCells::default();
         let expires = CellMeta { expires_at: Some(NOW), ..CellMeta::value(version(1), 3) };
         check(&mut issued_cells, &key(), &Cell { meta: expires, value: "a".into() }).unwrap();

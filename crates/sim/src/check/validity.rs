@@ -1,19 +1,26 @@
-//! A read returns only what a client wrote, under the key and the version it was written with.
+//! Invariant: a read returns only values that a client wrote, under the key and the version with
+//! which they were written.
 
 use super::Violation;
 use crate::history::{ClientOutcome, IssuedCells, Operation};
 use stdx::CellKind;
 
-/// Checks a read that has ended.
+/// Checks a finished read.
 pub fn check(read: &Operation, issued_cells: &IssuedCells) -> Result<(), Violation> {
     let Some((_, ClientOutcome::Found { version, value })) = &read.outcome else { return Ok(()) };
     match issued_cells.get(&read.key, *version) {
         Some(issued) if issued.kind == CellKind::Value && issued.value == value => Ok(()),
         Some(issued) => {
             let issued_as = format!("{:?} of {} bytes", issued.kind, issued.value.len());
-            Err(Violation::new("validity", format!("was issued as {issued_as}, and read as {read:?}")))
+            Err(Violation::new(
+                "validity",
+                format!("the version was issued as {issued_as}, and read as {read:?}"),
+            ))
         }
-        None => Err(Violation::new("validity", format!("nobody issued what this read found: {read:?}"))),
+        None => Err(Violation::new(
+            "validity",
+            format!("the read returned a version that was never issued: {read:?}"),
+        )),
     }
 }
 
@@ -24,7 +31,7 @@ mod tests {
     use crate::history::CommandKind;
 
     #[test]
-    fn what_nobody_wrote_is_caught() {
+    fn a_value_that_no_client_wrote_is_caught() {
         assert!(check(&found(1, (2, 3), 0..1), &issued_cells(&[1], &[])).is_ok());
         assert!(check(&found(2, (2, 3), 0..1), &issued_cells(&[1], &[])).is_err());
         assert!(check(&found(2, (2, 3), 0..1), &issued_cells(&[1], &[2])).is_err(), "a delete has no value");

@@ -1,22 +1,23 @@
-//! What each node has said that it made durable.
+//! Versions that each node has reported as durable.
 
 use crate::Nanos;
 use cluster::{Key, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::Version;
 
-/// For each node and key, the versions that were the newest at some time, since when.
+/// Versions that were the newest durable ones of their keys, by node, with the time of each report.
 #[derive(Debug, Default)]
 pub struct DurableVersions {
     by_node: BTreeMap<NodeIndex, BTreeMap<Key, Vec<(Nanos, Version)>>>,
-    /// All versions that each node has ever made durable, in whichever directory.
+    /// All versions that each node has ever made durable, in any data directory.
     ever: BTreeMap<NodeIndex, BTreeSet<Version>>,
-    /// The versions that a directory may have held before its node said so: the directory was restored or damaged.
+    /// Versions that a directory may have held before its node reported them, because the directory
+    /// was restored or damaged.
     possibly_held: BTreeMap<NodeIndex, BTreeSet<Version>>,
 }
 
 impl DurableVersions {
-    /// Takes note that a node has made a version durable.
+    /// Records that a node has made a version durable.
     pub fn note(&mut self, node: NodeIndex, key: Key, at: Nanos, version: Version) {
         self.ever.entry(node).or_default().insert(version);
         let versions = self.by_node.entry(node).or_default().entry(key).or_default();
@@ -25,14 +26,17 @@ impl DurableVersions {
         }
     }
 
-    /// A node starts again with an empty directory.
+    /// Records that a node starts again with an empty directory.
     pub fn lose_all(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
         self.possibly_held.remove(&node);
     }
 
-    /// A node has lost a part of its directory, or its directory was restored to an earlier state. The node need not hold
-    /// anything any more, but it may hold each version that it has ever made durable.
+    /// Records that a node lost a part of its directory, or that its directory was restored to an
+    /// earlier state.
+    ///
+    /// The node need not hold anything any more, but it may hold each version that it ever made
+    /// durable.
     pub fn lose_some(&mut self, node: NodeIndex) {
         self.by_node.remove(&node);
         if let Some(ever) = self.ever.get(&node) {
@@ -40,25 +44,27 @@ impl DurableVersions {
         }
     }
 
-    /// The directory of `to` becomes a copy of that of `of`, which may hold more than `of` has said.
+    /// Records that the directory of `to` becomes a copy of the directory of `of`. The copy may
+    /// hold more than `of` has reported.
     pub fn copy(&mut self, of: NodeIndex, to: NodeIndex) {
         self.by_node.insert(to, self.by_node.get(&of).cloned().unwrap_or_default());
         self.ever.insert(to, self.ever.get(&of).cloned().unwrap_or_default());
         self.possibly_held.insert(to, self.possibly_held.get(&of).cloned().unwrap_or_default());
     }
 
-    /// Whether a node may have held a version before the time at which [`DurableVersions::versions_at`] says that it made it durable.
+    /// Whether a node may have held a version before the time at which
+    /// [`DurableVersions::versions_at`] reports it.
     pub fn possibly_held(&self, node: NodeIndex, version: Version) -> bool {
         self.possibly_held.get(&node).is_some_and(|versions| versions.contains(&version))
     }
 
-    /// What a node has made durable: of each key the versions that were the newest, and since when.
+    /// Newest durable versions of each key over time, with the time of each report.
     pub fn versions_at(&self, node: NodeIndex) -> impl Iterator<Item = (&Key, &[(Nanos, Version)])> {
         let keys = self.by_node.get(&node).into_iter().flatten();
         keys.map(|(key, versions)| (key, &versions[..]))
     }
 
-    /// The newest version of each key that a node had made durable before `at`.
+    /// Newest version of each key that a node had made durable before `at`.
     pub fn newest_before(&self, node: NodeIndex, at: Nanos) -> BTreeMap<Key, Version> {
         let newest = |versions: &[(Nanos, Version)]| {
             let older = versions.partition_point(|(since, _)| *since < at);
@@ -74,7 +80,7 @@ mod tests {
     use stdx::{Hlc, NodeTag};
 
     #[test]
-    fn the_newest_of_a_time_is_known_whatever_came_later_and_in_whatever_order() {
+    fn the_newest_version_at_a_time_is_independent_of_later_and_unordered_reports() {
         let version = |number| Version::new(Hlc::from_bits(number), NodeTag(1));
         let key = || Key::new("key".into()).unwrap();
         let mut durable = DurableVersions::default();
@@ -90,6 +96,10 @@ mod tests {
         durable.note(NodeIndex(0), key(), Nanos(6), version(8));
         assert_eq!(durable.newest_before(NodeIndex(1), Nanos(9)).get(&key()).copied(), Some(version(7)));
         durable.copy(NodeIndex(2), NodeIndex(1));
-        assert_eq!(durable.newest_before(NodeIndex(1), Nanos(9)).len(), 0, "it held more of another node");
+        assert_eq!(
+            durable.newest_before(NodeIndex(1), Nanos(9)).len(),
+            0,
+            "the copy replaces the earlier versions"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What clients kind and were outcome, and which cells were issued and stored to serve them.
+//! History of a run: commands of clients and their outcomes, scans, issued cells, and cells that
+//! nodes made durable.
 
 mod durable_versions;
 mod scans;
@@ -13,64 +14,64 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Version, WallTime};
 
-/// What a client kind for.
+/// Kind of a client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandKind {
-    /// The newest value.
+    /// Read of the newest value.
     Get,
-    /// To store a value, for good or for a time.
+    /// Write of a value.
     Put {
-        /// For how long.
+        /// Time to live; `None` if the value never expires.
         ttl: Option<Duration>,
     },
-    /// To delete.
+    /// Delete.
     Delete,
 }
 
-/// What a client was outcome.
+/// Outcome of a command, as its client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutcome {
-    /// A read found this value.
+    /// A read found a value.
     Found {
-        /// Its version.
+        /// Version of the value.
         version: Version,
-        /// The value.
+        /// Bytes of the value.
         value: Bytes,
     },
-    /// A read found nothing.
+    /// A read found no live value.
     Missing,
-    /// A write is stored under this version.
+    /// A write or delete is stored.
     Written {
-        /// Which.
+        /// Version under which it is stored.
         version: Version,
     },
-    /// It failed; a write may be stored all the same, unless the contrary is certain.
+    /// The command failed. A failed write may be stored unless `is_not_stored` is set.
     Failed {
-        /// It is certain that nothing is stored.
+        /// Whether the reply promises that nothing is stored.
         is_not_stored: bool,
-        /// How.
+        /// The failure, for messages.
         reason: String,
     },
-    /// Nothing: the connection ended.
+    /// The process ended before it replied.
     NoReply,
 }
 
 /// A command of a client.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Which.
+    /// Number of the command.
     pub id: RequestId,
-    /// To whom.
+    /// Node that the client asked.
     pub node: NodeIndex,
-    /// What.
+    /// Kind of the command.
     pub kind: CommandKind,
-    /// Of which key.
+    /// Key of the command.
     pub key: Key,
-    /// From how many replicas.
+    /// Quorum of the command.
     pub quorum: Quorum,
-    /// When it was kind.
+    /// Time at which the client sent it.
     pub began: Nanos,
-    /// When it was answered, and what.
+    /// Time and kind of its outcome; `None` while it is in flight.
     pub outcome: Option<(Nanos, ClientOutcome)>,
 }
 
@@ -81,21 +82,22 @@ pub struct History {
 }
 
 impl History {
-    /// The number of the next command.
+    /// Number of the next command.
     pub fn next_id(&self) -> RequestId {
         RequestId(self.operations.len() as u64)
     }
 
-    /// Takes note of a command that begins.
+    /// Records a command that begins.
     ///
     /// # Panics
-    /// When its number is not [`History::next_id`].
+    /// If its number is not [`History::next_id`].
     pub fn begin(&mut self, operation: Operation) {
         assert_eq!(operation.id, self.next_id(), "commands are numbered as they begin");
         self.operations.push(operation);
     }
 
-    /// Takes note of how a command ended. `None` when there is none of this number without an end.
+    /// Records the outcome of command `id`. Returns `None` if there is no such command or it has an
+    /// outcome already.
     pub fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome) -> Option<&Operation> {
         let operation = self.operations.get_mut(usize::try_from(id.0).ok()?)?;
         if operation.outcome.is_some() {
@@ -105,7 +107,7 @@ impl History {
         Some(operation)
     }
 
-    /// The command of this number.
+    /// Command of this number.
     pub fn get(&self, id: RequestId) -> Option<&Operation> {
         self.operations.get(id.0 as usize)
     }
@@ -116,27 +118,28 @@ impl History {
     }
 }
 
-/// A cell that some coordinator issued.
+/// A cell that a coordinator issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCell {
     /// Value or tombstone.
     pub kind: CellKind,
-    /// When it expires.
+    /// Time of expiry.
     pub expires_at: Option<WallTime>,
-    /// How many nodes are to hold it.
+    /// Number of replicas that are to hold the cell.
     pub from: u8,
-    /// The value.
+    /// Bytes of the value.
     pub value: Bytes,
 }
 
 impl IssuedCell {
-    /// Whether no reader sees a value in it once clocks have shown `wall`.
+    /// Whether the cell shows no value to a reader once a clock has shown `wall`.
     pub fn is_dead_at(&self, wall: WallTime) -> bool {
         self.kind == CellKind::Tombstone || self.expires_at.is_some_and(|expires_at| expires_at <= wall)
     }
 }
 
-/// All cells that were ever issued: what may be found, and what may explain that nothing is.
+/// All cells that were ever issued. They are the values that reads may return, and the deletes that
+/// may explain a missing key.
 #[derive(Debug, Default)]
 pub struct IssuedCells {
     by_key: BTreeMap<Key, BTreeMap<Version, IssuedCell>>,
@@ -144,8 +147,11 @@ pub struct IssuedCells {
 }
 
 impl IssuedCells {
-    /// Takes note of a cell that leaves a coordinator whose versions it bears. Returns whether it is the first with its
-    /// version; `Err` with what is wrong when its version was issued for another cell.
+    /// Records a cell that leaves a coordinator that issues versions with this cell's tag. Returns
+    /// whether its version is new.
+    ///
+    /// # Errors
+    /// A description of the conflict if the version was issued for another cell.
     pub fn note(&mut self, key: &Key, cell: &Cell) -> Result<bool, String> {
         let version = cell.meta.version;
         if let Some(first_key) = self.by_version.get(&version)
@@ -176,12 +182,12 @@ impl IssuedCells {
         }
     }
 
-    /// The cell of this version.
+    /// Cell of this key and version.
     pub fn get(&self, key: &Key, version: Version) -> Option<&IssuedCell> {
         self.by_key.get(key)?.get(&version)
     }
 
-    /// The cells of a key whose versions are in `range`, in ascending order.
+    /// Cells of a key whose versions are in `range`, in ascending order.
     pub fn range(
         &self,
         key: &Key,
@@ -191,13 +197,13 @@ impl IssuedCells {
         cells.into_iter().flatten().map(|(version, issued)| (*version, issued))
     }
 
-    /// Whether nothing may be left of a write of this version or of a newer one, when what is dead at `purged` may
-    /// be gone; `None`: nothing may be.
+    /// Whether a cell of this or a newer version was dead at `purged`, so that no replica needs to
+    /// hold anything. With `None` nothing is purged in the run.
     pub fn may_be_purged(&self, key: &Key, version: Version, purged: Option<WallTime>) -> bool {
         purged.is_some_and(|wall| self.range(key, version..).any(|(_, issued)| issued.is_dead_at(wall)))
     }
 
-    /// The wall time of the greatest version.
+    /// Wall time of the greatest version.
     pub fn latest(&self) -> WallTime {
         self.by_version.last_key_value().map_or(WallTime::EPOCH_2020, |(version, _)| version.hlc.wall())
     }
@@ -208,7 +214,7 @@ impl IssuedCells {
     }
 }
 
-/// Whether a cell has taken over the greater `from` of an older version of its key.
+/// Whether `cell` is `first` with the greater `from` of an older version of its key.
 fn is_widened<'a>(
     first: &IssuedCell,
     cell: &IssuedCell,
@@ -218,7 +224,7 @@ fn is_widened<'a>(
     *first == of_first && cell.from > first.from && older.any(|older| older.from >= cell.from)
 }
 
-/// Whether `meta` is what compaction makes of `first` when it has expired.
+/// Whether `meta` is the tombstone by which compaction replaces the expired value `first`.
 fn is_buried(first: &IssuedCell, meta: &CellMeta) -> bool {
     meta.kind == CellKind::Tombstone && meta.expires_at.is_some() && meta.expires_at == first.expires_at
 }

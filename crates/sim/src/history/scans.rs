@@ -1,4 +1,4 @@
-//! Scans of clients: what they asked for, page by page, and what they saw.
+//! Scans of clients: the requested ranges, their pages, and the entries received.
 
 use crate::Nanos;
 use bytes::Bytes;
@@ -6,28 +6,28 @@ use cluster::{Key, NodeIndex, Page, Reply, RequestId, Scan, ScanId};
 use std::collections::BTreeSet;
 use stdx::{Version, WallTime};
 
-/// An entry that a client saw.
+/// An entry that a client received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
-    /// Its key.
+    /// Key of the entry.
     pub key: Key,
-    /// Its version.
+    /// Version of the entry.
     pub version: Version,
-    /// Its value.
+    /// Value of the entry.
     pub value: Bytes,
 }
 
 /// How a scan ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanEnd {
-    /// With its last page: at the end of its range or with as many entries as were wanted.
+    /// With its last page: at the end of its range or at its limit.
     Complete,
-    /// It failed.
+    /// With a failure.
     Failed {
-        /// How.
+        /// The failure, for messages.
         reason: String,
     },
-    /// The client did not want more.
+    /// The client closed the scan.
     ClosedByClient,
     /// The process ended.
     ProcessEnded,
@@ -36,30 +36,32 @@ pub enum ScanEnd {
 /// A scan of a client.
 #[derive(Clone, Debug)]
 pub struct ScanRecord {
-    /// Which.
+    /// Number of the scan.
     pub id: ScanId,
-    /// Of whom it was asked.
+    /// Node that the client asked.
     pub node: NodeIndex,
-    /// What was asked for.
+    /// Range, limit and scope of the scan.
     pub scan: Scan,
-    /// When its first page was asked for.
+    /// Time at which the first page was requested.
     pub began: Nanos,
-    /// The least that the wall clock of the node has shown while it went on.
+    /// Least time that the node's wall clock has shown during the scan.
     pub least_wall: WallTime,
-    /// The greatest.
+    /// Greatest time that the node's wall clock has shown during the scan.
     pub greatest_wall: WallTime,
-    /// The entries that came, in their order.
+    /// Entries received, in order.
     pub seen: Vec<SeenEntry>,
-    /// When the first page came, and the last so far.
+    /// Times of the first and the latest page.
     pub page_times: Option<(Nanos, Nanos)>,
-    /// Whether the node dropped a snapshot for its memory while the scan went on. The scan may show two moments.
+    /// Whether the node dropped a snapshot to free memory during the scan. Such a scan may show two
+    /// moments.
     pub lost_snapshot: bool,
-    /// When it ended, and how.
+    /// Time and kind of the end.
     pub ended: Option<(Nanos, ScanEnd)>,
 }
 
 impl ScanRecord {
-    /// Whether it is to have all that `key` may have: the part of the range that it went through.
+    /// Whether the scan has passed `key`: the key is in the part of the range that the scan has
+    /// completed.
     pub fn has_passed(&self, key: &Key) -> bool {
         let is_complete = matches!(self.ended, Some((_, ScanEnd::Complete)));
         let is_full = self.scan.limit.is_some_and(|limit| self.seen.len() as u64 >= limit);
@@ -69,18 +71,18 @@ impl ScanRecord {
     }
 }
 
-/// A command that asked for a page.
+/// A command that requests a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCall {
-    /// Of which scan.
+    /// Scan of the page.
     pub scan: ScanId,
-    /// When.
+    /// Time of the request.
     pub began: Nanos,
-    /// When it was answered.
+    /// Time of the reply.
     pub answered: Option<Nanos>,
 }
 
-/// All scans of a run, and the commands that asked for their pages.
+/// All scans of a run, and the commands that requested their pages.
 #[derive(Debug, Default)]
 pub struct Scans {
     scans: Vec<ScanRecord>,
@@ -88,43 +90,44 @@ pub struct Scans {
     open: BTreeSet<ScanId>,
 }
 
-/// Set in the numbers of commands that ask for pages, and in no others.
+/// Bit that is set in the numbers of page commands, and in no other command numbers.
 const PAGE_BIT: u64 = 1 << 63;
 
 impl Scans {
-    /// The number of the next scan.
+    /// Number of the next scan.
     pub fn next_id(&self) -> ScanId {
         ScanId(self.scans.len() as u64)
     }
 
-    /// Takes note of a scan that begins.
+    /// Records a scan that begins.
     ///
     /// # Panics
-    /// When its number is not [`Scans::next_id`].
+    /// If its number is not [`Scans::next_id`].
     pub fn begin(&mut self, record: ScanRecord) {
         assert_eq!(record.id, self.next_id(), "scans are numbered as they begin");
         self.open.insert(record.id);
         self.scans.push(record);
     }
 
-    /// Takes note of a command that asks for a page.
+    /// Records a command that requests a page. Returns its number.
     pub fn call(&mut self, scan: ScanId, began: Nanos) -> RequestId {
         let id = RequestId(PAGE_BIT | self.calls.len() as u64);
         self.calls.push(PageCall { scan, began, answered: None });
         id
     }
 
-    /// Whether the command of this number asked for a page.
+    /// Whether this is the number of a page command.
     pub const fn is_page_id(id: RequestId) -> bool {
         id.0 & PAGE_BIT != 0
     }
 
-    /// The command of this number.
+    /// Page command of this number.
     pub fn get_call(&self, id: RequestId) -> Option<&PageCall> {
         self.calls.get((id.0 & !PAGE_BIT) as usize)
     }
 
-    /// Takes note that a command was answered. `None` when there is none of this number without an answer.
+    /// Records the reply to page command `id`. Returns `None` if there is no such command or it has
+    /// a reply already.
     pub fn answer(&mut self, id: RequestId, at: Nanos) -> Option<PageCall> {
         let call = self.calls.get_mut((id.0 & !PAGE_BIT) as usize)?;
         call.answered.is_none().then(|| {
@@ -133,8 +136,8 @@ impl Scans {
         })
     }
 
-    /// Takes note of what the reply to a command for a page brought, unless the client has left: how the scan ended,
-    /// if it did.
+    /// Adds the page of a reply to its scan, unless the scan has ended. Returns how the scan ends,
+    /// if it does.
     pub fn note_page(&mut self, id: ScanId, at: Nanos, reply: &Reply) -> Option<ScanEnd> {
         let record = self.open.contains(&id).then(|| &mut self.scans[id.0 as usize])?;
         match reply {
@@ -147,7 +150,7 @@ impl Scans {
         }
     }
 
-    /// Takes note that a scan ended; `false` when it had ended before.
+    /// Records the end of a scan. Returns `false` if it had ended before.
     pub fn end(&mut self, id: ScanId, at: Nanos, end: ScanEnd) -> bool {
         let was_open = self.open.remove(&id);
         if was_open {
@@ -156,32 +159,33 @@ impl Scans {
         was_open
     }
 
-    /// Whether a scan goes on.
+    /// Whether a scan has not ended.
     pub fn is_open(&self, id: ScanId) -> bool {
         self.open.contains(&id)
     }
 
-    /// The scan of this number.
+    /// Scan of this number.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub fn get(&self, id: ScanId) -> &ScanRecord {
         &self.scans[id.0 as usize]
     }
 
-    /// Scans that a node has not ended.
+    /// Open scans at a node.
     pub fn open_at(&self, node: NodeIndex) -> Vec<ScanId> {
         self.open.iter().copied().filter(|id| self.get(*id).node == node).collect()
     }
 
-    /// Takes note that a node dropped a snapshot for its memory, which one of its open scans may have used.
+    /// Records that a node dropped a snapshot to free memory. One of its open scans may have used
+    /// it.
     pub fn note_lost_snapshot(&mut self, node: NodeIndex) {
         for id in self.open_at(node) {
             self.scans[id.0 as usize].lost_snapshot = true;
         }
     }
 
-    /// Takes note of what the wall clock of a node shows.
+    /// Records a time that the wall clock of `node` shows.
     pub fn observe_wall(&mut self, node: NodeIndex, wall: WallTime) {
         for id in &self.open {
             let record = &mut self.scans[id.0 as usize];

@@ -1,4 +1,4 @@
-//! A host's clocks: what it shows of the world's time, rightly or not.
+//! Clocks of a host: the times that it shows, derived from the world's time.
 
 use crate::Nanos;
 use env::ManualClock;
@@ -6,33 +6,35 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now, WallTime};
 
-/// 2026-01-01T00:00:00Z, the true time when a run begins.
+/// 2026-01-01T00:00:00Z, the true time at which a run begins.
 pub(crate) const EPOCH: WallTime = WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000);
 
-/// A longer step makes a clock wrong.
+/// Longest step after which a clock still counts as correct.
 const STEP_ACCEPTED: Duration = Duration::from_secs(5);
 
-/// A host's clocks. The monotonic one is right but for where it began, and stands still while the host is suspended; the
-/// wall clock is off by an error, and may stand still.
+/// The clocks of a host.
+///
+/// The monotonic clock is exact except for its origin, and stands still while the host is
+/// suspended. The wall clock has an error, and may be frozen.
 #[derive(Debug)]
 pub(crate) struct HostClock {
     began: Duration,
-    /// For how long the monotonic clock has stood still, in all suspensions that are over.
+    /// Total time for which the monotonic clock stood still, over all finished suspensions.
     stood: Duration,
     suspended_at: Option<Nanos>,
     error_micros: i64,
-    /// The wall clock has stepped by more than clocks may differ.
+    /// Whether the wall clock has stepped by more than the accepted clock skew.
     is_wrong: bool,
     frozen_at: Option<WallTime>,
-    /// Never goes back, as a monotonic clock must not.
+    /// Clock that the process reads. Its monotonic time never goes back.
     shown: Arc<ManualClock>,
     shown_mono: Instant,
-    /// How much of what the monotonic clock stood still was shown.
+    /// Part of `stood` that `shown` includes.
     shown_stood: Duration,
 }
 
 impl HostClock {
-    /// A clock whose monotonic side has shown `began` when the run began.
+    /// Creates clocks whose monotonic clock shows `began` when the run begins.
     pub(crate) fn new(began: Duration, error_micros: i64) -> Self {
         let shown = Arc::new(ManualClock::new(EPOCH));
         Self {
@@ -48,7 +50,7 @@ impl HostClock {
         }
     }
 
-    /// What both sides show at `at`.
+    /// Times of both clocks at `at`.
     pub(crate) fn now(&self, at: Nanos) -> Now {
         Now {
             mono: Instant::from_nanos((self.began + self.awake(at)).as_nanos() as u64),
@@ -56,13 +58,13 @@ impl HostClock {
         }
     }
 
-    /// The moment at which the monotonic side shows `mono`.
+    /// Moment at which the monotonic clock shows `mono`.
     pub(crate) fn when(&self, mono: Instant) -> Nanos {
         let awake = mono.as_nanos().saturating_sub(self.began.as_nanos() as u64);
         Nanos(awake + self.stood.as_nanos() as u64)
     }
 
-    /// For how long the monotonic clock has gone at `at`, since the run began.
+    /// Time for which the monotonic clock has run at `at`, since the run began.
     fn awake(&self, at: Nanos) -> Duration {
         let at = self.suspended_at.unwrap_or(at);
         at - (Nanos::ZERO + self.stood)
@@ -73,14 +75,14 @@ impl HostClock {
         self.suspended_at.get_or_insert(at);
     }
 
-    /// Lets the monotonic clock go on where it stopped. Returns whether it had stopped.
+    /// Lets the monotonic clock continue where it stopped. Returns whether it was stopped.
     pub(crate) fn resume(&mut self, at: Nanos) -> bool {
         let since = self.suspended_at.take();
         self.stood += since.map_or(Duration::ZERO, |since| at - since);
         since.is_some()
     }
 
-    /// Sets what the process reads for itself.
+    /// Sets the clock that the process reads to `at`. Returns its times.
     pub(crate) fn show(&mut self, at: Nanos) -> Now {
         let now = self.now(at);
         self.shown.advance(now.mono - self.shown_mono);
@@ -91,23 +93,24 @@ impl HostClock {
         now
     }
 
-    /// The clock for the process.
+    /// Clock for the process.
     pub(crate) fn shown(&self) -> Arc<ManualClock> {
         Arc::clone(&self.shown)
     }
 
-    /// Makes the wall clock jump.
+    /// Moves the wall clock by `micros`.
     pub(crate) fn jump(&mut self, micros: i64) {
         self.error_micros += micros;
     }
 
-    /// Makes the wall clock step, so that it is wrong until it is corrected if the step is a long one.
+    /// Moves the wall clock by `micros`. After a long step it counts as wrong until it is
+    /// corrected.
     pub(crate) fn step(&mut self, micros: i64) {
         self.jump(micros);
         self.is_wrong |= micros.unsigned_abs() > STEP_ACCEPTED.as_micros() as u64;
     }
 
-    /// Whether the wall clock is wrong by more than clocks may differ.
+    /// Whether the wall clock is wrong by more than the accepted clock skew.
     pub(crate) const fn is_wrong(&self) -> bool {
         self.is_wrong
     }
@@ -117,12 +120,12 @@ impl HostClock {
         self.frozen_at = Some(self.wall(at));
     }
 
-    /// Lets the wall clock go on, as if it had never stood.
+    /// Lets the wall clock continue, as if it had never been frozen.
     pub(crate) fn thaw(&mut self) {
         self.frozen_at = None;
     }
 
-    /// Sets the wall clock right but for `error_micros`.
+    /// Sets the wall clock to the true time plus `error_micros`.
     pub(crate) fn correct(&mut self, error_micros: i64) {
         self.thaw();
         self.is_wrong = false;

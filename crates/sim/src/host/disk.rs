@@ -1,4 +1,4 @@
-//! Faults of one host's disk, for one generation of its process.
+//! Faults of a host's disk, for one generation of its process.
 
 use env::{Fault, FaultPlan, Operation, OperationKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,20 +13,20 @@ pub(crate) struct DiskFaults {
 
 #[derive(Debug)]
 struct Shared {
-    /// The process ends at its file operation of this number.
+    /// Number of the file operation at which the process ends.
     stop_at: AtomicU64,
-    /// The number of the next file operation.
+    /// Number of the next file operation.
     next: AtomicU64,
     has_stopped: AtomicBool,
-    /// Of 1,000 reads, so many fail and so many bring a wrong bit.
+    /// Number of failing reads, and of reads with a flipped bit, among 1,000 reads each.
     bad_reads: AtomicU64,
-    /// The next write or sync fails.
+    /// Whether the next write or sync fails.
     fails_write: AtomicBool,
     rng: Mutex<Rng>,
 }
 
 impl DiskFaults {
-    /// No faults.
+    /// Creates a disk without faults.
     pub(crate) fn new(rng: Rng) -> Self {
         let shared = Shared {
             stop_at: AtomicU64::new(u64::MAX),
@@ -39,36 +39,36 @@ impl DiskFaults {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The plan for the file system of the process.
+    /// Plan for the file system of the process.
     pub(crate) fn plan(&self) -> FaultPlan {
         let shared = Arc::clone(&self.shared);
         FaultPlan::on_operation(move |operation| shared.decide(operation))
     }
 
-    /// Ends the process after so many file operations more.
+    /// Ends the process after `operations` more file operations.
     pub(crate) fn stop_after(&self, operations: u64) {
         let next = self.shared.next.load(Ordering::Relaxed);
         self.shared.stop_at.store(next + operations, Ordering::Relaxed);
     }
 
-    /// Lets a process that has not come to where it ends live on.
+    /// Cancels the planned end of a process that has not reached it.
     pub(crate) fn cancel_stop(&self) {
         if !self.has_stopped() {
             self.shared.stop_at.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
-    /// Whether the process has come to where it ends.
+    /// Whether the process has reached its planned end.
     pub(crate) fn has_stopped(&self) -> bool {
         self.shared.has_stopped.load(Ordering::Relaxed)
     }
 
-    /// Of 1,000 reads, so many fail and so many bring a wrong bit.
+    /// Sets the number of failing reads, and of reads with a flipped bit, among 1,000 reads each.
     pub(crate) fn set_bad_reads(&self, of_thousand: u64) {
         self.shared.bad_reads.store(of_thousand, Ordering::Relaxed);
     }
 
-    /// The next write or sync fails, or none.
+    /// Sets whether the next write or sync fails.
     pub(crate) fn set_fails_write(&self, fails: bool) {
         self.shared.fails_write.store(fails, Ordering::Relaxed);
     }
@@ -112,6 +112,6 @@ impl Shared {
     }
 
     fn below(&self, bound: u64) -> u64 {
-        self.rng.lock().expect("nobody panics with it").below(bound)
+        self.rng.lock().expect("no thread panics while it holds this lock").below(bound)
     }
 }

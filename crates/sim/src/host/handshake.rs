@@ -1,4 +1,4 @@
-//! The shipped handshake, between a dialer and an acceptor.
+//! The shipped handshake between a dialer and an acceptor.
 
 use crate::host::process::Process;
 use cluster::{NodeIndex, PeerHello, Requester};
@@ -8,13 +8,13 @@ use wire::handshake::{
     ProtocolVersions, Secret,
 };
 
-/// A handshake that waits for the acceptor's node.
+/// A handshake that waits for the decision of the acceptor's node.
 pub(crate) struct PendingHandshake {
     dialer: Dialer,
     acceptor: Acceptor,
 }
 
-/// What a machine of a process says of itself.
+/// Local side of a handshake of a state machine.
 pub(crate) fn local(process: &Process, requester: Requester, names: &[String], partitions: u32) -> Local {
     let member = &process.member;
     Local {
@@ -33,7 +33,8 @@ pub(crate) fn local(process: &Process, requester: Requester, names: &[String], p
 }
 
 impl PendingHandshake {
-    /// Shakes hands up to where the acceptor's node decides; with what the dialer says of itself.
+    /// Exchanges messages up to the decision of the acceptor's node. Returns the dialer's hello
+    /// message too.
     pub(crate) fn new(
         dialer: Local,
         acceptor: Local,
@@ -56,12 +57,13 @@ impl PendingHandshake {
             };
             to_acceptor = match dialer.handle(&to_dialer)? {
                 DialStep::Send(bytes) => bytes,
-                step => unreachable!("the acceptor has not welcomed anybody: {step:?}"),
+                step => unreachable!("the acceptor has not sent a welcome: {step:?}"),
             };
         }
     }
 
-    /// The acceptor's node has let the link in: what the acceptor says of itself.
+    /// Completes the handshake after the acceptor's node has admitted the link. Returns the
+    /// acceptor's hello message.
     pub(crate) fn admit(self) -> Result<PeerHello, HandshakeError> {
         let Self { mut dialer, acceptor } = self;
         let (welcome, _) = acceptor.admit();

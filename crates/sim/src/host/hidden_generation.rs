@@ -1,9 +1,9 @@
-//! PlantState bugs that hide from a process what its peers say.
+//! Planted bug: a node ignores which of its generations a peer remembers.
 
 use super::process::Input;
 use cluster::{Message, PeerAnswer, PeerRequest};
 
-/// Hides from a node which of its generation a peer remembers.
+/// Removes from a heartbeat the generation of the receiver that the sender remembers.
 pub(super) const fn hide(input: &mut Input) {
     if let Input::Message(
         _,

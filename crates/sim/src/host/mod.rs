@@ -1,6 +1,7 @@
-//! Hosts: machines with a disk and clocks, on which a process generation, dies and is started again.
+//! Hosts: computers with a disk and clocks, on which a process runs, ends and is started again.
 //!
-//! The process is the shipped one but for sockets, threads and the operating system; see [`process`].
+//! The process is the shipped one except for sockets, threads and the operating system: see
+//! [`process`].
 
 pub(crate) mod clock;
 pub(crate) mod disk;
@@ -19,41 +20,42 @@ use plant_state::PlantState;
 use process::Process;
 use std::time::Duration;
 
-/// How a process came to its end.
+/// Cause of the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndCause {
-    /// The process died; the machine goes on.
+    /// The process is killed; the host continues.
     Kill,
-    /// The machine lost its power.
+    /// The host loses power.
     PowerLoss,
 }
 
-/// A machine.
+/// A computer with a disk, clocks and at most one process.
 pub(crate) struct Host {
-    /// The member of the cluster that its process stands for.
+    /// Member of the cluster that its process stands for.
     pub(crate) member: NodeIndex,
     pub(crate) disk: MemFs,
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,
     pub(crate) process: Option<Process>,
-    /// Lives begun so far.
+    /// Generation of the newest process; 0 before the first start.
     pub(crate) generation: u64,
-    /// How its last process ended; a machine without power resets no connections.
+    /// Cause of the last process end. A host without power resets no connections.
     pub(crate) end_cause: EndCause,
-    /// How its process ends when it comes to where its disk stops it, and how long it stays down.
+    /// Cause and downtime of the process end that its disk's faults or a drain cause.
     pub(crate) planned_stop: (EndCause, Duration),
-    /// The next start comes to its end after so many file operations.
+    /// Number of file operations after which the next start is stopped.
     pub(crate) stop_next_start: Option<u64>,
-    /// What its process has not seen yet because it stands still.
+    /// Events that the process has not received because it is paused.
     pub(crate) paused: Option<Vec<Event>>,
-    /// When its process went on that stood still.
+    /// Time at which the process last resumed.
     pub(crate) resumed: Nanos,
-    /// When its disk was last filled.
+    /// Time at which the disk was last filled.
     pub(crate) filled: Nanos,
-    /// Shards that were set aside on its disk when its process last started.
+    /// Number of stale shards on the disk when the process last started: shards put aside after an
+    /// absence.
     pub(crate) stale_shards: usize,
-    /// How long its disk takes for a sync.
+    /// Longest time that the disk takes for a sync.
     pub(crate) sync_max: Duration,
-    /// What planted bugs keep.
+    /// State of planted bugs.
     pub(crate) plant_state: PlantState,
 }

@@ -1,4 +1,4 @@
-//! Where planted bugs are made: between the shipped machines and the world.
+//! Planted bugs, implemented between the shipped state machines and the world.
 
 use crate::Plant;
 use crate::history::Operation;
@@ -13,30 +13,31 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, NodeTag, Now, Version};
 
-/// What a planted bug keeps on a host, for one generation of its process.
+/// State of a planted bug on a host, for one generation of its process.
 #[derive(Debug, Default)]
 pub(crate) struct PlantState {
-    /// The cell that came last for each key.
+    /// Cell that arrived last, for each key.
     last: BTreeMap<Key, Cell>,
     /// Writes that were answered before they were durable.
     early_answers: BTreeSet<(Requester, StoreId)>,
-    /// Where scans went on when another took over, and in which roles.
+    /// Start of each resumed scan after a takeover, and the roles of its nodes.
     resumed: BTreeMap<SnapshotId, (ScanRoles, Option<Cut>)>,
-    /// Pages asked of the store.
+    /// Number of pages requested from the store.
     pages: u64,
-    /// Commands answered.
+    /// Number of replies to commands.
     replies: u64,
-    /// A write has found no room.
+    /// Whether a write has found the disk full.
     was_full: bool,
-    /// A command was refused.
+    /// Whether a command was refused for overload.
     was_busy: bool,
-    /// Versions that reads have written back to another replica.
+    /// Versions that reads have written back to a replica.
     written_back: BTreeSet<Version>,
-    /// Versions that a pull would refuse, by the keys and versions under which the machine was given them.
+    /// True versions of cells whose versions were hidden from a pull, by the key and version that
+    /// the state machine was given.
     hidden_versions: BTreeMap<(Key, Version), Version>,
 }
 
-/// The command that a planted bug makes of one.
+/// Returns the command that the planted bug executes in place of `command`.
 pub(crate) fn alter_command(plant: Option<Plant>, command: Command, nodes: u8) -> Command {
     match (plant, command) {
         (Some(Plant::ReadOfOne), Command::Get { key, quorum }) => {
@@ -55,7 +56,8 @@ pub(crate) fn alter_command(plant: Option<Plant>, command: Command, nodes: u8) -
     }
 }
 
-/// The reply that a planted bug makes of one: a client is outcome that as many replicas answered as it asked for.
+/// Returns the reply that the planted bug makes of one. It claims that as many replicas answered as
+/// the client requested.
 pub(crate) fn alter_reply<'a>(
     plant: Option<Plant>,
     reply: &'a Reply,
@@ -75,11 +77,11 @@ fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
     let choice = QuorumChoice { ack: Some(u32::from(ack.max(1))), from: Some(u32::from(quorum.from())) };
     choice
         .resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes)
-        .expect("fewer acks are a quorum too")
+        .expect("a smaller ack is a quorum too")
 }
 
 impl PlantState {
-    /// Has a planted bug change a request to read, or answer it at once.
+    /// Lets a planted bug change a read of the store, or answer it at once.
     pub(crate) fn alter_read(
         &mut self,
         plant: Option<Plant>,
@@ -96,7 +98,7 @@ impl PlantState {
         }
     }
 
-    /// Has a planted bug change what is asked of a peer.
+    /// Lets a planted bug change a request to a peer.
     pub(crate) fn alter_peer_request(&mut self, plant: Option<Plant>, message: &mut Message) {
         let (Some(Plant::TakeoverSkips), Message::Request { request: PeerRequest::Scan(part), .. }) =
             (plant, message)
@@ -114,7 +116,8 @@ impl PlantState {
         }
     }
 
-    /// The answer that a planted bug gives in endpoint of the peer that a read writes back to.
+    /// Returns the answer that a planted bug gives in place of the peer to which a read writes
+    /// back.
     pub(crate) fn answer_write_back(
         &mut self,
         plant: Option<Plant>,
@@ -130,7 +133,7 @@ impl PlantState {
             .then_some(PeerAnswer::Written { superseded: false })
     }
 
-    /// Has a planted bug hide from a pull that versions of its source are ahead of what `clock` believes.
+    /// Lets a planted bug hide from a pull that versions are too far ahead of `clock`.
     pub(crate) fn hide_future_versions(
         &mut self,
         plant: Option<Plant>,
@@ -154,7 +157,8 @@ impl PlantState {
         }
     }
 
-    /// Has the store be given the version that a planted bug has hidden from the machine.
+    /// Restores the version that a planted bug has hidden from the state machine, in a write to the
+    /// store.
     pub(crate) fn restore_versions(&mut self, request: &mut StoreRequest) {
         if let StoreRequest::Write { key, cell, .. } = request
             && let Some(version) = self.hidden_versions.get(&(key.clone(), cell.meta.version))
@@ -163,7 +167,7 @@ impl PlantState {
         }
     }
 
-    /// Has a planted bug change a request to write, or answer it at once.
+    /// Lets a planted bug change a write to the store, or answer it at once.
     pub(crate) fn alter_write(
         &mut self,
         plant: Option<Plant>,
@@ -203,7 +207,7 @@ impl PlantState {
         }
     }
 
-    /// The answer to a write that is given before it is durable, if it is.
+    /// Returns the answer to a write that is given before the write is durable, if there is one.
     pub(crate) fn early_answer(
         &mut self,
         plant: Option<Plant>,
@@ -217,7 +221,7 @@ impl PlantState {
         })
     }
 
-    /// The answer to a write that a planted bug makes of one.
+    /// Returns the answer to a write that the planted bug makes of `response`.
     pub(crate) fn alter_write_answer(
         &mut self,
         plant: Option<Plant>,
@@ -235,17 +239,17 @@ impl PlantState {
         }
     }
 
-    /// Whether a planted bug has the host refuse values.
+    /// Whether a planted bug makes the host refuse values.
     pub(crate) const fn refuses_values(&self) -> bool {
         self.was_full
     }
 
-    /// Whether a write was answered before it was durable: then it is not answered again.
+    /// Whether a write was answered before it was durable. Such a write is not answered again.
     pub(crate) fn take_early_answer(&mut self, id: (Requester, StoreId)) -> bool {
         self.early_answers.remove(&id)
     }
 
-    /// The answer to a read that a planted bug makes of one.
+    /// Returns the answer to a read that the planted bug makes of `response`.
     pub(crate) fn alter_read_answer(
         &self,
         plant: Option<Plant>,
@@ -285,7 +289,7 @@ impl PlantState {
         }
     }
 
-    /// How often this reply is given: once, but for planted bugs.
+    /// Returns how many times this reply is sent: once, except with planted bugs.
     pub(crate) fn reply_count(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
         self.was_busy |=
             matches!(reply, Reply::Failed(Failure::Overloaded { .. } | Failure::ReplicasOverloaded { .. }));
@@ -299,21 +303,21 @@ impl PlantState {
     }
 }
 
-/// Whether a page is of what a node is the source of, in a scan of the cluster.
+/// Whether a page contains the cells of a source, in a scan of the cluster.
 const fn is_of_source(page: &PageRequest) -> bool {
     matches!(page.content, PageContent::Cells { versions_only: false, .. })
 }
 
-/// A cut behind this one, with a key or a few between them.
+/// A cut that is one or a few keys behind `cut`.
 fn behind_next(cut: &Cut) -> Cut {
     let mut bytes = cut.key().as_bytes().to_vec();
     if let (Cut::After(_), Some(last)) = (cut, bytes.last_mut()) {
         *last = last.saturating_add(1);
     }
-    Cut::After(Key::new(bytes.into()).expect("as long as another"))
+    Cut::After(Key::new(bytes.into()).expect("the length of a valid key"))
 }
 
-/// The page with empty values where it has tombstones.
+/// The page with empty values in place of tombstones.
 fn without_tombstones(page: &Page) -> Page {
     let mut builder = PageBuilder::with_capacity(page.bytes().len());
     for entry in page.entries() {
@@ -323,17 +327,17 @@ fn without_tombstones(page: &Page) -> Page {
     builder.finish()
 }
 
-/// What becomes of a message that a machine sends.
+/// Outcome of a message that a state machine sends.
 pub(crate) enum SendOutcome {
-    /// It goes its way.
+    /// The message is sent.
     Unchanged,
-    /// It does not, and the sender gets this answer.
+    /// The message is dropped, and the sender gets this answer.
     Answered(PeerAnswer),
-    /// It goes its way, and the same is asked of this node.
+    /// The message is sent, and also to this node.
     Duplicated(NodeIndex),
 }
 
-/// Has a planted bug interfere with what is sent.
+/// Lets a planted bug interfere with a message that is sent.
 pub(crate) fn alter_send(
     plant: Option<Plant>,
     effect: &Effect,

@@ -1,4 +1,4 @@
-//! One generation of a host's process: the shipped store, node and coordinators, put together.
+//! A process on a host: the shipped store, node and coordinators, put together.
 
 use super::hidden_generation;
 use crate::network::ConnectionId;
@@ -16,40 +16,40 @@ use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
 use store::{AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
 
-/// Where the data of every host is, on its own disk.
+/// Data directory of every host, on its own disk.
 const DATA: &str = "/data";
-/// From `submit` to the reply.
+/// Deadline of a command, from `submit` to the reply.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a machine is given.
+/// Input of a state machine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A command of a client.
+    /// A command of a client. For coordinators.
     Submit(RequestId, Command),
-    /// What a peer says.
+    /// A message of a peer, with the clock of its frame.
     Message(Origin, Message, Hlc),
-    /// A client does not want more of a scan.
+    /// The client closes a scan. For coordinators.
     CloseScan(ScanId),
-    /// News of a link.
+    /// A change of a link.
     Link(LinkEvent),
     /// An answer of the store.
     Stored(StoreId, StoreResponse),
-    /// What the node says of the cluster: the newest that it has published.
+    /// The node has published a new view of the cluster. For coordinators.
     View,
-    /// Time has come.
+    /// The timer of the state machine has expired.
     Timeout,
-    /// The process is about to end. Only to `Node`.
+    /// The process is about to end. For the node.
     Drain,
-    /// An operator wants the replicas compared. Only to `Node`.
+    /// An operator requests a comparison of the replicas. For the node.
     Repair,
 }
 
-/// Answers of the store, with the machine that waits for each.
+/// Answers of the store, each with the state machine that waits for it.
 pub(crate) type Answers = Vec<(Requester, StoreId, StoreResponse)>;
 
-/// One generation of a host's process.
+/// A process of a host.
 pub(crate) struct Process {
-    /// Counts the generation of the host.
+    /// Generation of the process: counts the starts on its host, from 1.
     pub(crate) generation: u64,
     pub(crate) store: Store,
     pub(crate) member: Member,
@@ -57,45 +57,46 @@ pub(crate) struct Process {
     coordinators: Vec<(Coordinator, Arc<HybridClock>)>,
     view: Arc<ClusterView>,
     answers: Arc<Mutex<Answers>>,
-    /// What each machine has dialed.
+    /// Connections that each state machine has dialed.
     pub(crate) dialed: BTreeMap<(Requester, NodeIndex), ConnectionId>,
-    /// When each machine is woken next.
+    /// Time of the next timer event of each state machine.
     pub(crate) timers: BTreeMap<Requester, Nanos>,
-    /// When the last writes of each machine were or will be handed to the store, where threads are busy.
+    /// Time at which the last writes of each state machine reach the store, in runs with busy
+    /// threads.
     pub(crate) last_submits: BTreeMap<Requester, Nanos>,
-    /// The writes that its store has not answered.
+    /// Writes that the store has not answered.
     pub(crate) writes: BTreeMap<(Requester, StoreId), (Key, Version)>,
-    /// A commit is on its way.
+    /// Whether a commit event is scheduled.
     pub(crate) is_committing: bool,
-    /// The chain of turns in which its engine does what it owes.
+    /// Number of the current chain of job events of the engine.
     pub(crate) jobs_chain: u64,
-    /// Its engine owed nothing at the last turn, and the next is far away.
+    /// Whether the engine had no job at the last job event, so that the next one is far away.
     pub(crate) has_idle_jobs: bool,
-    /// It ends as soon as it has drained.
+    /// Whether the process ends as soon as it has drained.
     pub(crate) is_draining: bool,
-    /// Hints that it gave up.
+    /// Number of hints dropped.
     pub(crate) hints_dropped: u64,
-    /// A planted bug: no command is refused for what is under way.
+    /// Planted bug: no command is refused for the number of commands in flight.
     skips_admission: bool,
-    /// A planted bug: the clocks of frames are not observed.
+    /// Planted bug: the clocks of frames are not observed.
     ignores_frame_clocks: bool,
-    /// A planted bug gives up what is damaged at once.
+    /// Planted bug: damaged data is abandoned at once.
     skips_healing: bool,
-    /// A planted bug: what peers remember of its generation is not heard.
+    /// Planted bug: the generations that peers remember are ignored.
     ignores_generations: bool,
-    /// A planted bug: compaction goes by the wall clock of this host.
+    /// Planted bug: compaction uses the wall clock of this host.
     expires_by_own_clock: bool,
-    /// A planted bug: compaction does not wait until the peers have exchanged a delete.
+    /// Planted bug: compaction does not wait until the peers have exchanged a delete.
     drops_tombstones_early: bool,
 }
 
-/// What a process is started with.
+/// Arguments of a process start.
 pub(crate) struct ProcessStart<'a> {
     pub(crate) generation: u64,
     pub(crate) env: Env,
     pub(crate) now: Now,
     pub(crate) me: NodeIndex,
-    /// What becomes of its data if it seems to have been away for too long.
+    /// Treatment of the data if the node seems to have been away for too long.
     pub(crate) after_absence: AfterAbsence,
     pub(crate) layout: &'a Arc<Layout>,
     pub(crate) names: &'a [String],
@@ -104,7 +105,7 @@ pub(crate) struct ProcessStart<'a> {
 }
 
 impl Process {
-    /// Opens the directory and begins a generation.
+    /// Opens the data directory and starts the state machines.
     pub(crate) fn start(start: ProcessStart<'_>) -> Result<Self, StoreError> {
         let ProcessStart { generation, env, now, me, after_absence, layout, names, scenario, mut rng } =
             start;
@@ -173,7 +174,7 @@ impl Process {
         })
     }
 
-    /// Gives a machine its input and takes what it wants done.
+    /// Gives a state machine its input. Returns the effects that it requests.
     pub(crate) fn handle(&mut self, now: Now, requester: Requester, input: Input) -> Vec<Effect> {
         match requester {
             Requester::Node => self.handle_as_node(now, input),
@@ -215,7 +216,9 @@ impl Process {
             }
             Input::Drain => node.begin_drain(now),
             Input::Repair => node.begin_repair(now),
-            Input::Submit(..) | Input::CloseScan(_) | Input::View => unreachable!("that is for coordinators"),
+            Input::Submit(..) | Input::CloseScan(_) | Input::View => {
+                unreachable!("an input for coordinators")
+            }
         }
         let effects: Vec<_> = std::iter::from_fn(|| node.poll_effect()).collect();
         for effect in &effects {
@@ -242,12 +245,12 @@ impl Process {
             Input::Submit(id, command) => coordinator.submit(now, id, command),
             Input::CloseScan(id) => coordinator.close_scan(now, id),
             Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),
-            Input::Drain | Input::Repair => unreachable!("that is for the node"),
+            Input::Drain | Input::Repair => unreachable!("an input for the node"),
         }
         std::iter::from_fn(|| coordinator.poll_effect()).collect()
     }
 
-    /// When a machine wants to be woken, by the monotonic clock.
+    /// Time at which a state machine wants its timer to expire, by the monotonic clock.
     pub(crate) fn poll_timeout(&self, requester: Requester) -> Option<Instant> {
         match requester {
             Requester::Node => self.node.poll_timeout(),
@@ -255,54 +258,55 @@ impl Process {
         }
     }
 
-    /// All of its machines.
+    /// All state machines of the process.
     pub(crate) fn requesters(&self) -> impl Iterator<Item = Requester> + use<> {
         let coordinators = (0..self.coordinators.len()).map(|number| Requester::Coordinator(number as u8));
         std::iter::once(Requester::Node).chain(coordinators)
     }
 
-    /// An empty group of writes.
+    /// Creates an empty group of writes.
     pub(crate) fn write_group(&self) -> WriteGroup {
         self.store.write_group()
     }
 
-    /// Hands the writes of one turn of a machine to the engine.
+    /// Submits the writes of one step of a state machine to the engine.
     pub(crate) fn submit(&self, requester: Requester, group: WriteGroup) {
         let answers = Arc::clone(&self.answers);
         self.store.submit(group, move |responses, _| {
-            let mut answers = answers.lock().expect("nobody panics with it");
+            let mut answers = answers.lock().expect("no thread panics while it holds this lock");
             answers.extend(responses.into_iter().map(|(id, response)| (requester, id, response)));
         });
     }
 
-    /// The answers to writes that are there.
+    /// Takes the answers to writes that have arrived.
     pub(crate) fn take_answers(&self) -> Answers {
-        std::mem::take(&mut *self.answers.lock().expect("nobody panics with it"))
+        std::mem::take(&mut *self.answers.lock().expect("no thread panics while it holds this lock"))
     }
 
-    /// Whether a memtable is full, and so waits to be flushed.
+    /// Whether a memtable is full and waits for its flush.
     pub(crate) fn needs_flush(&self) -> bool {
         let engine = self.store.engine();
         engine.backlog().buffered_fraction * engine.options().memtables_max as f64 >= 1.0
     }
 
-    /// Whether it must end because its engine has stopped for good.
+    /// Whether the process must end because its engine has stopped for good.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.store.engine().poison().is_some()
     }
 
-    /// The newest durable cell of each key that `request` asks for, as the machines would be outcome.
+    /// Answers a read with the newest durable cells.
     pub(crate) fn read(&self, request: &StoreRequest) -> StoreResponse {
         self.store.answer_blocking(request)
     }
 
-    /// The accepted link of this name is this connection.
+    /// Link identifier of an accepted connection.
     pub(crate) const fn link_of(connection: ConnectionId) -> LinkId {
         LinkId(connection.0)
     }
 }
 
-/// Little memory, small tables: everything happens with little data.
+/// Engine options with little memory and small tables, so that a small amount of data reaches every
+/// code path.
 fn engine_options(scenario: &Scenario) -> engine::Options {
     let tombstone_grace = match scenario.plant {
         Some(Plant::TombstoneDroppedEarly) => Duration::ZERO,
@@ -329,8 +333,8 @@ fn node_limits(scenario: &Scenario, me: NodeIndex) -> NodeLimits {
         hint_age_max: scenario.hint_age_max,
         grace: scenario.grace,
         default_from: scenario.default_from_of(me.as_usize()),
-        // Only the waits before a rebuild and before healing depend on it, and no run with this bug
-        // damages tables.
+        // Only the delays before a rebuild and before healing depend on it, and no run with this
+        // planted bug damages tables.
         request_timeout: match scenario.plant {
             Some(Plant::RebuildTooEarly) => Duration::ZERO,
             _ => REQUEST_TIMEOUT,

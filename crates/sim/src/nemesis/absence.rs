@@ -1,8 +1,9 @@
-//! Nodes that are away for longer than deletes are kept.
+//! Nodes that are absent for longer than deletes are kept.
 //!
-//! A process that is *suspended*, as with its virtual machine, does nothing, and all that it missed comes at once when it
-//! goes on. Its monotonic clock has stood still meanwhile, as Linux's does, or has gone on; its wall clock is right. A
-//! process that is *down* for as long is started again.
+//! A *suspended* process, as in a suspended virtual machine, does nothing. When it continues, all
+//! events that it missed arrive at once. Its monotonic clock either stood still meanwhile, as
+//! Linux's does, or went on. Its wall clock is correct. A process that is *down* for as long is
+//! started again.
 
 use super::FaultEnd;
 use crate::host::EndCause;
@@ -11,13 +12,13 @@ use cluster::NodeIndex;
 use std::time::Duration;
 
 impl World {
-    /// Longer than the grace period of tombstones.
+    /// Draws the length of an absence, longer than the grace period of tombstones.
     fn absence(&mut self) -> Duration {
         let grace = self.scenario.grace;
         grace + self.nemesis.up_to(grace)
     }
 
-    /// Whether the process of this node runs, and all that are away are not missed any more.
+    /// Whether the process of this node runs and no data loss of any node is unrepaired.
     fn may_go_away(&mut self, node: NodeIndex) -> bool {
         !self.has_lost_data() && self.host(node).process.is_some() && self.host(node).paused.is_none()
     }

@@ -1,9 +1,10 @@
 //! Steps of one node's wall clock, from seconds to years, in both directions.
 //!
-//! One clock at a time is wrong: what veche promises holds while the other clocks are right. A step is undone after a
-//! while, or stays until the heal phase. Now and then the process ends with the step, so that the node starts with a
-//! clock that is wrong already. If the clock is so far ahead that the node refuses to start as one that was away for too
-//! long, its operator does as the manual says: sets the clock right and starts the node again, with its data.
+//! One clock at a time is wrong: veche's promises hold while the other clocks are correct. A step
+//! is undone after a while, or lasts until the heal phase. Sometimes the process ends with the
+//! step, so that the node starts with a wrong clock. A clock that is far ahead makes a node refuse
+//! to start, as after a long absence. The operator then follows the manual: sets the clock right
+//! and starts the node again, with its data.
 
 use super::{FaultEnd, Nemesis};
 use crate::host::EndCause;
@@ -14,18 +15,18 @@ use std::time::Duration;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 
-/// Sizes of steps, in seconds. The first is within the difference that nodes accept of each other's clocks, the others
-/// are not.
+/// Sizes of steps, in seconds. The first is within the clock skew that nodes accept, the others are
+/// not.
 const STEPS: [u64; 10] = [3, 12, 25, 60, HOUR, DAY, 4 * DAY, 11 * DAY, 365 * DAY, 10 * 365 * DAY];
-/// The share of steps that are undone before the heal phase.
+/// Fraction of steps that are undone before the heal phase.
 const UNDONE: f64 = 0.6;
-/// The share of steps with which the process ends.
+/// Fraction of steps with which the process ends.
 const WITH_A_RESTART: f64 = 0.3;
 
 impl Nemesis {
-    /// The length of a step in microseconds; positive is forward.
+    /// Draws the size of a step in microseconds; positive is forward.
     fn step_micros(&mut self) -> i64 {
-        // Every second step is a short one, which is undone within the time that such a step lasts.
+        // At least three steps in ten are short.
         let index = if self.rng.chance(0.3) { 0 } else { self.rng.below(STEPS.len() as u64) as usize };
         let micros = STEPS[index] as i64 * 1_000_000;
         if self.rng.chance(0.6) { micros } else { -micros }
@@ -33,7 +34,7 @@ impl Nemesis {
 }
 
 impl World {
-    /// Steps the clock of `node`, or of the node whose clock is wrong already.
+    /// Steps the clock of `node`, or of the node whose clock is already wrong.
     pub(super) fn step_clock(&mut self, node: NodeIndex, lasts: Duration) {
         let node = self.nemesis.changes.stepped.unwrap_or(node);
         let micros = self.nemesis.step_micros();

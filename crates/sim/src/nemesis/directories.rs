@@ -1,8 +1,8 @@
-//! Disks and data directories that come back with less than they held.
+//! Disks and data directories that lose a part of their data.
 //!
-//! Each of these faults makes a node hold less than it has acknowledged, as a lost disk does. The next one strikes when
-//! the node is whole again. A node that refuses to start on such a directory has kept its promise: its operator then
-//! does as the manual says, and gives it an empty one.
+//! Each of these faults makes a node hold less than it has acknowledged, as a lost disk does. The
+//! next one begins when the node has recovered. A node that refuses to start on such a directory
+//! has kept its promise. Its operator then follows the manual and gives it an empty directory.
 
 use super::{FaultEnd, Nemesis};
 use crate::Nanos;
@@ -18,35 +18,38 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::AfterRestore;
 
-/// Where the data of every host is, on its own disk.
+/// Data directory of every host, on its own disk.
 const DATA: &str = "/data";
-/// The directory of the engine, in the data directory.
+/// Directory of the engine, in the data directory.
 pub(super) const SHARD: &str = "/data/shard-000";
-/// A node whose directory changed is whole again when it has been settled for this long with links to all peers.
+/// A changed node counts as recovered when it has been settled for this long, with links to all
+/// peers.
 const RECOVERED_AFTER: Duration = Duration::from_secs(3);
-/// Between the steps that prepare a rollback.
+/// Delay between the steps that prepare a fault.
 const NEXT_STEP: Duration = Duration::from_secs(2);
 
-/// What these faults need to know of each other.
+/// State that these faults share.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeState {
-    /// The node whose wall clock is wrong.
+    /// Node whose wall clock is wrong.
     pub(super) stepped: Option<NodeIndex>,
-    /// Nodes whose directories hold less than they acknowledged, and since when they seem whole.
+    /// Nodes whose directories hold less than they acknowledged, and since when they seem
+    /// recovered.
     changed: BTreeMap<NodeIndex, Option<Nanos>>,
-    /// Nodes whose directories went back, and the peers that were linked with the generation that is lost.
+    /// Peers that were linked with the lost generation, for each node whose directory was rolled
+    /// back.
     witnesses: BTreeMap<NodeIndex, BTreeSet<NodeIndex>>,
-    /// EarlierState states of disks, and in which generation they were.
+    /// Earlier states of disks, with their generations.
     earlier: BTreeMap<NodeIndex, EarlierState>,
-    /// A fault that is prepared, and the node that it is prepared for.
+    /// A prepared fault and its node.
     prepared: Option<(FaultKind, NodeIndex)>,
-    /// Backups, each of one node.
+    /// Backups of single nodes.
     backups: BTreeMap<NodeIndex, Backup>,
-    /// Backups of all nodes, and when the first of them began.
+    /// Backups of all nodes, and the time at which the first of them began.
     cluster_backup: Option<(Nanos, Vec<Backup>)>,
 }
 
-/// The files of a checkpoint, by their paths on the disk of the node.
+/// Files of a checkpoint, by their paths on the disk of the node.
 type Backup = Vec<(PathBuf, Vec<u8>)>;
 
 struct EarlierState {
@@ -61,17 +64,17 @@ impl std::fmt::Debug for EarlierState {
 }
 
 impl ChangeState {
-    /// Whether the directory of this node may hold less than it acknowledged.
+    /// Whether the directory of this node may hold less than the node acknowledged.
     pub(super) fn is_changed(&self, node: NodeIndex) -> bool {
         self.changed.contains_key(&node)
     }
 
-    /// The fault to strike with next, if one was prepared.
+    /// Takes the prepared fault, which is injected next.
     pub(super) const fn take_prepared(&mut self) -> Option<(FaultKind, NodeIndex)> {
         self.prepared.take()
     }
 
-    /// Whether that of any node may.
+    /// Whether the directory of any node may hold less than the node acknowledged.
     pub(super) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -85,13 +88,13 @@ impl Nemesis {
 }
 
 impl World {
-    /// Takes note of nodes that are whole again.
+    /// Forgets the changes of nodes that have recovered.
     pub(super) fn forget_recovered(&mut self) {
         let now = self.now;
         let changed: Vec<NodeIndex> = self.nemesis.changes.changed.keys().copied().collect();
         for node in changed {
             let is_recovered = self.is_recovered(node);
-            let since = self.nemesis.changes.changed.get_mut(&node).expect("it was there");
+            let since = self.nemesis.changes.changed.get_mut(&node).expect("the key was just listed");
             *since = since.or(Some(now)).filter(|_| is_recovered);
             if since.is_some_and(|since| now - since >= RECOVERED_AFTER) {
                 self.nemesis.changes.changed.remove(&node);
@@ -111,8 +114,8 @@ impl World {
         status.sync_state == SyncState::Settled && status.ready && states.into_iter().all(is_linked)
     }
 
-    /// Two disks at once, in a cluster in which what was acknowledged survives that; in a cluster of three, while the
-    /// third node is down.
+    /// Loses two disks at once, in a run in which acknowledged writes survive that. In a cluster of
+    /// three the third node is down meanwhile.
     pub(super) fn lose_two_disks(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -129,8 +132,10 @@ impl World {
         }
     }
 
-    /// Brings a directory back as it was in an earlier generation of its node. Where no earlier state is kept, this takes one
-    /// and strikes again; where the node still generation the generation in which that was taken, it ends that generation first.
+    /// Restores a directory to its state in an earlier generation of its node.
+    ///
+    /// If no earlier state is kept, this keeps one and prepares the fault again. If the node is
+    /// still in the generation of that state, this ends that process first.
     pub(super) fn roll_back(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -151,12 +156,13 @@ impl World {
             return self.prepare_fault(FaultKind::RollBack, node);
         }
         self.nemesis.changes.witnesses.insert(node, witnesses);
-        self.trace.note(self.now, || format!("the directory of {node:?} goes back to an earlier generation"));
+        self.trace
+            .note(self.now, || format!("the directory of {node:?} is rolled back to an earlier generation"));
         self.nemesis.changes.earlier.remove(&node);
         self.change_directory(node, down, |_| Ok(disk));
     }
 
-    /// The peers that are linked with this node.
+    /// Peers that are linked with this node.
     fn linked_with(&mut self, node: NodeIndex) -> BTreeSet<NodeIndex> {
         let is_linked = |world: &mut Self, peer: NodeIndex| {
             let process = world.host(peer).process.as_ref();
@@ -166,8 +172,10 @@ impl World {
         self.nodes().filter(|peer| *peer != node).filter(|peer| is_linked(self, *peer)).collect()
     }
 
-    /// Whether a node may start. One whose directory went back is to hear of that from a peer that knows: it starts when it
-    /// reaches one, and nothing goes wrong for a moment then.
+    /// Whether a node may start.
+    ///
+    /// A node whose directory was rolled back must learn that from a peer that knows. So it starts
+    /// only when it reaches such a peer, and no fault begins for a moment then.
     pub(crate) fn may_start(&mut self, node: NodeIndex) -> bool {
         let witnesses = self.nemesis.changes.witnesses.get(&node).cloned().unwrap_or_default();
         if witnesses.is_empty() || self.nemesis.is_over {
@@ -184,7 +192,7 @@ impl World {
         may_start
     }
 
-    /// Takes some of the files of a directory away.
+    /// Removes some of the files of a directory.
     pub(super) fn lose_files(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -214,7 +222,7 @@ impl World {
         });
     }
 
-    /// Cuts the log of a node short while it is down, at any byte or where a group of records begins.
+    /// Truncates the log of a node that is down, at any byte or where a group of records begins.
     pub(super) fn cut_log(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -239,8 +247,8 @@ impl World {
         });
     }
 
-    /// Restores a node from a backup of its own, as its operator does who knows that the others went on. Where there is
-    /// none, this makes one and strikes again.
+    /// Restores a node from a backup of its own, as an operator does who knows that the other nodes
+    /// went on. If there is no backup, this makes one and prepares the fault again.
     pub(super) fn restore_node(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -255,7 +263,8 @@ impl World {
         self.restore_backup(node, down, backup, AfterRestore::Rebuild);
     }
 
-    /// Restores all nodes together, each from its own backup. Where there are none, this makes them and strikes again.
+    /// Restores all nodes together, each from its own backup. If there are no backups, this makes
+    /// them and prepares the fault again.
     pub(super) fn restore_cluster(&mut self, node: NodeIndex, down: Duration) {
         if self.has_lost_data() {
             return self.postpone_fault();
@@ -292,7 +301,7 @@ impl World {
         });
     }
 
-    /// The files of a checkpoint of a node; `None` where none can be made just now.
+    /// Files of a checkpoint of a node; `None` if none can be made now.
     fn back_up(&mut self, node: NodeIndex) -> Option<Backup> {
         self.show_clocks(node);
         let host = self.host(node);
@@ -303,13 +312,13 @@ impl World {
             Some((Path::new(DATA).join(inside), host.disk.read_file(path).ok()?))
         };
         let files = host.disk.file_names().into_iter().filter_map(inside).filter_map(read).collect();
-        // One that cannot be removed goes with the next start.
+        // A checkpoint that cannot be removed disappears with the next start.
         let _ = process.store.remove_checkpoint(&checkpoint.name);
         Some(files)
     }
 
-    /// Starts a second process of a node on a copy of its directory, at the address of the node or another one, and ends
-    /// it later. The copy is of this moment.
+    /// Starts a second process of a node on a copy of its present directory, at the address of the
+    /// node or another one, and ends it later.
     pub(super) fn duplicate(&mut self, node: NodeIndex, lasts: Duration) {
         if self.has_lost_data() || self.host(node).generation == 0 || self.host(node).paused.is_some() {
             return self.postpone_fault();
@@ -325,7 +334,8 @@ impl World {
         self.after(lasts, Event::FaultEnd(FaultEnd::EndCopy(node)));
     }
 
-    /// Ends the second process of a node, if it is of this one. The node may lack what that has acknowledged.
+    /// Ends the second process of a node, if it stands for this node. The node may lack writes that
+    /// its copy acknowledged.
     pub(super) fn end_copy_of(&mut self, node: NodeIndex) {
         if self.member_of(self.copy()) == node {
             self.end_copy();
@@ -333,7 +343,7 @@ impl World {
         }
     }
 
-    /// Ends the process of a node and puts another disk in the endpoint of its own.
+    /// Ends the process of a node and replaces its disk.
     fn change_directory(
         &mut self,
         node: NodeIndex,
@@ -342,19 +352,21 @@ impl World {
     ) {
         self.end_process(node, EndCause::PowerLoss, Some(down));
         let disk = self.host(node).disk.clone();
-        self.host(node).disk = change(disk).expect("nothing has this disk open, and it has room");
+        self.host(node).disk = change(disk).expect("the disk is not in use and has space");
         self.judge.note_changed_directory(node);
         self.nemesis.note_change(node);
     }
 
-    /// Has a node that is about to lose a part of its log note how far that is durable. The note of a node that ended
-    /// unexpectedly is up to a second old, and a loss that takes only what was written since looks like the end that
-    /// a crash leaves: that is not promised to be noticed. False where the node does not run or cannot note it.
+    /// Lets a node that is about to lose a part of its log note how far the log is durable.
+    ///
+    /// The note of a node that ended unexpectedly is up to a second old. A loss of newer records
+    /// only looks like the end of a log after a crash, and is not promised to be detected. Returns
+    /// `false` if the node does not run or cannot write the note.
     fn mark_log(&mut self, node: NodeIndex) -> bool {
         self.host(node).process.as_ref().is_some_and(|process| process.store.note_log_end().is_ok())
     }
 
-    /// Strikes the same node later, with what is prepared by then.
+    /// Prepares a fault of the same node, to be injected later.
     fn prepare_fault(&mut self, kind: FaultKind, node: NodeIndex) {
         self.nemesis.faults -= 1;
         self.nemesis.changes.prepared = Some((kind, node));
@@ -375,10 +387,10 @@ fn remove_dirs(disk: &MemFs, dir: &Path) -> io::Result<()> {
         remove_dirs(disk, &dir.join(name))?;
     }
     disk.remove_dir(dir)?;
-    disk.sync_dir(dir.parent().expect("the root is not removed"))
+    disk.sync_dir(dir.parent().expect("the root directory is not removed"))
 }
 
-/// Cuts what a log file holds: nothing of an unused end counts.
+/// Truncates the used part of a log file; zeros at its end do not count.
 fn cut_file(disk: &MemFs, path: &Path, at_group: bool, at: u64) -> io::Result<()> {
     const GROUP_MAGIC: &[u8] = b"vGRP";
     let bytes = disk.read_file(path)?;

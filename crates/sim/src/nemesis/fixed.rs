@@ -1,8 +1,8 @@
-//! Safety phases in which the commands and the faults come in a fixed order.
+//! Safety phases whose commands and faults come in a fixed order.
 //!
 //! Some planted bugs show only when several faults and commands meet within a second or two. Faults
-//! at random times do so in hardly any run. Here only delays, and the nodes that take each part,
-//! are drawn. Each of these phases also passes without the bug that it is for.
+//! at random times do so in hardly any run. Here only the delays and the roles of the nodes are
+//! drawn. Each of these phases also passes without its bug.
 
 use crate::check::Violation;
 use crate::history::{ClientOutcome, CommandKind};
@@ -14,25 +14,26 @@ use crate::world::World;
 use cluster::{Key, NodeIndex, RequestId};
 use std::time::Duration;
 
-/// Commands are asked within this time, before anything else goes wrong.
+/// Time in which the first commands are submitted, before any fault.
 const LOAD_LASTS: Duration = Duration::from_secs(3);
-/// Writes in that time.
+/// Number of writes in that time.
 const LOAD: u64 = 60;
-/// All nodes are down for so long.
+/// Time for which all nodes are down.
 const DOWN: Duration = Duration::from_secs(1);
 
-/// Writes that are under way when a disk is lost.
+/// Number of writes in flight when a disk is lost.
 const LATE_WRITES: usize = 40;
-/// They arrive at one replica this late: before their deadline, after a rebuild that does not wait.
+/// Delay of those writes to one replica: less than their deadline, and more than a rebuild that
+/// does not wait.
 const LATE_BY: Duration = Duration::from_millis(700);
-/// The replica that loses its disk has acknowledged the writes within this time.
+/// Time within which the replica that loses its disk has acknowledged the writes.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(40);
-/// The keys of those writes are read so often, with this time between.
+/// Number of reads of the keys of those writes, and the time between them.
 const READS: u32 = 12;
 const READ_EVERY: Duration = Duration::from_millis(100);
 
 impl World {
-    /// Goes through a safety phase of this kind. What is still wrong at its end, the heal mends.
+    /// Runs a safety phase of this kind. Faults that remain at its end are ended by the heal phase.
     pub(crate) fn run_fixed_faults(&mut self, fixed: FixedFaults) -> Result<(), Violation> {
         match fixed {
             FixedFaults::StopWithPendingRepairs => self.stop_with_pending_repairs(),
@@ -40,11 +41,12 @@ impl World {
         }
     }
 
-    /// A node is cut off, so that the others drop hints for it and owe it a repair. Then all nodes
-    /// stop, and the cut ends before they start again: only their records still hold the debt.
+    /// A node is cut off, so that the others drop hints for it and note a pending repair of it.
+    /// Then all nodes stop, and the cut ends before they start again. Only their records still hold
+    /// the pending repair.
     ///
-    /// No command is asked after the cut. A hint that is dropped after a start would be a new debt,
-    /// and the pass that pays it compares all keys.
+    /// No command is submitted after the cut. A hint dropped after the start would cause a new
+    /// pending repair, and the repair that settles it compares all keys.
     fn stop_with_pending_repairs(&mut self) -> Result<(), Violation> {
         let away = self.nemesis.node(self.scenario.nodes);
         let others = self.nodes().filter(|node| *node != away);
@@ -62,14 +64,14 @@ impl World {
         self.run_for(DOWN * 2)
     }
 
-    /// Writes are under way that one replica has acknowledged and no other has received. That replica
-    /// loses its disk and is started again at once. Then the writes arrive at a second replica, and so
-    /// are acknowledged. Reads through the node that lost its disk must find them.
+    /// Writes are in flight that one replica has acknowledged and no other has received. That
+    /// replica loses its disk and is started again at once. Then the writes arrive at a second
+    /// replica, and so are acknowledged. Reads through the node that lost its disk must find them.
     ///
-    /// Two other defenses must not help. A coordinator that is a replica stores the write at once, or
-    /// its slow disk delays the rebuild too, since it must record the new identity first: so the
-    /// coordinator is no replica. A coordinator that reaches the new process takes back the
-    /// acknowledgements of the old one: so the node with the lost disk refuses connections.
+    /// Two other defenses must not help. First, a coordinator that is a replica stores the write at
+    /// once. Or its slow disk delays the rebuild too, since it must record the new identity first.
+    /// So the coordinator is no replica. Second, a coordinator that reaches the new process cancels
+    /// the acknowledgements of the old one. So the node with the lost disk refuses connections.
     fn lose_disk_during_writes(&mut self) -> Result<(), Violation> {
         self.begin_commands(LOAD, self.now + LOAD_LASTS);
         self.run_for(LOAD_LASTS + REQUEST_TIMEOUT)?;

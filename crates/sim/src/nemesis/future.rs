@@ -1,8 +1,9 @@
-//! Cells from a clock that was ahead, which are on disks already.
+//! Cells from a clock that was ahead, which exist on disks already.
 //!
-//! Nodes issued_cells no such versions, and refuse those of others. So this puts one into the stores of two nodes, past their
-//! machines, as an earlier release could have left it there; then a third node loses its disk and is filled from them.
-//! The cell is so far ahead that it must be refused for a while, and so near that it is accepted before the run ends.
+//! Nodes issue no such versions and refuse those of others. So this fault writes a cell into the
+//! stores of two nodes without their state machines, as an earlier release could have left it
+//! there. Then a third node loses its disk and is rebuilt from them. The cell is so far ahead that
+//! it must be refused for a while, and so near that it is accepted before the run ends.
 
 use crate::check::clock_bound;
 use crate::history::{CommandKind, Operation};
@@ -15,11 +16,11 @@ use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 use store::WriteGroup;
 
-/// How far past what is accepted the version of such a cell is, at most.
+/// Greatest distance of the cell's version from the accepted bound.
 const PAST_MAX: Duration = Duration::from_secs(15);
 
 impl World {
-    /// Puts a cell from the future on two nodes, and takes the disk of a third.
+    /// Writes a cell from the future to two nodes, and takes the disk of a third.
     pub(super) fn store_future_cell(&mut self, node: NodeIndex, down: Duration) {
         let nodes = self.scenario.nodes;
         let others = [1, 2].map(|steps| NodeIndex((node.0 + steps) % nodes));
@@ -42,8 +43,8 @@ impl World {
         self.lose_disk(node, down);
     }
 
-    /// A key that these nodes, or the first of them where a key has one replica, are to hold: earlier releases left
-    /// cells on the replicas of their keys, and anti-entropy moves no others.
+    /// Finds a key that these nodes are to hold, or the first of them if a key has one replica.
+    /// Earlier releases left cells on the replicas of their keys, and anti-entropy moves no others.
     fn key_of_replicas(&self, id: RequestId, nodes: &[NodeIndex]) -> Key {
         let from = self.scenario.default_from;
         let wanted = &nodes[..nodes.len().min(usize::from(from))];
@@ -53,10 +54,10 @@ impl World {
             wanted.iter().all(|node| replicas.contains(node))
         };
         let mut theirs = keys.filter(is_theirs);
-        theirs.next().expect("a layout gives any two nodes a partition")
+        theirs.next().expect("any two nodes share a partition")
     }
 
-    /// The judge is outcome that a client wrote this and had no answer.
+    /// Records for the judge that a client wrote this cell and got no reply.
     pub(crate) fn note_write(&mut self, id: RequestId, node: NodeIndex, key: &Key, cell: &Cell) {
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
         let quorum = workload::quorum(1, from, nodes);
@@ -71,7 +72,7 @@ impl World {
             outcome: None,
         });
         self.judge.end(id, self.now, crate::history::ClientOutcome::NoReply, None);
-        self.judge.issued_cells.note(&key, cell).expect("no other cell has its version");
+        self.judge.issued_cells.note(&key, cell).expect("the version is unique");
     }
 
     pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
@@ -86,7 +87,8 @@ impl World {
     }
 }
 
-/// Hands a group of writes to the store, the answers to nobody. Returns whether a commit is to begin.
+/// Submits a group of writes to the store and discards the answers. Returns whether a commit must
+/// be scheduled.
 fn begin_commit(process: &mut Process, group: WriteGroup) -> bool {
     process.store.submit(group, |_, _| {});
     !std::mem::replace(&mut process.is_committing, true)

@@ -1,35 +1,40 @@
-//! Runs with a kind of change, and the bounds within which veche's promises hold for it.
+//! Runs with a kind of change, and the limits within which veche's promises hold for it.
 //!
-//! * [`FaultKind::ClockStep`]: one clock at a time is wrong, and the clocks of the other nodes agree. So there are at
-//!   least three nodes, and no other fault of clocks. A node that starts while it can reach none of the others goes by its
-//!   own clock: so not all nodes are down at once, and none is cut off.
-//! * [`FaultKind::LoseTwoDisks`]: writes wait for so many replicas that one of them keeps its disk. In a cluster of five
-//!   that is a majority. In a cluster of three all replicas, and two are emptied while the third is down.
-//! * [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
-//! * [`FaultKind::RollBack`]: as a lost disk. Only a peer that was linked with the later generation can tell, so the node starts
-//!   when it reaches one of these.
-//! * [`FaultKind::DuplicateMember`]: as a lost disk. A peer that does not reach the original admits the copy, so all nodes
-//!   that run reach each other, and the original is not paused beside its copy. What peers know of the two is lost
-//!   with the power of all, or within a second after the copy was made: then nothing else goes wrong.
-//! * [`FaultKind::FutureCell`]: as a lost disk, with clocks that agree.
-//! * [`FaultKind::RestoreCluster`]: what was acknowledged after the backups is given up, and nothing is promised of it.
-//! * [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run, and a node that was away for
-//!   half of the grace period does not come back with its data. The run is otherwise one with a short grace period.
+//! - [`FaultKind::ClockStep`]: one clock at a time is wrong, and the clocks of the other nodes
+//!   agree. So there are at least three nodes, and no other fault of clocks. A node that starts
+//!   while it reaches no other node uses its own clock. So not all nodes are down at once, and none
+//!   is cut off.
+//! - [`FaultKind::LoseTwoDisks`]: writes wait for enough replicas that one of them keeps its disk.
+//!   In a cluster of five that is a majority. In a cluster of three it is all replicas, and two are
+//!   emptied while the third is down.
+//! - [`FaultKind::LoseFiles`], [`FaultKind::CutLog`], [`FaultKind::RestoreNode`]: as a lost disk.
+//! - [`FaultKind::RollBack`]: as a lost disk. Only a peer that was linked with the later generation
+//!   can detect it, so the node starts when it reaches such a peer.
+//! - [`FaultKind::DuplicateMember`]: as a lost disk. A peer that does not reach the original admits
+//!   the copy. So all running nodes reach each other, and the original is not paused beside its
+//!   copy. The peers' knowledge of the two processes is lost if all hosts lose power, or within a
+//!   second after the copy was made. So neither fault occurs then.
+//! - [`FaultKind::FutureCell`]: as a lost disk, with clocks that agree.
+//! - [`FaultKind::RestoreCluster`]: writes acknowledged after the backups may be lost.
+//! - [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run. A
+//!   node that was absent for half of the grace period does not return with its data. Otherwise the
+//!   run has the limits of a short grace period.
 
 use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario, is_fit_for_short_grace};
 use std::time::Duration;
 use stdx::Rng;
 
-/// The share of runs with a kind of change.
+/// Fraction of runs with a kind of change.
 const CHANGE_SHARE: f64 = 0.3;
-/// Kinds of faults beside the one that is asked for, at most.
+/// Greatest number of kinds of faults beside the requested kind.
 const OTHERS_MAX: usize = 3;
-/// Short against the absences of a run, and long against its other outages.
+/// Grace period that is shorter than the absences of a run, and long compared with its other
+/// outages.
 const GRACE_OF_ABSENCES: Duration = Duration::from_secs(12);
 
 impl Scenario {
-    /// Draws whether this run has a kind of change, and which. It draws from a generator of its own: other runs stay
-    /// what they are.
+    /// Draws whether this run has a kind of change, and which. Uses a generator of its own, so that
+    /// other runs keep their draws.
     pub(super) fn draw_change(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x6368_616e_6765);
         if !rng.chance(CHANGE_SHARE) {
@@ -39,7 +44,7 @@ impl Scenario {
         self.focus_on(kinds[rng.below(kinds.len() as u64) as usize]);
     }
 
-    /// Makes half of the faults be of this kind, and keeps the run within what is promised then.
+    /// Makes half of the faults be of this kind, and keeps the run within its limits.
     pub(super) fn focus_on(&mut self, kind: FaultKind) {
         if kind.is_between_nodes() || FaultKind::CHANGES.contains(&kind) {
             self.have_nodes(self.nodes.max(3));
@@ -100,8 +105,8 @@ impl Scenario {
         }
     }
 
-    /// In half of the runs all replicas must have a write before it is acknowledged, so that a read of the one that has
-    /// lost it shows that.
+    /// In half of the runs all replicas must have a write before it is acknowledged, so that a read
+    /// from the replica that lost the write shows the loss.
     fn focus_on_lost_data(&mut self) {
         self.faults = self.faults.max(12);
         if self.seed.is_multiple_of(2) {
@@ -116,7 +121,8 @@ impl Scenario {
         self.hint_age_max = GRACE_OF_ABSENCES / 3;
         self.outage_max = GRACE_OF_ABSENCES / 6;
         self.faults = self.faults.max(8);
-        // So many keys that one which is deleted meanwhile is often not written again before the node comes back.
+        // With this number of keys, a key that was deleted meanwhile is often not written again
+        // before the node returns.
         self.keys = 300;
         self.cold_share = 0.0;
         self.ttl_share = 0.0;
@@ -124,7 +130,8 @@ impl Scenario {
         self.memtable_bytes = self.memtable_bytes.min(32 << 10);
     }
 
-    /// Makes this a run in which tombstones are purged. See the module of scenarios for its bounds.
+    /// Makes this a run in which tombstones are purged, within the limits that the documentation of
+    /// [`super`] lists.
     fn shorten_grace(&mut self) {
         if self.has_short_grace() {
             return;
@@ -143,7 +150,7 @@ impl Scenario {
     }
 }
 
-/// Whether a run may have `other` beside a kind that it was asked to have.
+/// Whether a run may have `other` beside the requested kind.
 const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
     use FaultKind::{ClockStep, DuplicateMember, FutureCell, RollBack, Suspend};
     match kind {
@@ -156,12 +163,12 @@ const fn is_fit_beside(other: FaultKind, kind: FaultKind) -> bool {
     }
 }
 
-/// Whether the node whose clock is wrong always reaches others when it starts.
+/// Whether a node with a wrong clock always reaches other nodes when it starts.
 const fn is_fit_for_one_wrong_clock(other: FaultKind) -> bool {
     !separates_nodes(other) && !affects_clocks(other) && !matches!(other, FaultKind::PowerLossOfAll)
 }
 
-/// Whether nodes that run do not reach each other under this fault.
+/// Whether running nodes do not reach each other under this fault.
 const fn separates_nodes(kind: FaultKind) -> bool {
     use FaultKind::{Clog, LossyNetwork, OneWayCut, Partition, RefuseDials, SlowNetwork};
     matches!(kind, Clog | LossyNetwork | OneWayCut | Partition | RefuseDials | SlowNetwork)
@@ -178,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_run_with_a_change_is_within_what_is_promised() {
+    fn every_run_with_a_change_is_within_the_promises() {
         for kind in FaultKind::CHANGES {
             for seed in 0..300 {
                 let scenario = Scenario::draw_with_fault(seed, Scale::FULL, kind);

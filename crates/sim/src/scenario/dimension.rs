@@ -1,21 +1,24 @@
 //! Dimensions of the world: traits of a run beside its faults.
 //!
-//! **Mechanism.** As with faults, a run has some dimensions and lacks others. They are drawn from a generator of their
-//! own, so that a run without any of them is the run that the seed has always meant. Runs for a planted bug, for slow
-//! disks and for floods have none, unless they are kind for.
+//! **Mechanism.** As with faults, a run has some dimensions and lacks others. They are drawn from a
+//! generator of their own, so that a run without any of them is the run that the seed has always
+//! given. Runs for a planted bug, for slow disks and for floods have none, unless one is requested.
 //!
-//! **Bounds.** A run keeps within what is promised:
+//! **Limits.** A run stays within the promises of veche:
 //!
-//! * [`Dimension::MixedQuorums`] needs a grace period longer than the run: a node outside of the `from` of a delete may
-//!   hold an older cell. In a run that loses data the checkers judge only writes that survive the loss of a disk, and no
-//!   write has a smaller `from` than the default: see [`Dimension::SmallerWrites`].
-//! * [`Dimension::MixedDefaults`] needs disks that keep their data: a rebuild counts majorities of the node's own default.
-//! * [`Dimension::NarrowLinks`] has no lossy network: its connections are streams of bytes, and a stream that lost some
-//!   cannot go on.
-//! * A run with a kind of change ([`FaultKind::CHANGES`]) chooses its quorums and times itself. So it has neither of those two,
-//!   nor [`Dimension::HeavyLoad`] or [`Dimension::UnforcedRepair`].
-//! * [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every third of it. The grace
-//!   period is still longer than the run.
+//! - [`Dimension::MixedQuorums`] needs a grace period longer than the run: a node outside of the
+//!   `from` of a delete may hold an older cell. In a run that loses data the invariants judge only
+//!   writes that survive the loss of a disk. There no write has a smaller `from` than the default:
+//!   see [`Dimension::SmallerWrites`].
+//! - [`Dimension::MixedDefaults`] needs disks that keep their data: a rebuild counts majorities of
+//!   the node's own default.
+//! - [`Dimension::NarrowLinks`] has no lossy network: its connections are byte streams, and a
+//!   stream that lost bytes cannot continue.
+//! - A run with a kind of change ([`FaultKind::CHANGES`]) chooses its quorums and times itself. So
+//!   it has none of `MixedQuorums`, `SmallerWrites`, `MixedDefaults`, [`Dimension::HeavyLoad`] and
+//!   [`Dimension::UnforcedRepair`].
+//! - [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every
+//!   third of it. The grace period is still longer than the run.
 
 use super::{FaultKind, GRACE_LONG, QuorumStyle, Scenario};
 use crate::history::CommandKind;
@@ -26,25 +29,30 @@ use stdx::Rng;
 /// A trait of the world of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dimension {
-    /// Clients choose `ack` and `from` anew for each command, also of the same key.
+    /// Clients choose `ack` and `from` anew for each command, also for the same key.
     MixedQuorums,
-    /// As [`Dimension::MixedQuorums`], and in a run that loses data a write may have a smaller `from` than the default. It
-    /// is not drawn: a rebuild takes no cell with a smaller `from`, and so may lack a key of which such a cell has
-    /// superseded one that the lost disk had acknowledged.
+    /// As [`Dimension::MixedQuorums`], and in a run that loses data a write may have a smaller
+    /// `from` than the default.
+    ///
+    /// It is not drawn. A rebuild takes no cell with a smaller `from`. So a node may lack a key
+    /// whose cell on the lost disk was superseded by such a cell.
     SmallerWrites,
     /// The nodes of the cluster have different values of `default_from`.
     MixedDefaults,
-    /// The events that a paused process missed come in another order than the one in which they happened.
+    /// The events that a paused process missed arrive in another order than the one in which they
+    /// happened.
     ShuffledResume,
-    /// Connections have a bounded rate, a send buffer, and an outbox that may be full; long messages travel in fragments.
+    /// Connections have a bounded rate, a send buffer, and an outbox that may be full. Long
+    /// messages travel in fragments.
     NarrowLinks,
-    /// A few values are as long as a megabyte or more.
+    /// A few values are about a megabyte long or longer.
     LargeValues,
-    /// Writes reach the store some time after the turn that made them, now and then after their deadline.
+    /// Writes reach the store some time after the step that made them, sometimes after their
+    /// deadline.
     BusyThreads,
-    /// Ten times as many commands in each second.
+    /// Ten times as many commands per second.
     HeavyLoad,
-    /// At the end of the run no operator asks for a repair: nodes converge by their own schedule.
+    /// At the end of the run no operator requests a repair: nodes converge by their own schedule.
     UnforcedRepair,
 }
 
@@ -62,8 +70,8 @@ impl Dimension {
         Self::UnforcedRepair,
     ];
 
-    /// Dimensions that are drawn, each with the share of runs that have it. The others are reached with
-    /// [`Scenario::with_dimension`] only.
+    /// Dimensions that are drawn, each with the fraction of runs that have it. The others are
+    /// reached only with [`Scenario::with_dimension`].
     const DRAWN: [(Self, f64); 8] = [
         (Self::MixedQuorums, 0.25),
         (Self::MixedDefaults, 0.25),
@@ -75,7 +83,7 @@ impl Dimension {
         (Self::UnforcedRepair, 0.5),
     ];
 
-    /// The name on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MixedQuorums => "mixed-quorums",
@@ -90,20 +98,20 @@ impl Dimension {
         }
     }
 
-    /// The dimension of this name.
+    /// Dimension of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dimension| dimension.name() == name)
     }
 }
 
-/// The rate and the buffers of each direction of a connection.
+/// Rate and buffers of each direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NarrowLinks {
-    /// Bytes a second that a connection carries.
+    /// Bytes per second that a connection carries.
     pub bytes_per_second: u64,
-    /// Bytes that the system takes from a process before they have left.
+    /// Bytes that the system takes from a process before they are transmitted.
     pub send_buffer_bytes: usize,
-    /// Bytes of messages that wait for room in the send buffer, at most.
+    /// Greatest size of the messages that wait for space in the send buffer, in bytes.
     pub outbox_bytes: usize,
 }
 
@@ -111,14 +119,14 @@ pub struct NarrowLinks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dimensions {
     all: BTreeSet<Dimension>,
-    /// By node, where nodes differ.
+    /// Default `from` of each node, if nodes differ.
     default_froms: Vec<u8>,
     narrow_links: Option<NarrowLinks>,
 }
 
-/// Longer than a run, and short enough for a third of it to be waited for.
+/// Grace period longer than a run, and short enough to wait for a third of it.
 const GRACE_UNFORCED: Duration = Duration::from_secs(240);
-/// A run under heavy load is shorter by this factor, and has this many commands times half of it.
+/// Factor by which a run under heavy load is shorter. It has twice the commands.
 const LOAD_SHORTER: u32 = 5;
 
 impl Dimensions {
@@ -127,14 +135,14 @@ impl Dimensions {
         self.all.contains(&dimension)
     }
 
-    /// The bounds of connections, where they have some.
+    /// Rate and buffers of connections, if they are bounded.
     pub const fn narrow_links(&self) -> Option<NarrowLinks> {
         self.narrow_links
     }
 }
 
 impl Scenario {
-    /// The same run with this dimension, as far as it allows it.
+    /// Returns the same run with this dimension, if the run allows it.
     #[must_use]
     pub fn with_dimension(mut self, dimension: Dimension) -> Self {
         let mut rng = Rng::new(self.seed ^ (0x7769_7468 + dimension as u64));
@@ -142,18 +150,18 @@ impl Scenario {
         self
     }
 
-    /// The replicas of a key when nobody says otherwise, by the options of this node.
+    /// Number of replicas of a key if a command to this node does not choose it.
     pub fn default_from_of(&self, node: usize) -> u8 {
         self.dimensions.default_froms.get(node).copied().unwrap_or(self.default_from)
     }
 
-    /// The least `from` that a client chooses for a command of this kind.
+    /// Least `from` that a client chooses for a command of this kind.
     pub fn from_min(&self, kind: CommandKind) -> u8 {
         let has_all = kind == CommandKind::Get || !self.loses_data();
         if has_all || self.dimensions.has(Dimension::SmallerWrites) { 1 } else { self.default_from }
     }
 
-    /// Whether nodes converge without being kind to.
+    /// Whether nodes converge without a requested repair.
     pub fn repairs_unforced(&self) -> bool {
         self.dimensions.has(Dimension::UnforcedRepair)
     }
@@ -241,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_with_a_dimension_is_within_what_is_promised() {
+    fn every_run_with_a_dimension_is_within_the_promises() {
         for dimension in Dimension::ALL {
             for seed in 0..300 {
                 let scenario = Scenario::draw(seed, Scale::FULL, None).with_dimension(dimension);

@@ -1,8 +1,8 @@
-//! Clients: what they ask, when, and of whom.
+//! Clients: their commands, the times of the commands, and the nodes that they ask.
 //!
-//! An open loop: commands come at random times, whether or not earlier ones were answered, some of them in
-//! bursts; so a stuck cluster gets no relief. Each value names the command that wrote it, so that no two are
-//! equal. Those that read ranges are in `ranges`.
+//! The load is an open loop: commands come at random times, independent of earlier replies, and
+//! some come in bursts. So a stuck cluster gets no relief. Each value contains the number of the
+//! command that wrote it, so no two values are equal. Clients that read ranges are in `ranges`.
 
 mod ranges;
 
@@ -21,18 +21,18 @@ use stdx::Rng;
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: Rng,
-    /// Commands still to be kind.
+    /// Number of commands still to be submitted.
     left: u64,
     ends: Nanos,
     /// Bytes of large values still to be written.
     large_left: u64,
-    /// Clients that ask are of one workload: those of an earlier one ask no more.
+    /// Number of the current workload. Events of an earlier workload submit no more commands.
     chain: u64,
 }
 
-/// The lengths of large values, in bytes: from what travels in two fragments to more than a chunk of anti-entropy.
+/// Lengths of large values, in bytes: from two fragments to more than a chunk of anti-entropy.
 const LARGE: Range<u64> = 60 << 10..2 << 20;
-/// Bytes of all large values of a run, at most, so that runs stay fast.
+/// Greatest total size of the large values of a run, in bytes, so that runs stay fast.
 const LARGE_BYTES_MAX: u64 = 8 << 20;
 
 impl Workload {
@@ -40,7 +40,7 @@ impl Workload {
         Self { rng, left: 0, ends: Nanos::ZERO, large_left: LARGE_BYTES_MAX, chain: 0 }
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.rng.chance(probability)
     }
@@ -58,7 +58,7 @@ impl Workload {
         let text = if is_write && self.rng.chance(scenario.cold_share) {
             format!("cold-{}", id.0)
         } else {
-            // The lesser of two draws: some keys are hotter than others.
+            // The smaller of two draws makes some keys hotter than others.
             let number = self.rng.below(scenario.keys).min(self.rng.below(scenario.keys));
             format!("key-{number}")
         };
@@ -99,7 +99,7 @@ impl Workload {
         quorum(ack, from, nodes)
     }
 
-    /// The length of a value that is large, in bytes, if the next one is.
+    /// Draws the length of a large value, in bytes, if the next value is large.
     fn large_len(&mut self, scenario: &Scenario) -> Option<usize> {
         const SHARE: f64 = 0.02;
         let is_large = scenario.dimensions.has(Dimension::LargeValues) && self.rng.chance(SHARE);
@@ -108,8 +108,8 @@ impl Workload {
         Some(len as usize)
     }
 
-    /// The quorum of a command to this node. Where nodes have defaults of their own, most clients leave the quorum to
-    /// the node.
+    /// Chooses the quorum of a command to this node. If nodes have defaults of their own, most
+    /// clients leave the quorum to the node.
     fn quorum_of(&mut self, scenario: &Scenario, node: NodeIndex, chosen: Quorum) -> Quorum {
         const DEFAULTED: f64 = 0.7;
         let has_own = scenario.dimensions.has(Dimension::MixedDefaults);
@@ -134,37 +134,38 @@ impl Workload {
     }
 }
 
-/// A value of this length that names the command which wrote it. All but its first bytes repeat: random ones would take
-/// longer to make than to store.
+/// Creates a value of this length that contains the number of the command that wrote it. The other
+/// bytes repeat: random bytes would take longer to draw than to store.
 fn large_value(id: RequestId, len: usize) -> Bytes {
     let mut value = vec![id.0 as u8; len];
     value[..8].copy_from_slice(&id.0.to_be_bytes());
     value.into()
 }
 
-/// `ack` of `from`.
+/// Quorum of `ack` of `from` replicas.
 pub(crate) fn quorum(ack: u8, from: u8, nodes: u8) -> Quorum {
     let choice = QuorumChoice { ack: Some(u32::from(ack)), from: Some(u32::from(from)) };
     choice
-        .resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes)
+        .resolve(NonZeroU8::new(nodes).expect("a cluster has at least one node"), nodes)
         .expect("ack and from fit the cluster")
 }
 
 impl World {
-    /// Has clients ask so many commands from now until `ends`.
+    /// Schedules `commands` commands, and the scans of the scenario, from now until `ends`.
     pub(crate) fn begin_workload(&mut self, commands: u64, ends: Nanos) {
         self.begin_commands(commands, ends);
         self.begin_scans();
     }
 
-    /// The same, without scans. The commands of an earlier workload have all been kind.
+    /// Schedules `commands` commands without scans. All commands of the previous workload have been
+    /// submitted.
     pub(crate) fn begin_commands(&mut self, commands: u64, ends: Nanos) {
         self.workload.left = commands;
         self.workload.ends = ends;
         self.at(self.now, Event::NextCommand(self.workload.chain));
     }
 
-    /// Has clients ask no more.
+    /// Stops the submission of commands.
     pub(crate) const fn end_workload(&mut self) {
         self.workload.left = 0;
         self.workload.chain += 1;
@@ -187,7 +188,7 @@ impl World {
         self.after(gap, Event::NextCommand(chain));
     }
 
-    /// Has a client ask a node. A node that does not serve refuses, and nothing is stored.
+    /// Submits a command to a node. A node that does not serve refuses it, and nothing is stored.
     pub(crate) fn submit_command(
         &mut self,
         node: NodeIndex,

@@ -1,7 +1,8 @@
-//! Clients that read ranges: of whom, which, how fast, and whether to the end.
+//! Clients that read ranges: their nodes, ranges and speed, and whether they read to the end.
 //!
-//! They come at random times of the safety phase. Most take page after page as fast as they come; some pause, now and
-//! then for longer than a snapshot is kept; some leave midway, whether a page is on its way or not.
+//! Scans begin at random times of the safety phase. Most clients take pages without pause. Some
+//! pause, sometimes for longer than a snapshot is kept. Some close their scan midway, with or
+//! without a page in flight.
 
 use super::Workload;
 use crate::history::{CommandKind, ScanEnd, ScanRecord};
@@ -12,17 +13,17 @@ use crate::world::{Event, World};
 use cluster::{Command, Cut, Key, KeyRange, NodeIndex, Reply, RequestId, Requester, Scan, ScanId, ScanScope};
 use std::time::Duration;
 
-/// The share of scans that are of one node.
+/// Fraction of scans of one node.
 const OF_NODE: f64 = 0.3;
-/// The share of scans whose client leaves at some time, if they go on for so long.
+/// Fraction of scans that their clients close at some time, if they last that long.
 const LEAVING: f64 = 0.2;
-/// The longest that a client stays which leaves.
+/// Longest time until a client closes its scan.
 const STAY_MAX: Duration = Duration::from_secs(2);
-/// The longest pause of a client.
+/// Longest pause of a client.
 const PAUSE_MAX: Duration = Duration::from_secs(4);
-/// The longest that a client takes for a page which does not pause.
+/// Longest time that a client without a pause takes for a page.
 const TAKING_MAX: Duration = Duration::from_millis(2);
-/// The most entries that are wanted, where there is a limit.
+/// Greatest limit of a scan that has one.
 const LIMIT_MAX: u64 = 30;
 
 impl Workload {
@@ -41,7 +42,7 @@ impl Workload {
         KeyRange { from, to }
     }
 
-    /// A key that may be one of those in use, or stand before all of them, between them or behind them.
+    /// Draws a key that may be in use, or lie before, between or behind the keys in use.
     fn key_between(&mut self, scenario: &Scenario) -> Key {
         let number = self.rng.below(scenario.keys + 1);
         let text = match self.rng.below(6) {
@@ -62,7 +63,7 @@ impl Workload {
 }
 
 impl World {
-    /// Has the clients of the scenario read ranges, each at a random time until the workload ends.
+    /// Schedules the scans of the scenario at random times until the workload ends.
     pub(super) fn begin_scans(&mut self) {
         let within = (self.workload.ends - self.now).as_nanos() as u64;
         for _ in 0..self.scenario.scans {
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// A client wants some range of some node; it may not stay to the end.
+    /// Starts a scan of a random range at a random node. The client may close it before its end.
     pub(crate) fn start_scan(&mut self) {
         let scan = self.workload.scan(&self.scenario);
         let node = NodeIndex(self.workload.rng.below(u64::from(self.scenario.nodes)) as u8);
@@ -83,7 +84,7 @@ impl World {
         }
     }
 
-    /// Has a client begin a scan, and take page after page. A node that does not serve refuses.
+    /// Starts a scan whose client takes page after page. Returns `None` if the node does not serve.
     pub(crate) fn begin_scan(&mut self, node: NodeIndex, scan: Scan) -> Option<(ScanId, Endpoint)> {
         let endpoint = self.serving_endpoint(node)?;
         let least_wall = self.show_clocks(node).wall;
@@ -105,7 +106,7 @@ impl World {
         Some((id, endpoint))
     }
 
-    /// A client wants the next page.
+    /// Requests the next page of a scan.
     pub(crate) fn pull_page(&mut self, endpoint: Endpoint, id: ScanId) {
         if self.process(endpoint).is_some() && self.judge.scans.is_open(id) {
             let request = self.judge.scans.call(id, self.now);
@@ -113,7 +114,7 @@ impl World {
         }
     }
 
-    /// A client does not want more.
+    /// Closes a scan.
     pub(crate) fn close_scan(&mut self, endpoint: Endpoint, id: ScanId) {
         if self.process(endpoint).is_some() && self.judge.scans.is_open(id) {
             self.judge.end_scan(id, self.now, ScanEnd::ClosedByClient);
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// A page has come, or the end of a scan.
+    /// Handles the reply to a page command.
     pub(crate) fn receive_page(&mut self, endpoint: Endpoint, to: RequestId, reply: &Reply) {
         let Some(id) = self.judge.page(to, self.now, reply) else { return };
         let is_over = self.now > self.workload.ends;
@@ -129,7 +130,7 @@ impl World {
         self.after(pause, Event::PullPage(endpoint, id));
     }
 
-    /// Where a client of a node is served, by one of its machines; `None` when the node does not serve.
+    /// Coordinator that serves a client of this node; `None` if the node does not serve.
     pub(super) fn serving_endpoint(&mut self, node: NodeIndex) -> Option<Endpoint> {
         let number = self.workload.rng.below(u64::from(self.scenario.coordinators)) as u8;
         let process = self.hosts[node.as_usize()].process.as_ref();

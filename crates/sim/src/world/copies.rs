@@ -1,7 +1,7 @@
 //! A second process of a node, started from a copy of its data directory.
 //!
-//! It runs on a host of its own, behind those of the nodes, and stands for the same member of the cluster. Its peers'
-//! messages come to it only where it answers at the node's address.
+//! It runs on a host of its own, with an index behind the nodes, and stands for the same member of
+//! the cluster. It gets the messages of peers only if it answers at the node's address.
 
 use super::{Event, World};
 use crate::host::EndCause;
@@ -10,7 +10,7 @@ use cluster::NodeIndex;
 use env::MemFs;
 
 impl World {
-    /// The member of the cluster that the process of a host stands for.
+    /// Member of the cluster that the process of a host stands for.
     pub(crate) fn member_of(&self, host: NodeIndex) -> NodeIndex {
         self.hosts[host.as_usize()].member
     }
@@ -20,7 +20,7 @@ impl World {
         host == self.copy()
     }
 
-    /// The host of copies.
+    /// Host of copies.
     pub(crate) const fn copy(&self) -> NodeIndex {
         NodeIndex(self.scenario.nodes)
     }
@@ -31,13 +31,13 @@ impl World {
         self.host(copy).process.is_some() && self.member_of(copy) == node
     }
 
-    /// The host that answers a dialer at the address of a member. No host dials itself.
+    /// Host that answers a dialer at the address of a member. No host dials itself.
     pub(super) fn host_at(&self, dialer: Endpoint, member: NodeIndex) -> NodeIndex {
         let is_moved = self.copy_has_address && self.member_of(self.copy()) == member;
         if is_moved && !self.is_copy(dialer.node) { self.copy() } else { member }
     }
 
-    /// The host to which a client comes that asks a node: now and then the copy, if there is one of that node.
+    /// Host that a client of this node reaches: sometimes the copy, if this node has one.
     pub(crate) fn host_for_client(&mut self, node: NodeIndex) -> NodeIndex {
         let copy = self.copy();
         let goes_to_copy = self.has_copy(node) && (self.copy_has_address || self.workload.chance(0.5));
@@ -56,7 +56,7 @@ impl World {
         self.at(self.now, Event::Start(copy));
     }
 
-    /// Ends the second process for good; the node's address is its own again.
+    /// Ends the second process for good. The node answers at its own address again.
     pub(crate) fn end_copy(&mut self) {
         let copy = self.copy();
         self.end_process(copy, EndCause::Kill, None);

@@ -1,14 +1,16 @@
-//! The disks of hosts: reads, commits and the jobs of engines, each at a random moment.
+//! The disks of hosts: reads, commits and jobs of engines, each after a random delay.
 //!
-//! A read whose deadline has passed when its turn comes is not done.
+//! A read whose deadline has passed before it is executed fails.
 //!
-//! Where the rate of a disk is bounded, the writers of a group are outcome once the disk has had time to write its bytes. The
-//! engine itself shows the group at the beginning of that time.
+//! If the rate of a disk is bounded, the writers of a group get their answers after the time that
+//! the disk takes to write its bytes. The engine itself shows the group at the beginning of that
+//! time.
 //!
-//! A store may put less on a page than it is asked for; here it does, so that ranges have many pages.
+//! A store may put less on a page than requested. Here it does, so that scans have many pages.
 //!
-//! Jobs are done in a chain of turns. A full memtable timers jobs that sleep, as it timers the workers of a server:
-//! else small memtables would fill in no time, and most writes would be refused until the next turn.
+//! Jobs are executed by a chain of events. A full memtable wakes idle jobs, as it wakes the worker
+//! threads of a server. Otherwise small memtables would fill at once, and most writes would be
+//! refused until the next event.
 
 use super::{Event, World};
 use crate::Plant;
@@ -21,17 +23,17 @@ use std::time::Duration;
 use stdx::Instant;
 use store::{ReadNow, WriteGroup};
 
-/// Between two looks at what an engine owes, at most, while it owes something.
+/// Longest time between two job events while the engine has jobs.
 const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
-/// The same while it owes nothing.
+/// Time between two job events while the engine has no job.
 const JOBS_IDLE: Duration = Duration::from_millis(700);
-/// From a turn to the hand-over of its writes, at most, where threads are busy.
+/// Longest delay of writes from a step to the store, with busy threads.
 const THREAD_DELAY_MAX: Duration = Duration::from_millis(5);
-/// The share of turns whose writes wait for longer there.
+/// Fraction of steps whose writes are delayed for longer.
 const STALL_SHARE: f64 = 0.01;
-/// How long they wait, at most.
+/// Longest delay of those writes.
 const STALL_MAX: Duration = Duration::from_millis(1_500);
-/// Between two looks whether there is something to scrub, at most.
+/// Longest time between two scrub events.
 const SCRUB_POLL_MAX: Duration = Duration::from_secs(1);
 
 impl World {
@@ -90,8 +92,8 @@ impl World {
         self.send_to_thread(Event::Stored(endpoint, id, response));
     }
 
-    /// Hands the writes of a turn to the store. As in a server, none of them is done when nobody waits for any of
-    /// them any more.
+    /// Submits the writes of a step to the store. As in a server, none of them is executed after
+    /// the deadlines of all of them.
     pub(super) fn submit_group(&mut self, endpoint: Endpoint, group: WriteGroup, deadline: Instant) {
         if group.is_empty() {
             return;
@@ -104,7 +106,7 @@ impl World {
         let delay = Duration::from_nanos(self.rngs.disk.below(most.as_nanos() as u64));
         let now = self.now;
         let Some(process) = self.process(endpoint) else { return };
-        // The groups of one machine stay in their order.
+        // The groups of one state machine stay in order.
         let last = process.last_submits.entry(endpoint.requester).or_insert(now);
         *last = (*last).max(now + delay);
         let at = *last;
@@ -138,7 +140,7 @@ impl World {
         self.show_clocks(endpoint.node);
         let is_bounded = self.scenario.flood.is_some();
         let Some(process) = self.process(endpoint) else { return };
-        // Its failure is outcome to each write, and by the poison.
+        // A failure is reported to each write, and poisons the engine.
         let engine = process.store.engine();
         let logged = || if is_bounded { engine.wal_stats().bytes } else { 0 };
         let before = logged();
@@ -157,13 +159,14 @@ impl World {
             self.after(took, Event::Durable(endpoint, answers));
         }
         if goes_on {
-            // What came meanwhile, or waits for room; a commit that finds nothing ends the chain.
+            // Commits writes that arrived meanwhile or waited for space. A commit that finds no
+            // write ends the chain.
             let delay = self.disk_time(endpoint) + took;
             self.after(delay, Event::Commit(endpoint));
         }
     }
 
-    /// The disk has written a group: its writers are outcome.
+    /// Sends the answers of a group that the disk has written.
     pub(super) fn durable(&mut self, endpoint: Endpoint, answers: Answers) {
         if self.process(endpoint).is_some() {
             self.post_answers(endpoint, answers);
@@ -179,7 +182,7 @@ impl World {
         let which = self.rngs.disk.below(5);
         let Some(process) = self.process(endpoint) else { return };
         let engine = process.store.engine();
-        // A failure is outcome by the poison, or the job is chosen again.
+        // A failure poisons the engine, or the job is chosen again.
         let progress = match which {
             0 => engine.step_flush(budget),
             1 => engine.step_compaction(0, budget),
@@ -197,7 +200,7 @@ impl World {
         };
         let is_idle = which == 4 && progress.as_ref().is_ok_and(|progress| *progress == Progress::Idle);
         if is_idle {
-            // As above.
+            // Failures are handled as above.
             let _ = engine.step_idle();
         }
         if self.end_if_stopped(endpoint) {
@@ -220,7 +223,7 @@ impl World {
     }
 
     fn jobs_busy(&mut self) -> Duration {
-        // A flood is to meet the bounds of the log, not those of flush and compaction.
+        // A flood tests the limits of the log, not those of flush and compaction.
         let most = if self.scenario.flood.is_some() { JOBS_BUSY_MAX / 8 } else { JOBS_BUSY_MAX };
         Duration::from_nanos(1 + self.rngs.disk.below(most.as_nanos() as u64))
     }
@@ -262,7 +265,8 @@ impl World {
         }
     }
 
-    /// A process that has come to where its disk stops it, or whose engine has stopped, ends here.
+    /// Ends a process that reached the planned stop of its disk, or whose engine was poisoned.
+    /// Returns whether it ended.
     pub(super) fn end_if_stopped(&mut self, endpoint: Endpoint) -> bool {
         let host = self.host(endpoint.node);
         if host.faults.has_stopped() {
@@ -277,19 +281,20 @@ impl World {
         false
     }
 
-    /// How long a disk takes for something.
+    /// Draws the time of a disk operation.
     fn disk_time(&mut self, endpoint: Endpoint) -> Duration {
         let max = self.host(endpoint.node).sync_max.as_nanos() as u64;
         Duration::from_nanos(max / 8 + self.rngs.disk.below(max))
     }
 
-    /// How long a disk takes to write so much to its log, where that is bounded.
+    /// Time that a disk of bounded rate takes to write `bytes` to its log, and zero for other
+    /// disks.
     fn write_time(&self, bytes: u64) -> Duration {
         let rate = self.scenario.flood.map(|load| load.disk_bytes);
         rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate as f64))
     }
 
-    /// Begins the jobs of an engine that was just opened.
+    /// Schedules the jobs of an engine that was just opened.
     pub(super) fn begin_jobs(&mut self, endpoint: Endpoint) {
         let endpoint = Endpoint { requester: Requester::Node, ..endpoint };
         self.after(JOBS_BUSY_MAX, Event::Jobs(endpoint, 0));

@@ -1,4 +1,4 @@
-//! What happens, and when.
+//! Events of the world, in the order of their times.
 
 use crate::Nanos;
 use crate::host::process::Answers;
@@ -13,69 +13,71 @@ use std::collections::BinaryHeap;
 use stdx::Instant;
 use store::WriteGroup;
 
-/// Something that happens at some time.
+/// An event of the world.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A machine's timeout.
+    /// The timer of a state machine expires.
     Timer(Endpoint),
-    /// A command reaches a machine.
+    /// A command reaches a coordinator.
     Command(Endpoint, RequestId, Command),
-    /// A reply is due.
+    /// A reply is due: the judge checks that it was sent.
     ReplyDue(Endpoint, RequestId),
-    /// The store's answer reaches a machine.
+    /// An answer of the store reaches a state machine.
     Stored(Endpoint, StoreId, StoreResponse),
-    /// The store reads for a machine.
+    /// The store executes a read for a state machine.
     Read(Endpoint, StoreId, StoreRequest, Option<Instant>),
-    /// What the node has published reaches a coordinator.
+    /// The view that the node has published reaches a coordinator.
     View(Endpoint),
-    /// The engine of a host syncs its log.
+    /// The engine of a host commits a group of its log.
     Commit(Endpoint),
     /// A disk of bounded rate has written a group of the log.
     Durable(Endpoint, Answers),
-    /// The engine of a host does some of what it owes: a turn of this chain of turns, which ends when another began.
+    /// The engine of a host executes a job. The event belongs to the chain of this number, which
+    /// ends when another chain begins.
     Jobs(Endpoint, u64),
-    /// The engine of a host scrubs, if it is time to.
+    /// The engine of a host scrubs, if that is due.
     Scrub(Endpoint),
-    /// The store of a host lets go of snapshots that are too old.
+    /// The store of a host releases snapshots that are too old.
     Expire(Endpoint),
-    /// A process looks whether it has drained.
+    /// A draining process checks whether it has drained.
     CheckDrained(Endpoint),
-    /// A host's process is started.
+    /// The process of a host starts.
     Start(NodeIndex),
-    /// A connection reaches the host that was dialed.
+    /// A connection attempt reaches the dialed host.
     DialArrives(ConnectionId),
-    /// A connection is let in, and the dialer hears of it.
+    /// The dialer learns that its connection was admitted.
     DialAnswered(ConnectionId, PeerHello),
-    /// The dialer is refused, or tired of waiting.
+    /// The dialer learns that its connection was refused, or times out.
     DialFailed(ConnectionId, DialFailure),
-    /// This end of a connection hears that the other is gone.
+    /// This end of a connection learns that the other end is closed.
     EndLost(ConnectionId, Side),
     /// A packet reaches this end of a connection.
     Packet(ConnectionId, Side, Packet),
-    /// A client has something to ask, in this workload.
+    /// A client submits the next command of this workload.
     NextCommand(u64),
-    /// A client begins to read a range.
+    /// A client begins a scan.
     StartScan,
-    /// A client wants the next page of a scan.
+    /// A client requests the next page of a scan.
     PullPage(Endpoint, ScanId),
-    /// A client leaves a scan, if it goes on.
+    /// A client closes a scan that is still open.
     CloseScan(Endpoint, ScanId),
-    /// The nemesis strikes.
+    /// The nemesis injects a fault.
     Fault,
     /// A fault ends.
     FaultEnd(FaultEnd),
-    /// A node has had room on its disk for a while, in this generation.
+    /// The judge checks that a node of this generation noticed the free space on its disk.
     DiskSpaceDue(NodeIndex, u64),
     /// Bytes of a stream reach this end of a connection.
     Bytes(ConnectionId, Side, Vec<u8>),
-    /// The send buffer towards this end of a connection may have room.
+    /// The send buffer towards this end of a connection may have space.
     PipeHasRoom(ConnectionId, Side),
-    /// A thread hands a group of writes to the store; after this time nobody waits for any of them.
+    /// A thread submits a group of writes to the store. The group expires at this time, the
+    /// deadline of its last write.
     Submit(Endpoint, Box<WriteGroup>, Instant),
 }
 
 impl Event {
-    /// A number for its kind, for the trace.
+    /// Number of the kind of event, for the trace.
     pub(crate) const fn kind(&self) -> u64 {
         match self {
             Self::Timer(_) => 0,
@@ -109,7 +111,7 @@ impl Event {
         }
     }
 
-    /// The process that it happens to, which does not notice while it stands still.
+    /// Host of the process that handles the event, which does so only while it is not paused.
     pub(crate) fn process(&self, network: &Network) -> Option<NodeIndex> {
         let at =
             |connection: &ConnectionId, side| network.link(*connection).map(|link| link.endpoint(side).node);
@@ -147,7 +149,7 @@ impl Event {
     }
 }
 
-/// Events in the order of their time; at one time, in the order in which they were put in.
+/// Queue of events, ordered by time. Events of one time keep the order of their insertion.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -166,7 +168,7 @@ impl EventQueue {
         self.put += 1;
     }
 
-    /// The next event, if it happens before `end`.
+    /// Takes the next event if its time is before `end`.
     pub(crate) fn take_before(&mut self, end: Nanos) -> Option<(Nanos, Event)> {
         if self.heap.peek()?.0.at >= end {
             return None;

@@ -1,4 +1,4 @@
-//! Connections: dialed, let in, used and lost.
+//! Connections: dialed, admitted, used and closed.
 
 use super::{Event, World, step};
 use crate::host::EndCause;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use stdx::Hlc;
 use wire::handshake::Local;
 
-/// How long a dialer waits for everything up to the end of the handshake.
+/// Time that a dialer waits for the end of the handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl World {
@@ -21,7 +21,7 @@ impl World {
         let connection = self.network.dial(endpoint, host);
         let Some(process) = self.process(endpoint) else { return };
         let dialed = process.dialed.insert((endpoint.requester, node), connection);
-        assert_eq!(dialed, None, "{endpoint:?} dials {node:?} although it has");
+        assert_eq!(dialed, None, "{endpoint:?} dials {node:?} twice");
         self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
         if let Some(at) = self.network.signal(endpoint.node, host, self.now) {
             self.at(at, Event::DialArrives(connection));
@@ -42,12 +42,12 @@ impl World {
             }
             return;
         };
-        let accepting = self.local(endpoint).expect("it was just found");
+        let accepting = self.local(endpoint).expect("the process was just found");
         let expected = self.member_of(node);
         match PendingHandshake::new(local, accepting, expected, &mut self.rngs.machines) {
             Ok((handshake, hello)) => {
                 self.pending_handshakes.insert(connection, handshake);
-                let link = self.network.link_mut(connection).expect("it was there");
+                let link = self.network.link_mut(connection).expect("the connection was just found");
                 link.acceptor = endpoint;
                 link.acceptor_end = EndState::Pending;
                 self.step(
@@ -56,14 +56,15 @@ impl World {
                 );
             }
             Err(error) => {
-                self.trace
-                    .note(self.now, || format!("{dialer:?} and {endpoint:?} do not shake hands: {error}"));
+                self.trace.note(self.now, || {
+                    format!("the handshake of {dialer:?} and {endpoint:?} fails: {error}")
+                });
                 self.fail_dial(connection, DialFailure::Rejected);
             }
         }
     }
 
-    /// Tells the dialer that it is not let in, if anything gets there.
+    /// Notifies the dialer of a refusal, if the path allows it.
     fn fail_dial(&mut self, connection: ConnectionId, reason: DialFailure) {
         let Some(link) = self.network.link(connection) else { return };
         let (from, to) = (link.acceptor.node, link.dialer.node);
@@ -72,7 +73,7 @@ impl World {
         }
     }
 
-    /// What a machine says of itself in a handshake.
+    /// Local side of the handshake of a state machine.
     fn local(&self, endpoint: Endpoint) -> Option<Local> {
         let process = self.hosts[endpoint.node.as_usize()].process.as_ref()?;
         (process.generation == endpoint.generation)
@@ -93,9 +94,9 @@ impl World {
             }
         };
         let Some(Ok(hello)) = self.pending_handshakes.remove(&connection).map(PendingHandshake::admit) else {
-            unreachable!("what was shown to the node has handshake hands");
+            unreachable!("the node admits connections after their handshake");
         };
-        let link = self.network.link_mut(connection).expect("it was there");
+        let link = self.network.link_mut(connection).expect("the connection was just found");
         link.acceptor.requester = requester;
         link.acceptor_end = EndState::Open;
         if let Some(at) = self.network.signal(endpoint.node, dialer.node, self.now) {
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// The end at `side` is gone: the other end hears of it, if anything gets there.
+    /// Notifies the other end that the end at `side` is closed, if the path allows it.
     fn notify_other_end(&mut self, connection: ConnectionId, side: Side) {
         let Some(link) = self.network.link(connection) else { return };
         let (from, to) = (link.endpoint(side).node, link.endpoint(side.other()).node);
@@ -207,7 +208,7 @@ impl World {
         self.at(self.now, Event::EndLost(connection, Side::Acceptor));
     }
 
-    /// The process of a host has ended: its ends of connections are gone.
+    /// Closes the ends of connections of a host whose process has ended.
     pub(super) fn close_ends(&mut self, node: NodeIndex, end_cause: EndCause) {
         for (connection, side) in self.network.ends_at(node) {
             if side == Side::Acceptor {
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// Sends what a turn of a machine wants sent, if the connections are still open.
+    /// Sends the messages of a step, over the connections that are still open.
     pub(super) fn send_packets(&mut self, endpoint: Endpoint, sent: BTreeMap<Destination, Vec<Message>>) {
         for (to, messages) in sent {
             let Some(process) = self.process(endpoint) else { return };
@@ -246,7 +247,7 @@ impl World {
         }
     }
 
-    /// Sends a packet on its way towards this end.
+    /// Sends a packet towards this end.
     pub(crate) fn deliver(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
         match self.network.schedule(connection, toward, self.now) {
             Delivery::Lost => {}
@@ -265,7 +266,8 @@ impl World {
         self.take_messages(connection, side, messages);
     }
 
-    /// Gives messages that have arrived to the machine at this end, each with the sender's clock.
+    /// Gives the messages that have arrived to the state machine at this end, each with the
+    /// sender's clock.
     pub(super) fn take_messages(
         &mut self,
         connection: ConnectionId,
@@ -283,7 +285,7 @@ impl World {
                     self.judge.observed_clocks.note(endpoint.node, clock, wall);
                     self.step(endpoint, Input::Message(origin, message, clock));
                 }
-                // The machine that got this knows nothing of the connection, and says so.
+                // The receiver does not know the connection, and resets it.
                 EndState::Gone if self.host(endpoint.node).process.is_some() => {
                     return self.notify_other_end(connection, side);
                 }

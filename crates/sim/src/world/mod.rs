@@ -1,11 +1,12 @@
-//! The world of a run: hosts, network, clients and nemesis on one queue of events.
+//! The world of a run: hosts, network, clients and nemesis on one event queue.
 //!
-//! **Promise.** A run is a function of its seed: the same seed gives the same events at the same times.
+//! **Promise.** A run is a function of its seed: the same seed gives the same events at the same
+//! times.
 //!
-//! **Mechanism.** One queue of events in virtual time; idle time costs nothing. Each concern draws from a
-//! generator of its own, forked from the seed, so that a draw more in one does not move the others. What a
-//! machine is given and what it wants done is in `turn`, the disk in `disk`, connections in `links`, the generation
-//! of processes in `generation`.
+//! **Mechanism.** One event queue in virtual time; idle time costs nothing. Each concern draws from
+//! a generator of its own, forked from the seed, so that an additional draw of one concern does not
+//! change the others. The inputs and effects of state machines are in `step`, disks in `disk`,
+//! connections in `links`, processes in `processes`.
 
 mod copies;
 mod disk;
@@ -36,20 +37,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Now, Rng};
 
-/// Partitions of the layout: few, for a layout is computed in every run.
+/// Number of partitions of the layout. It is small, since a layout is computed in every run.
 const PARTITIONS: u32 = 64;
 
-/// From a command for a page to its reply, at most.
+/// Greatest latency of a page command.
 const PAGE_WITHIN: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// State of a run.
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) now: Nanos,
     pub(crate) queue: EventQueue,
-    /// One for each node, and one for a copy of a node.
+    /// One host for each node, and one for a copy of a node.
     pub(crate) hosts: Vec<Host>,
-    /// A copy of a node answers at its address.
+    /// Whether the copy of a node answers at the node's address.
     copy_has_address: bool,
     pub(crate) network: Network,
     pub(crate) workload: Workload,
@@ -60,12 +61,12 @@ pub(crate) struct World {
     names: Vec<String>,
     /// Handshakes that wait for the acceptor's node.
     pending_handshakes: BTreeMap<ConnectionId, PendingHandshake>,
-    /// In a run with narrow links: the directions of connections, by the end that they go towards.
+    /// Directions of connections, by the end that they go towards, in a run with narrow links.
     pipes: BTreeMap<(ConnectionId, Side), Pipe>,
     rngs: Rngs,
 }
 
-/// A generator for each concern that has none of its own.
+/// Generators of the concerns that have none of their own.
 struct Rngs {
     disk: Rng,
     machines: Rng,
@@ -73,13 +74,13 @@ struct Rngs {
 }
 
 impl World {
-    /// The world of a scenario, with all hosts about to start.
+    /// Creates the world of a scenario, with the starts of all hosts scheduled.
     pub(crate) fn new(scenario: Scenario, trace: Trace) -> Self {
-        // Another than the scenario was drawn from, or the first draws would repeat its.
+        // The scenario was drawn from the seed itself, whose draws must not repeat here.
         let mut rng = Rng::new(!scenario.seed);
         let names: Vec<String> = (0..scenario.nodes).map(|node| format!("http://node-{node}:8080")).collect();
         let layout =
-            Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are right"));
+            Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are valid"));
         let mut world = Self {
             now: Nanos::ZERO,
             queue: EventQueue::default(),
@@ -121,7 +122,7 @@ impl World {
         &mut self.hosts[node.as_usize()]
     }
 
-    /// The process of a host in this generation, if it generation.
+    /// Process of this generation on a host, if it runs.
     pub(crate) fn process(&mut self, endpoint: Endpoint) -> Option<&mut Process> {
         self.host(endpoint.node).process.as_mut().filter(|process| process.generation == endpoint.generation)
     }
@@ -134,7 +135,7 @@ impl World {
         self.at(self.now + delay, event);
     }
 
-    /// Lets the world go on until `end`, or until something does not hold.
+    /// Executes events until `end`, or until the first violation.
     pub(crate) fn run_until(&mut self, end: Nanos) {
         while self.judge.violation.is_none() {
             let Some((at, event)) = self.queue.take_before(end) else {
@@ -191,7 +192,7 @@ impl World {
         }
     }
 
-    /// Sets the clocks of a host, and reads them.
+    /// Sets the clocks of a host to the present time. Returns their times.
     pub(crate) fn show_clocks(&mut self, node: NodeIndex) -> Now {
         let at = self.now;
         let clock = &mut self.host(node).clock;
@@ -207,13 +208,13 @@ impl World {
         let due = self.host(endpoint.node).resumed + PAGE_WITHIN;
         match Scans::is_page_id(id) {
             false => self.judge.reply_due(id, self.now),
-            // What it waits for was waited for anew when the process went on.
+            // The page waits for requests that began anew when the process resumed.
             true if due > self.now => self.at(due, Event::ReplyDue(endpoint, id)),
             true => self.judge.page_due(id, self.now),
         }
     }
 
-    /// Ends the commands and scans that only the process of `node` could have answered.
+    /// Ends the commands and scans of a process that has ended.
     pub(crate) fn abort_commands(&mut self, node: NodeIndex) {
         for id in self.judge.scans.open_at(node) {
             self.judge.end_scan(id, self.now, ScanEnd::ProcessEnded);
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// The endpoint of a machine of the process that generation on a host now.
+    /// Endpoint of a state machine of the process that runs on a host.
     pub(crate) fn endpoint(&self, node: NodeIndex, requester: Requester) -> Option<Endpoint> {
         let process = self.hosts[node.as_usize()].process.as_ref()?;
         Some(Endpoint { node, generation: process.generation, requester })

@@ -1,14 +1,17 @@
 //! Connections as streams of bytes: a bounded rate, a send buffer, and an outbox that may be full.
 //!
-//! **Promise.** In a run with narrow links, what a machine sends goes through the shipped [`Outbox`] and [`Inbox`] of its
-//! connection, so long messages leave in fragments between others. A message for which the outbox has no room is dropped
-//! or refused, as the server does. Once all is well, the rate is high and the outbox holds as much as the smallest one of a server.
+//! **Promise.** In a run with narrow links, messages go through the shipped [`Outbox`] and
+//! [`Inbox`] of their connection, so long messages are sent in fragments between others. A message
+//! without space in the outbox is dropped or refused, as by the server. After the heal phase, the
+//! rate is high and each outbox is as large as the smallest outbox of a server.
 //!
-//! **Mechanism.** A *pipe* is one direction of a connection. While less than the send buffer has not left, frames move
-//! from the outbox to the buffer, which drains at the rate of the connection. They arrive in two pieces each. While the path is
-//! cut or clogged nothing moves, and the outbox fills; when the path is clear again the stream goes on, as TCP does.
+//! **Mechanism.** A *pipe* is one direction of a connection. While the send buffer is not full,
+//! frames move from the outbox to the buffer, which drains at the rate of the connection. Each move
+//! arrives in two pieces. While the path is cut or clogged nothing moves, and the outbox fills.
+//! When the path is clear again the stream continues, as TCP does.
 //!
-//! **Caveats.** Each connection has a rate of its own: connections between two nodes do not share one.
+//! **Caveats.** Each connection has a rate of its own: connections between two nodes do not share
+//! one.
 
 use super::{Event, World};
 use crate::Nanos;
@@ -18,23 +21,23 @@ use cluster::Message;
 use std::time::Duration;
 use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, Pushed};
 
-/// Bytes moved from the outbox to the send buffer at once, at most; one frame more may be.
+/// Greatest number of bytes moved from the outbox to the send buffer at once, plus one frame.
 const MOVED_BYTES: usize = 64 << 10;
-/// What is longer arrives in two pieces.
+/// Length from which a move arrives in two pieces, in bytes.
 const PIECE_BYTES_MIN: usize = 256;
 
-/// What the outbox of a server holds at least, in bytes (`server::links`).
+/// Least capacity of an outbox of a server, in bytes (`server::links`).
 const SERVER_OUTBOX_BYTES: usize = 64 << 20;
 
 /// One direction of a connection.
 pub(super) struct Pipe {
     outbox: Outbox,
     inbox: Inbox,
-    /// When the send buffer is empty.
+    /// Time at which the send buffer is empty.
     empty_at: Nanos,
-    /// When the last byte so far arrives.
+    /// Arrival time of the last byte sent.
     last_arrival: Nanos,
-    /// It is looked at again when the buffer has room.
+    /// Whether an event for space in the send buffer is scheduled.
     waits: bool,
 }
 
@@ -49,8 +52,8 @@ impl Pipe {
         }
     }
 
-    /// Puts a message into the outbox, or the refusal of an answer. Whether there was room for the message. An outbox in
-    /// which nothing waits has room for any message.
+    /// Puts a message into the outbox, or the refusal of an answer. Returns whether there was space
+    /// for the message. An empty outbox has space for any message.
     fn push(&mut self, message: &Message, limits: NarrowLinks) -> bool {
         let is_empty = self.outbox.is_empty();
         let has_room = |bytes| is_empty || bytes <= limits.outbox_bytes;
@@ -63,7 +66,7 @@ fn transmission(limits: NarrowLinks, bytes: usize) -> Duration {
 }
 
 impl World {
-    /// Puts messages into the outbox towards this end, as far as there is room.
+    /// Puts messages into the outbox towards this end, as far as there is space.
     pub(super) fn push_messages(
         &mut self,
         connection: ConnectionId,
@@ -80,7 +83,7 @@ impl World {
         self.pump(connection, toward);
     }
 
-    /// The send buffer of this direction may have room again.
+    /// Continues this direction, whose send buffer may have space again.
     pub(super) fn pipe_has_room(&mut self, connection: ConnectionId, toward: Side) {
         if let Some(pipe) = self.pipes.get_mut(&(connection, toward)) {
             pipe.waits = false;
@@ -88,7 +91,7 @@ impl World {
         }
     }
 
-    /// A path may be clear again.
+    /// Continues all directions, after a path may have become clear.
     pub(crate) fn pump_all(&mut self) {
         let network = &self.network;
         self.pipes.retain(|(connection, _), _| network.link(*connection).is_some());
@@ -102,7 +105,7 @@ impl World {
         if self.nemesis.is_over() { limits.widened() } else { limits }
     }
 
-    /// Moves frames from the outbox to the send buffer, as far as there is room.
+    /// Moves frames from the outbox to the send buffer, as far as there is space.
     fn pump(&mut self, connection: ConnectionId, toward: Side) {
         let Some(limits) = self.scenario.dimensions.narrow_links() else { return };
         let limits = self.limits_now(limits);
@@ -147,12 +150,12 @@ impl World {
         }
     }
 
-    /// Bytes arrive at this end of a connection.
+    /// Handles bytes that arrive at this end of a connection.
     pub(super) fn bytes(&mut self, connection: ConnectionId, side: Side, bytes: &[u8]) {
         let Some(pipe) = self.pipes.get_mut(&(connection, side)) else { return };
         pipe.inbox.feed(bytes);
         let (mut messages, mut clock) = (Vec::new(), stdx::Hlc::ZERO);
-        while let Some(incoming) = pipe.inbox.next().expect("bytes arrive as they were sent") {
+        while let Some(incoming) = pipe.inbox.next().expect("bytes arrive unchanged") {
             match incoming {
                 Incoming::Clock(shown) => clock = shown,
                 Incoming::Message(message) => messages.push((clock, message)),
@@ -163,8 +166,9 @@ impl World {
 }
 
 impl NarrowLinks {
-    /// Once all is well, links are wide, and outboxes are no smaller than those of a server. Into a smaller one, several
-    /// large answers at the same time do not fit: a scan then fails that a real cluster completes.
+    /// Limits after the heal phase: high rates, and outboxes no smaller than those of a server. A
+    /// smaller outbox does not hold several large answers at once, and a scan would fail that
+    /// succeeds in a real cluster.
     const fn widened(self) -> Self {
         Self { bytes_per_second: 64 << 20, outbox_bytes: SERVER_OUTBOX_BYTES, ..self }
     }
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn once_all_is_well_an_outbox_takes_all_large_answers_to_a_scan() {
+    fn after_the_heal_phase_an_outbox_takes_all_large_answers_to_a_scan() {
         let mut pipe = Pipe::new();
         // A scan reads 16 keys at the same time, and large values are shorter than 2 MiB.
         assert!((0..16).all(|_| pipe.push(&answer(2 << 20), NARROW.widened())));

@@ -1,4 +1,4 @@
-//! Processes: started, ended, stopped and let go on.
+//! Processes: start, end, pause and resume.
 
 use super::{Event, World, resume};
 use crate::host::disk::DiskFaults;
@@ -16,12 +16,12 @@ use std::time::Duration;
 use stdx::Rng;
 use store::{AfterAbsence, StoreError};
 
-/// After a start that failed, so long passes until the next.
+/// Delay of the next start after a failed start.
 const START_AGAIN: Duration = Duration::from_millis(500);
-/// A process that drains looks so often whether it has.
+/// Interval at which a draining process checks whether it has drained.
 const DRAIN_POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Stores look so often for snapshots that are too old.
+/// Interval at which stores release snapshots that are too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
@@ -66,7 +66,8 @@ impl World {
         }
         let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
         let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
-        // A clock that is ahead looks like an absence: the operator sees to the clock before giving the data up.
+        // A clock that is ahead looks like an absence. The operator checks the clock before giving
+        // up the data.
         let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
         let started = Process::start(ProcessStart {
@@ -83,7 +84,8 @@ impl World {
         match started {
             Ok(process) => {
                 host.process = Some(process);
-                // A start before this one may have set the data aside, and was stopped behind that.
+                // An earlier start may have made the data stale and may have been stopped after
+                // that.
                 let stale_shards = count_stale_shards(&host.disk);
                 if std::mem::replace(&mut host.stale_shards, stale_shards) < stale_shards {
                     self.judge.note_empty_directory(node);
@@ -93,7 +95,7 @@ impl World {
             Err(error) => {
                 self.trace.note(self.now, || format!("{node:?} does not start: {error}"));
                 if self.is_copy(node) {
-                    // A copy that does not start is of no use to anybody.
+                    // A copy that does not start is dropped.
                     return;
                 }
                 let host = &mut self.hosts[node.as_usize()];
@@ -102,7 +104,8 @@ impl World {
                 } else if host.faults.has_stopped() {
                     host.disk = disk_after(&host.disk, host.planned_stop.0, &mut self.rngs.processes);
                 } else if self.is_damaged(node) {
-                    // What it needs for its start may be what is lost; the operator does as the manual says.
+                    // The directory may lack files that a start needs. The operator follows the
+                    // manual and replaces it.
                     self.replace_disk(node);
                 } else {
                     self.judge.start_failed(node, &error);
@@ -113,17 +116,18 @@ impl World {
     }
 
     fn begin_process(&mut self, node: NodeIndex) {
-        let endpoint = self.endpoint(node, Requester::Node).expect("it was just started");
+        let endpoint = self.endpoint(node, Requester::Node).expect("the process was just started");
         self.begin_jobs(endpoint);
         self.after(EXPIRE_EVERY, Event::Expire(endpoint));
-        let requesters: Vec<Requester> = self.process(endpoint).expect("as above").requesters().collect();
+        let requesters: Vec<Requester> =
+            self.process(endpoint).expect("the process was just started").requesters().collect();
         for requester in requesters {
-            // A turn without news: it says what it wants first.
+            // The first step of each state machine has no input: it returns the first effects.
             self.step(Endpoint { requester, ..endpoint }, Input::Timeout);
         }
     }
 
-    /// Ends the process of a host, and starts another after `down`, if that is said.
+    /// Ends the process of a host, and starts the next one after `down`, if given.
     pub(crate) fn end_process(&mut self, node: NodeIndex, end_cause: EndCause, down: Option<Duration>) {
         let host = &mut self.hosts[node.as_usize()];
         if host.process.take().is_none() {
@@ -141,7 +145,7 @@ impl World {
         }
     }
 
-    /// Has a process stand still.
+    /// Pauses a process.
     pub(crate) fn pause(&mut self, node: NodeIndex) {
         let host = self.host(node);
         if host.process.is_some() && host.paused.is_none() {
@@ -149,7 +153,7 @@ impl World {
         }
     }
 
-    /// Lets a process go on that stands still: all it has missed comes at once.
+    /// Resumes a paused process. All events that it missed happen now.
     pub(crate) fn resume(&mut self, node: NodeIndex) {
         let now = self.now;
         let host = self.host(node);
@@ -160,7 +164,7 @@ impl World {
             missed = resume::shuffled(missed, &mut self.rngs.processes);
         }
         for event in missed {
-            // By its own clock the process has the time left that it had when it was suspended.
+            // By its own clock the process has as much time left as when it was suspended.
             let is_later = was_suspended && matches!(event, Event::ReplyDue(..));
             self.at(if is_later { now + REQUEST_TIMEOUT } else { now }, event);
         }
@@ -174,16 +178,16 @@ impl World {
         let Some(process) = self.process(endpoint) else { return };
         let dropped = if plant == Some(Plant::SnapshotsKept) { 0 } else { process.store.expire_snapshots() };
         if process.store.check_presence().is_err() {
-            // As the server does: it ends, and its next start judges the absence.
+            // As in the server: the process ends, and its next start judges the absence.
             return self.end_process(endpoint.node, EndCause::Kill, Some(START_AGAIN));
         }
         if notes_alive && let Some(wall) = process.node.heard_to(now) {
-            // As the server does; a failure leaves what was noted before.
+            // As in the server. A failure leaves the earlier note.
             let supported = process.node.supported_wall(now);
             let _ = supported.map_or(Ok(()), |wall| process.store.limit_alive(wall));
             let _ = process.store.note_alive(wall);
         }
-        // A failure leaves the older mark, which stays true.
+        // A failure leaves the earlier mark, which stays true.
         let _ = process.store.note_log_end();
         if dropped > 0 {
             self.judge.note_lost_snapshot(endpoint.node);
@@ -194,7 +198,7 @@ impl World {
         self.after(EXPIRE_EVERY, Event::Expire(endpoint));
     }
 
-    /// Has a process drain and end, and starts another after `down`.
+    /// Drains and ends a process, and starts the next one after `down`.
     pub(crate) fn drain(&mut self, node: NodeIndex, down: Duration) {
         let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
         let host = self.host(node);
@@ -211,13 +215,13 @@ impl World {
         if !process.node.is_drained() || !is_idle {
             return self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
         }
-        // Its failure would end the process as well.
+        // A failure would end the process as well.
         let _ = process.store.close();
         self.end_process(endpoint.node, EndCause::Kill, Some(down));
     }
 }
 
-/// What is found on a disk after the process that used it has ended.
+/// Contents of a disk after the process that used it has ended.
 fn disk_after(disk: &MemFs, end_cause: EndCause, rng: &mut Rng) -> MemFs {
     match end_cause {
         EndCause::Kill => disk.kill(),
@@ -225,7 +229,7 @@ fn disk_after(disk: &MemFs, end_cause: EndCause, rng: &mut Rng) -> MemFs {
     }
 }
 
-/// How many shards on a disk were set aside after absences.
+/// Number of shards on a disk that absences have made stale.
 fn count_stale_shards(disk: &MemFs) -> usize {
     let files = disk.file_names();
     let directories = files.iter().flat_map(|path| path.iter());

@@ -1,39 +1,40 @@
-//! The order in which a process sees what it missed while it stood still.
+//! The order in which a resumed process handles the events that it missed.
 //!
-//! When a process goes on, its timers have expired and its sockets are full, and the order in which it looks at them is
-//! open. Only events of one source keep their order: of one connection, of the clients of one machine, of one kind of
-//! work for one machine. Dues of the judge come last, since what they wait for is among the rest.
+//! When a process resumes, its timers have expired and its sockets are full, and it may handle them
+//! in any order. Only events of one source keep their order: of one connection, of the clients of
+//! one state machine, of one kind of work for one state machine. Reply checks of the judge come
+//! last, since the replies depend on the other events.
 
 use super::Event;
 use crate::network::{ConnectionId, Endpoint};
 use std::collections::{BTreeMap, VecDeque};
 use stdx::Rng;
 
-/// Which events come first.
+/// Kind of events that come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Priority {
     /// Messages and answers of the store.
     Answers,
-    /// Timeouts.
+    /// Timers.
     Timeouts,
-    /// Neither: at each step any source may be next.
+    /// No kind: at each step any source may be next.
     Any,
 }
 
-/// What keeps the order of its events.
+/// Source whose events keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EventSource {
     Connection(ConnectionId),
-    /// Clients, timers, the store or its jobs, by the kind of their events.
+    /// Clients, timers, the store or its jobs of a state machine, by the kind of their events.
     Machine(Endpoint, u64),
-    /// Events that happen to no process.
+    /// Events without a process.
     World,
 }
 
-/// The missed events in an order in which the process may see them.
+/// Returns the missed events in an order in which the process may handle them.
 pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
     let first = [Priority::Answers, Priority::Timeouts, Priority::Any][rng.below(3) as usize];
-    let (dues, events): (Vec<Event>, Vec<Event>) =
+    let (reply_checks, events): (Vec<Event>, Vec<Event>) =
         missed.into_iter().partition(|event| matches!(event, Event::ReplyDue(..)));
     let mut ranks: BTreeMap<u8, Vec<Event>> = BTreeMap::new();
     for event in events {
@@ -41,11 +42,11 @@ pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
     }
     let interleaved = ranks.into_values().flat_map(|events| interleaved(events, rng));
     let mut order: Vec<Event> = interleaved.collect();
-    order.extend(dues);
+    order.extend(reply_checks);
     order
 }
 
-/// Names what clients want among the sources of a machine; no kind of event has this number.
+/// Number of the client source of a state machine. No kind of event has this number.
 const CLIENTS: u64 = u64::MAX;
 
 const fn rank(first: Priority, event: &Event) -> u8 {
@@ -57,7 +58,7 @@ const fn rank(first: Priority, event: &Event) -> u8 {
     }
 }
 
-/// At each step the next event of any source.
+/// Interleaves the sources: each step takes the next event of a random source.
 fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
     let mut sources: BTreeMap<EventSource, VecDeque<Event>> = BTreeMap::new();
     for event in events {
@@ -118,7 +119,7 @@ mod tests {
     const ENDPOINT: Endpoint =
         Endpoint { node: NodeIndex(0), generation: 1, requester: Requester::Coordinator(0) };
 
-    /// A packet of each of two connections, two clients, a timeout and a due.
+    /// Two packets of different connections, two client events, a timer and a reply check.
     fn missed() -> Vec<Event> {
         let packet = |connection| {
             Event::Packet(ConnectionId(connection), Side::Dialer, Packet::of(stdx::Hlc::ZERO, &[]))
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_keeps_its_order_and_dues_come_last() {
+    fn each_source_keeps_its_order_and_reply_checks_come_last() {
         for seed in 0..50 {
             let order = shuffled(missed(), &mut Rng::new(seed));
             assert_eq!(order.len(), missed().len());

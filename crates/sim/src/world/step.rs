@@ -1,4 +1,4 @@
-//! Turns of machines: what they are given, and what becomes of what they want done.
+//! Steps of state machines: their inputs, and the execution of their effects.
 
 use super::{Event, PAGE_WITHIN, World};
 use crate::history::{ClientOutcome, Scans};
@@ -16,19 +16,19 @@ use std::time::Duration;
 use stdx::{Instant, Now};
 use store::WriteGroup;
 
-/// A reply may be so late past its deadline.
+/// Greatest delay of a reply after its deadline.
 const REPLY_SLACK: Duration = Duration::from_millis(50);
-/// Between threads of a process, at most.
+/// Longest delay between threads of a process, in nanoseconds.
 const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
 
-/// The deadline of a write that is to be done whenever.
+/// Deadline of a write that never expires.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// What one turn of a machine gathers.
+/// Output of one step of a state machine.
 struct StepOutput {
     endpoint: Endpoint,
     group: WriteGroup,
-    /// When nobody waits for any write of the group any more.
+    /// Deadline of the last write of the group.
     group_deadline: Instant,
     sent: BTreeMap<Destination, Vec<Message>>,
 }
@@ -40,7 +40,8 @@ impl StepOutput {
 }
 
 impl World {
-    /// Gives a machine its input and carries out what it wants done. Nothing happens when its generation is over.
+    /// Gives a state machine its input and executes its effects. Does nothing if the endpoint's
+    /// generation has ended.
     pub(crate) fn step(&mut self, endpoint: Endpoint, input: Input) {
         let now = self.show_clocks(endpoint.node);
         self.trace.note(self.now, || format!("  {endpoint:?} <- {input:?}"));
@@ -58,7 +59,7 @@ impl World {
         self.arm_timer(endpoint);
     }
 
-    /// Has a planted bug change what a machine is given.
+    /// Lets a planted bug change the input of a state machine.
     fn alter_input(&mut self, endpoint: Endpoint, now: Now, mut input: Input) -> Input {
         let plant = self.scenario.plant;
         if let Input::Message(_, message, _) = &mut input
@@ -72,7 +73,7 @@ impl World {
         input
     }
 
-    /// Has the machine woken when it wants to be.
+    /// Schedules the timer of a state machine.
     pub(crate) fn arm_timer(&mut self, endpoint: Endpoint) {
         let host = self.host(endpoint.node);
         let Some(process) = host.process.as_mut().filter(|process| process.generation == endpoint.generation)
@@ -106,7 +107,7 @@ impl World {
 
     pub(crate) fn command(&mut self, endpoint: Endpoint, id: RequestId, command: Command) {
         if self.process(endpoint).is_none() {
-            // It was outcome so when the process ended.
+            // The client got its outcome when the process ended.
             return;
         }
         let command = plant_state::alter_command(self.scenario.plant, command, self.scenario.nodes);
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// A cell that bears the versions of the node that stores or sends it was issued by it.
+    /// Records a cell as issued if its version has the tag of the node that stores or sends it.
     fn note_issued(&mut self, endpoint: Endpoint, request: &StoreRequest) {
         let StoreRequest::Write { key, cell, .. } = request else { return };
         let tag = self.process(endpoint).map(|process| process.member.tag);
@@ -175,7 +176,7 @@ impl World {
         }
     }
 
-    /// Brings something to another thread of the process.
+    /// Sends an event to another thread of the process.
     pub(crate) fn send_to_thread(&mut self, event: Event) {
         let delay = Duration::from_nanos(self.rngs.machines.below(THREAD_DELAY_MAX_NANOS));
         self.after(delay, event);
@@ -198,7 +199,7 @@ impl World {
         }
         let effect = Effect::Send { to, message };
         let sent = plant_state::alter_send(plant, &effect, tag, &self.layout);
-        let Effect::Send { message, .. } = effect else { unreachable!("just made") };
+        let Effect::Send { message, .. } = effect else { unreachable!("the effect is a message") };
         match sent {
             SendOutcome::Unchanged => output.send(to, message),
             SendOutcome::Answered(answer) => self.answer_instead(endpoint, to, &message, answer),
@@ -272,7 +273,8 @@ impl World {
     }
 }
 
-/// Where a message of the member `node` came from, as the machine at this end of its connection sees it.
+/// Origin of a message of the member `node`, as the state machine at this end of its connection
+/// sees it.
 pub(super) fn origin(
     node: NodeIndex,
     connection: crate::network::ConnectionId,
