@@ -147,7 +147,8 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(secs));
         }
         if let Some(value_len) = self.value_len {
-            let range = HeaderValue::try_from(format!("bytes */{value_len}")).expect("it is visible ASCII");
+            let range = HeaderValue::try_from(format!("bytes */{value_len}"))
+                .expect("digits and punctuation are a header value");
             headers.insert(CONTENT_RANGE, range);
         }
         if let Some(acks) = self.acks {

@@ -416,7 +416,7 @@ fn malformed_records_are_refused() {
         (&[1, 0, 2, 0, b'k'], "ends inside"),
         (&[1, 1, 1, 0, b'k'], "ends inside"),
         (&[1, 0, 0, 0], "at least 1 byte"),
-        (&[1, 8, 1, 0, b'k'], "mean nothing"),
+        (&[1, 8, 1, 0, b'k'], "unknown flag bits"),
         (&[1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'k'], "ttl is 0"),
         (&[1, 3, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, b'k'], "both"),
         (&[2, 0, 1, 0, b'k', b'v'], "has a value"),

@@ -28,10 +28,12 @@ fn two_nodes_with_tables() -> World {
     scenario.read_share = 0.0;
     scenario.scrub_period = None;
     let mut world = World::new(scenario, Trace::new(false));
-    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("there is no fault");
+    world
+        .wait_until("all nodes serve", 10 * SECOND, World::are_all_serving)
+        .expect("a run without faults has no violation");
     let ends = world.now + 2 * SECOND;
     world.begin_workload(60, ends);
-    world.run_for(4 * SECOND).expect("there is no fault");
+    world.run_for(4 * SECOND).expect("a run without faults has no violation");
     world
 }
 
@@ -56,10 +58,10 @@ fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
     let mut world = two_nodes_with_tables();
     let path = tables(&mut world).swap_remove(table);
     world.flip_bit(FIRST, path, byte as u64 * 8);
-    world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
-    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is rebuilt");
-    world.wait_until("all are healed", 60 * SECOND, World::is_healed).expect("it heals");
-    let process = world.host(FIRST).process.as_ref().expect("it serves");
+    world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the node starts");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("the node is rebuilt");
+    world.wait_until("all are healed", 60 * SECOND, World::is_healed).expect("the node heals");
+    let process = world.host(FIRST).process.as_ref().expect("the node serves");
     let missing = ["alive", "cold-1-and-more", "key-0-and-more"];
     let key = |name: &'static str| Key::new(name.into()).expect("a short key");
     missing.map(|name| process.read(&StoreRequest::Read { key: key(name) })).to_vec()
@@ -70,7 +72,10 @@ fn a_healed_node_can_read_missing_keys_after_any_byte_of_a_table_flips() {
     let lens: Vec<usize> = {
         let mut world = two_nodes_with_tables();
         let paths = tables(&mut world);
-        paths.iter().map(|path| world.host(FIRST).disk.read_file(path).expect("it is there").len()).collect()
+        paths
+            .iter()
+            .map(|path| world.host(FIRST).disk.read_file(path).expect("the table exists").len())
+            .collect()
     };
     assert!(!lens.is_empty());
     for (table, len) in lens.into_iter().enumerate() {
@@ -88,11 +93,11 @@ fn stale_data_is_lost_at_whichever_operation_its_start_is_stopped() {
     for operations in 1..40 {
         let mut world = two_nodes_with_tables();
         world.scenario.away_max = 3 * SECOND;
-        world.run_for(3 * SECOND).expect("there is no fault");
+        world.run_for(3 * SECOND).expect("a run without faults has no violation");
         world.end_process(FIRST, EndCause::Kill, Some(4 * SECOND));
         let host = world.host(FIRST);
         (host.stop_next_start, host.planned_stop) = (Some(operations), (EndCause::Kill, SECOND));
-        world.run_for(20 * SECOND).expect("there is no fault");
+        world.run_for(20 * SECOND).expect("a run without faults has no violation");
         let host = world.host(FIRST);
         stopped += u64::from(host.generation > 2);
         assert_eq!(host.stale_shards, 1, "a start that is stopped after {operations} operations");
@@ -108,7 +113,7 @@ fn a_table_of_a_stale_shard_is_not_damaged() {
     let tables = tables(&mut world);
     let stale = PathBuf::from("/data/stale-0000000000000001-1/tables/0000000000000001.sst");
     for table in &tables {
-        world.host(FIRST).disk.remove_file(table).expect("it is there");
+        world.host(FIRST).disk.remove_file(table).expect("the table exists");
     }
     world.host(FIRST).disk.write_file(&stale, b"a table").expect("there is room");
     world.nemesis.faults = 1;
@@ -123,10 +128,12 @@ fn a_table_of_a_stale_shard_is_not_damaged() {
 fn a_node_keeps_its_data_when_its_operator_corrects_a_clock_that_is_ahead() {
     let mut world = two_nodes_with_tables();
     let tag = |world: &mut World| world.host(FIRST).process.as_ref().map(|process| process.member.tag);
-    let before = tag(&mut world).expect("it serves");
+    let before = tag(&mut world).expect("the node serves");
     world.host(FIRST).clock.step(365 * 24 * 3_600 * 1_000_000);
     world.end_process(FIRST, EndCause::Kill, Some(SECOND));
-    world.wait_until("all nodes serve", 10 * SECOND, World::all_serve).expect("it starts with a right clock");
+    world
+        .wait_until("all nodes serve", 10 * SECOND, World::are_all_serving)
+        .expect("the node starts with a correct clock");
     assert_eq!(tag(&mut world), Some(before), "its data did not become stale");
     assert!(!world.host(FIRST).clock.is_wrong());
 }
@@ -137,7 +144,7 @@ fn the_only_replica_of_a_write_sends_it_to_a_replica_of_the_older_write() {
     let names = (0..100).map(|number| format!("overwritten-{number}"));
     let mut keys = names.map(|name| Key::new(name.into()).expect("a short key"));
     let key = keys.find(|key| world.layout().replicas(key, 1)[..] == [FIRST]).expect("one of a hundred");
-    let tag = world.host(FIRST).process.as_ref().expect("it serves").member.tag;
+    let tag = world.host(FIRST).process.as_ref().expect("the node serves").member.tag;
     let wall = world.judge.latest_wall;
     let cell = |micros, from| {
         let version = Version::new(Hlc::at(wall.saturating_add(Duration::from_micros(micros))), tag);
@@ -148,13 +155,13 @@ fn the_only_replica_of_a_write_sends_it_to_a_replica_of_the_older_write() {
         world.note_write(id, FIRST, &key, &cell);
         world.put_into_store(FIRST, &key, &cell);
     }
-    world.run_for(SECOND).expect("there is no fault");
+    world.run_for(SECOND).expect("a run without faults has no violation");
     let second = NodeIndex(1);
     world.end_process(second, EndCause::Kill, Some(SECOND));
     world.replace_disk(second);
-    world.wait_until("all nodes serve", 40 * SECOND, World::all_serve).expect("it starts");
-    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("it is rebuilt");
-    let process = world.host(second).process.as_ref().expect("it serves");
+    world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the node starts");
+    world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("the node is rebuilt");
+    let process = world.host(second).process.as_ref().expect("the node serves");
     let read = process.read(&StoreRequest::Read { key });
     let StoreResponse::Cell(Some(read)) = read else { panic!("the replica did not get the write: {read:?}") };
     assert_eq!(read.meta.version, cell(2, 1).meta.version);

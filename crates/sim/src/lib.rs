@@ -15,15 +15,15 @@
 //! checks the invariants of [`check`], each of which is one file. After the safety phase all faults
 //! end, and the cluster must become healthy within bounded time ([`run`](fn@run)).
 //!
-//! A run may have one *kind of change* ([`FaultKind::CHANGES`]), for example a clock that steps by
-//! years, a data directory that is rolled back, or a node that is absent for longer than deletes
+//! A run may have one *kind of change* ([`FaultKind::CHANGES`]). Examples are a clock that steps by
+//! years, a data directory that is rolled back, and a node that is absent for longer than deletes
 //! are kept. [`Scenario::draw_with_fault`] requests one.
 //!
 //! Bugs are planted ([`Plant`]) between the state machines and the world, to show that the
 //! invariants catch them.
 //!
 //! **Terms.** A *host* is a computer. A *generation* is the number of a process start on its host.
-//! A *state machine* is the node or one coordinator of a process: it has no I/O of its own, gets
+//! A *state machine* is the node or one coordinator of a process. It has no I/O of its own: it gets
 //! inputs and returns effects. A *step* is one input of a state machine with the effects that it
 //! returns.
 //!

@@ -146,7 +146,7 @@ fn print(report: &Report, options: RunOptions) {
         println!("{violation}\n{}", replay(*seed, options));
     }
     println!(
-        "seed {seed}: {succeeded} of {submitted} commands succeeded, {complete} of {begun} scans went to their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
+        "seed {seed}: {succeeded} of {submitted} commands succeeded, {complete} of {begun} scans reached their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
     );
 }
 

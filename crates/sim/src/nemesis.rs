@@ -205,7 +205,7 @@ impl World {
             FaultKind::SlowNetwork => {
                 let slowness = self.nemesis.up_to(Duration::from_millis(600));
                 self.apply_for(lasts, FaultEnd::RestoreSpeed(from, to), |world| {
-                    world.network.slow(from, to, slowness)
+                    world.network.slow(from, to, slowness);
                 });
             }
             FaultKind::LossyNetwork => {
@@ -220,7 +220,7 @@ impl World {
         match fault_end {
             FaultEnd::Resume(node) => self.resume(node),
             FaultEnd::ReconnectPaths(cuts) => {
-                cuts.into_iter().for_each(|(from, to)| self.network.cut(from, to, false))
+                cuts.into_iter().for_each(|(from, to)| self.network.cut(from, to, false));
             }
             FaultEnd::Unclog(from, to) => {
                 self.network.clog(from, to, false);

@@ -1,7 +1,7 @@
 //! Planted bugs, which show that the invariants catch them.
 //!
-//! All of them are implemented in the layer between the shipped state machines and the world
-//! (`host`), so the shipped code contains no part of them.
+//! All of them are implemented between the shipped state machines and the world (`host`). So the
+//! shipped code contains no part of them.
 
 /// A bug to plant into every host of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

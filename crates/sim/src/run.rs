@@ -135,13 +135,13 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
 }
 
 /// Metadata of the cell that each node holds of a key.
-type Held = Vec<(NodeIndex, Option<CellMeta>)>;
+type HeldCells = Vec<(NodeIndex, Option<CellMeta>)>;
 
-fn newest(held: &Held) -> Option<CellMeta> {
+fn newest(held: &HeldCells) -> Option<CellMeta> {
     held.iter().filter_map(|(_, meta)| *meta).max_by_key(|meta| meta.version)
 }
 
-fn at_node(held: &Held, node: NodeIndex) -> Option<CellMeta> {
+fn at_node(held: &HeldCells, node: NodeIndex) -> Option<CellMeta> {
     held.iter().find(|(at, _)| *at == node)?.1
 }
 
@@ -164,7 +164,7 @@ fn can_read_all(process: &Process) -> bool {
 impl World {
     fn run_phases(&mut self) -> Result<(), Violation> {
         self.note("all nodes start");
-        self.wait_until("a started node does not serve", READY_WITHIN, Self::all_serve)?;
+        self.wait_until("a started node does not serve", READY_WITHIN, Self::are_all_serving)?;
         match (self.scenario.flood, self.scenario.fixed) {
             (Some(load), _) => self.run_flood(load)?,
             (None, Some(fixed)) => {
@@ -176,7 +176,11 @@ impl World {
         self.note("heal");
         self.heal();
         self.run_for(REQUEST_TIMEOUT)?;
-        self.wait_until("a node does not serve although there is no fault", READY_WITHIN, Self::all_serve)?;
+        self.wait_until(
+            "a node does not serve although there is no fault",
+            READY_WITHIN,
+            Self::are_all_serving,
+        )?;
         self.let_clocks_catch_up()?;
         self.note("rebuild");
         self.wait_until(
@@ -192,7 +196,7 @@ impl World {
         self.note("healing");
         self.wait_until("a table stays damaged although there is no fault", HEALED_WITHIN, Self::is_healed)?;
         self.note("handoff");
-        self.wait_until("hints are left although there is no fault", HINTS_WITHIN, Self::no_hints)?;
+        self.wait_until("hints are left although there is no fault", HINTS_WITHIN, Self::has_no_hints)?;
         self.check_handed_over()?;
         let is_forced = !self.scenario.repairs_unforced();
         if is_forced {
@@ -211,7 +215,7 @@ impl World {
         self.wait_until(
             "a key stays refused although there is no fault",
             REFUSED_WITHIN,
-            Self::no_refused_keys,
+            Self::has_no_refused_keys,
         )?;
         self.read_all_keys()?;
         self.note("ranges");
@@ -219,7 +223,7 @@ impl World {
         self.run_for(REQUEST_TIMEOUT)?;
         self.scan_all()?;
         let aged = self.scenario.snapshot_age + SNAPSHOT_EXPIRY_PERIOD;
-        self.wait_until("a snapshot is kept for too long", aged, Self::no_snapshots)?;
+        self.wait_until("a snapshot is kept for too long", aged, Self::has_no_snapshots)?;
         self.check_durability()
     }
 
@@ -297,7 +301,7 @@ impl World {
         nodes.join("; ")
     }
 
-    pub(crate) fn all_serve(&mut self) -> bool {
+    pub(crate) fn are_all_serving(&mut self) -> bool {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| process.node.is_ready() && !process.is_draining)
@@ -343,14 +347,14 @@ impl World {
     }
 
     /// Whether no node refuses a key because of a cell whose version was in the future.
-    fn no_refused_keys(&mut self) -> bool {
+    fn has_no_refused_keys(&mut self) -> bool {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| process.node.status().refused_keys == 0)
         })
     }
 
-    fn no_hints(&mut self) -> bool {
+    fn has_no_hints(&mut self) -> bool {
         let nodes: Vec<NodeIndex> = self.nodes().collect();
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
@@ -362,7 +366,7 @@ impl World {
 
     /// Cell of the key that each node holds. A node that fails to read after the heal phase
     /// violates liveness.
-    fn held(&mut self, key: &Key) -> Result<Held, Violation> {
+    fn held(&mut self, key: &Key) -> Result<HeldCells, Violation> {
         (self.nodes())
             .map(|node| {
                 let process = self.host(node).process.as_ref();
@@ -379,7 +383,7 @@ impl World {
             .collect()
     }
 
-    fn held_of_all(&mut self) -> Result<BTreeMap<Key, Held>, Violation> {
+    fn held_of_all(&mut self) -> Result<BTreeMap<Key, HeldCells>, Violation> {
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         keys.into_iter().map(|key| Ok((key.clone(), self.held(&key)?))).collect()
     }
@@ -532,7 +536,7 @@ impl World {
         Err(Violation::new("liveness", format!("{scan:?} at {node:?} although there is no fault: {last}")))
     }
 
-    fn no_snapshots(&mut self) -> bool {
+    fn has_no_snapshots(&mut self) -> bool {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
             process.is_some_and(|process| process.store.open_snapshots() == 0)
@@ -543,8 +547,8 @@ impl World {
         self.judge.history.get(id).and_then(|operation| operation.outcome.clone()).map(|(_, outcome)| outcome)
     }
 
-    /// Time until all replicas agree without a requested repair: the next round of anti-entropy of
-    /// each node, by a clock that may have been ahead when the last round began.
+    /// Time until all replicas agree without a requested repair. Each node must have its next round
+    /// of anti-entropy, by a clock that may have been ahead when the last round began.
     fn converged_unforced_within(&mut self) -> Duration {
         let wall = self.show_clocks(NodeIndex(0)).wall;
         let latest = self.judge.latest_wall.micros_since_unix_epoch();

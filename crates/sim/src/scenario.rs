@@ -8,12 +8,12 @@
 //! **Limits.** Each run stays within the promises of veche:
 //!
 //! - A run that loses data ([`FaultKind::LoseDisk`], [`FaultKind::DamageTable`]) writes with the
-//!   default `from` and at least a majority, since only such writes survive the loss of a disk. The
-//!   next disk is lost, or table damaged, only when the previous one is rebuilt or healed.
+//!   default `from` and at least a majority. Only such writes survive the loss of a disk. The next
+//!   disk is lost, or table damaged, only when the previous one is rebuilt or healed.
 //! - A run with a short grace period has clocks that agree, space for hints, faults that do not
 //!   overlap, and outages far shorter than the grace period. Otherwise a replica might miss a
-//!   delete. It has one `from`: a node outside of the `from` of a delete that holds an older cell
-//!   learns of the delete only when the key is read.
+//!   delete. All its commands have the same `from`. Otherwise a node outside of the `from` of a
+//!   delete might hold an older cell, and learn of the delete only when the key is read.
 //! - A run with *one slow disk at a time* has no other fault. It has the conditions under which
 //!   other nodes' writes do not notice the disk: memtables and values that fit, and clocks that
 //!   agree.

@@ -9,8 +9,8 @@
 //! at `issued` may return a version between the two, and nothing else.
 //!
 //! A write that was pending when the process died is stored or not. The first check after the start
-//! finds out which, and *settles* it: versions above the version that was found, up to `issued`, do
-//! not exist, and must never be seen later. They are the *gap* of the register.
+//! finds out which, and *settles* it. Versions above the version that was found, up to `issued`, do
+//! not exist then, and must never be seen later. They are the *gap* of the register.
 //!
 //! A missing cell is permitted if a tombstone or an expired value between `floor` and `issued` may
 //! have been dropped.

@@ -1,9 +1,13 @@
 //! A stress test of the engine in real processes on a real disk, as `db_stress` is for RocksDB.
 //!
-//! **Promise.** A run fails if the engine loses an acknowledged write over `kill -9`, returns a
-//! value that was never written, or returns an older version than one already read. It also fails
-//! if the engine shows a part of a batch, shows a snapshot or a checkpoint of more than one moment,
-//! or does not open again. The message names the register and the versions.
+//! **Promise.** A run fails in each of these cases:
+//!
+//! - The engine loses an acknowledged write over `kill -9`.
+//! - It returns a value that was never written, or an older version than one already read.
+//! - It shows a part of a batch, or a snapshot or a checkpoint of more than one moment.
+//! - It does not open again.
+//!
+//!  The message names the register and the versions.
 //!
 //! **Concepts.** A *register* is one key, or several keys that are always written together in one
 //! batch. Its versions are 1, 2, 3 and so on. The register and the version determine the content of

@@ -129,7 +129,7 @@ fn end_of_prefix(prefix: &Key) -> Option<Cut> {
         if let Some(next) = last.checked_add(1) {
             end.push(next);
             return Some(Cut::Before(
-                Key::new(end.into()).expect("it is no longer than the prefix, and not empty"),
+                Key::new(end.into()).expect("the end is not empty and no longer than the prefix"),
             ));
         }
     }

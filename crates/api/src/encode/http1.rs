@@ -180,7 +180,7 @@ mod tests {
         ]
     }
 
-    fn asked() -> impl Strategy<Value = ResponseContext> {
+    fn contexts() -> impl Strategy<Value = ResponseContext> {
         let lifetime = cluster::Lifetime::Forever;
         let actions = vec![Action::Get, Action::Head, Action::Put { lifetime }, Action::Delete];
         let ranges = vec![None, Some("bytes=1-20"), Some("bytes=-7"), Some("bytes=300-")];
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bytes_have_the_fields_of_the_response(reply in replies(), asked in asked(), goes_on in any::<bool>()) {
+        fn the_bytes_have_the_fields_of_the_response(reply in replies(), asked in contexts(), goes_on in any::<bool>()) {
             let mut out = Vec::new();
             let (status, body) = encode_http1(reply.clone(), &asked, goes_on, DATE, &mut out);
             let answer = super::super::encode(reply, &asked);

@@ -166,7 +166,8 @@ impl EntityHead {
             headers.insert(VECHE_EXPIRES_AT, HeaderValue::from(expiry_ms(expires_at)));
         }
         if let Some(part) = self.part {
-            let range = HeaderValue::try_from(part.to_string()).expect("it is visible ASCII");
+            let range =
+                HeaderValue::try_from(part.to_string()).expect("digits and punctuation are a header value");
             headers.insert(CONTENT_RANGE, range);
         }
         if let Some(len) = self.value_len {

@@ -1,9 +1,11 @@
 //! Texts of responses when too few replicas succeeded.
 //!
 //! **Promise.** The text states, without an *if* or an *or else*, the reason and the effect of the
-//! command. The effect is one of: nothing was sent and nothing was stored; a write may have been
-//! stored; or, for a read that was sent, none, since a read stores nothing that was not stored
-//! before.
+//! command. The effect is one of:
+//!
+//! - Nothing was sent and nothing was stored.
+//! - A write may have been stored.
+//! - A read that was sent has no effect, since it stores nothing that was not stored before.
 
 use super::{MAYBE_STORED, Operation};
 use cluster::{Acks, Shortfall};

@@ -260,7 +260,7 @@ impl PayloadHead {
         let mut reader = Reader::new(payload);
         let [kind, flags] = reader.array()?;
         if flags & !flag::ALL != 0 {
-            return Err("it has bits that mean nothing".into());
+            return Err("it has unknown flag bits".into());
         }
         let key_len = usize::from(reader.u16()?);
         let expires_at_ms = if flags & flag::EXPIRES_AT == 0 { None } else { Some(reader.u64()?) };

@@ -1,7 +1,7 @@
 //! Encoder and lexer for the subset of JSON that entries use.
 //!
 //! **Promise.** A string is decoded as it arrives, and at most the requested number of its bytes is
-//! buffered: the rest of a longer string is skipped.
+//! buffered. The rest of a longer string is skipped.
 //!
 //! **Caveats.** Numbers are whole and have no sign. `null` and arrays are not supported, since
 //! entries have none.

@@ -294,7 +294,7 @@ fn bytes_of(text: String, is_base64: bool) -> Result<Bytes, EntryFault> {
         false => Ok(text.into()),
         true => match BASE64_STANDARD.decode(text) {
             Ok(bytes) => Ok(bytes.into()),
-            Err(error) => Err(EntryFault::malformed(format!("its base64 is none: {error}"))),
+            Err(error) => Err(EntryFault::malformed(format!("its base64 is invalid: {error}"))),
         },
     }
 }

@@ -60,7 +60,7 @@ impl Format {
 pub enum Coding {
     /// No compression.
     Identity,
-    /// gzip, RFC 1952.
+    /// The gzip format, RFC 1952.
     Gzip,
     /// Zstandard, RFC 8878.
     Zstd,

@@ -340,7 +340,7 @@ impl ResultDecoder {
             line.extend_from_slice(&front[..passed]);
             self.pieces.advance(passed);
             if line.len() > LINE_BYTES_MAX {
-                return Err("its line is longer than any");
+                return Err("its line is too long");
             }
             if end.is_some() {
                 let result = if line.trim_ascii().is_empty() { None } else { Some(result_of_line(line)?) };
@@ -379,7 +379,7 @@ impl ResultDecoder {
                 kind::DELETED => Ok(Step::State(State::Done { is_delete: true })),
                 kind::FAILED => Ok(Step::State(State::Failed)),
                 kind::END => Ok(Step::State(State::Count)),
-                _ => Err("it is of no known kind"),
+                _ => Err("its kind is unknown"),
             }),
             State::Done { is_delete } => pieces.take_array().map(|[flags, version @ ..]: [u8; 17]| {
                 let version = Version::from_bytes(version);
@@ -389,7 +389,7 @@ impl ResultDecoder {
                         version,
                         superseded: flags == SUPERSEDED,
                     })),
-                    _ => Err("it has bits that mean nothing"),
+                    _ => Err("it has unknown flag bits"),
                 }
             }),
             State::Failed => pieces.take_array().map(failure_head),
@@ -451,7 +451,7 @@ fn result_of_line(line: &[u8]) -> Result<EntryResult, &'static str> {
             let version = line.version.ok_or("it has no version")?;
             Ok(EntryResult::Done {
                 is_delete: status == StatusCode::ACCEPTED,
-                version: version.parse().map_err(|_| "its version is none")?,
+                version: version.parse().map_err(|_| "its version is malformed")?,
                 superseded: line.superseded,
             })
         }

@@ -6,8 +6,8 @@ use http::{StatusCode, Uri};
 use httparse::{Error, Header, ParserConfig, Request, Status};
 use std::mem::MaybeUninit;
 
-/// Greatest length of a request target, in bytes: two percent-encoded keys of the greatest length,
-/// which bound a range, and as much space as the other parameters can need.
+/// Greatest length of a request target, in bytes. A range has two keys of the greatest length, all
+/// percent-encoded, and the other parameters need some space too.
 const TARGET_BYTES_MAX: usize = 56 << 10;
 
 /// Greatest length of a body, in bytes. Arithmetic on greater lengths might overflow in some
@@ -349,7 +349,7 @@ mod tests {
     fn heads_with_meaningful_headers_are_not_on_the_fast_path() {
         let is_fast_path = |version: &str, header: &str| {
             let head = format!("GET /v0/entity?id=k HTTP/{version}\r\nHost: h\r\n{header}\r\n");
-            check_head(head.as_bytes(), HeadLimits::default()).expect("a good head").is_fast_path
+            check_head(head.as_bytes(), HeadLimits::default()).expect("a valid head").is_fast_path
         };
         for header in
             ["", "ACCEPT: */*\r\n", "connection: Keep-Alive\r\n", "User-Agent: a\r\nAccept-Encoding: b\r\n"]

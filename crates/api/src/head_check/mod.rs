@@ -1,10 +1,10 @@
 //! The head check, between a socket and hyper.
 //!
-//! **Promise.** No byte of a head reaches hyper before the whole head is checked. Heads that two
-//! readers could understand differently are refused: two lengths (even equal ones), a length beside
-//! a transfer coding, bare CR or LF, folded lines, a missing or second `Host`, malformed chunks.
-//! Every head that hyper would refuse with an empty `400` is refused here with a [`Problem`] that
-//! states the reason. The result does not depend on how the bytes are split.
+//! **Promise.** No byte of a head reaches hyper before the whole head is checked. Requests that two
+//! readers could understand differently are refused. Examples are two lengths (even equal ones), a
+//! length beside a transfer coding, bare CR or LF, folded lines, a missing or second `Host`, and
+//! malformed chunks. Every head that hyper would refuse with an empty `400` is refused here with a
+//! [`Problem`] that states the reason. The result does not depend on how the bytes are split.
 //!
 //! **Mechanism.** A state machine over the caller's buffer of bytes that have not passed yet. It
 //! stores no bytes, only its position: in a head, in a body of known length, in a chunked body.
@@ -12,7 +12,7 @@
 //! parser. The position of the search for the end of a head is kept, so that a slow sender causes
 //! no second search. Bodies pass as they arrive.
 //!
-//! **Caveats.** The check is as strict as hyper 1.12, and stricter: `Transfer-Encoding` is
+//! **Caveats.** The check is as strict as hyper 1.12, and stricter. `Transfer-Encoding` is
 //! `chunked` or refused, lines end in CR LF, and a request target has no fragment. It has no
 //! timeouts: the reader of the socket closes slow connections.
 

@@ -1,5 +1,7 @@
-//! Invariant: after the heal phase, a scan of all keys returns exactly the cells that the replicas
-//! hold: each live key with its newest version, and no other key.
+//! Invariant: after the heal phase, a scan of all keys returns exactly the live cells that the
+//! replicas hold.
+//!
+//! Each live key is returned with its newest version, and no other key is returned.
 
 use super::Violation;
 use crate::history::ScanRecord;

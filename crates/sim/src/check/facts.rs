@@ -5,15 +5,15 @@
 //!
 //! - An acknowledged write establishes a fact with `ack` holders.
 //! - A read that returned a version establishes one too, because it stores the version on `ack`
-//!   replicas before it replies. If the version has a smaller `from` than the read, the read may
-//!   have found one holder only and trusted those that it could not reach: then the fact has one
-//!   holder.
+//!   replicas before it replies. If the version has a smaller `from` than the read, the fact has
+//!   one holder. The read may have found only that one, and have relied on replicas that it could
+//!   not reach.
 //! - A read that found nothing, although a fact existed, has seen a dead cell that is at least as
 //!   new. The oldest such cell that was issued counts.
 //!
 //! A read or a scan is bound by every fact whose holders must overlap with the replicas that it
-//! asks: `holders + ack > from`, with the larger `from` of the two operations. The `from` of the
-//! version itself does not count.
+//! asks. That is the case if `holders + ack > from`, with the larger `from` of the two operations.
+//! The `from` of the version itself does not count.
 
 use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
 use crate::{Nanos, Scenario};

@@ -1,5 +1,7 @@
-//! Invariant of overload: when clients ask for more than the disks bear, refusals are early,
-//! admitted commands still succeed, and the cluster recovers soon after the flood.
+//! Invariant: overload does not cause a collapse.
+//!
+//! When clients ask for more than the disks bear, refusals are early and admitted commands still
+//! succeed. The cluster recovers soon after the flood.
 
 use super::Violation;
 use crate::Nanos;

@@ -1,5 +1,5 @@
-//! Invariant: a write that begins after another write through the same node was acknowledged has a
-//! greater version, as long as the node keeps its data directory.
+//! Invariant: a write has a greater version than every write that the same node acknowledged before
+//! it began, as long as the node keeps its data directory.
 //!
 //! This is the session guarantee *monotonic writes* (Terry et al., 1994), for each node.
 

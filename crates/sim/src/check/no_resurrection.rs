@@ -1,6 +1,6 @@
-//! Invariant: a deleted or expired value does not return. After a delete was acknowledged, or a
-//! read has seen it, no overlapping read finds a value with a smaller version, even after the
-//! tombstone was purged.
+//! Invariant: a deleted or expired value does not return. After a delete was acknowledged or read,
+//! no overlapping read finds a value with a smaller version. That holds even after the tombstone
+//! was purged.
 
 use super::Violation;
 use super::facts::Facts;

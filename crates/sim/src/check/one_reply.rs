@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_reply_of_another_kind_is_caught() {
         let id = RequestId(0);
-        let written = write(1, (1, 1), 0..1).outcome.expect("outcome").1;
+        let written = write(1, (1, 1), 0..1).outcome.expect("an outcome").1;
         assert!(check(id, Some(&operation(CommandKind::Get, (1, 1), 0..1, written))).is_err());
         assert!(
             check(id, Some(&operation(CommandKind::Delete, (1, 1), 0..1, ClientOutcome::Missing))).is_err()

@@ -10,8 +10,8 @@
 //! entry.
 //!
 //! The established versions are in `floors`. For a scan of the cluster they are the bounds of
-//! [`Facts`](super::facts::Facts), for a scan of one node the versions that the node has made
-//! durable.
+//! [`Facts`](super::facts::Facts). For a scan of one node they are the versions that the node has
+//! made durable.
 
 use super::Violation;
 use crate::history::{IssuedCell, IssuedCells, ScanRecord, SeenEntry};

@@ -63,20 +63,20 @@ pub(crate) fn alter_reply<'a>(
     reply: &'a Reply,
     operation: Option<&Operation>,
 ) -> std::borrow::Cow<'a, Reply> {
-    let mut outcome = std::borrow::Cow::Borrowed(reply);
+    let mut altered = std::borrow::Cow::Borrowed(reply);
     if let (Some(Plant::ReadOfOne | Plant::QuorumOffByOne), Some(operation)) = (plant, operation)
         && let Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } =
-            outcome.to_mut()
+            altered.to_mut()
     {
         acks.got = acks.got.max(operation.quorum.ack());
     }
-    outcome
+    altered
 }
 
 fn with_ack(quorum: Quorum, ack: u8, nodes: u8) -> Quorum {
     let choice = QuorumChoice { ack: Some(u32::from(ack.max(1))), from: Some(u32::from(quorum.from())) };
     choice
-        .resolve(NonZeroU8::new(nodes).expect("a cluster has nodes"), nodes)
+        .resolve(NonZeroU8::new(nodes).expect("a cluster has at least one node"), nodes)
         .expect("a smaller ack is a quorum too")
 }
 

@@ -143,7 +143,7 @@ impl World {
         let generation = self.host(node).generation;
         let Some(earlier) = self.nemesis.changes.earlier.get(&node) else {
             let disk = self.host(node).disk.kill();
-            self.nemesis.changes.earlier.insert(node, EarlierState { generation: generation, disk });
+            self.nemesis.changes.earlier.insert(node, EarlierState { generation, disk });
             return self.prepare_fault(FaultKind::RollBack, node);
         };
         if earlier.generation == generation {
@@ -359,8 +359,8 @@ impl World {
 
     /// Lets a node that is about to lose a part of its log note how far the log is durable.
     ///
-    /// The note of a node that ended unexpectedly is up to a second old. A loss of newer records
-    /// only looks like the end of a log after a crash, and is not promised to be detected. Returns
+    /// The note of a node that ended unexpectedly is up to a second old. If only newer records are
+    /// lost, the log looks as after a crash, and the loss is not promised to be detected. Returns
     /// `false` if the node does not run or cannot write the note.
     fn mark_log(&mut self, node: NodeIndex) -> bool {
         self.host(node).process.as_ref().is_some_and(|process| process.store.note_log_end().is_ok())

@@ -32,7 +32,7 @@ impl World {
         let wall = self.judge.latest_wall.saturating_add(ahead);
         let id = self.judge.history.next_id();
         let key = self.key_of_replicas(id, &others);
-        let tag = self.host(others[0]).process.as_ref().expect("it runs").member.tag;
+        let tag = self.host(others[0]).process.as_ref().expect("the process runs").member.tag;
         let value = id.0.to_be_bytes().to_vec().into();
         let cell = Cell::value(Version::new(Hlc::at(wall), tag), self.scenario.default_from, value);
         self.trace.note(self.now, || format!("{key:?} is on {others:?} as {cell:?}"));
@@ -78,7 +78,7 @@ impl World {
     pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
         let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
         let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
-        let process = self.process(endpoint).expect("it runs");
+        let process = self.process(endpoint).expect("the process runs");
         let mut group: WriteGroup = process.write_group();
         group.add(StoreId(0), &request);
         if begin_commit(process, group) {

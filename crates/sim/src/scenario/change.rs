@@ -121,7 +121,7 @@ impl Scenario {
         self.hint_age_max = GRACE_OF_ABSENCES / 3;
         self.outage_max = GRACE_OF_ABSENCES / 6;
         self.faults = self.faults.max(8);
-        // With this number of keys, a key that was deleted meanwhile is often not written again
+        // With this number of keys, a key deleted during the absence is often not written again
         // before the node returns.
         self.keys = 300;
         self.cold_share = 0.0;
@@ -130,8 +130,8 @@ impl Scenario {
         self.memtable_bytes = self.memtable_bytes.min(32 << 10);
     }
 
-    /// Makes this a run in which tombstones are purged, within the limits that the documentation of
-    /// [`super`] lists.
+    /// Makes this a run in which tombstones are purged, within the limits that the module
+    /// `scenario` documents.
     fn shorten_grace(&mut self) {
         if self.has_short_grace() {
             return;

@@ -1,8 +1,8 @@
 //! Dimensions of the world: traits of a run beside its faults.
 //!
 //! **Mechanism.** As with faults, a run has some dimensions and lacks others. They are drawn from a
-//! generator of their own, so that a run without any of them is the run that the seed has always
-//! given. Runs for a planted bug, for slow disks and for floods have none, unless one is requested.
+//! generator of their own. So a run without any of them is the run that its seed has always given.
+//! Runs for a planted bug, for slow disks and for floods have none, unless one is requested.
 //!
 //! **Limits.** A run stays within the promises of veche:
 //!

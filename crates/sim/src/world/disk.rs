@@ -2,9 +2,8 @@
 //!
 //! A read whose deadline has passed before it is executed fails.
 //!
-//! If the rate of a disk is bounded, the writers of a group get their answers after the time that
-//! the disk takes to write its bytes. The engine itself shows the group at the beginning of that
-//! time.
+//! If the rate of a disk is bounded, the writers of a group get their answers once the disk has had
+//! time to write its bytes. The engine itself shows the group at the beginning of that time.
 //!
 //! A store may put less on a page than requested. Here it does, so that scans have many pages.
 //!

@@ -4,7 +4,7 @@
 //! times.
 //!
 //! **Mechanism.** One event queue in virtual time; idle time costs nothing. Each concern draws from
-//! a generator of its own, forked from the seed, so that an additional draw of one concern does not
+//! a generator of its own, forked from the seed. So an additional draw of one concern does not
 //! change the others. The inputs and effects of state machines are in `step`, disks in `disk`,
 //! connections in `links`, processes in `processes`.
 

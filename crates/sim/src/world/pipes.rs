@@ -1,7 +1,7 @@
 //! Connections as streams of bytes: a bounded rate, a send buffer, and an outbox that may be full.
 //!
 //! **Promise.** In a run with narrow links, messages go through the shipped [`Outbox`] and
-//! [`Inbox`] of their connection, so long messages are sent in fragments between others. A message
+//! [`Inbox`] of their connection. So long messages are sent in fragments between others. A message
 //! without space in the outbox is dropped or refused, as by the server. After the heal phase, the
 //! rate is high and each outbox is as large as the smallest outbox of a server.
 //!

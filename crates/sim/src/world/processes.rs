@@ -203,7 +203,7 @@ impl World {
         let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
         let host = self.host(node);
         host.planned_stop.1 = down;
-        host.process.as_mut().expect("it runs").is_draining = true;
+        host.process.as_mut().expect("the process runs").is_draining = true;
         self.step(endpoint, Input::Drain);
         self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
     }

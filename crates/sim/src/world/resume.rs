@@ -1,8 +1,8 @@
 //! The order in which a resumed process handles the events that it missed.
 //!
 //! When a process resumes, its timers have expired and its sockets are full, and it may handle them
-//! in any order. Only events of one source keep their order: of one connection, of the clients of
-//! one state machine, of one kind of work for one state machine. Reply checks of the judge come
+//! in any order. Only events of one source keep their order. A source is a connection, the clients
+//! of a state machine, or one kind of work for a state machine. Reply checks of the judge come
 //! last, since the replies depend on the other events.
 
 use super::Event;
